@@ -1,0 +1,35 @@
+# make tune | test | test-slow | check | bench: each works alone on a machine that has only
+# Python >= 3.11, make and a C compiler.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: tune install test test-slow check bench clean
+
+tune: install
+	$(BIN)/ridgeline tune --out ridgeline-tune -- examples/train_gpt.py
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,examples,frameworks,dev]'
+	touch $@
+
+test: install
+	$(BIN)/python -m pytest
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow --timeout 3600
+
+check: install
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

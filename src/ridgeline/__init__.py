@@ -1,0 +1,80 @@
+"""Ridgeline: performance engineering for PyTorch.
+
+Point it at a training script, and it tells how far that is from what the hardware can do, says
+why, closes the gap, and proves every step by measurement.
+
+    doctor(command)           where the time goes, what bounds it, ranked cures
+    tune(job)                 stack cures, prove each one, return the ledger
+    compare_runs(a, b)        is the new run slower beyond noise?
+    device(name)              the facts of a device; this_machine() of the one we are on
+
+Everything here is loaded when it is first used; importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ridgeline.diagnose.doctor import Examination, doctor
+    from ridgeline.errors import RidgelineError
+    from ridgeline.hardware import Device, device, this_machine
+    from ridgeline.measure.comparison import Comparison, compare_runs, read_run
+    from ridgeline.measure.profile import Plan
+    from ridgeline.records import Finding, Ledger, StepProfile
+    from ridgeline.techniques import all_techniques
+    from ridgeline.tune.stack import run_with_stack
+    from ridgeline.tune.tuner import Job, tune
+
+_HOMES = {
+    "Comparison": "ridgeline.measure.comparison",
+    "Device": "ridgeline.hardware",
+    "Examination": "ridgeline.diagnose.doctor",
+    "Finding": "ridgeline.records",
+    "Job": "ridgeline.tune.tuner",
+    "Ledger": "ridgeline.records",
+    "Plan": "ridgeline.measure.profile",
+    "RidgelineError": "ridgeline.errors",
+    "StepProfile": "ridgeline.records",
+    "all_techniques": "ridgeline.techniques",
+    "compare_runs": "ridgeline.measure.comparison",
+    "device": "ridgeline.hardware",
+    "doctor": "ridgeline.diagnose.doctor",
+    "read_run": "ridgeline.measure.comparison",
+    "run_with_stack": "ridgeline.tune.stack",
+    "this_machine": "ridgeline.hardware",
+    "tune": "ridgeline.tune.tuner",
+}
+"""Public name → the module that defines it."""
+
+__all__ = [
+    "Comparison",
+    "Device",
+    "Examination",
+    "Finding",
+    "Job",
+    "Ledger",
+    "Plan",
+    "RidgelineError",
+    "StepProfile",
+    "all_techniques",
+    "compare_runs",
+    "device",
+    "doctor",
+    "read_run",
+    "run_with_stack",
+    "this_machine",
+    "tune",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,92 @@
+"""`ridgeline compare A.json B.json`: is the new run slower than the reference? Exit 3 if so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ridgeline.errors import InputError, Regression
+from ridgeline.measure import history as histories
+from ridgeline.measure.comparison import Comparison, compare_runs, read_run
+from ridgeline.measure.history import HistoryVerdict
+from ridgeline.records.store import write_atomically
+from ridgeline.report.comparison import (
+    comparison_markdown,
+    comparison_view,
+    headline,
+    history_headline,
+    reason,
+)
+
+STDOUT = Path("-")
+
+
+class Answer(Comparison, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The document of `--json`: the comparison, and the history's verdict where one is kept."""
+
+    history: HistoryVerdict | None
+
+
+def compare(
+    reference: Annotated[
+        Path, typer.Argument(metavar="A.json", help="The run to hold against: what was.")
+    ],
+    new: Annotated[Path, typer.Argument(metavar="B.json", help="The run to judge: what is.")],
+    threshold: Annotated[
+        float,
+        typer.Option(help="Smallest slowdown that matters, beyond noise: 0.02 is 2 %."),
+    ] = 0.02,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write Markdown for a CI comment; - for stdout."),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append B to this history and look for drifts in it."),
+    ] = None,
+) -> None:
+    """Is B slower than A beyond noise? Exit 3 if it is.
+
+    A and B are files of `ridgeline doctor --json` or `ridgeline tune --json`.
+    """
+    if json and markdown == STDOUT:
+        raise InputError("--json and --markdown - both write to stdout; give --markdown a file")
+    new_run = read_run(new)
+    comparison = compare_runs(read_run(reference), new_run, threshold=threshold)
+    judged: HistoryVerdict | None = None
+    if history is not None:
+        histories.append(history, histories.entry_of(new_run))
+        judged = histories.judge(history, threshold=threshold)
+    if markdown is not None:
+        _write_markdown(markdown, comparison_markdown(comparison, judged))
+    if json:
+        answer = Answer(history=judged, **msgspec.structs.asdict(comparison))
+        typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode())
+    elif markdown != STDOUT:
+        from rich.console import Console
+
+        Console().print(comparison_view(comparison, judged))
+    _raise_regression(comparison, judged)
+
+
+def _write_markdown(path: Path, text: str) -> None:
+    if path == STDOUT:
+        typer.echo(text, nl=False)
+        return
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise InputError(f"--markdown {path}: {error.strerror or error}") from None
+
+
+def _raise_regression(comparison: Comparison, history: HistoryVerdict | None) -> None:
+    if comparison.verdict == "slower":
+        cause = reason(comparison)
+        message = f"{comparison.new.source} is {headline(comparison)}"
+        raise Regression(message if cause is None else f"{message}; {cause}")
+    if history is not None and history.first_bad is not None:
+        raise Regression(history_headline(history))

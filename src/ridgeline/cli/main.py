@@ -1,0 +1,92 @@
+"""The `ridgeline` program: finds the command, runs it, turns errors into one line each.
+
+Only the module of the command that was named is imported, so `ridgeline --help` and a mistyped
+command cost nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from ridgeline.errors import RidgelineError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("ridgeline.cli.doctor", "where a script's time goes, what bounds it, the cures"),
+    "tune": ("ridgeline.cli.tune", "stack cures, prove each one, write the ledger"),
+    "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
+    "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
+    "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
+}
+"""Command → (module that defines a function of that name, one line of help)."""
+
+
+def main() -> None:
+    """Entry point of the program; ends the process with the command's exit code."""
+    # A termination ends what we started just as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; returns its exit code: 0, 1 (ours), 2 (bad input), 3 (regression)."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(_overview())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name == "--version":
+        sys.stdout.write(f"ridgeline {metadata.version('ridgeline')}\n")
+        return 0
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean `ridgeline {near[0]}`?" if near else "see `ridgeline --help`"
+        return _complain(f"no command {name!r}; {hint}", 2)
+    return _run_command(name, rest)
+
+
+def _run_command(name: str, arguments: list[str]) -> int:
+    import typer
+
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    # typer carries its own copy of click; the parent of BadParameter is any usage error.
+    usage_error: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
+    try:
+        app.command()(getattr(importlib.import_module(COMMANDS[name][0]), name))
+        code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
+    except usage_error as error:
+        return _complain(error.format_message() + f" (see `ridgeline {name} --help`)", 2)
+    except RidgelineError as error:
+        return _complain(str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        return 1  # whoever read our output has gone; there is nobody to tell
+    if code == 130:  # typer answers Ctrl-C with this code and says nothing
+        return _complain("interrupted", 130)
+    return code if isinstance(code, int) else 0
+
+
+def _overview() -> str:
+    rows = "\n".join(f"  {name:<10} {summary}" for name, (_, summary) in COMMANDS.items())
+    return (
+        "How far is your PyTorch script from what the hardware can do, why, and what closes it.\n"
+        f"\nUsage: ridgeline COMMAND [options] [-- script.py args…]\n\n{rows}\n"
+        "\n`ridgeline COMMAND --help` tells a command's options.\n"
+    )
+
+
+def _complain(message: str, code: int) -> int:
+    sys.stderr.write("ridgeline: " + " ".join(message.split()) + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

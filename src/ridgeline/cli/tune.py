@@ -1,0 +1,73 @@
+"""`ridgeline tune -- script.py args…`: stack cures, prove each, write down what held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+REPORT_NAME = "report.html"
+
+
+def tune(
+    command: Annotated[list[str], typer.Argument(metavar="-- SCRIPT [ARGS]…")],
+    out: Annotated[Path, typer.Option(help="Folder for everything that is written.")] = Path(
+        "ridgeline-tune"
+    ),
+    budget: Annotated[
+        float, typer.Option(help="Wall seconds for the search; what is under way is finished.")
+    ] = 900.0,
+    threshold: Annotated[
+        float, typer.Option(help="Keep what is faster by more than this beyond doubt.")
+    ] = 0.01,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TECHNIQUE", help="Try only this technique; may be repeated."),
+    ] = None,
+    patch: Annotated[
+        bool, typer.Option("--patch", help="Also write the stack as a diff, proved like it.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Tune an unmodified script: each technique measured in turn with the stack, and verified.
+
+    Writes ledger.json, stack.toml (for `ridgeline run`) and report.html into the folder. An
+    interrupted job resumes when the same command is given again.
+    """
+    from msgspec.structs import replace
+
+    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.errors import Interrupted
+    from ridgeline.measure.command import resolve
+    from ridgeline.measure.probe import ceilings
+    from ridgeline.records.store import write_record
+    from ridgeline.report.html import write_report
+    from ridgeline.report.terminal import ledger_view
+    from ridgeline.tune.tuner import Job
+    from ridgeline.tune.tuner import tune as run_job
+
+    job = Job(
+        command=command,
+        out=out,
+        budget_seconds=budget,
+        threshold=threshold,
+        only=tuple(only or ()),
+        patch=patch,
+    )
+    resolve(command)
+    with progress() as say:
+        peaks = ceilings(quick=True, progress=lambda what, _: say(f"probing this machine: {what}"))
+        try:
+            ledger = run_job(job, ceilings=peaks, say=say)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted; what was measured is in {out}, and the same command goes on from it"
+            ) from None
+    ledger = replace(ledger, report=str(out / REPORT_NAME))
+    write_report(out / REPORT_NAME, ledger)
+    write_record(out / "ledger.json", ledger)
+    if json:
+        print_json(ledger)
+    else:
+        print_view(ledger_view(ledger))

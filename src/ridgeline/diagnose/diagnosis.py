@@ -1,0 +1,53 @@
+"""The diagnosis of one script: every rule on every rank, ranked, with a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ridgeline.diagnose.ranking import ranked
+from ridgeline.diagnose.reading import Reading
+from ridgeline.diagnose.rules import all_rules
+from ridgeline.diagnose.verdict import verdict
+from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.records import Finding, StepProfile, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What bounds a script, and what is worth doing about it."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    """Most worthwhile first; empty: nothing is worth doing."""
+    limit_fraction: float
+    """How much of the step the hardware itself needs: 1 is its limit."""
+
+    @property
+    def worth_doing(self) -> bool:
+        """Is there anything worth a person's time?"""
+        return bool(self.findings)
+
+
+def diagnose(profiles: Sequence[StepProfile], ceilings: Ceilings | None = None) -> Diagnosis:
+    """Judge what was measured: one profile per rank, rank 0 first.
+
+    A cause that several ranks show is reported once, as the rank tells it on which it costs most.
+    """
+    if not profiles:
+        raise ValueError("there is no profile to diagnose")
+    readings = [
+        Reading(profile=profile, ranks=tuple(profiles), ceilings=ceilings) for profile in profiles
+    ]
+    found: dict[str, Finding] = {}
+    for reading in readings:
+        for rule in all_rules().values():
+            for finding in rule.find(reading):
+                known = found.get(finding.cause)
+                if known is None or finding.gain_high > known.gain_high:
+                    found[finding.cause] = finding
+    return Diagnosis(
+        verdict=verdict(readings[0]),
+        findings=tuple(ranked(found.values())),
+        limit_fraction=profiles[0].limit_fraction,
+    )

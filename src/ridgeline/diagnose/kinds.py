@@ -1,0 +1,81 @@
+"""Kinds of operators by name, as rules need them: what multiplies matrices, what is pointwise.
+
+Names are those of PyTorch's dispatcher (`native_functions.yaml`). A name that is missing here is
+taken to be neither, so a rule that counts a kind errs on the side of finding less.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ridgeline.records import Operator
+
+MATMULS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "mm", "addmm", "bmm", "baddbmm", "linear", "mv", "addmv", "_scaled_mm",
+        "convolution", "convolution_backward", "mkldnn_convolution", "_convolution",
+        "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_efficient_attention_backward",
+        "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward",
+        "_cudnn_rnn", "_cudnn_rnn_backward",
+    )
+)  # fmt: skip
+"""Arithmetic runs on the matrix units, where there are any."""
+
+DENSE_MATMULS = frozenset(
+    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "_scaled_mm")
+)
+
+CONVOLUTIONS = frozenset(
+    f"aten::{name}"
+    for name in ("convolution", "convolution_backward", "mkldnn_convolution", "_convolution")
+)
+
+_POINTWISE = frozenset((
+    "abs", "add", "addcdiv", "addcmul", "atan", "bitwise_and", "bitwise_not", "bitwise_or",
+    "ceil", "clamp", "clamp_max", "clamp_min", "clone", "copy", "cos", "div", "elu",
+    "elu_backward", "eq", "erf", "exp", "expm1", "fill", "floor", "ge", "gelu", "gelu_backward",
+    "gt", "hardsigmoid", "hardswish", "hardswish_backward", "hardtanh", "hardtanh_backward",
+    "le", "leaky_relu", "leaky_relu_backward", "lerp", "log", "log1p", "logical_and",
+    "logical_not", "logical_or", "logit", "lt", "masked_fill", "maximum", "minimum", "mish",
+    "mul", "ne", "neg", "pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "rsub",
+    "sigmoid", "sigmoid_backward", "sign", "silu", "silu_backward", "sin", "softplus",
+    "softplus_backward", "sqrt", "square", "sub", "tanh", "tanh_backward", "threshold",
+    "threshold_backward", "where", "xlogy",
+    # Reductions of a tensor that a pointwise operator made run inside the same fused loop.
+    "amax", "amin", "mean", "std", "sum", "var", "var_mean",
+))  # fmt: skip
+
+
+def is_pointwise(operator: Operator) -> bool:
+    """Could a compiler run it in one loop with its pointwise neighbours?
+
+    Casts are not counted: under autocast most of them change weights, which nothing precedes.
+    """
+    return operator.name.removeprefix("aten::").rstrip("_") in _POINTWISE
+
+
+def shapes_of(operator: Operator) -> list[tuple[int, ...]]:
+    """Shapes of its tensor inputs.
+
+    >>> op = Operator(name="aten::mm", shapes="[2,3],[3,4]", dtype="", phase="forward",
+    ...               calls=1, seconds=0, flops=0, bytes=0)
+    >>> shapes_of(op)
+    [(2, 3), (3, 4)]
+    """
+    found = []
+    for shape in operator.shapes.replace("],[", "]|[").split("|"):
+        sizes = shape.strip("[]")
+        if sizes:
+            found.append(tuple(int(size) for size in sizes.split(",")))
+    return found
+
+
+def largest_input(operator: Operator) -> int:
+    """Elements of its largest input."""
+    return max((prod(shape) for shape in shapes_of(operator)), default=0)

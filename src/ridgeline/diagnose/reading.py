@@ -1,0 +1,241 @@
+"""A profile with the questions that rules ask of it: shares, gaps, call sites, worth.
+
+Times are those of a typical step. Forward, backward, optimizer and copies do the same work every
+step, so their median stands for them and a step that was disturbed does not count. What comes in
+bursts (waiting for workers, evaluation, checkpoints) has no typical value but its mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ridgeline.cost.amdahl import speedup_without
+from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.records import Finding, LoaderFacts, ModelFacts, Operator, Site, StepProfile
+
+EVERY_STEP = ("copy", "forward", "backward", "optimizer")
+"""Phases that do the same work in every step."""
+COMPUTE = ("forward", "backward", "optimizer", "other")
+"""Phases in which operators run."""
+MOST_SAVED = 0.95
+"""No cure is believed to save more of a step than this."""
+
+Evidence = dict[str, float | int | str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One rank's profile, the ranks beside it, and what the hardware allows."""
+
+    profile: StepProfile
+    ranks: tuple[StepProfile, ...]
+    ceilings: Ceilings | None = None
+
+    # -- time ------------------------------------------------------------------------------
+
+    def phase_seconds(self, *phases: str) -> float:
+        """Seconds of a typical step in these phases."""
+        return sum(self._typical(phase) for phase in phases)
+
+    def _typical(self, phase: str) -> float:
+        spread = self.profile.phases.get(phase)
+        if spread is None:
+            return 0.0
+        return spread.p50 if phase in EVERY_STEP and spread.p50 > 0 else spread.mean
+
+    @property
+    def step_seconds(self) -> float:
+        """A typical step."""
+        return self.phase_seconds(*self.profile.phases) or self.profile.step_seconds.mean
+
+    def share(self, seconds: float) -> float:
+        """Fraction of the typical step, between 0 and 1."""
+        return min(1.0, max(0.0, seconds / self.step_seconds)) if self.step_seconds else 0.0
+
+    def of_mean(self, seconds: float) -> float:
+        """Seconds of a typical step, for what was counted as a mean over all timed steps."""
+        mean = self.profile.step_seconds.mean
+        return seconds * min(1.0, self.step_seconds / mean) if mean else 0.0
+
+    # -- operators -------------------------------------------------------------------------
+
+    def operators(
+        self,
+        names: Collection[str] | None = None,
+        *,
+        phases: Collection[str] | None = None,
+        dtype: str | None = None,
+    ) -> list[Operator]:
+        """Operators of these names, phases and dtype, most expensive first."""
+        return [
+            op
+            for op in self.profile.operators
+            if (names is None or op.name in names)
+            and (phases is None or op.phase in phases)
+            and (dtype is None or op.dtype == dtype)
+        ]
+
+    def gap_seconds(self, *phases: str) -> float:
+        """Time of these phases in which no operator ran: Python, dispatch, waiting."""
+        return sum(
+            max(0.0, self._typical(phase) - total_seconds(self.operators(phases=(phase,))))
+            for phase in phases
+        )
+
+    # -- places ----------------------------------------------------------------------------
+
+    def hot_share(self, sites: Iterable[Site]) -> float:
+        """Fraction of the step in which the host was on one of these lines."""
+        places = {(site.file, site.line) for site in sites}
+        lines = self.profile.hot_lines
+        return sum(line.share for line in lines if (line.site.file, line.site.line) in places)
+
+    def hottest(self, *phases: str, at_most: int = 3) -> list[str]:
+        """Lines of the user's code that the host spent these phases on, `file:line`."""
+        seen: Counter[str] = Counter()
+        for line in self.profile.hot_lines:
+            if line.phase in phases and line.site.file:
+                seen[str(line.site)] += round(1e6 * line.share)
+        return [place for place, _ in seen.most_common(at_most)]
+
+    # -- what it is ------------------------------------------------------------------------
+
+    @property
+    def model(self) -> ModelFacts | None:
+        """The largest model."""
+        return self.profile.models[0] if self.profile.models else None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Does the largest model sit on a GPU?"""
+        return self.model is not None and self.model.device.startswith("cuda")
+
+    @property
+    def loader(self) -> LoaderFacts | None:
+        """The loader that the step waits for most."""
+        return max(self.profile.loaders, key=lambda loader: loader.wait_seconds, default=None)
+
+    @property
+    def compiled(self) -> bool:
+        """Does the largest model run compiled?"""
+        return self.model is not None and self.model.compiled
+
+    def peak(self, dtype: str) -> float | None:
+        """Probed matmul FLOP/s of a dtype as torch names it."""
+        return self.ceilings.matmul_peak(dtype) if self.ceilings is not None else None
+
+    # -- findings --------------------------------------------------------------------------
+
+    def finding(
+        self,
+        cause: str,
+        *,
+        touched_seconds: float,
+        saves_seconds: tuple[float, float],
+        confidence: float,
+        summary: str,
+        evidence: Evidence,
+        cure: str,
+        effort: str,
+        where: Iterable[Site | str | None] = (),
+        technique: str | None = None,
+    ) -> list[Finding]:
+        """A finding whose gain follows from what its cure saves; none when that is nothing.
+
+        `saves_seconds` are per step, pessimistic and optimistic; the rest is Amdahl's law.
+        """
+        step = self.step_seconds
+        low, high = (min(max(s, 0.0), MOST_SAVED * step) for s in saves_seconds)
+        if high <= 0.0:
+            return []
+        return [
+            Finding(
+                cause=cause,
+                share=self.share(touched_seconds),
+                gain_low=speedup_without(min(low, high), step),
+                gain_high=speedup_without(high, step),
+                confidence=confidence,
+                summary=summary,
+                evidence=evidence,
+                where=places(where),
+                cure=cure,
+                effort=effort,
+                technique=technique,
+            )
+        ]
+
+
+def warning(
+    cause: str,
+    *,
+    confidence: float,
+    summary: str,
+    evidence: Evidence,
+    cure: str,
+    effort: str,
+    where: Iterable[Site | str | None] = (),
+    technique: str | None = None,
+) -> list[Finding]:
+    """A finding that is not about speed: it claims no gain."""
+    return [
+        Finding(
+            cause=cause,
+            share=0.0,
+            gain_low=1.0,
+            gain_high=1.0,
+            confidence=confidence,
+            summary=summary,
+            evidence=evidence,
+            where=places(where),
+            cure=cure,
+            effort=effort,
+            technique=technique,
+        )
+    ]
+
+
+def places(sites: Iterable[Site | str | None]) -> list[str]:
+    """`file:line` of each known site, once."""
+    return list(dict.fromkeys(str(site) for site in sites if site is not None))
+
+
+def total_seconds(operators: Iterable[Operator]) -> float:
+    """Seconds per step in these operators."""
+    return sum(op.seconds for op in operators)
+
+
+def total_calls(operators: Iterable[Operator]) -> float:
+    """Calls per step of these operators."""
+    return sum(op.calls for op in operators)
+
+
+def percent(share: float) -> str:
+    """A share for a sentence.
+
+    >>> percent(0.4567), percent(0.0123)
+    ('46 %', '1.2 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """A time for a sentence.
+
+    >>> duration(1.234), duration(0.0123), duration(0.0000456)
+    ('1.23 s', '12.3 ms', '45.6 µs')
+    """
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / 1e-6:.2g} µs"
+
+
+def megabytes(size: float) -> str:
+    """Bytes for a sentence, decimal.
+
+    >>> megabytes(1_500_000), megabytes(2_500_000_000)
+    ('1.5 MB', '2.5 GB')
+    """
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

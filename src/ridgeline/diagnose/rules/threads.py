@@ -1,0 +1,77 @@
+"""The number of CPU threads that compute does not fit the cores there are."""
+
+from __future__ import annotations
+
+from ridgeline.cost.amdahl import speedup
+from ridgeline.diagnose.reading import COMPUTE, Reading, percent, total_seconds
+from ridgeline.records import Finding
+
+CAUSES = ("few-threads", "many-threads")
+
+_EFFICIENCY = (0.35, 0.95)
+"""Of the threads that are added, so much arrives: memory bandwidth is shared."""
+
+
+def find(reading: Reading) -> list[Finding]:
+    """Threads of all ranks on this machine against its cores."""
+    settings = reading.profile.settings
+    if reading.on_gpu or not reading.operators():
+        return []
+    cores = reading.ceilings.num_threads if reading.ceilings is not None else settings.cpu_count
+    cores = min(cores, settings.cpu_count)
+    threads = settings.num_threads * max(1, len(reading.ranks))
+    if threads < cores:
+        return _few(reading, threads, cores)
+    if settings.num_threads > cores:
+        return _many(reading, cores)
+    return []
+
+
+def _few(reading: Reading, threads: int, cores: int) -> list[Finding]:
+    large = [op for op in reading.operators(phases=COMPUTE) if op.bound != "overhead"]
+    seconds = total_seconds(large)
+    more = cores / threads
+    saved = [seconds * (1 - 1 / speedup(1.0, 1 + part * (more - 1))) for part in _EFFICIENCY]
+    settings = reading.profile.settings
+    return reading.finding(
+        "few-threads",
+        touched_seconds=seconds,
+        saves_seconds=(saved[0], saved[1]),
+        confidence=0.85,
+        summary=f"Operators run on {settings.num_threads} thread"
+        f"{'s' if settings.num_threads > 1 else ''} of {cores} cores; "
+        f"{percent(reading.share(seconds))} of the step is in operators that share out.",
+        evidence={
+            "num_threads": settings.num_threads,
+            "num_cores": cores,
+            "num_ranks": len(reading.ranks),
+            "parallel_seconds": seconds,
+        },
+        cure="Remove `torch.set_num_threads` or OMP_NUM_THREADS, or set them to the number of "
+        "cores.",
+        effort="flag",
+        technique="thread-count",
+    )
+
+
+def _many(reading: Reading, cores: int) -> list[Finding]:
+    settings = reading.profile.settings
+    busy = reading.phase_seconds(*COMPUTE)
+    waiting = min(busy, reading.of_mean(settings.cpu_wait_seconds))
+    return reading.finding(
+        "many-threads",
+        touched_seconds=busy,
+        saves_seconds=(0.5 * waiting, busy * (1 - cores / settings.num_threads)),
+        confidence=0.75,
+        summary=f"Operators run on {settings.num_threads} threads, and there are {cores} "
+        "cores: threads wait for each other at the end of every operator.",
+        evidence={
+            "num_threads": settings.num_threads,
+            "num_cores": cores,
+            "waiting_for_a_core_seconds": settings.cpu_wait_seconds,
+        },
+        cure="Remove `torch.set_num_threads` or OMP_NUM_THREADS, or set them to the number of "
+        "cores.",
+        effort="flag",
+        technique="thread-count",
+    )

@@ -1,0 +1,74 @@
+"""What bounds the step, asked top down as one would ask for any machine.
+
+1. Does it wait? For the next batch, for other ranks, for a synchronisation, or for Python to
+   start the next operator. Where one of these takes a third of the step, the largest is the
+   bound, for no faster arithmetic would help.
+2. Is its memory full? Then memory decides the batch and the layout.
+3. It works: are the operators that take most of the time limited by arithmetic or by moving
+   bytes? Each operator's place on the roofline was decided when it was measured.
+
+The idea of the order is that of top-down analysis (Yasin, "A top-down method for performance
+analysis and counters architecture", ISPASS 2014).
+"""
+
+from __future__ import annotations
+
+from ridgeline.diagnose.reading import COMPUTE, Reading, total_seconds
+from ridgeline.records import Verdict
+
+WAITS = 1 / 3
+"""Share of the step from which a wait is what bounds it."""
+FULL = 0.92
+"""Share of the device's memory from which it is full: allocators keep some for themselves."""
+
+
+def verdict(reading: Reading) -> Verdict:
+    """What bounds the step; exactly one holds."""
+    waits = waiting_seconds(reading)
+    longest = max(waits, key=lambda kind: waits[kind])
+    if reading.share(waits[longest]) >= WAITS:
+        return longest
+    if is_full(reading):
+        return Verdict.MEMORY_CAPACITY_BOUND
+    compute = total_seconds(op for op in reading.operators() if op.bound == "compute")
+    memory = total_seconds(op for op in reading.operators() if op.bound == "memory")
+    if reading.operators() and waits[longest] > max(compute, memory):
+        return longest
+    return Verdict.MEMORY_BOUND if memory > compute else Verdict.COMPUTE_BOUND
+
+
+def waiting_seconds(reading: Reading) -> dict[Verdict, float]:
+    """Seconds of a typical step that pass without work on the device, by what is waited for."""
+    synchronising = sync_seconds(reading)
+    host = 0.0
+    if reading.operators():  # without operators every phase would look like Python
+        small = total_seconds(op for op in reading.operators() if op.bound == "overhead")
+        host = max(0.0, reading.gap_seconds(*COMPUTE) + small - synchronising)
+    return {
+        Verdict.INPUT_BOUND: reading.phase_seconds("data", "copy"),
+        Verdict.COMMUNICATION_BOUND: reading.phase_seconds("communication"),
+        Verdict.SYNC_BOUND: synchronising,
+        Verdict.HOST_BOUND: host,
+    }
+
+
+def sync_seconds(reading: Reading) -> float:
+    """Time on the lines where the host asks for the value of a tensor."""
+    points = reading.profile.sync_points
+    printed = sum(point.seconds for point in points if point.kind == "print")
+    at_lines = reading.step_seconds * reading.hot_share(
+        {point.site for point in points if point.calls >= 1}
+    )
+    # A line that both computes and asks is not waiting for all of its time: on a CPU only
+    # as much counts as calls into the dispatcher and back can take.
+    if not reading.on_gpu:
+        per_call = 20 * (reading.ceilings.dispatch_seconds if reading.ceilings else 1e-6)
+        asked = sum(point.calls for point in points if point.kind != "print")
+        at_lines = min(at_lines, asked * per_call)
+    return min(reading.step_seconds, max(printed, at_lines))
+
+
+def is_full(reading: Reading) -> bool:
+    """Is the device's memory used up?"""
+    memory = reading.profile.device_memory_bytes
+    return memory > 0 and reading.profile.peak_memory_bytes >= FULL * memory

@@ -1,0 +1,55 @@
+"""The tree of typed errors. Each class knows the exit code that the command line ends with.
+
+    RidgelineError              1   our own failure
+    ├── InputError              2   what the user gave is wrong: a flag, a file, a value
+    │   ├── MissingExtra        2   an optional dependency is not installed
+    │   └── ScriptError         2   the user's own script failed (it also fails without us)
+    ├── ChildDied               1   the measured process was killed or vanished
+    ├── Regression              3   `compare` found a slowdown beyond noise
+    └── Interrupted           130   Ctrl-C, with what is left and how to go on
+
+A message is one line: what was wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class RidgelineError(Exception):
+    """Root of the tree; carries the exit code of its kind."""
+
+    exit_code = 1
+
+
+class InputError(RidgelineError):
+    """What the user gave cannot be used. The message names it and the cure."""
+
+    exit_code = 2
+
+
+class MissingExtra(InputError):
+    """A command needs an extra that is not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(
+            f"{module} is not installed; run: pip install 'ridgeline[{extra}]'",
+        )
+
+
+class ScriptError(InputError):
+    """The user's script ended with an error of its own."""
+
+
+class ChildDied(RidgelineError):
+    """The measured process was killed, or stopped answering."""
+
+
+class Interrupted(RidgelineError):
+    """Ctrl-C in a job that can be resumed."""
+
+    exit_code = 130
+
+
+class Regression(RidgelineError):
+    """`ridgeline compare` found a slowdown beyond noise."""
+
+    exit_code = 3

@@ -1,0 +1,143 @@
+"""Which GPUs this machine has, asked of the vendors' tools and never of torch.
+
+`nvidia-smi` and `rocm-smi` are run where they are installed. One that is there but fails is
+reported as a note, for that is the state a broken driver leaves behind.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import msgspec
+
+from ridgeline.hardware.catalogue import match_reported_name
+
+TOOL_SECONDS = 20.0
+"""A GPU in persistence mode answers in tens of milliseconds; one that must wake takes seconds."""
+
+NVIDIA_QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,name,memory.total,driver_version,power.limit",
+    "--format=csv,noheader,nounits",
+)
+ROCM_QUERY = ("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One GPU, as its driver describes it."""
+
+    index: int
+    name: str
+    """As the driver reports it."""
+    device: str | None
+    """Its name in our catalogue; None when we have no facts about it."""
+    memory_bytes: int | None
+    driver: str | None
+    power_limit_watts: float | None
+    """The cap now in force, which may be below the part's design power."""
+
+
+class ToolError(Exception):
+    """A vendor's tool is installed and did not give an answer."""
+
+
+Runner = Callable[[tuple[str, ...]], str | None]
+"""Runs a command: its output, None when it is not installed, `ToolError` when it fails."""
+
+
+def run_tool(command: tuple[str, ...]) -> str | None:
+    """Run a vendor's tool."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{command[0]}: {error}") from None
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        reason = said[0] if said else f"exit code {done.returncode}"
+        raise ToolError(f"{command[0]}: {reason}")
+    return done.stdout
+
+
+def find_gpus(run: Runner = run_tool) -> tuple[list[Gpu], list[str]]:
+    """The GPUs of this machine, and a note for each tool that failed."""
+    gpus: list[Gpu] = []
+    notes: list[str] = []
+    for command, parse in ((NVIDIA_QUERY, parse_nvidia), (ROCM_QUERY, parse_rocm)):
+        try:
+            output = run(command)
+            if output is not None:
+                gpus += parse(output)
+        except ToolError as error:
+            notes.append(str(error))
+    return gpus, notes
+
+
+def parse_nvidia(output: str) -> list[Gpu]:
+    """GPUs out of nvidia-smi's CSV: index, name, MiB, driver, watts."""
+    gpus = []
+    for line in output.splitlines():
+        if not line.strip():
+            continue
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) != 5 or not fields[0].isdigit():
+            raise ToolError(f"nvidia-smi: cannot read {line.strip()!r}")
+        index, name, mebibytes, driver, watts = fields
+        # Jetsons and shared-memory parts say [N/A] where a discrete card has a number.
+        memory = _number(mebibytes)
+        gpus.append(
+            Gpu(
+                index=int(index),
+                name=name,
+                device=_catalogue_name(name),
+                memory_bytes=None if memory is None else int(memory) * 2**20,
+                driver=driver,
+                power_limit_watts=_number(watts),
+            )
+        )
+    return gpus
+
+
+def parse_rocm(output: str) -> list[Gpu]:
+    """GPUs out of rocm-smi's JSON; the case of its keys differs between versions."""
+    try:
+        cards = msgspec.json.decode(output, type=dict[str, dict[str, str | int | float]])
+    except msgspec.MsgspecError as error:
+        raise ToolError(f"rocm-smi: {error}") from None
+    gpus = []
+    for card, given in cards.items():
+        number = re.fullmatch(r"card(\d+)", card)
+        if number is None:
+            continue
+        fields = {key.casefold(): str(value) for key, value in given.items()}
+        name = fields.get("card series") or fields.get("card model") or card
+        memory = _number(fields.get("vram total memory (b)", ""))
+        gpus.append(
+            Gpu(
+                index=int(number[1]),
+                name=name,
+                device=_catalogue_name(name),
+                memory_bytes=None if memory is None else int(memory),
+                driver=None,
+                power_limit_watts=None,
+            )
+        )
+    return sorted(gpus, key=lambda gpu: gpu.index)
+
+
+def _catalogue_name(name: str) -> str | None:
+    known = match_reported_name(name)
+    return None if known is None else known.name
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,203 @@
+"""Look up devices, links and prices by the names that people and drivers use.
+
+The files are read once, on the first look-up, never at import. A name that is not known is an
+error that lists the nearest ones; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.hardware.facts import (
+    Device,
+    DeviceFile,
+    Link,
+    LinkFile,
+    Price,
+    PriceFile,
+    Source,
+)
+
+FACTS = Path(__file__).parent
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """Everything that one folder of facts says."""
+
+    devices: dict[str, Device]
+    """By canonical name, in the order of the files."""
+    device_names: dict[str, str]
+    """Folded name, alias or driver's name → canonical name."""
+    reported_names: dict[str, str]
+    """Folded driver's name → canonical name."""
+    links: dict[str, Link]
+    link_names: dict[str, str]
+    prices: list[Price]
+
+
+def devices() -> list[Device]:
+    """Every device that we have facts about."""
+    return list(catalogue().devices.values())
+
+
+def device(name: str) -> Device:
+    """The device called `name`: a canonical name, an alias, or what the driver reports.
+
+    >>> device("NVIDIA H100 80GB HBM3").name
+    'H100-SXM-80GB'
+    """
+    book = catalogue()
+    return book.devices[_find(name, book.device_names, "device")]
+
+
+def match_reported_name(name: str) -> Device | None:
+    """The device that a driver reports as `name`; None when we have no facts about it."""
+    book = catalogue()
+    canonical = book.reported_names.get(_fold(name))
+    return None if canonical is None else book.devices[canonical]
+
+
+def links() -> list[Link]:
+    """Every link that we have facts about."""
+    return list(catalogue().links.values())
+
+
+def link(name: str) -> Link:
+    """The link called `name`, e.g. `nvlink-4` or `infiniband-ndr`."""
+    book = catalogue()
+    return book.links[_find(name, book.link_names, "link")]
+
+
+def peer_bandwidth_bytes_per_second(part: Device) -> float | None:
+    """Bandwidth from one device to its peers, per direction, over all links of its fabric.
+
+    None for a device that reaches its peers only through the host.
+
+    >>> peer_bandwidth_bytes_per_second(device("h100")) / 1e9
+    450.0
+    """
+    fabrics = [(link(one.link), one.count) for one in part.interconnects]
+    rates = [
+        known.bandwidth_bytes_per_second * count
+        for known, count in fabrics
+        if known.kind == "fabric"
+    ]
+    return max(rates, default=None)
+
+
+def prices(name: str) -> list[Price]:
+    """The prices on record for a device, cheapest first; empty when there are none."""
+    canonical = device(name).name
+    found = [price for price in catalogue().prices if price.device == canonical]
+    return sorted(found, key=lambda price: price.usd_per_device_hour)
+
+
+def typical_usd_per_device_hour(name: str) -> float | None:
+    """Median of the prices on record; None when there are none."""
+    found = [price.usd_per_device_hour for price in prices(name)]
+    return statistics.median(found) if found else None
+
+
+@functools.cache
+def catalogue(folder: Path = FACTS) -> Catalogue:
+    """Read and cross-check one folder of facts."""
+    link_file = _read(folder / "links.toml", LinkFile)
+    price_file = _read(folder / "prices.toml", PriceFile)
+    parts: dict[str, Device] = {}
+    names: dict[str, str] = {}
+    reported: dict[str, str] = {}
+    connections: dict[str, Link] = {}
+    link_names: dict[str, str] = {}
+    for one in link_file.link:
+        keys = [key for key in (one.source, one.latency_source) if key is not None]
+        cited = _cite(folder / "links.toml", one.name, keys, link_file.sources)
+        connections[one.name] = msgspec.structs.replace(one, sources=cited)
+        for alias in (one.name, *one.aliases):
+            _claim(link_names, alias, one.name, folder / "links.toml")
+    for path in sorted((folder / "devices").glob("*.toml")):
+        family = _read(path, DeviceFile)
+        for part in family.device:
+            for connection in part.interconnects:
+                if connection.link not in connections:
+                    raise InputError(f"{path}: {part.name}: no link {connection.link!r}")
+            cited = _cite(path, part.name, _source_keys(part), family.sources)
+            parts[part.name] = msgspec.structs.replace(part, sources=cited)
+            for alias in (part.name, *part.aliases, *part.cuda_names):
+                _claim(names, alias, part.name, path)
+            for alias in part.cuda_names:
+                reported[_fold(alias)] = part.name
+    tags = []
+    for price in price_file.price:
+        if price.device not in parts:
+            raise InputError(f"{folder / 'prices.toml'}: no device {price.device!r}")
+        cited = _cite(folder / "prices.toml", price.device, [price.source], price_file.sources)
+        tags.append(msgspec.structs.replace(price, sources=cited))
+    return Catalogue(
+        devices=parts,
+        device_names=names,
+        reported_names=reported,
+        links=connections,
+        link_names=link_names,
+        prices=tags,
+    )
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    """One file of facts; a bad one is named with the place of its fault."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _source_keys(part: Device) -> list[str]:
+    keys = [part.peak_flops_per_second.source, part.memory.source, part.chip.source]
+    keys += [connection.source for connection in part.interconnects]
+    if part.memory.reported_source is not None:
+        keys.append(part.memory.reported_source)
+    if part.power is not None:
+        keys.append(part.power.source)
+    return keys
+
+
+def _cite(path: Path, owner: str, keys: list[str], known: dict[str, Source]) -> dict[str, Source]:
+    """The sources behind `keys`, each of which must be in the file's `[sources]`."""
+    for key in keys:
+        if key not in known:
+            raise InputError(f"{path}: {owner}: source {key!r} is not in [sources]")
+    return {key: known[key] for key in sorted(set(keys))}
+
+
+def _claim(names: dict[str, str], alias: str, owner: str, path: Path) -> None:
+    """Give a name to its owner; two owners of one name are an error."""
+    holder = names.setdefault(_fold(alias), owner)
+    if holder != owner:
+        raise InputError(f"{path}: {alias!r} names both {holder} and {owner}")
+
+
+def _find(name: str, names: dict[str, str], what: str) -> str:
+    found = names.get(_fold(name))
+    if found is not None:
+        return found
+    near = difflib.get_close_matches(_fold(name), names, n=12, cutoff=0.4)
+    nearest = list(dict.fromkeys(names[one] for one in near))[:5]
+    hint = f"did you mean {', '.join(nearest)}?" if nearest else "see: ridgeline hardware --list"
+    raise InputError(f"unknown {what} {name!r}; {hint}")
+
+
+def _fold(name: str) -> str:
+    """One spelling for all: the vendor's name in front depends on the driver's version."""
+    joined = re.sub(r"[\s_/()-]+", "-", name.casefold()).strip("-")
+    return joined.removeprefix("nvidia-")

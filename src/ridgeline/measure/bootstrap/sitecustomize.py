@@ -1,0 +1,59 @@
+"""Found first on `PYTHONPATH` by the measured script's interpreter, before its first line runs.
+
+It takes its own folder off `sys.path` again, lets the `sitecustomize` that it hides run, and
+waits for the script to import torch; then it loads the agent. A process that never imports
+torch is left alone. Nothing here may import more than the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class _WaitForTorch:
+    """A finder that lets torch load as usual, then calls the agent's entry point."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        loader = spec.loader
+        load = loader.exec_module
+
+        def exec_then_attach(module: ModuleType) -> None:
+            del loader.exec_module
+            load(module)
+            entry_module, _, entry = os.environ["RIDGELINE_ENTRY"].partition(":")
+            getattr(importlib.import_module(entry_module), entry)(os.environ["RIDGELINE_SESSION"])
+
+        loader.exec_module = exec_then_attach  # type: ignore[method-assign]
+        return spec
+
+
+def _run_hidden_sitecustomize() -> None:
+    """Run the `sitecustomize` that this one shadows, if the installation has one."""
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _FOLDER]
+    own = sys.modules.pop("sitecustomize", None)
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+    elif own is not None:
+        sys.modules["sitecustomize"] = own
+
+
+_run_hidden_sitecustomize()
+if "RIDGELINE_SESSION" in os.environ:
+    sys.meta_path.insert(0, _WaitForTorch())

@@ -1,0 +1,16 @@
+"""Lives inside the measured process: nothing here may change what the script computes.
+
+    attach.py      the entry point that the bootstrap calls once torch is imported
+    clock.py       exclusive time per phase from a list of marks
+    agent.py       the state machine of steps, and the conversation with the conductor
+    hooks.py       where torch is intercepted; the only place that patches it
+    points.py      the hook points that techniques use
+    fetch_times.py how long making a batch takes, workers included
+    facts.py       reading models, optimizers, loaders and switches
+    heap.py        what the C heap holds
+    operators.py   a dispatch mode: operators, FLOPs, bytes, memory by category, sync points
+    profiler.py    a short window under torch.profiler
+    sampler.py     which line the host is on
+
+A module here is imported in somebody else's process: keep imports few and side effects none.
+"""

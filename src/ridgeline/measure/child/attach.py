@@ -1,0 +1,63 @@
+"""Called by the bootstrap once torch is imported: build the agent and start listening."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.conversation import Conversation
+from ridgeline.measure.child.habits import watch_habits
+from ridgeline.measure.child.hooks import Hooks
+from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.saved_files import SavedFiles
+from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
+from ridgeline.measure.child.sites import user_site
+from ridgeline.measure.wire import SESSION_NAME, Session
+
+_PR_SET_PDEATHSIG = 1
+
+
+def attach(session_folder: str) -> tuple[Agent, Session]:
+    """Install the interception in this process; returns what a technique's installer needs."""
+    folder = Path(session_folder)
+    session = msgspec.json.decode((folder / SESSION_NAME).read_bytes(), type=Session)
+    points = Points()
+    agent = Agent(points, assume_inference=session.assume_inference, recording=session.report)
+    hooks = Hooks(agent)
+    points.time_compiled_call = hooks.time_compiled_call
+    hooks.install()
+    if session.fix_seed:
+        fix_seeds(session.seed_offset)
+    if session.seed_offset:
+        offset_seeds(session.seed_offset)
+    if session.report:
+        _end_with_the_conductor()
+        watch_habits(agent)
+        _watch_saves(agent, session)
+        Conversation(agent, folder)
+    return agent, session
+
+
+def _end_with_the_conductor() -> None:
+    """Ask the kernel to end this process with its conductor, even one that stands frozen.
+
+    prctl(2), PR_SET_PDEATHSIG; only Linux has it, and only a direct child needs it.
+    """
+    if sys.platform == "linux" and os.environ.get("RIDGELINE_CONDUCTOR") == str(os.getppid()):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _watch_saves(agent: Agent, session: Session) -> None:
+    def saved(seconds: float) -> None:
+        if agent.is_mine():
+            agent.watched.switches.save_seconds += seconds
+            agent.watched.switches.save_site = user_site()
+
+    folder = Path(session.saved_folder) if session.saved_folder else None
+    SavedFiles(folder, saved).install()

@@ -1,0 +1,386 @@
+"""The child's half of the conversation: count steps, run instruments, report, wait, leave.
+
+Leaving happens at a step boundary on the stepping thread: the interpreter's exit handlers run
+(loader workers end, temporary folders go, logs are flushed), the script's own `except` and
+`finally` blocks do not: they would act on a run that is only cut short.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import sys
+import threading
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import msgspec
+import torch
+
+from ridgeline.measure.child import facts
+from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.heap import heap_bytes
+from ridgeline.measure.child.operators import LiveMemory, OperatorMode
+from ridgeline.measure.child.profiler import ProfilerWindow
+from ridgeline.measure.child.sampler import Sampler
+from ridgeline.measure.wire import SOCKET_NAME, Facts, Hello, Order, Report, StepTimes
+from ridgeline.records import SyncPoint
+
+
+class Conversation:
+    """Drives the agent by the conductor's orders."""
+
+    def __init__(self, agent: Agent, session: Path) -> None:
+        self._agent = agent
+        self._session = session
+        self._connection: Connection | None = None
+        self._order = Order(action="run", steps=1)
+        self._left = 1
+        self._instrument: Instrument = Instrument()
+        self._reported_losses = 0
+        self._warnings: list[str] = []
+        self._pid = os.getpid()
+        self._usage = facts.usage_now()
+        agent.on_boundary = self.boundary
+        atexit.register(self._ended)
+
+    def boundary(self) -> None:
+        """A step ended; called by the agent on the stepping thread."""
+        if self._connection is None:
+            self._connect()
+        self._instrument.boundary()
+        self._left -= 1
+        if self._left > 0:
+            return
+        self._exchange()
+
+    def _connect(self) -> None:
+        self._connection = Client(str(self._session / SOCKET_NAME), family="AF_UNIX")
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self._send(
+            Hello(
+                pid=os.getpid(),
+                rank=torch.distributed.get_rank() if distributed else 0,
+                world_size=torch.distributed.get_world_size() if distributed else 1,
+                device=facts.device_name(self._agent),
+            )
+        )
+
+    def _exchange(self) -> None:
+        """Report, then obey; returns when there are steps to run."""
+        self._instrument.stop()
+        self._send(self._report(ended=False))
+        assert self._connection is not None
+        try:
+            order = msgspec.msgpack.decode(self._connection.recv_bytes(), type=Order)
+        except (EOFError, OSError):
+            self._leave()  # the conductor is gone: nobody is left to report to
+        if order.action == "stop":
+            self._leave()
+        if order.action == "free":
+            self._agent.on_boundary = None
+            self._agent.abandon()
+            atexit.unregister(self._ended)
+            return
+        self._order = order
+        self._left = order.steps
+        self._agent.watched.anchored |= order.facts
+        self._agent.watched.restart()
+        self._instrument = instrument(order.instrument, self._agent)
+        self._instrument.start()
+        self._agent.clock.cuda = self._uses_cuda()
+        self._usage = facts.usage_now()
+        self._agent.clock.restart()
+
+    def _uses_cuda(self) -> bool:
+        return torch.cuda.is_available() and facts.device_name(self._agent).startswith("cuda")
+
+    def _report(self, *, ended: bool) -> Report:
+        agent = self._agent
+        times = agent.clock.resolve()
+        inputs, agent.step_inputs = agent.step_inputs, []
+        inputs += [(0, 0)] * (len(times) - len(inputs))
+        steps = [
+            StepTimes(
+                seconds=sum(phases.values()), phases=phases, samples=samples, tokens=tokens
+            )
+            for phases, (samples, tokens) in zip(times, inputs, strict=False)
+        ]
+        losses = [float(loss) for loss in agent.losses[self._reported_losses :]]
+        self._reported_losses = len(agent.losses)
+        return Report(
+            steps=steps,
+            losses=losses,
+            facts=self._facts(steps) if self._order.facts or ended else None,
+            applied=dict(agent.points.effects),
+            resident_bytes=_resident_bytes(),
+            forwards_seen=agent.forwards_seen,
+            ended=ended,
+            warnings=self._warnings,
+            **({"sync_points": self._prints(steps)} | self._instrument.results(max(len(steps), 1))),
+        )
+
+    def _prints(self, steps: list[StepTimes]) -> list[SyncPoint]:
+        count = max(len(steps), 1)
+        points = [
+            SyncPoint(kind="print", site=site, calls=calls / count, seconds=seconds / count)
+            for site, (calls, seconds) in self._agent.watched.prints.items()
+        ]
+        return sorted(points, key=lambda p: -p.seconds)
+
+    def _facts(self, steps: list[StepTimes]) -> Facts:
+        agent = self._agent
+        count = len(steps)
+        evaluation = sum(step.phases.get("evaluation", 0.0) for step in steps)
+        return Facts(
+            kind="inference" if agent.kind == "inference" else "training",
+            models=facts.model_facts(agent, count),
+            optimizers=facts.optimizer_facts(agent, count),
+            loaders=facts.loader_facts(agent),
+            settings=facts.settings(agent, count, evaluation, self._usage),
+            graph_breaks=facts.graph_breaks(),
+            python=sys.version.split()[0],
+            torch=str(torch.__version__),
+            device_name=facts.device_name(agent),
+            device_memory_bytes=facts.device_memory_bytes(agent),
+        )
+
+    def _send(self, message: msgspec.Struct) -> None:
+        assert self._connection is not None
+        with contextlib.suppress(BrokenPipeError):  # a conductor that died reads nothing
+            self._connection.send_bytes(msgspec.msgpack.encode(message))
+
+    def _ended(self) -> None:
+        """The script ran to its own end: say so with what was seen."""
+        if os.getpid() != self._pid or not self._agent.active:
+            return
+        if self._connection is None:
+            if not self._agent.forwards_seen and self._agent.kind is None:
+                return
+            self._connect()
+        self._instrument.stop()
+        self._send(self._report(ended=True))
+
+    def _leave(self) -> None:
+        atexit.unregister(self._ended)
+        self._agent.abandon()
+        for thread in threading.enumerate():
+            own = thread is threading.current_thread() or thread.daemon
+            if not own:
+                thread.join(timeout=2.0)  # an asynchronous save may be under way
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # a script may have closed or replaced them
+                stream.flush()
+        os._exit(0)
+
+
+class Instrument:
+    """No instrument: only the clock runs. The base of those that look closer."""
+
+    def start(self) -> None:
+        """Called at the boundary before the first step."""
+
+    def boundary(self) -> None:
+        """Called at the end of every step."""
+
+    def stop(self) -> None:
+        """Called at the last boundary; may be called twice."""
+
+    def results(self, steps: int) -> dict[str, Any]:
+        """Fields of `Report`."""
+        return {}
+
+
+class OperatorsInstrument(Instrument):
+    """Operators, live memory, sync points, gradient norms."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._mode: OperatorMode | None = None
+        self._norms: list[torch.Tensor] = []
+        self._totals: list[int] = []
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Enter the dispatch mode."""
+        self._agent.watched.look_closer = True
+        self._agent.on_gradients = self._gradients
+        self._mode = OperatorMode(self._agent)
+        for watch in self._agent.watched.models.values():
+            module = watch.module()
+            for parameter in module.parameters() if module is not None else ():
+                if parameter.requires_grad and parameter.is_leaf:
+                    hook = parameter.register_post_accumulate_grad_hook(
+                        self._mode.memory.retag_gradient
+                    )
+                    self._handles.append(hook)
+        _force_eager(on=True)
+        self._mode.__enter__()
+
+    def boundary(self) -> None:
+        """Note what is alive between steps."""
+        if self._mode is not None:
+            self._totals.append(sum(self._mode.memory.live.values()))
+
+    def stop(self) -> None:
+        """Leave the dispatch mode."""
+        if self._mode is None or not self._agent.watched.look_closer:
+            return
+        self._mode.__exit__(None, None, None)
+        _force_eager(on=False)
+        for handle in self._handles:
+            handle.remove()
+        self._mode.memory.close()
+        self._agent.watched.look_closer = False
+        self._agent.on_gradients = None
+
+    def results(self, steps: int) -> dict[str, Any]:
+        """Fields of `Report`."""
+        mode = self._mode
+        if mode is None:
+            return {}
+        counted = self._agent.watched.counted
+        counted.channels_first = mode.channels_first / steps
+        counted.pageable_copies = mode.pageable_copies / steps
+        rows = sorted(mode.math_attention.values(), key=lambda row: -row[1])
+        counted.math_attention = sum(row[1] for row in rows) / steps
+        counted.math_attention_site = rows[0][0] if rows else None
+        norms = [float(norm) for norm in self._norms]
+        growth = (
+            (self._totals[-1] - self._totals[0]) / (len(self._totals) - 1)
+            if len(self._totals) > 1
+            else 0.0
+        )
+        return {
+            "operators": mode.operators(),
+            "sync_points": mode.sync_points(steps),
+            "memory": mode.memory.timeline(),
+            "memory_peak_bytes": mode.memory.peak_total,
+            "memory_growth_bytes_per_step": growth,
+            "gradient_norms": [norm for norm in norms if math.isfinite(norm)],
+            "non_finite": sum(not math.isfinite(norm) for norm in norms),
+        }
+
+    def _gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        assert self._mode is not None, "set together with the hook"
+        with self._mode.paused(), torch.no_grad():
+            grads = [
+                p.grad.detach()
+                for group in optimizer.param_groups
+                for p in group["params"]
+                if p.grad is not None and not p.grad.is_sparse
+            ]
+            if grads:
+                norms = torch.stack([grad.float().norm() for grad in grads])
+                self._norms.append(norms.norm())
+
+
+class ProfilerInstrument(Instrument):
+    """Time per operator, exposed communication, allocator peak."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._window: ProfilerWindow | None = None
+        self._boundaries: list[int] = []
+        self._stock = 0
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin, unless the script has a profiler of its own running."""
+        self._stock = LiveMemory(self._agent).peak_total
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        if torch.autograd._profiler_enabled():  # type: ignore[no-untyped-call]
+            self._agent.watched.switches.profiler_on = True
+            return
+        self._window = ProfilerWindow()
+        self._window.start()
+
+    def boundary(self) -> None:
+        """Remember when the step ended, on the profiler's clock."""
+        self._boundaries.append(time_ns())
+
+    def stop(self) -> None:
+        """End the window."""
+        if self._window is not None and not self._stopped:
+            self._window.stop()
+            self._stopped = True
+
+    def results(self, steps: int) -> dict[str, Any]:
+        """Fields of `Report`."""
+        if self._window is None:
+            return {"memory_peak_bytes": self._stock}
+        communication = self._window.communication(steps)
+        counted = self._agent.watched.counted
+        counted.collectives = communication.get("calls", 0.0)
+        counted.collective_bytes = communication.get("bytes", 0.0)
+        growth = self._window.peak_growth_bytes(self._boundaries)
+        peak = self._stock + growth
+        if torch.cuda.is_available():
+            peak = torch.cuda.max_memory_allocated() or peak
+        return {
+            "profiler": self._window.operators(self._agent.watched.operator_names),
+            "communication": communication,
+            "memory_peak_bytes": peak,
+        }
+
+
+class SamplerInstrument(Instrument):
+    """Which lines the host is on; what every step leaves in memory."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._sampler = Sampler(agent)
+        self._held: list[int] = []
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin sampling."""
+        self._sampler.start()
+
+    def boundary(self) -> None:
+        """Note what memory the step left behind."""
+        held = heap_bytes()
+        if held is not None:
+            on_device = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+            self._held.append(held + on_device)
+
+    def stop(self) -> None:
+        """End sampling."""
+        if not self._stopped:
+            self._sampler.stop()
+            self._stopped = True
+
+    def results(self, steps: int) -> dict[str, Any]:
+        """Fields of `Report`."""
+        return {"hot_lines": self._sampler.hot_lines(), "held_bytes": self._held}
+
+
+def instrument(name: str, agent: Agent) -> Instrument:
+    """The instrument of that name."""
+    kinds: dict[str, Any] = {
+        "operators": OperatorsInstrument,
+        "profiler": ProfilerInstrument,
+        "sampler": SamplerInstrument,
+    }
+    return kinds[name](agent) if name in kinds else Instrument()
+
+
+def _force_eager(*, on: bool) -> None:
+    """A dispatch mode and compiled code exclude each other: run compiled functions eagerly."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.set_stance("force_eager" if on else "default")
+
+
+def _resident_bytes() -> int:
+    """Resident memory of this process, from /proc; 0 where there is none."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+

@@ -1,0 +1,338 @@
+"""Reading the script's models, optimizers, loaders and global switches into records."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from time import process_time
+from typing import Any
+
+import torch
+from torch import nn
+
+from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.watched import LoaderWatch, ModelWatch, OptimizerWatch
+from ridgeline.records import (
+    GraphBreak,
+    LoaderFacts,
+    ModelFacts,
+    OptimizerFacts,
+    Settings,
+    Site,
+)
+
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
+_ATTENTION_NAMES = ("attention", "attn", "multihead")
+
+
+def model_facts(agent: Agent, steps: int) -> list[ModelFacts]:
+    """Every outermost module with parameters that was called, largest first."""
+    facts = [
+        _model(module, watch, max(steps, 1))
+        for watch in agent.watched.models.values()
+        if watch.num_parameters and (module := watch.module()) is not None and watch.calls
+    ]
+    return sorted(facts, key=lambda f: -f.num_parameters)
+
+
+def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
+    parameters = list(module.parameters())
+    modules = list(module.modules())
+    wrapper = type(module).__name__ if type(module).__name__ in _WRAPPERS else None
+    inner = module.module if wrapper and isinstance(module.module, nn.Module) else module
+    if type(inner).__name__ == "OptimizedModule":
+        inner = inner._orig_mod  # type: ignore[assignment]
+    block, repeats = repeated_block(inner)
+    convolutions = [m for m in modules if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Conv3d))]
+    names = {type(m).__name__.lower() for m in modules}
+    return ModelFacts(
+        name=type(inner).__name__,
+        num_parameters=watch.num_parameters,
+        num_parameter_tensors=len(parameters),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+        num_trainable=sum(p.numel() for p in parameters if p.requires_grad),
+        dtype=str(parameters[0].dtype).removeprefix("torch."),
+        device=str(parameters[0].device),
+        num_modules=len(modules),
+        training=module.training,
+        repeated_block=block,
+        num_repeated=repeats,
+        has_convolutions=bool(convolutions),
+        channels_last=_is_channels_last(convolutions),
+        has_recurrent=any(isinstance(m, nn.RNNBase) for m in modules),
+        has_dropout=any(isinstance(m, nn.Dropout) and m.p > 0 for m in modules),
+        has_attention=any(word in name for name in names for word in _ATTENTION_NAMES),
+        checkpointing=False,
+        compiled=_is_compiled(module) or _is_compiled(inner),
+        wrapper=wrapper,
+        ddp_find_unused=bool(getattr(module, "find_unused_parameters", False)),
+        ddp_static_graph=bool(getattr(module, "static_graph", False)),
+        ddp_bucket_view=bool(getattr(module, "gradient_as_bucket_view", False)),
+        forward_site=watch.site,
+        calls_per_step=watch.calls / steps,
+        odd_dimensions=odd_dimensions(inner),
+    )
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    if type(module).__name__ == "OptimizedModule":
+        return True
+    return any(m._compiled_call_impl is not None for m in module.modules())
+
+
+def repeated_block(module: nn.Module) -> tuple[str | None, int]:
+    """Class and count of the container-held block that repeats and holds most parameters."""
+    best: tuple[int, str, int] | None = None
+    for container in module.modules():
+        if not isinstance(container, (nn.ModuleList, nn.Sequential)):
+            continue
+        counts = Counter(type(child).__name__ for child in container)
+        for name, count in counts.items():
+            children = [child for child in container if type(child).__name__ == name]
+            weight = sum(p.numel() for child in children for p in child.parameters())
+            deep = any(True for _ in children[0].children())
+            if count >= 2 and deep and weight and (best is None or weight > best[0]):
+                best = (weight, name, count)
+    return (best[1], best[2]) if best else (None, 0)
+
+
+def odd_dimensions(module: nn.Module, at_most: int = 8) -> dict[str, int]:
+    """Matmul weights with a dimension that is not a multiple of 8, by name."""
+    odd: dict[str, int] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.dim() != 2 or len(odd) >= at_most:
+            continue
+        bad = [size for size in parameter.shape if size % 8 and size >= 32]
+        if bad:
+            odd[name] = int(bad[0])
+    return odd
+
+
+def _is_channels_last(convolutions: list[Any]) -> bool:
+    weights = [m.weight for m in convolutions if m.weight.dim() == 4]
+    return bool(weights) and all(
+        w.is_contiguous(memory_format=torch.channels_last) for w in weights
+    )
+
+
+def optimizer_facts(agent: Agent, steps: int) -> list[OptimizerFacts]:
+    """Every optimizer that stepped, in the order they were made."""
+    return [
+        _optimizer(optimizer, watch, max(steps, 1))
+        for watch in agent.watched.optimizers.values()
+        if (optimizer := watch.optimizer()) is not None and watch.prepared
+    ]
+
+
+def _optimizer(
+    optimizer: torch.optim.Optimizer, watch: OptimizerWatch, steps: int
+) -> OptimizerFacts:
+    groups = optimizer.param_groups
+    parameters = [p for group in groups for p in group["params"]]
+    state = [
+        value
+        for entry in optimizer.state.values()
+        if isinstance(entry, dict)
+        for value in entry.values()
+        if isinstance(value, torch.Tensor)
+    ]
+    return OptimizerFacts(
+        name=type(optimizer).__name__,
+        num_parameter_tensors=len(parameters),
+        num_parameters=sum(p.numel() for p in parameters),
+        fused=any(bool(group.get("fused")) for group in groups),
+        foreach=any(bool(group.get("foreach")) for group in groups),
+        supports_fused="fused" in inspect.signature(type(optimizer).__init__).parameters,
+        state_bytes=sum(t.numel() * t.element_size() for t in state),
+        steps_per_step=watch.steps / steps,
+        site=watch.site,
+        step_site=watch.step_site,
+        zeroes_in_place=watch.zeroed_in_place > 0,
+    )
+
+
+def loader_facts(agent: Agent) -> list[LoaderFacts]:
+    """Every DataLoader that was iterated."""
+    return [
+        _loader(loader, watch, agent)
+        for watch in agent.watched.loaders.values()
+        if (loader := watch.loader()) is not None and (watch.waits or watch.starts)
+    ]
+
+
+def _loader(loader: Any, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
+    waits = watch.waits or watch.starts
+    wait = sum(waits) / len(waits)
+    padding = agent.watched.padding
+    fetch = watch.fetches.per_batch()
+    try:
+        batches = len(loader)
+    except TypeError:
+        batches = None  # an iterable dataset has no length
+    return LoaderFacts(
+        batch_size=loader.batch_size,
+        num_workers=loader.num_workers,
+        pin_memory=bool(loader.pin_memory),
+        persistent_workers=bool(loader.persistent_workers),
+        prefetch_factor=loader.prefetch_factor,
+        dataset=type(loader.dataset).__name__,
+        num_batches=batches,
+        batch_bytes=watch.batch_bytes,
+        site=watch.site,
+        fetch_seconds=fetch[0] if fetch else None,
+        fetch_cpu_seconds=fetch[1] if fetch else None,
+        wait_seconds=wait,
+        restarts=watch.restarts,
+        start_seconds=sum(watch.starts) / len(watch.starts) if watch.starts else 0.0,
+        padding_share=sum(padding) / len(padding) if padding else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the process had used of things that only ever grow, at the start of a window."""
+
+    cpu_seconds: float
+    cpu_wait_seconds: float
+    recompiles: int
+    compile_seconds: float
+
+
+def usage_now() -> Usage:
+    """Read the counters; `settings` subtracts them from their later values."""
+    return Usage(
+        cpu_seconds=process_time(),
+        cpu_wait_seconds=cpu_wait_seconds(),
+        recompiles=recompiles(),
+        compile_seconds=compile_seconds(),
+    )
+
+
+def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) -> Settings:
+    """Global switches as they stand, and what was counted per step since `usage` was read."""
+    steps = max(steps, 1)
+    switches = agent.watched.switches
+    counters = agent.watched.counted
+    padding = agent.watched.padding
+    return Settings(
+        num_threads=torch.get_num_threads(),
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        matmul_precision=torch.get_float32_matmul_precision(),
+        autocast_dtype=switches.autocast_dtype,
+        gradient_scaler=switches.gradient_scaler,
+        anomaly_detection=torch.is_anomaly_enabled(),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+        autograd_profiler=switches.profiler_on or torch.autograd._profiler_enabled(),  # type: ignore[no-untyped-call]
+        gc_seconds=switches.gc_seconds / steps,
+        gc_forced=switches.gc_forced / steps,
+        gc_site=switches.gc_site,
+        empty_cache=switches.empty_cache / steps,
+        empty_cache_site=switches.empty_cache_site,
+        retain_graph=switches.retain_graph / steps,
+        retain_graph_site=switches.retain_graph_site,
+        save_seconds=switches.save_seconds / steps,
+        save_site=switches.save_site,
+        evaluations=switches.evaluations / steps,
+        evaluation_seconds=evaluation_seconds / steps,
+        evaluation_site=switches.evaluation_site,
+        convolutions_channels_first=counters.channels_first,
+        math_attention=counters.math_attention,
+        math_attention_site=counters.math_attention_site,
+        backward_site=switches.backward_site,
+        forwards_per_step=switches.forwards / steps,
+        backwards_per_step=switches.backwards / steps,
+        all_reduces_per_step=counters.collectives,
+        communication_bytes=counters.collective_bytes,
+        copy_from_pageable=counters.pageable_copies,
+        recompute_seconds=switches.recompute_seconds / steps,
+        checkpoint_site=switches.checkpoint_site,
+        graph_compiles=_dynamo_count("stats", "unique_graphs"),
+        recompiles=recompiles() - usage.recompiles,
+        compile_seconds=compile_seconds() - usage.compile_seconds,
+        padding_share=sum(padding) / len(padding) if padding else 0.0,
+        empty_cache_seconds=switches.empty_cache_seconds / steps,
+        cpu_seconds=(process_time() - usage.cpu_seconds) / steps,
+        cpu_wait_seconds=(cpu_wait_seconds() - usage.cpu_wait_seconds) / steps,
+    )
+
+
+def graph_breaks() -> list[GraphBreak]:
+    """Why `torch.compile` fell back to Python, most frequent first."""
+    if "torch._dynamo" not in sys.modules:
+        return []
+    counters = sys.modules["torch._dynamo.utils"].counters
+    return [
+        GraphBreak(reason=reason.splitlines()[0][:200], site=_site_in(reason), count=count)
+        for reason, count in counters["graph_break"].most_common(20)
+    ]
+
+
+def _site_in(reason: str) -> Site | None:
+    for line in reason.splitlines():
+        if line.strip().startswith('File "'):
+            file, _, rest = line.strip()[6:].partition('", line ')
+            number = rest.split(",")[0]
+            if number.isdigit():
+                return Site(file=file, line=int(number))
+    return None
+
+
+def _dynamo_count(group: str, key: str) -> int:
+    if "torch._dynamo" not in sys.modules:
+        return 0
+    return int(sys.modules["torch._dynamo.utils"].counters[group][key])
+
+
+def _metrics() -> list[Any]:
+    if "torch._dynamo" not in sys.modules:
+        return []
+    return list(sys.modules["torch._dynamo.utils"].get_compilation_metrics())
+
+
+def recompiles() -> int:
+    """Compilations of a frame that had been compiled before."""
+    frames = Counter(
+        (metric.co_filename, metric.co_firstlineno)
+        for metric in _metrics()
+        if metric.co_filename is not None
+    )
+    return sum(count - 1 for count in frames.values())
+
+
+def compile_seconds() -> float:
+    """Spent in `torch.compile` so far."""
+    return float(sum(m.entire_frame_compile_time_s or 0.0 for m in _metrics()))
+
+
+def cpu_wait_seconds() -> float:
+    """Time for which the calling thread could run but had no core; 0 where it is not told."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) * 1e-9
+    except (OSError, IndexError):
+        return 0.0  # not Linux, or a kernel without scheduler statistics
+
+
+def device_name(agent: Agent) -> str:
+    """`cuda:0 NVIDIA …` or `cpu`: what the largest model sits on."""
+    models = [m for w in agent.watched.models.values() if (m := w.module()) is not None]
+    largest = max(models, key=lambda m: sum(p.numel() for p in m.parameters()), default=None)
+    if largest is None:
+        return "cpu"
+    parameter = next(largest.parameters(), None)
+    if parameter is None or parameter.device.type != "cuda":
+        return parameter.device.type if parameter is not None else "cpu"
+    return f"cuda {torch.cuda.get_device_name(parameter.device)}"
+
+
+def device_memory_bytes(agent: Agent) -> int:
+    """Memory of the device that `device_name` names; RAM for the CPU."""
+    if device_name(agent).startswith("cuda"):
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    if not hasattr(os, "sysconf"):
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,122 @@
+"""Calls that cost time or memory when they sit inside the loop: counted, timed and located.
+
+`gc.collect`, `torch.cuda.empty_cache`, `torch.save`, in-place `zero_grad`, gradient scaling,
+activation checkpointing, tensors turned into text. Each patch calls the original and counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.utils import checkpoint as torch_checkpoint
+
+from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.sites import user_site
+
+
+def watch_habits(agent: Agent) -> None:
+    """Install the counters."""
+    _count_collections(agent)
+    _count_empty_cache(agent)
+    _notice_zero_grad(agent)
+    _notice_scaler(agent)
+    _time_recompute(agent)
+    _time_printing(agent)
+
+
+def _time_printing(agent: Agent) -> None:
+    """A tensor that is printed is first waited for, copied to the host and formatted."""
+    original = torch._tensor_str._str
+
+    @functools.wraps(original)
+    def text(tensor: torch.Tensor, **options: Any) -> str:
+        started = perf_counter()
+        result = original(tensor, **options)
+        if agent.is_mine():
+            agent.watched.printed(user_site(), perf_counter() - started)
+        return result
+
+    torch._tensor_str._str = text  # type: ignore[assignment]
+
+
+def _count_collections(agent: Agent) -> None:
+    original = gc.collect
+
+    @functools.wraps(original)
+    def collect(*args: Any, **kwargs: Any) -> int:
+        if agent.is_mine():
+            agent.watched.switches.gc_forced += 1
+            agent.watched.switches.gc_site = user_site()
+        return original(*args, **kwargs)
+
+    gc.collect = collect
+
+
+def _count_empty_cache(agent: Agent) -> None:
+    original = torch.cuda.empty_cache
+
+    @functools.wraps(original)
+    def empty_cache() -> None:
+        started = perf_counter()
+        original()
+        if agent.is_mine():
+            switches = agent.watched.switches
+            switches.empty_cache += 1
+            switches.empty_cache_seconds += perf_counter() - started
+            switches.empty_cache_site = user_site()
+
+    torch.cuda.empty_cache = empty_cache
+
+
+def _notice_zero_grad(agent: Agent) -> None:
+    original = torch.optim.Optimizer.zero_grad
+
+    @functools.wraps(original)
+    def zero_grad(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        if not set_to_none and agent.is_mine():
+            agent.watched.optimizer(optimizer).zeroed_in_place += 1
+        original(optimizer, set_to_none)
+
+    torch.optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign,assignment]
+
+
+def _notice_scaler(agent: Agent) -> None:
+    original = torch.amp.GradScaler.scale
+
+    @functools.wraps(original)
+    def scale(scaler: Any, outputs: Any) -> Any:
+        scaled = original(scaler, outputs)
+        if isinstance(outputs, torch.Tensor) and scaler.is_enabled() and agent.is_mine():
+            agent.scaled(scaled, scaler.get_scale())
+        return scaled
+
+    torch.amp.GradScaler.scale = scale  # type: ignore[method-assign]
+
+
+def _time_recompute(agent: Agent) -> None:
+    """Time the forwards that checkpointing runs a second time, inside backward."""
+    original = torch_checkpoint.checkpoint
+
+    @functools.wraps(original)
+    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not agent.is_mine():
+            return original(function, *args, **kwargs)
+        if agent.watched.switches.checkpoint_site is None:
+            agent.watched.switches.checkpoint_site = user_site()
+
+        def timed(*inner: Any, **options: Any) -> Any:
+            if not agent.clock.is_inside("backward"):
+                return function(*inner, **options)
+            started = perf_counter()
+            try:
+                return function(*inner, **options)
+            finally:
+                agent.watched.switches.recompute_seconds += perf_counter() - started
+
+        return original(timed, *args, **kwargs)
+
+    torch_checkpoint.checkpoint = checkpoint

@@ -1,0 +1,69 @@
+"""Reading what a script feeds its model: how many samples, how many tokens, how much padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+def tensors_in(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
+    """Tensors in nested lists, tuples and mappings, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item, depth - 1)
+    elif depth and hasattr(value, "values") and callable(value.values):
+        for item in value.values():
+            yield from tensors_in(item, depth - 1)
+
+
+def tensor_bytes(value: Any) -> int:
+    """Bytes of all tensors in a batch."""
+    return sum(t.numel() * t.element_size() for t in tensors_in(value))
+
+
+def batch_size(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int, int, torch.Tensor | None]:
+    """Samples and tokens in a model's inputs, and the integer tensor that holds the tokens.
+
+    The first tensor of rank ≥ 1 gives the samples (its first dimension). A two-dimensional
+    integer tensor is taken as token ids, of shape (batch, sequence).
+    """
+    for tensor in tensors_in((args, kwargs)):
+        if tensor.dim() == 0:
+            continue
+        if tensor.dim() == 2 and tensor.dtype in _INTEGERS:
+            return int(tensor.shape[0]), int(tensor.numel()), tensor
+        return int(tensor.shape[0]), 0, None
+    return 1, 0, None
+
+
+def padding_share(tokens: torch.Tensor) -> float:
+    """Share of `tokens` (batch, sequence) that is one value repeated to the end of its row.
+
+    A single trailing token is not padding; the value must be the same in all padded rows.
+    """
+    if tokens.dim() != 2 or tokens.shape[1] < 4:
+        return 0.0
+    last = tokens[:, -1:]
+    value = last.mode(dim=0).values
+    run = (tokens.flip(1) == value).long().cumprod(dim=1).sum(dim=1)
+    padded = torch.where(run > 1, run, torch.zeros_like(run))
+    return float(padded.sum()) / tokens.numel()
+
+
+def projection(output: torch.Tensor) -> torch.Tensor:
+    """One number that moves when any element of `output` does.
+
+    The mean product with a fixed quasi-random direction; of the size of the elements.
+    """
+    flat = output.reshape(-1).float()
+    direction = torch.arange(flat.numel(), device=flat.device, dtype=torch.float32)
+    direction = torch.frac(direction * 0.6180339887) - 0.25
+    return (flat * direction).mean() / direction.abs().mean()

@@ -1,0 +1,348 @@
+"""Watch every operator of a few steps: FLOPs, bytes, callers, and which tensors are alive.
+
+A dispatch mode sees operators below autograd, backward included. FLOPs come from torch's own
+formula registry (`torch.utils.flop_counter`, multiply-add = 2), and from the formulas below for
+what it leaves out on the CPU. Bytes are the least an operator could move: each input read once,
+each output (or argument changed in place) written once; views move nothing. Memory is the live
+storage bytes by category, followed through weak references, so freed tensors count no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.sites import user_site
+from ridgeline.measure.wire import MemorySample, OperatorCall
+from ridgeline.records import SyncPoint
+
+aten = torch.ops.aten
+
+SYNC_KINDS: dict[Any, str] = {
+    aten._local_scalar_dense: "item",
+    aten.is_nonzero: "item",
+    aten.nonzero: "nonzero",
+    aten.masked_select: "nonzero",
+    aten.equal: "item",
+    aten.unique_dim: "nonzero",
+    aten._unique2: "nonzero",
+}
+CATEGORIES = ("weights", "gradients", "optimizer", "activations", "other")
+_MAX_MEMORY_SAMPLES = 400
+
+
+class OperatorMode(TorchDispatchMode):
+    """Collects until taken off; one instance per window."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        self.agent = agent
+        self.calls: dict[tuple[str, str, str, str], list[float]] = {}
+        self.syncs: dict[Any, list[Any]] = {}
+        self.math_attention: dict[Any, list[Any]] = {}
+        self.channels_first = 0
+        self.pageable_copies = 0
+        self.memory = LiveMemory(agent)
+        self._paused = False
+        agent.watched.operator_names.clear()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        started = perf_counter()
+        out = func(*args, **kwargs)
+        seconds = perf_counter() - started
+        packet = func._overloadpacket
+        self._record(func, packet, args, kwargs, out, seconds)
+        return out
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs in the block is ours, not the script's."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def _record(
+        self, func: Any, packet: Any, args: Any, kwargs: Any, out: Any, seconds: float
+    ) -> None:
+        inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        outputs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        phase = self.agent.clock.phase
+        kind = sync_kind(packet, args, kwargs, inputs, outputs)
+        if kind is not None and phase != "optimizer":
+            self._record_site(self.syncs, (kind,), seconds)
+        self._note_patterns(packet, phase, inputs, outputs)
+        view = func.is_view or not outputs
+        written = outputs or _changed(func, args, kwargs)
+        moved = 0.0
+        if written and not func.is_view:
+            moved = float(sum(map(_bytes, inputs)) + sum(map(_bytes, written)))
+        formula = flop_registry.get(packet) or FLOP_FORMULAS.get(packet)
+        flops = float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
+        dtype = next((_dtype(t) for t in inputs if t.is_floating_point()), "")
+        shapes = ",".join(str(list(t.shape)).replace(" ", "") for t in inputs if t.dim())
+        name = f"aten::{packet.__name__}"
+        self.agent.watched.operator_names.add(name)
+        key = (name, shapes, dtype, phase)
+        row = self.calls.setdefault(key, [0.0, 0.0, 0.0, 0.0])
+        row[0] += 1
+        row[1] += flops
+        row[2] += moved
+        row[3] += seconds
+        if not view:
+            self.memory.made(outputs, phase)
+
+    def _record_site(self, table: dict[Any, list[Any]], key: Any, seconds: float) -> None:
+        site = user_site()
+        if site is None:
+            return
+        row = table.setdefault((*key, site.file, site.line), [site, 0, 0.0])
+        row[1] += 1
+        row[2] += seconds
+
+    def _note_patterns(
+        self, packet: Any, phase: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+    ) -> None:
+        """Operators that tell of a habit: unfused attention, channels-first, pageable copies."""
+        if packet in (aten._softmax, aten._safe_softmax) and phase == "forward":
+            if _is_scores(inputs[0]):
+                self._record_site(self.math_attention, (), 0.0)
+        elif packet is aten.convolution and inputs[0].dim() == 4 and inputs[0].shape[1] > 3:
+            last = inputs[0].is_contiguous(memory_format=torch.channels_last)
+            self.channels_first += 0 if last else 1
+        elif packet in (aten._to_copy, aten.copy_) and outputs:
+            source = inputs[-1] if packet is aten.copy_ else inputs[0]
+            if source.device.type == "cpu" and outputs[0].device.type == "cuda":
+                self.pageable_copies += 0 if source.is_pinned() else 1
+
+    def operators(self) -> list[OperatorCall]:
+        """Everything seen, summed over the window."""
+        return [
+            OperatorCall(
+                name=name,
+                shapes=shapes,
+                dtype=dtype,
+                phase=phase,
+                calls=int(row[0]),
+                flops=row[1],
+                bytes=row[2],
+                seconds=row[3],
+            )
+            for (name, shapes, dtype, phase), row in self.calls.items()
+        ]
+
+    def sync_points(self, steps: int) -> list[SyncPoint]:
+        """Sync points per step, most frequent first."""
+        points = [
+            SyncPoint(kind=kind, site=row[0], calls=row[1] / steps, seconds=row[2] / steps)
+            for (kind, _, _), row in self.syncs.items()
+        ]
+        return sorted(points, key=lambda p: (-p.seconds, -p.calls))
+
+
+def _changed(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """Tensors that an operator without outputs writes in place (a fused optimizer step).
+
+    Its gradients are declared as changed too, but are only when a loss scaler is on.
+    """
+    if not func._schema.is_mutable:
+        return []
+    named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+    written = [
+        named[argument.name]
+        for argument in func._schema.arguments
+        if argument.is_write and argument.name in named and argument.name != "grads"
+    ]
+    return [t for t in tree_leaves(written) if isinstance(t, torch.Tensor)]
+
+
+def _is_scores(tensor: torch.Tensor) -> bool:
+    """Is this (batch, heads, queries, keys), or with heads folded in, queries × queries?"""
+    if tensor.dim() == 4:
+        return min(tensor.shape[-2:]) >= 16
+    return tensor.dim() == 3 and tensor.shape[-1] == tensor.shape[-2] >= 16
+
+
+def _attention_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+def _attention_backward_flops(
+    grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
+) -> int:
+    return int(sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape))
+
+
+def _lstm_flops(inputs: Any, weight: Any, recurrent: Any, *args: Any, **kwargs: Any) -> int:
+    """Each time step multiplies every sample by both weight matrices."""
+    rows = inputs.numel() // inputs.shape[-1]
+    return 2 * rows * (weight.numel() + recurrent.numel())
+
+
+def _lstm_backward_flops(*args: Any, **kwargs: Any) -> int:
+    return 2 * _lstm_flops(*args)
+
+
+FLOP_FORMULAS: dict[Any, Any] = {
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+    aten.mkldnn_rnn_layer: _lstm_flops,
+    aten.mkldnn_rnn_layer_backward: _lstm_backward_flops,
+}
+
+
+def sync_kind(
+    packet: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+) -> str | None:
+    """Does this operator make the host wait for the device (or would it, on a GPU)?"""
+    kind = SYNC_KINDS.get(packet)
+    if kind is not None:
+        return kind
+    copies = packet in (aten._to_copy, aten.copy_)
+    if copies and inputs and outputs:
+        source = inputs[-1] if packet is aten.copy_ else inputs[0]
+        if source.device.type != "cpu" and outputs[0].device.type == "cpu":
+            non_blocking = bool(kwargs.get("non_blocking")) or (len(args) > 2 and bool(args[2]))
+            return None if non_blocking else "to-cpu"
+    return None
+
+
+class LiveMemory:
+    """Live storage bytes by category; tells the split at the peak and a timeline."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.started = perf_counter()
+        self.live = dict.fromkeys(CATEGORIES, 0)
+        self.peak = dict(self.live)
+        self.peak_total = 0
+        self.samples: list[MemorySample] = []
+        self._category: dict[int, str] = {}
+        self._open = True
+        self._take_stock()
+
+    def _take_stock(self) -> None:
+        """Count what is alive already: weights, gradients, optimizer state."""
+        for watch in self.agent.watched.models.values():
+            module = watch.module()
+            if module is None:
+                continue
+            for parameter in module.parameters():
+                self._add(parameter, "weights")
+                if parameter.grad is not None:
+                    self._add(parameter.grad, "gradients")
+            for buffer in module.buffers():
+                self._add(buffer, "weights")
+        for stepped in self.agent.watched.optimizers.values():
+            optimizer = stepped.optimizer()
+            if optimizer is None:
+                continue
+            for state in optimizer.state.values():
+                for value in tree_leaves(state):
+                    if isinstance(value, torch.Tensor):
+                        self._add(value, "optimizer")
+        self._note("other", force=True)
+
+    def made(self, outputs: list[torch.Tensor], phase: str) -> None:
+        """New tensors came out of an operator."""
+        category = {"optimizer": "optimizer", "data": "other"}.get(phase, "activations")
+        grew = False
+        for tensor in outputs:
+            grew |= self._add(tensor, category)
+        if grew:
+            self._note(phase)
+
+    def retag_gradient(self, parameter: torch.Tensor) -> None:
+        """A parameter's gradient is whole: what was a temporary is a gradient now."""
+        if parameter.grad is None:
+            return
+        try:
+            key = parameter.grad.untyped_storage()._cdata
+        except (RuntimeError, NotImplementedError):
+            return
+        category = self._category.get(key)
+        if category is None or category == "gradients":
+            return
+        size = parameter.grad.untyped_storage().nbytes()
+        self._category[key] = "gradients"
+        self.live[category] -= size
+        self.live["gradients"] += size
+
+    def close(self) -> None:
+        """Stop following; late finalizers are ignored."""
+        self._open = False
+
+    def _add(self, tensor: torch.Tensor, category: str) -> bool:
+        try:
+            storage = tensor.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+        except (RuntimeError, NotImplementedError):
+            return False  # sparse, meta and wrapper tensors have no storage to follow
+        if key in self._category or size == 0 or tensor.device.type == "meta":
+            return False
+        self._category[key] = category
+        self.live[category] += size
+        weakref.finalize(storage, self._gone, key, size).atexit = False
+        return True
+
+    def _gone(self, key: int, size: int) -> None:
+        category = self._category.pop(key, None)
+        if category is not None and self._open:
+            self.live[category] -= size
+
+    def _note(self, phase: str, force: bool = False) -> None:
+        total = sum(self.live.values())
+        if total > self.peak_total:
+            self.peak_total = total
+            self.peak = dict(self.live)
+        if force or len(self.samples) < _MAX_MEMORY_SAMPLES * 8:
+            self.samples.append(
+                MemorySample(
+                    seconds=perf_counter() - self.started,
+                    phase=phase,
+                    **{f"{name}_bytes": self.live[name] for name in CATEGORIES},
+                )
+            )
+
+    def timeline(self) -> list[MemorySample]:
+        """At most a few hundred samples; the peak is kept."""
+        stride = max(1, len(self.samples) // _MAX_MEMORY_SAMPLES)
+        kept = self.samples[::stride]
+        highest = max(self.samples, key=_total, default=None)
+        if highest is not None and highest not in kept:
+            kept = sorted([*kept, highest], key=lambda s: s.seconds)
+        return kept
+
+
+def _total(sample: MemorySample) -> int:
+    return (
+        sample.weights_bytes
+        + sample.gradients_bytes
+        + sample.optimizer_bytes
+        + sample.activations_bytes
+        + sample.other_bytes
+    )
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+

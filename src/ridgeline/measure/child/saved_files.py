@@ -1,0 +1,93 @@
+"""A measured run is cut short, so what it saves must not replace what the user had.
+
+Before `torch.save` (or a rename of something it wrote) overwrites a file, the old content is
+copied into the session's `saved` folder, once for all processes that share it; files that were
+not there before are noted too. When the conductor stops the run early it puts everything back;
+a script that ran to its own end keeps what it wrote.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ridgeline.records.store import write_atomically
+
+
+class SavedFiles:
+    """Guards the files that one process writes with `torch.save`."""
+
+    def __init__(self, folder: Path | None, timed: Callable[[float], None]) -> None:
+        self._folder = folder  # None: the run may keep its files
+        self._timed = timed
+        self._known: set[str] = set()
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """Patch `torch.save`, `os.replace` and `os.rename`."""
+        original_save = torch.save
+        guard = self
+
+        @functools.wraps(original_save)
+        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+            started = perf_counter()
+            if isinstance(f, (str, os.PathLike)):
+                guard.remember(f)
+            original_save(obj, f, *args, **kwargs)
+            guard._timed(perf_counter() - started)
+
+        torch.save = save
+        os.replace = self._guarded_rename(os.replace)
+        os.rename = self._guarded_rename(os.rename)
+
+    def remember(self, path: str | os.PathLike[str]) -> None:
+        """Keep the old content of `path`, once."""
+        real = os.path.abspath(os.fspath(path))
+        if self._folder is None or real in self._known or os.getpid() != self._pid:
+            return
+        self._known.add(real)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        entry = self._folder / hashlib.sha256(real.encode()).hexdigest()
+        try:
+            entry.mkdir()
+        except FileExistsError:
+            return  # a process beside this one kept the old content already
+        if os.path.isfile(real):
+            shutil.copy2(real, entry / "content")
+        write_atomically(entry / "path.json", json.dumps(real).encode())
+
+    def _guarded_rename(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def rename(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
+            named = isinstance(src, (str, os.PathLike)) and isinstance(dst, (str, os.PathLike))
+            if named and os.path.abspath(os.fspath(src)) in self._known:
+                self.remember(dst)
+            original(src, dst, *args, **kwargs)
+
+        return rename
+
+
+def put_back(folder: Path) -> list[str]:
+    """Undo what stopped runs saved, by the notes in their `saved` folder; returns the paths."""
+    restored = []
+    for note in sorted(folder.glob("*/path.json")):
+        path = json.loads(note.read_bytes())
+        content = note.with_name("content")
+        if content.exists():
+            temporary = f"{path}.ridgeline-restore"
+            shutil.copy2(content, temporary)
+            os.replace(temporary, path)
+        else:
+            Path(path).unlink(missing_ok=True)
+        restored.append(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    return restored

@@ -1,0 +1,57 @@
+"""Which line of the user's own code are we in? Frames of libraries and of Ridgeline are skipped."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from functools import lru_cache
+from types import FrameType
+
+from ridgeline.records import Site
+
+_PATHS = sysconfig.get_paths()
+_LIBRARIES = tuple(
+    os.path.realpath(_PATHS[key]) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_RIDGELINE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
+
+
+@lru_cache(maxsize=4096)
+def is_user_file(path: str) -> bool:
+    """Is this file the user's: not installed, not frozen, not ours?"""
+    if path.startswith("<"):
+        return False
+    real = os.path.realpath(path)
+    return not real.startswith((*_LIBRARIES, _RIDGELINE))
+
+
+def user_site(frame: FrameType | None = None) -> Site | None:
+    """The innermost frame of the user's own code, from `frame` (default: the caller) outwards."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            return site_of(frame)
+        frame = frame.f_back
+    return None
+
+
+def site_of(frame: FrameType) -> Site:
+    """File (as it would be typed from the working directory), line and function of a frame."""
+    return Site(
+        file=shown(frame.f_code.co_filename),
+        line=frame.f_lineno,
+        function=frame.f_code.co_qualname,
+    )
+
+
+@lru_cache(maxsize=4096)
+def shown(path: str) -> str:
+    """A file as it would be typed from the folder in which the process started."""
+    real = os.path.realpath(path)
+    relative = os.path.relpath(real, START_FOLDER)
+    return real if relative.startswith("..") else relative
+
+
+START_FOLDER = os.path.realpath(os.getcwd())
+"""Where the process started; scripts may change directory later."""

@@ -1,0 +1,231 @@
+"""What the agent remembers of the script's models, optimizers and loaders while it runs."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from ridgeline.measure.child.fetch_times import FetchTimes
+from ridgeline.records import Site
+
+
+@dataclass(slots=True)
+class ModelWatch:
+    """One outermost module."""
+
+    module: weakref.ref[nn.Module]
+    num_parameters: int
+    calls: int = 0
+    prepared: bool = False
+    site: Site | None = None
+    site_in_training: bool = False
+
+
+@dataclass(slots=True)
+class OptimizerWatch:
+    """One optimizer."""
+
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    site: Site | None
+    step_site: Site | None = None
+    steps: int = 0
+    since_anchor: int = 0
+    prepared: bool = False
+    zeroed_in_place: int = 0
+
+
+@dataclass(slots=True)
+class LoaderWatch:
+    """One DataLoader."""
+
+    loader: weakref.ref[Any]
+    site: Site | None
+    waits: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    restarts: int = 0
+    fresh: bool = False
+    """No batch yet since the iterator was made."""
+    batch_bytes: int = 0
+    fetches: FetchTimes = field(default_factory=lambda: FetchTimes(0))
+    dataset: int = 0
+    """Identity of the dataset, by which workers find the loader."""
+    construction_seconds: float = 0.0
+    """Of the iterator whose first batch is still to come."""
+
+    def waited(self, seconds: float) -> None:
+        """A batch came after `seconds`."""
+        if self.fresh:
+            self.starts.append(seconds + self.construction_seconds)
+        else:
+            self.waits.append(seconds)
+        self.fresh = False
+
+
+@dataclass(slots=True)
+class Switches:
+    """Things counted while the steps ran; `facts.py` divides by the number of steps."""
+
+    forwards: int = 0
+    backwards: int = 0
+    retain_graph: int = 0
+    retain_graph_site: Site | None = None
+    backward_site: Site | None = None
+    gradient_scaler: bool = False
+    evaluations: int = 0
+    evaluation_site: Site | None = None
+    gc_seconds: float = 0.0
+    gc_forced: int = 0
+    gc_site: Site | None = None
+    empty_cache: int = 0
+    empty_cache_seconds: float = 0.0
+    empty_cache_site: Site | None = None
+    save_seconds: float = 0.0
+    save_site: Site | None = None
+    recompute_seconds: float = 0.0
+    checkpoint_site: Site | None = None
+    autocast_dtype: str | None = None
+    profiler_on: bool = False
+
+
+@dataclass(slots=True)
+class Counted:
+    """Figures per step that only the instruments can see; kept from their last window."""
+
+    channels_first: float = 0.0
+    math_attention: float = 0.0
+    math_attention_site: Site | None = None
+    pageable_copies: float = 0.0
+    collectives: float = 0.0
+    collective_bytes: float = 0.0
+
+
+class Watched:
+    """All watches of one process."""
+
+    def __init__(self) -> None:
+        self.models: dict[int, ModelWatch] = {}
+        self.optimizers: dict[int, OptimizerWatch] = {}
+        self.loaders: dict[int, LoaderWatch] = {}
+        self.switches = Switches()
+        self.counted = Counted()
+        self.padding: list[float] = []
+        self.operator_names: set[str] = set()
+        """Operators that the dispatch mode saw, as the profiler names them."""
+        self.prints: dict[Site, list[float]] = {}
+        """Place → tensors turned into text there, and seconds."""
+        self.look_closer = False
+        """Instruments are on: reading input values is allowed."""
+        self.anchored = False
+        """The anchor optimizer is settled."""
+        self._largest = 0
+        self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
+        self._gc_started = 0.0
+        gc.callbacks.append(self._on_gc)
+
+    @property
+    def optimizers_made(self) -> bool:
+        """Has the script constructed an optimizer?"""
+        return bool(self.optimizers)
+
+    def model(self, module: nn.Module) -> ModelWatch | None:
+        """The watch of an outermost module; None when it has no parameters."""
+        watch = self.models.get(id(module))
+        if watch is not None and watch.module() is module:
+            return watch if watch.num_parameters else None
+        count = sum(p.numel() for p in module.parameters())
+        watch = ModelWatch(module=weakref.ref(module), num_parameters=count)
+        self.models[id(module)] = watch
+        self._largest = max(self._largest, count)
+        return watch if count else None
+
+    def is_main_model(self, module: nn.Module) -> bool:
+        """Is this the largest outermost module seen so far?"""
+        return self.models[id(module)].num_parameters >= self._largest
+
+    def optimizer_made(self, optimizer: torch.optim.Optimizer, site: Site | None) -> None:
+        """Remember where an optimizer was constructed."""
+        self.optimizers[id(optimizer)] = OptimizerWatch(
+            optimizer=weakref.ref(optimizer), site=site
+        )
+
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> OptimizerWatch:
+        """The watch of an optimizer that steps."""
+        watch = self.optimizers.get(id(optimizer))
+        if watch is None or watch.optimizer() is not optimizer:
+            self.optimizer_made(optimizer, None)
+            watch = self.optimizers[id(optimizer)]
+        return watch
+
+    def loader_made(self, loader: Any, site: Site | None) -> None:
+        """Remember where a DataLoader was constructed."""
+        self.loaders[id(loader)] = LoaderWatch(
+            loader=weakref.ref(loader),
+            site=site,
+            fetches=FetchTimes(loader.num_workers),
+            dataset=id(loader.dataset),
+        )
+
+    def fetch_times(self, dataset: Any) -> FetchTimes | None:
+        """Where to add the time of a batch that is made of this dataset."""
+        for watch in self.loaders.values():
+            if watch.dataset == id(dataset):
+                return watch.fetches
+        return None
+
+    def loader_started(self, loader: Any, iterator: Any, seconds: float) -> None:
+        """A new iterator over `loader`, or the persistent one reset, took `seconds` to make."""
+        watch = self.loaders.get(id(loader))
+        if watch is None:
+            return
+        watch.restarts += 1
+        watch.construction_seconds = seconds
+        watch.fresh = True
+        self._iterators[id(iterator)] = (weakref.ref(iterator), watch)
+
+    def loader_of(self, iterator: Any) -> LoaderWatch | None:
+        """The watch of the loader behind an iterator."""
+        known = self._iterators.get(id(iterator))
+        if known is None or known[0]() is not iterator:
+            return None
+        return known[1]
+
+    def printed(self, site: Site | None, seconds: float) -> None:
+        """A tensor was turned into text."""
+        if site is not None:
+            row = self.prints.setdefault(site, [0, 0.0])
+            row[0] += 1
+            row[1] += seconds
+
+    def restart(self) -> None:
+        """Start counting anew (warm-up is over)."""
+        old = self.switches
+        self.switches = Switches(
+            retain_graph_site=old.retain_graph_site,
+            backward_site=old.backward_site,
+            gradient_scaler=old.gradient_scaler,
+            checkpoint_site=old.checkpoint_site,
+            autocast_dtype=old.autocast_dtype,
+            profiler_on=old.profiler_on,
+        )
+        for optimizer in self.optimizers.values():
+            optimizer.steps = optimizer.zeroed_in_place = 0
+        for loader in self.loaders.values():
+            loader.waits.clear()
+            loader.starts.clear()
+            loader.fetches.clear()
+            loader.restarts = 0
+        for model in self.models.values():
+            model.calls = 0
+        self.prints.clear()
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_started = perf_counter()
+        else:
+            self.switches.gc_seconds += perf_counter() - self._gc_started

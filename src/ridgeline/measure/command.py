@@ -1,0 +1,59 @@
+"""The user's command line: what may stand after `--`, and the process it becomes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from ridgeline.errors import InputError
+
+
+def resolve(command: list[str]) -> list[str]:
+    """The argv to start, from what the user typed after `--`.
+
+    Accepts `script.py args…`, `-m module args…`, `python script.py …`, `torchrun …`,
+    `accelerate launch …`, or any program that starts such a script. Programs are looked up
+    beside the running interpreter first, so that `torchrun` is that of the same environment.
+
+    Raises:
+        InputError: nothing was given, or the script or program does not exist.
+    """
+    if not command:
+        raise InputError("no script given; put it after `--`: ridgeline doctor -- script.py args")
+    first = command[0]
+    if first == "-m":
+        if len(command) == 1:
+            raise InputError("`-m` needs the name of a module, e.g. `-- -m package.train`")
+        return [sys.executable, *command]
+    if first.endswith(".py"):
+        if not Path(first).is_file():
+            raise InputError(f"{first}: no such script (looked in {Path.cwd()})")
+        return [sys.executable, *command]
+    program = _program(first)
+    if program is None:
+        raise InputError(f"{first}: no such program or script; give a .py file or `-m module`")
+    script = next((word for word in command[1:] if word.endswith(".py")), None)
+    if script is not None and not Path(script).is_file():
+        raise InputError(f"{script}: no such script (looked in {Path.cwd()})")
+    return [program, *command[1:]]
+
+
+def script_path(command: list[str]) -> Path | None:
+    """The first `.py` file in the user's command, if there is one."""
+    for word in command:
+        if word.endswith(".py"):
+            return Path(word).resolve()
+    return None
+
+
+def _program(name: str) -> str | None:
+    if os.sep in name:
+        return name if os.access(name, os.X_OK) else None
+    if name in ("python", "python3"):
+        return sys.executable
+    beside = Path(sys.executable).parent / name
+    if beside.is_file():
+        return str(beside)
+    return shutil.which(name)

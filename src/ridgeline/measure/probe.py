@@ -1,0 +1,208 @@
+"""Measure what this machine can really do, so that "percent of peak" means its own peak.
+
+    probe()      measure now: matmul by arithmetic, bandwidth by threads, dispatch, launch, copies
+    ceilings()   the cached result of an earlier probe, or a new one, which is then cached
+
+A full probe takes some ten seconds on two CPU cores, a quick one some three. Torch is imported
+only when there is something to measure.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InputError, MissingExtra
+from ridgeline.hardware.ceilings import (
+    PROBE_DEVICES,
+    Ceilings,
+    read_cache,
+    save_ceilings,
+)
+from ridgeline.hardware.machine import Machine, this_machine
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the fraction (0 … 1) that is behind it."""
+
+SMALLEST_BUFFER_BYTES = 64 * 2**20
+GPU_BUFFER_BYTES = 2**30
+COPY_BUFFER_BYTES = 256 * 2**20
+
+
+def ceilings(
+    device: str = "cpu", progress: Progress | None = None, *, quick: bool = False
+) -> Ceilings:
+    """The cached ceilings of this machine, or newly probed ones.
+
+    A full result in the cache serves `quick` too; a quick one does not serve a full request. One
+    that was measured while others kept the machine busy is tried again, and the better of the two
+    kept. An unreadable cache file is reported through `progress`, probed again and replaced.
+    """
+    report = progress or _ignore
+    lookup = read_cache(device)
+    known = lookup.ceilings
+    if known is not None and known.quick and not quick:
+        known = None
+    if known is not None and not known.busy:
+        return known
+    if lookup.problem is not None:
+        report(f"cannot read the cached ceilings, probing again: {lookup.problem}", 0.0)
+    measured = probe(progress, device, quick=quick)
+    if known is not None and _share(known) > _share(measured):
+        return known
+    try:
+        save_ceilings(measured)
+    except OSError as error:
+        report(f"cannot cache the ceilings in {lookup.path}: {error.strerror}", 1.0)
+    return measured
+
+
+def probe(
+    progress: Progress | None = None, device: str = "cpu", *, quick: bool = False
+) -> Ceilings:
+    """Measure `device` now. Nothing is read from or written to the cache."""
+    if device not in PROBE_DEVICES:
+        raise InputError(f"{device}: not a device to probe; use one of {', '.join(PROBE_DEVICES)}")
+    torch = _torch()
+    from ridgeline.measure import microbenchmarks
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("PyTorch sees no GPU here; probe the CPU, or install a GPU build of torch")
+
+    started = time.perf_counter()
+    machine = this_machine(gpus=[])
+    effort = microbenchmarks.QUICK if quick else microbenchmarks.FULL
+    num_threads = machine.cpu.num_usable_cores
+    kinds = microbenchmarks.MATMUL_KINDS[device]
+    report = _Steps(progress or _ignore, num_steps=len(kinds) + 3)
+
+    rates: dict[str, float] = {}
+    sides: dict[str, int] = {}
+    skipped: dict[str, str] = {}
+    pilot: float | None = None
+    shares: list[float] = []
+    with microbenchmarks.threads(num_threads):
+        for kind in kinds:
+            report(f"matmul {kind}")
+            result = microbenchmarks.matmul(kind, device, num_threads, effort, pilot)
+            if kind == "fp32":
+                pilot = result.pilot_flops_per_second
+            if result.cpu_time_share is not None:
+                shares.append(result.cpu_time_share)
+            if result.flops_per_second > 0.0:
+                rates[kind], sides[kind] = result.flops_per_second, result.side
+            if result.skipped is not None:
+                skipped[kind] = result.skipped
+
+        report("memory bandwidth")
+        buffer_bytes = GPU_BUFFER_BYTES
+        if device == "cpu":
+            buffer_bytes = _buffer_bytes(machine, microbenchmarks.CACHE_MULTIPLE)
+        counts = _thread_counts(num_threads, device, quick=quick)
+        moved = microbenchmarks.bandwidth(device, buffer_bytes, counts, effort)
+
+        report("operator dispatch")
+        forward, recorded, backward = microbenchmarks.dispatch(device, effort)
+
+        report("kernel launch and copies" if device == "cuda" else "done")
+        launch = microbenchmarks.launch(effort) if device == "cuda" else None
+        copied = microbenchmarks.copies(COPY_BUFFER_BYTES, effort) if device == "cuda" else {}
+    patterns = {
+        pattern: max(rate[pattern] for rate in moved.values()) for pattern in moved[num_threads]
+    }
+    memory_bytes = machine.memory_limit_bytes or machine.memory_bytes
+    if device == "cuda":
+        memory_bytes = torch.cuda.get_device_properties(0).total_memory
+    by_threads = {count: max(rate.values()) for count, rate in moved.items()}
+    return Ceilings(
+        device=device,
+        device_name=machine.cpu.model if device == "cpu" else torch.cuda.get_device_name(),
+        matmul_flops_per_second=rates,
+        matmul_sizes=sides,
+        skipped=skipped,
+        bandwidth_bytes_per_second=max(by_threads.values()),
+        bandwidth_by_pattern=patterns,
+        bandwidth_by_threads=by_threads if device == "cpu" else {},
+        bandwidth_buffer_bytes=buffer_bytes,
+        dispatch_seconds=forward,
+        dispatch_autograd_seconds=recorded,
+        dispatch_backward_seconds=backward,
+        launch_seconds=launch,
+        host_to_device_pinned_bytes_per_second=copied.get("host_to_device_pinned"),
+        host_to_device_pageable_bytes_per_second=copied.get("host_to_device_pageable"),
+        device_to_host_pinned_bytes_per_second=copied.get("device_to_host_pinned"),
+        device_to_host_pageable_bytes_per_second=copied.get("device_to_host_pageable"),
+        memory_bytes=memory_bytes,
+        num_threads=num_threads,
+        cpu_time_share=min(shares, default=None),
+        quick=quick,
+        probe_seconds=time.perf_counter() - started,
+        cpu=machine.cpu.model,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        ridgeline=metadata.version("ridgeline"),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def default_device() -> str:
+    """What to probe on this machine: its GPU where PyTorch sees one, else its CPU."""
+    return "cuda" if _torch().cuda.is_available() else "cpu"
+
+
+def _torch() -> ModuleType:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "torch", "train") from None
+    return torch
+
+
+class _Steps:
+    """Turns the n-th step into a fraction for the progress callback."""
+
+    def __init__(self, progress: Progress, *, num_steps: int) -> None:
+        self._progress = progress
+        self._num_steps = num_steps
+        self._done = 0
+
+    def __call__(self, what: str) -> None:
+        self._progress(what, min(1.0, self._done / self._num_steps))
+        self._done += 1
+
+
+def _share(measured: Ceilings) -> float:
+    return 1.0 if measured.cpu_time_share is None else measured.cpu_time_share
+
+
+def _ignore(what: str, fraction: float) -> None:
+    """Progress that nobody watches."""
+
+
+def _thread_counts(most: int, device: str, *, quick: bool) -> list[int]:
+    """1, 2, 4, … and the most; only 1 and the most in a hurry; one count for a GPU.
+
+    >>> _thread_counts(6, "cpu", quick=False)
+    [1, 2, 4, 6]
+    """
+    if device == "cuda":
+        return [most]
+    counts = [1]
+    while not quick and counts[-1] * 2 < most:
+        counts.append(counts[-1] * 2)
+    return sorted({*counts, most})
+
+
+def _buffer_bytes(machine: Machine, cache_multiple: int) -> int:
+    """Well beyond the caches, and never more than a sixteenth of the memory (three are used)."""
+    last = max((cache.total_bytes for cache in machine.cpu.caches), default=0)
+    memory = machine.memory_limit_bytes or machine.memory_bytes
+    wanted = max(SMALLEST_BUFFER_BYTES, cache_multiple * last)
+    return min(wanted, memory // 16) if memory else wanted

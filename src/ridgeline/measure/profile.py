@@ -1,0 +1,198 @@
+"""Measure one script: warm up, time, look closer, and write it down as a `StepProfile` per rank.
+
+Times come from steps in which only the phase clock ran. What explains them (operators, host
+lines, memory, communication) comes from short windows after, in the same run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from ridgeline.errors import InputError, ScriptError
+from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.measure.assemble import Windows, assemble
+from ridgeline.measure.conductor import ENTRY, Conductor
+from ridgeline.measure.statistics import steady_start
+from ridgeline.measure.wire import Instrument, Report, Session
+from ridgeline.records import StepProfile
+
+Progress = Callable[[str], None]
+CeilingsOf = Callable[[str], Ceilings | None]
+"""Tells the ceilings of a device, `cpu` or `cuda`, once it is known what the script runs on."""
+
+_BLOCK = 5
+_MIN_TIMED = 8
+_WINDOW = 3
+_SAMPLER_SECONDS = 1.5
+_LEAST_SAMPLED = 6
+"""Steps that tell growth of memory from its ups and downs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many steps of which kind to run."""
+
+    steps: int = 40
+    """Timed steps, at most."""
+    warmup: int | None = None
+    """Steps before the timed ones; None: until the step time is steady."""
+    budget_seconds: float = 120.0
+    """Wall time for the whole measurement; timed steps shrink to fit, to no fewer than 8."""
+    window: int = _WINDOW
+    """Steps under each instrument; 0 leaves the instruments out."""
+    max_warmup: int = 60
+    max_sampled: int = 200
+    """Steps under the sampler, at most; it takes as many as give enough samples."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InputError(f"--steps must be at least 1, not {self.steps}")
+        if self.warmup is not None and self.warmup < 0:
+            raise InputError(f"--warmup cannot be negative, is {self.warmup}")
+        if self.budget_seconds <= 0:
+            raise InputError(f"--budget must be above 0 seconds, is {self.budget_seconds:g}")
+
+
+def measure(
+    command: list[str],
+    plan: Plan,
+    *,
+    session: Session | None = None,
+    entry: str = ENTRY,
+    ceilings: Ceilings | CeilingsOf | None = None,
+    progress: Progress | None = None,
+) -> list[StepProfile]:
+    """Profile `command`; one `StepProfile` per rank, rank 0 first.
+
+    A script shorter than the plan is run once more with a plan that fits it. A script that
+    makes an optimizer but never steps it is measured as inference.
+
+    Raises:
+        InputError: the script does not exist, fails, or never steps.
+        ChildDied: it was killed.
+    """
+    session = session or Session()
+    say = progress or _silent
+    for _ in range(3):
+        windows = _run(command, plan, session, entry, say)
+        total = windows.seen_steps
+        if windows.forwards_without_steps:
+            session = replace_session(session)
+            continue
+        if not windows.ended or windows.complete:
+            break
+        shorter = _plan_for(plan, total)
+        if shorter == plan:
+            break
+        say(f"the script ends after {total} steps: measuring again with a plan that fits")
+        plan = shorter
+    if not windows.timed or not windows.timed[0].steps:
+        raise ScriptError(
+            f"`{' '.join(command)}` took {total} step(s): too few to measure; let it run longer"
+        )
+    if callable(ceilings):
+        ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
+    return assemble(command, windows, ceilings)
+
+
+def _silent(text: str) -> None:
+    """Nobody wants to know."""
+
+
+def replace_session(session: Session) -> Session:
+    """The same session, counting outermost calls as steps."""
+    return Session(
+        assume_inference=True,
+        stack=session.stack,
+        seed_offset=session.seed_offset,
+        fix_seed=session.fix_seed,
+        saved_folder=session.saved_folder,
+    )
+
+
+def _plan_for(plan: Plan, total: int) -> Plan:
+    """A plan for a script of `total` steps; the first one always leads in."""
+    if total < 4:
+        return replace(plan, warmup=0, steps=max(total - 1, 1), window=0)
+    window = _WINDOW if total >= 24 else 2 if total >= 12 else 0
+    usable = total - 2 - 2 * window
+    sampled = max(window, usable // 4) if window else 0
+    usable -= sampled
+    warmup = min(max(usable // 4, 1), 5)
+    steps = max(usable - warmup, 1)
+    return replace(plan, warmup=warmup, steps=steps, window=window, max_sampled=sampled)
+
+
+def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Progress) -> Windows:
+    started = monotonic()
+    windows = Windows()
+    with Conductor(command, session, entry=entry, patience_seconds=plan.budget_seconds) as run:
+        say("starting the script")
+        try:
+            _warm_up(run, plan, windows, say, started)
+            if not windows.ended:
+                _time(run, plan, windows, say, started)
+            for name in ("sampler", "operators", "profiler"):
+                if plan.window and not windows.ended:
+                    _look(run, plan, name, windows, say)
+        finally:
+            windows.output = run.output
+        windows.complete = bool(windows.timed) and (not plan.window or "profiler" in windows.looks)
+        windows.ranks = len(run.hellos) or 1
+        windows.device = run.hellos[0].device if run.hellos else "cpu"
+    return windows
+
+
+def _warm_up(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
+    wanted = plan.warmup if plan.warmup is not None else plan.max_warmup
+    while len(windows.warmup_seconds) < wanted:
+        block = min(_BLOCK, wanted - len(windows.warmup_seconds))
+        reports = run.steps(block)
+        windows.saw(reports)
+        windows.warmup_seconds += [step.seconds for step in reports[0].steps]
+        say(f"warming up: step {len(windows.warmup_seconds)}")
+        if windows.ended:
+            return
+        if plan.warmup is None and _is_settled(windows.warmup_seconds):
+            windows.steady = True
+            return
+        if monotonic() - started > 0.4 * plan.budget_seconds:
+            break
+    windows.steady = plan.warmup is not None
+
+
+def _is_settled(seconds: list[float]) -> bool:
+    return steady_start(seconds) is not None
+
+
+def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
+    recent = windows.warmup_seconds[-_BLOCK:]
+    left = plan.budget_seconds - (monotonic() - started)
+    steps = plan.steps
+    if recent and plan.steps > _MIN_TIMED:
+        per_step = sorted(recent)[len(recent) // 2]
+        affordable = int(0.5 * left / max(per_step, 1e-6))
+        steps = max(_MIN_TIMED, min(plan.steps, affordable))
+    say(f"timing {steps} steps")
+    reports = run.steps(steps, facts=True)
+    windows.saw(reports)
+    windows.timed = reports
+
+
+def _look(run: Conductor, plan: Plan, name: Instrument, windows: Windows, say: Progress) -> None:
+    steps = plan.window
+    if name == "sampler" and windows.timed and windows.timed[0].steps:
+        mean = sum(s.seconds for s in windows.timed[0].steps) / len(windows.timed[0].steps)
+        wanted = max(_LEAST_SAMPLED, math.ceil(_SAMPLER_SECONDS / max(mean, 1e-6)))
+        steps = min(wanted, plan.max_sampled, max(_LEAST_SAMPLED, plan.steps))
+    say(f"looking closer: {name}, {steps} steps")
+    reports = run.steps(steps, name, facts=True)
+    windows.saw(reports)
+    if not windows.ended or len(reports[0].steps) >= steps:
+        windows.looks[name] = reports
+
+
+__all__ = ["Plan", "Report", "measure"]

@@ -1,0 +1,168 @@
+"""What the conductor and a measured process say to each other, over a local socket.
+
+    child                      conductor
+    Hello            ───────►
+                     ◄───────  Order(run 10 steps)
+    Report(10 steps) ───────►               … the child waits at a step boundary
+                     ◄───────  Order(run 3 steps, instrument="operators")
+    Report(…)        ───────►
+                     ◄───────  Order(stop)
+                               … the child leaves at the boundary, the script's own
+                               `except` and `finally` blocks do not run
+
+Every message is one MessagePack document (JSON has no NaN, and a loss may be one); the
+connection frames it. A process that ends by itself
+sends a last Report with `ended=True`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ridgeline.records import (
+    GraphBreak,
+    HotLine,
+    LoaderFacts,
+    ModelFacts,
+    OptimizerFacts,
+    Settings,
+    SyncPoint,
+)
+from ridgeline.records.ledger import Options
+
+SOCKET_NAME = "conductor.sock"
+SESSION_NAME = "session.json"
+
+Instrument = Literal["none", "operators", "profiler", "sampler"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what travels; strict about unknown keys."""
+
+
+class Applied(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One technique that the child shall apply, with its options."""
+
+    technique: str
+    options: Options = {}
+
+
+class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Written to the session folder before the child starts."""
+
+    seed_offset: int = 0
+    """Added to every seed that the script sets: 0 leaves the script's own randomness alone."""
+    fix_seed: bool = False
+    """Seed torch, random and numpy before the script's first line, for scripts that do not."""
+    assume_inference: bool = False
+    """Count outermost calls as steps although the script constructs an optimizer."""
+    stack: list[Applied] = []
+    saved_folder: str | None = None
+    """Where to keep what the script's saves overwrite; None when the run may keep its files."""
+    report: bool = True
+    """False: apply the stack and run to the end without a conductor."""
+
+
+class Hello(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first word of a process that has begun to step."""
+
+    pid: int
+    rank: int
+    world_size: int
+    device: str
+
+
+class Order(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do next: `steps` steps under one instrument, then report; or leave."""
+
+    action: Literal["run", "stop", "free"]
+    steps: int = 0
+    instrument: Instrument = "none"
+    facts: bool = False
+    """Read models, optimizers, loaders and switches into the report."""
+
+
+class StepTimes(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step: exclusive seconds per phase (they sum to `seconds`)."""
+
+    seconds: float
+    phases: dict[str, float]
+    samples: int
+    tokens: int
+
+
+class OperatorCall(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One operator at one set of shapes, summed over the instrumented steps."""
+
+    name: str
+    shapes: str
+    dtype: str
+    phase: str
+    calls: int
+    flops: float
+    bytes: float
+    seconds: float
+    stalled_seconds: float = 0.0
+    """What calls of this kind took beyond a multiple of their median: waiting for a core."""
+
+
+class MemorySample(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tensor bytes alive, by category, at a moment of an instrumented step."""
+
+    seconds: float
+    phase: str
+    weights_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    other_bytes: int
+
+
+class Facts(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of the script's objects and switches at the time of the report."""
+
+    kind: Literal["training", "inference"]
+    models: list[ModelFacts]
+    optimizers: list[OptimizerFacts]
+    loaders: list[LoaderFacts]
+    settings: Settings
+    graph_breaks: list[GraphBreak]
+    python: str
+    torch: str
+    device_name: str
+    device_memory_bytes: int
+    """Of the GPU, or the machine's RAM when the model is on the CPU."""
+
+
+class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happened since the last order."""
+
+    steps: list[StepTimes]
+    losses: list[float]
+    gradient_norms: list[float] = []
+    non_finite: int = 0
+    operators: list[OperatorCall] = []
+    profiler: list[OperatorCall] = []
+    communication: dict[str, float] = {}
+    """Profiler's seconds per step by collective, and `exposed`."""
+    memory: list[MemorySample] = []
+    memory_peak_bytes: int = 0
+    """Highest tensor bytes alive in the instrumented steps; on CUDA the allocator's peak."""
+    memory_growth_bytes_per_step: float = 0.0
+    """Tensor bytes that every instrumented step left behind: steady training leaves none."""
+    resident_bytes: int = 0
+    """Resident memory of the process at the boundary."""
+    held_bytes: list[int] = []
+    """What the C heap (tensors and autograd graphs of the CPU) and the GPU's allocator held at
+    the end of each sampled step; empty where the C library does not tell."""
+    sync_points: list[SyncPoint] = []
+    hot_lines: list[HotLine] = []
+    facts: Facts | None = None
+    applied: dict[str, str] = {}
+    """Technique → what it changed; a technique that changed nothing is absent."""
+    forwards_seen: int = 0
+    """Outermost forwards of the main model since the start."""
+    ended: bool = False
+    warnings: list[str] = []

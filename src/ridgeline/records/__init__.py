@@ -1,0 +1,50 @@
+"""What is written down: profiles, findings, ledgers, and their JSON.
+
+Every other room hands these on; `compare` and the report read them back from disk. They hold
+plain values only: no torch, no behaviour beyond arithmetic on their own fields, no printing.
+Start reading at `profile.py`, then `finding.py`, then `ledger.py`; `store.py` reads and writes.
+"""
+
+from ridgeline.records.distribution import Distribution
+from ridgeline.records.environment import Environment
+from ridgeline.records.finding import Finding, Verdict
+from ridgeline.records.ledger import Ledger, LedgerRow, LossCheck
+from ridgeline.records.profile import (
+    GraphBreak,
+    HotLine,
+    LoaderFacts,
+    MemoryPoint,
+    MemorySplit,
+    ModelFacts,
+    Operator,
+    OptimizerFacts,
+    Settings,
+    Site,
+    StepProfile,
+    SyncPoint,
+)
+from ridgeline.records.store import read_record, write_record
+
+__all__ = [
+    "Distribution",
+    "Environment",
+    "Finding",
+    "GraphBreak",
+    "HotLine",
+    "Ledger",
+    "LedgerRow",
+    "LoaderFacts",
+    "LossCheck",
+    "MemoryPoint",
+    "MemorySplit",
+    "ModelFacts",
+    "Operator",
+    "OptimizerFacts",
+    "Settings",
+    "Site",
+    "StepProfile",
+    "SyncPoint",
+    "Verdict",
+    "read_record",
+    "write_record",
+]

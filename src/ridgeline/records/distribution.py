@@ -1,0 +1,39 @@
+"""How a repeated quantity spread over the steps in which it was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Moments and percentiles of one quantity, in the unit that its owner's name states."""
+
+    mean: float
+    std: float
+    min: float
+    max: float
+    p50: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Distribution:
+        """Summarise `values` (at least one); `std` is that of the population.
+
+        >>> Distribution.of([1.0, 2.0, 3.0]).p50
+        2.0
+        """
+        array = np.asarray(values, dtype=np.float64)
+        p50, p95, p99 = np.percentile(array, (50, 95, 99))
+        return cls(
+            mean=float(array.mean()),
+            std=float(array.std()),
+            min=float(array.min()),
+            max=float(array.max()),
+            p50=float(p50),
+            p95=float(p95),
+            p99=float(p99),
+        )

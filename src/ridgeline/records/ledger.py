@@ -1,0 +1,83 @@
+"""The ledger: the stack of cures that survived measurement, and those that did not."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ridgeline.records.environment import Environment
+from ridgeline.records.finding import Finding
+from ridgeline.records.profile import StepProfile
+
+Options = dict[str, int | float | str | bool]
+
+
+class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Does a changed run still train the same model? Losses by step, beside the seed spread."""
+
+    passed: bool
+    kind: str
+    """`bit-equal`, `rounding` or `statistical`: what the technique promised."""
+    summary: str
+    steps: int
+    max_abs_difference: float
+    seed_spread: float | None
+    """RMS difference of the baseline from itself under other seeds; None when not measured."""
+    baseline: list[float]
+    candidate: list[float]
+
+
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One technique, measured side by side with the stack above it."""
+
+    technique: str
+    options: Options = {}
+    multiplier: float
+    """Time of the stack above over time with this technique added (above 1 is faster)."""
+    ci_low: float
+    ci_high: float
+    cumulative: float
+    """Product of the multipliers of the kept rows up to and including this one."""
+    step_seconds: float
+    """Median step with this row applied."""
+    baseline_step_seconds: float
+    """Median step of the stack above, measured in the same interleaved run."""
+    peak_memory_bytes: int
+    verified: bool
+    verification: str
+    """What was checked and how it came out, in one line."""
+    kept: bool
+    reason: str
+    """Why it was kept or not."""
+    stage: str = "add"
+    """`add` (tried on top of the stack) or `leave-one-out` (re-tried without it)."""
+    loss_check: LossCheck | None = None
+    rounds: int = 0
+    """Interleaved rounds behind the interval."""
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that `ridgeline tune` proved about one script."""
+
+    baseline: StepProfile
+    tuned: StepProfile | None
+    rows: list[LedgerRow]
+    """In the order tried; the stack is the kept rows that no later row removed."""
+    cumulative: float
+    """Baseline over full stack, measured directly side by side (not the product)."""
+    cumulative_ci: tuple[float, float]
+    loss_check: LossCheck | None
+    findings: list[Finding]
+    stack: str | None
+    """Path of `stack.toml`."""
+    report: str | None
+    patch: str | None
+    environment: Environment
+    complete: bool
+    """False for what was left by an interruption."""
+    stack_rows: list[str] = []
+    """Names of the techniques in the final stack, in order."""
+    notes: list[str] = []
+    skipped: dict[str, str] = {}
+    """Technique → why it was not tried."""
+    samples: dict[str, list[float]] = {}
+    """Step seconds of the last side-by-side run: `baseline` and `tuned`, for `compare`."""

@@ -1,0 +1,298 @@
+"""A measured step: where the time went, what ran, what it held, and which settings were on.
+
+All times are wall seconds of one training step (or one inference call) unless a field's name
+says otherwise. "Per step" figures are means over the window in which they were seen.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ridgeline.records.distribution import Distribution
+from ridgeline.records.environment import Environment
+
+PHASES = ("data", "copy", "forward", "backward", "optimizer", "communication", "other")
+"""Exclusive and exhaustive: the phases of a step sum to the step."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every part of a profile: immutable, and strict about unknown keys."""
+
+
+class Site(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place in the user's code."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class Operator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One operator at one set of input shapes, per step."""
+
+    name: str
+    """As the dispatcher names it, e.g. `aten::mm`."""
+    shapes: str
+    dtype: str
+    """Of its floating-point inputs, e.g. `float32`; empty when it has none."""
+    phase: str
+    calls: float
+    seconds: float
+    """Self time on the device that ran it."""
+    flops: float
+    bytes: float
+    """Bytes of its inputs read and outputs written once (the least it could move)."""
+    bound: str = ""
+    """`compute`, `memory` or `overhead`: which limit on the roofline is the higher."""
+    limit_seconds: float = 0.0
+    """The least time the hardware allows: max(flops / peak, bytes / bandwidth)."""
+
+
+class SyncPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place where the host waits for the device, or copies out of it."""
+
+    kind: str
+    """`item`, `to-cpu`, `print`, `nonzero`, `synchronize`, …"""
+    site: Site
+    calls: float
+    seconds: float
+
+
+class HotLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of the user's script that was on the stack when the host was sampled."""
+
+    site: Site
+    phase: str
+    share: float
+    """Fraction of all samples of the step."""
+    leaf: str
+    """What it was calling at the bottom: `module.function`."""
+
+
+class GraphBreak(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place where `torch.compile` fell back to Python."""
+
+    reason: str
+    site: Site | None
+    count: int
+
+
+class MemorySplit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tensor bytes alive at the peak, by what they are for."""
+
+    weights_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    other_bytes: int
+
+
+class MemoryPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tensor bytes alive at a moment of the profiled step."""
+
+    seconds: float
+    bytes: int
+    phase: str
+
+
+class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One outermost module that the script called."""
+
+    name: str
+    """Its class."""
+    num_parameters: int
+    num_parameter_tensors: int
+    parameter_bytes: int
+    num_trainable: int
+    dtype: str
+    device: str
+    num_modules: int
+    training: bool
+    repeated_block: str | None
+    """Class of the largest module repeated at least twice (a transformer layer)."""
+    num_repeated: int
+    has_convolutions: bool
+    channels_last: bool
+    has_recurrent: bool
+    has_dropout: bool
+    has_attention: bool
+    checkpointing: bool
+    """Activation checkpointing was seen to run."""
+    compiled: bool
+    wrapper: str | None
+    """`DistributedDataParallel`, `FullyShardedDataParallel`, … when wrapped."""
+    ddp_find_unused: bool = False
+    ddp_static_graph: bool = False
+    ddp_bucket_view: bool = False
+    forward_site: Site | None = None
+    """Where the script calls it."""
+    calls_per_step: float = 1.0
+    odd_dimensions: dict[str, int] = {}
+    """Weight name → a matmul dimension that is not a multiple of 8."""
+
+
+class OptimizerFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One optimizer that the script stepped."""
+
+    name: str
+    num_parameter_tensors: int
+    num_parameters: int
+    fused: bool
+    foreach: bool
+    supports_fused: bool
+    state_bytes: int
+    steps_per_step: float
+    """Times it stepped per measured step (several when optimizers alternate)."""
+    site: Site | None
+    """Where it was constructed."""
+    step_site: Site | None
+    zeroes_in_place: bool
+    """Gradients were zeroed and kept instead of set to None."""
+
+
+class LoaderFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One DataLoader that the script iterated."""
+
+    batch_size: int | None
+    num_workers: int
+    pin_memory: bool
+    persistent_workers: bool
+    prefetch_factor: int | None
+    dataset: str
+    """Class of the dataset."""
+    num_batches: int | None
+    batch_bytes: int
+    site: Site | None
+    """Where it was constructed."""
+    fetch_seconds: float | None
+    """Mean time in which one batch is made, in a worker where there are workers; None: unseen."""
+    wait_seconds: float
+    """Mean time that the loop waited for a batch."""
+    restarts: int
+    """Times a new iterator was made while watching."""
+    start_seconds: float
+    """Mean time to the first batch of a new iterator."""
+    padding_share: float = 0.0
+    """Share of the batch that is one constant repeated to the end of the rows."""
+    fetch_cpu_seconds: float | None = None
+    """CPU time in `fetch_seconds`: less than half of it means that making a batch waits."""
+
+
+class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Global switches as they stood while the steps were timed."""
+
+    num_threads: int
+    cpu_count: int
+    matmul_precision: str
+    autocast_dtype: str | None
+    gradient_scaler: bool
+    anomaly_detection: bool
+    deterministic: bool
+    cudnn_benchmark: bool
+    autograd_profiler: bool
+    gc_seconds: float
+    """Per step, in Python's cyclic garbage collector."""
+    gc_forced: float
+    """Explicit `gc.collect()` calls per step."""
+    gc_site: Site | None
+    empty_cache: float
+    """`torch.cuda.empty_cache()` calls per step."""
+    empty_cache_site: Site | None
+    retain_graph: float
+    """Backward calls with `retain_graph=True` per step."""
+    retain_graph_site: Site | None
+    convolutions_channels_first: float
+    """Convolutions per step whose input is not stored channels-last."""
+    math_attention: float
+    """Attention calls per step that ran unfused (explicit softmax between two matmuls)."""
+    math_attention_site: Site | None
+    save_seconds: float
+    """Per step, in `torch.save`."""
+    save_site: Site | None
+    evaluations: float
+    """Forwards without gradients per step of a training script."""
+    evaluation_seconds: float
+    evaluation_site: Site | None
+    backward_site: Site | None
+    forwards_per_step: float
+    backwards_per_step: float
+    all_reduces_per_step: float
+    """Gradient synchronisations per step (bucket flushes count once)."""
+    communication_bytes: float
+    """Per step and rank."""
+    copy_from_pageable: float
+    """Host-to-device copies per step out of memory that is not pinned."""
+    recompute_seconds: float
+    """Per step, spent running checkpointed forwards again during backward."""
+    checkpoint_site: Site | None
+    graph_compiles: int
+    recompiles: int
+    """Of a frame that was compiled before, while the timed steps ran."""
+    compile_seconds: float
+    """Spent compiling while the timed steps ran."""
+    padding_share: float = 0.0
+    """Share of the model's token ids that is one value repeated to the end of its row."""
+    empty_cache_seconds: float = 0.0
+    """Per step, in `torch.cuda.empty_cache()`."""
+    cpu_seconds: float = 0.0
+    """CPU time of the whole process per step, all threads."""
+    cpu_wait_seconds: float = 0.0
+    """Per step, in which the stepping thread could have run but got no core."""
+
+
+class StepProfile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one process measured of one script."""
+
+    kind: str
+    """`training` or `inference`."""
+    steps: int
+    """Timed steps behind `step_seconds`."""
+    step_seconds: Distribution
+    phases: dict[str, Distribution]
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    peak_memory_bytes: int
+    mfu: float | None
+    """Model FLOPs per second over the probed matmul peak of the dtype that was used."""
+    flops_per_step: float
+    limit_seconds: float
+    """The least one step could take: the sum of the operators' roofline limits."""
+    limit_fraction: float
+    """`limit_seconds` over the median step: 1 is the hardware's limit."""
+    memory: MemorySplit
+    memory_timeline: list[MemoryPoint]
+    memory_growth_bytes_per_step: float
+    operators: list[Operator]
+    """Most expensive first."""
+    operator_calls: float
+    """Operators dispatched per step."""
+    small_operator_share: float
+    """Share of the step in operators too small to pay for their dispatch."""
+    sync_points: list[SyncPoint]
+    hot_lines: list[HotLine]
+    graph_breaks: list[GraphBreak]
+    models: list[ModelFacts]
+    """Largest first."""
+    optimizers: list[OptimizerFacts]
+    loaders: list[LoaderFacts]
+    settings: Settings
+    losses: list[float]
+    """By step from the first one that was seen."""
+    gradient_norms: list[float]
+    non_finite: int
+    """Steps whose loss or gradients were not finite."""
+    step_samples: list[float]
+    """Seconds of each timed step, in order."""
+    environment: Environment
+    rank: int = 0
+    world_size: int = 1
+    warmup_steps: int = 0
+    """Steps left out before the timed ones, until the step time was steady."""
+    steady: bool = True
+    """False when the steps ran out, or the budget, before the step time was steady."""
+    warnings: list[str] = []
+    device_memory_bytes: int = 0
+    """What the device has; RAM when the model is on the CPU; 0 where it is not known."""

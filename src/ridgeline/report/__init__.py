@@ -1,0 +1,17 @@
+"""Show what was recorded: terminal views, the HTML report, the text of a CI comment.
+
+Everything here is drawn from `records/` (and the comparison in `measure/`) and returns a value: a
+rich renderable, a string, or one file. Nothing here measures, prints, or imports torch.
+
+    quantity.py     numbers as people read them
+    wording.py      what a record says, in words that the terminal and the page share
+    terminal.py     `doctor` and `tune` in the terminal
+    comparison.py   `compare` in the terminal and as Markdown
+    markup.py       HTML that is safe by construction
+    bars.py         pictures made of plain boxes
+    figures.py      plots as plain data for plotly.js
+    sections.py     the parts of the page (page.css, page.js: its looks and its script)
+    html.py         the page: one self-contained file
+
+Start reading at `terminal.py`.
+"""

@@ -1,0 +1,334 @@
+"""Plots as plain data for plotly.js: roofline, step times, memory over a step, losses.
+
+Colours are names of the style sheet's variables (`--forward`); the page's script puts in their
+values, so that the plots follow the reader's light or dark scheme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from ridgeline.records import LossCheck, MemoryPoint, Operator, StepProfile
+from ridgeline.report import quantity
+
+Figure = dict[str, Any]
+"""`{"data": […], "layout": {…}}`, as plotly.js takes it."""
+
+MOST_POINTS = 600
+"""Per line: more cannot be told apart on a screen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """What the hardware allows: the roof of the roofline."""
+
+    flops_per_second: dict[str, float]
+    """By dtype."""
+    bytes_per_second: float | None
+
+
+def roof_of(operators: Sequence[Operator]) -> Roof:
+    """The roof that the operators' limits were computed with.
+
+    A compute-bound limit is flops / peak, a memory-bound one bytes / bandwidth.
+    """
+    peaks: dict[str, list[float]] = {}
+    bandwidths = []
+    for operator in operators:
+        if operator.limit_seconds <= 0:
+            continue
+        if operator.bound == "compute" and operator.flops > 0:
+            peak = operator.flops / operator.limit_seconds
+            peaks.setdefault(operator.dtype or "other", []).append(peak)
+        elif operator.bound == "memory" and operator.bytes > 0:
+            bandwidths.append(operator.bytes / operator.limit_seconds)
+    return Roof(
+        flops_per_second={dtype: median(values) for dtype, values in peaks.items()},
+        bytes_per_second=median(bandwidths) if bandwidths else None,
+    )
+
+
+def roofline(runs: Sequence[tuple[str, StepProfile]], roof: Roof) -> Figure | None:
+    """Operators by arithmetic intensity and attained rate, under the roof.
+
+    `runs` are labelled profiles; the last one is drawn filled, those before it hollow.
+    """
+    points = [
+        (label, index == len(runs) - 1, [operator for operator in run.operators if _has(operator)])
+        for index, (label, run) in enumerate(runs)
+    ]
+    if not any(operators for _, _, operators in points):
+        return None
+    intensities = [op.flops / op.bytes for _, _, operators in points for op in operators]
+    low, high = min(intensities) / 3, max(intensities) * 3
+    if roof.bytes_per_second and roof.flops_per_second:
+        ridges = [peak / roof.bytes_per_second for peak in roof.flops_per_second.values()]
+        high = max(high, 2 * max(ridges))
+    traces = _roof_lines(roof, low, high)
+    traces += [_points(label, operators, filled) for label, filled, operators in points]
+    layout = _layout("FLOP per byte moved", "FLOP/s attained")
+    layout["xaxis"] |= {"type": "log", "tickformat": "~g", "dtick": 1}
+    layout["yaxis"] |= {"type": "log", "tickformat": "~s", "dtick": 1}
+    return {"data": traces, "layout": layout}
+
+
+def _has(operator: Operator) -> bool:
+    return operator.flops > 0 and operator.bytes > 0 and operator.seconds > 0
+
+
+def _roof_lines(roof: Roof, low: float, high: float) -> list[Figure]:
+    """One roof per dtype: the bandwidth's slope up to the ridge, the peak from there on."""
+    bandwidth = roof.bytes_per_second
+    traces: list[Figure] = []
+    dashes = ("solid", "dash", "dot", "dashdot")
+    for index, (dtype, peak) in enumerate(sorted(roof.flops_per_second.items())):
+        ridge = peak / bandwidth if bandwidth else low
+        start = min(low, ridge)
+        corners = [(start, start * bandwidth if bandwidth else peak), (ridge, peak), (high, peak)]
+        traces.append(
+            _line(f"{dtype} limit, {quantity.scaled(peak, 'FLOP/s')}", corners)
+            | {"line": {"color": "--limit", "width": 2, "dash": dashes[index % len(dashes)]}}
+        )
+    if bandwidth and not traces:
+        slope = [(low, low * bandwidth), (high, high * bandwidth)]
+        traces.append(
+            _line(f"memory limit, {quantity.scaled(bandwidth, 'B/s')}", slope)
+            | {"line": {"color": "--limit", "width": 2}}
+        )
+    return traces
+
+
+def _line(name: str, points: Sequence[tuple[float, float]]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [_rounded(x) for x, _ in points],
+        "y": [_rounded(y) for _, y in points],
+        "hoverinfo": "name",
+    }
+
+
+def _points(label: str, operators: Sequence[Operator], filled: bool) -> Figure:
+    total = sum(operator.seconds for operator in operators) or 1.0
+    colors = [f"--{operator.phase}" for operator in operators]
+    texts = [
+        f"{_plain(operator.name)} {_plain(operator.shapes)} {operator.dtype}<br>"
+        f"{operator.phase}, {quantity.seconds(operator.seconds)} per step, "
+        f"{quantity.percent(operator.limit_seconds / operator.seconds)} of its limit"
+        for operator in operators
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label,
+        "x": [_rounded(operator.flops / operator.bytes) for operator in operators],
+        "y": [_rounded(operator.flops / operator.seconds) for operator in operators],
+        "text": texts,
+        "hovertemplate": "%{text}<br>%{y:.3s}FLOP/s at %{x:.3g} FLOP/byte<extra></extra>",
+        "marker": {
+            "size": [round(9 + 26 * math.sqrt(op.seconds / total), 1) for op in operators],
+            "color": colors,
+            "symbol": "circle" if filled else "circle-open",
+            "opacity": 0.9 if filled else 0.6,
+            "line": {"width": 1 if filled else 2, "color": "--card" if filled else colors},
+        },
+    }
+
+
+def step_times(runs: Sequence[tuple[str, Sequence[float]]]) -> Figure | None:
+    """The time of every timed step, in order."""
+    drawn = [(label, samples) for label, samples in runs if samples]
+    if not drawn:
+        return None
+    traces = []
+    for index, (label, samples) in enumerate(drawn):
+        steps = _thinned(len(samples))
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": label,
+                "x": [step + 1 for step in steps],
+                "y": [_rounded(samples[step] * 1e3) for step in steps],
+                "line": {"color": _run_color(index, len(drawn)), "width": 1.5},
+                "marker": {"size": 4},
+                "hovertemplate": "step %{x}: %{y:.4g} ms<extra></extra>",
+            }
+        )
+    layout = _layout("timed step", "ms")
+    layout["yaxis"]["rangemode"] = "tozero"
+    return {"data": traces, "layout": layout}
+
+
+def memory_over_time(runs: Sequence[tuple[str, StepProfile]]) -> Figure | None:
+    """Bytes alive over the profiled step; the phases of the last run are shaded."""
+    drawn = [(label, run.memory_timeline) for label, run in runs if run.memory_timeline]
+    if not drawn:
+        return None
+    traces = []
+    for index, (label, timeline) in enumerate(drawn):
+        points = _peaks(timeline)
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label,
+                "x": [_rounded(point.seconds * 1e3) for point in points],
+                "y": [_rounded(point.bytes / 1e6) for point in points],
+                "text": [point.phase for point in points],
+                "line": {"color": _run_color(index, len(drawn)), "width": 2, "shape": "hv"},
+                "hovertemplate": "%{y:.4g} MB at %{x:.4g} ms, %{text}<extra></extra>",
+            }
+        )
+    layout = _layout("ms into the step", "MB")
+    layout["yaxis"]["rangemode"] = "tozero"
+    if len(drawn) == 1:
+        layout["shapes"] = _phase_shades(drawn[0][1])
+    return {"data": traces, "layout": layout}
+
+
+def _phase_shades(timeline: Sequence[MemoryPoint]) -> list[Figure]:
+    shades: list[Figure] = []
+    for point, after in pairwise(timeline):
+        if shades and shades[-1]["fillcolor"] == f"--{point.phase}":
+            shades[-1]["x1"] = _rounded(after.seconds * 1e3)
+            continue
+        shades.append(
+            {
+                "type": "rect",
+                "xref": "x",
+                "yref": "paper",
+                "x0": _rounded(point.seconds * 1e3),
+                "x1": _rounded(after.seconds * 1e3),
+                "y0": 0,
+                "y1": 1,
+                "fillcolor": f"--{point.phase}",
+                "opacity": 0.13,
+                "layer": "below",
+                "line": {"width": 0},
+            }
+        )
+    return shades[:MOST_POINTS]
+
+
+def losses(check: LossCheck) -> Figure | None:
+    """Losses of both runs by step; the band is the baseline's own spread under other seeds."""
+    if not check.baseline or not check.candidate:
+        return None
+    traces: list[Figure] = []
+    places = _thinned(len(check.baseline))
+    steps = [place + 1 for place in places]
+    if check.seed_spread:
+        low = [check.baseline[place] - check.seed_spread for place in places]
+        high = [check.baseline[place] + check.seed_spread for place in places]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": "spread of seeds",
+                "x": steps + steps[::-1],
+                "y": _numbers(high + low[::-1]),
+                "fill": "toself",
+                "fillcolor": "--band",
+                "line": {"width": 0},
+                "hoverinfo": "skip",
+            }
+        )
+    for index, (label, values) in enumerate(
+        (("as it stood", check.baseline), ("tuned", check.candidate))
+    ):
+        places = _thinned(len(values))
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": label,
+                "x": [place + 1 for place in places],
+                "y": _numbers([values[place] for place in places]),
+                "line": {
+                    "color": _run_color(index, 2),
+                    "width": 2,
+                    "dash": "solid" if index == 0 else "dot",
+                },
+                "hovertemplate": "step %{x}: %{y:.4g}<extra></extra>",
+            }
+        )
+    return {"data": traces, "layout": _layout("step", "loss")}
+
+
+def loss_curve(profile: StepProfile) -> Figure | None:
+    """The losses that were seen while the script ran."""
+    if len(profile.losses) < 2:
+        return None
+    places = _thinned(len(profile.losses))
+    trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "loss",
+        "x": [place + 1 for place in places],
+        "y": _numbers([profile.losses[place] for place in places]),
+        "line": {"color": "--accent", "width": 2},
+        "hovertemplate": "step %{x}: %{y:.4g}<extra></extra>",
+    }
+    return {"data": [trace], "layout": _layout("step", "loss")}
+
+
+def _layout(x_title: str, y_title: str) -> Figure:
+    axis = {"gridcolor": "--line", "linecolor": "--line", "zeroline": False, "automargin": True}
+    return {
+        "xaxis": {**axis, "title": {"text": x_title, "standoff": 8}},
+        "yaxis": {**axis, "title": {"text": y_title, "standoff": 8}},
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "hovermode": "x unified" if y_title == "loss" else "closest",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "--text", "size": 12},
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": "--muted",
+            "activecolor": "--accent",
+        },
+        "hoverlabel": {"bgcolor": "--card", "bordercolor": "--line", "font": {"color": "--text"}},
+    }
+
+
+def _run_color(index: int, runs: int) -> str:
+    """The newest run stands out; what it is held against steps back."""
+    return "--accent" if index == runs - 1 else "--muted"
+
+
+def _thinned(count: int) -> list[int]:
+    """Evenly spread places, the last one included, at most `MOST_POINTS` of them."""
+    if count <= MOST_POINTS:
+        return list(range(count))
+    stride = (count - 1) / (MOST_POINTS - 1)
+    return [round(index * stride) for index in range(MOST_POINTS)]
+
+
+def _peaks(timeline: Sequence[MemoryPoint]) -> list[MemoryPoint]:
+    """The highest point of each of at most `MOST_POINTS` stretches: the peak stays."""
+    stride = max(1, math.ceil(len(timeline) / MOST_POINTS))
+    stretches = (timeline[start : start + stride] for start in range(0, len(timeline), stride))
+    return [max(stretch, key=lambda point: point.bytes) for stretch in stretches]
+
+
+def _numbers(values: Sequence[float]) -> list[float | None]:
+    """A value that is not finite is a gap: JSON has no word for it."""
+    return [_rounded(value) if math.isfinite(value) else None for value in values]
+
+
+def _rounded(value: float) -> float:
+    """Five digits: what a screen can show, at a third of the file's size."""
+    return float(f"{value:.5g}")
+
+
+def _plain(text: str) -> str:
+    """Plotly reads a little HTML in labels; the user's text must not be taken for it."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,200 @@
+"""What a record says, in words and selections that the terminal and the page share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from ridgeline.records import Environment, Finding, Ledger, LedgerRow, StepProfile, Verdict
+from ridgeline.report import quantity
+
+MEANING = {
+    Verdict.INPUT_BOUND: "the step waits for its next batch",
+    Verdict.HOST_BOUND: "Python and dispatch cost more than the arithmetic they start",
+    Verdict.SYNC_BOUND: "the host stops and waits for the device",
+    Verdict.MEMORY_BOUND: "time goes into moving bytes, not into arithmetic",
+    Verdict.COMPUTE_BOUND: "time goes into arithmetic",
+    Verdict.COMMUNICATION_BOUND: "time goes into exchanging gradients",
+    Verdict.MEMORY_CAPACITY_BOUND: "memory is full: it decides the batch and the layout",
+}
+
+MEMORY_KINDS = ("weights", "gradients", "optimizer", "activations", "other")
+SMALLEST_SHARE = 0.0005
+"""Phases below this share of the step are left out of pictures."""
+
+
+def script_name(environment: Environment) -> str:
+    """The script without its folders, e.g. `train_gpt.py`."""
+    for word in environment.command:
+        if not word.startswith("-"):
+            return PurePath(word).name or word
+    return "script"
+
+
+def machine(environment: Environment) -> str:
+    """What it ran on, in a few words."""
+    cores = f"{environment.cpu_count} CPUs"
+    if environment.device in ("", environment.host_cpu, "cpu"):
+        return f"{environment.host_cpu}, {cores}"
+    return f"{environment.device} on {environment.host_cpu}, {cores}"
+
+
+def measured(profile: StepProfile) -> str:
+    """How much stands behind the numbers."""
+    name = "steps" if profile.kind == "training" else "calls"
+    text = f"{profile.steps} {name} after {profile.warmup_steps} of warm-up"
+    if profile.world_size > 1:
+        text += f", rank {profile.rank} of {profile.world_size}"
+    return text if profile.steady else text + ", not yet steady"
+
+
+def limit_statement(profile: StepProfile) -> str:
+    """How near the hardware's limit the step is."""
+    return f"{quantity.percent(profile.limit_fraction)} of the hardware limit"
+
+
+def clean_statement(profile: StepProfile) -> str:
+    """What a script without findings is told."""
+    distance = max(0.0, 1 - profile.limit_fraction)
+    return f"Nothing worth doing: {quantity.percent(distance)} from the limit."
+
+
+def rates(profile: StepProfile) -> list[tuple[str, str]]:
+    """The headline numbers of a profile, label first."""
+    step = "step" if profile.kind == "training" else "call"
+    facts = [
+        (f"median {step}", quantity.seconds(profile.step_seconds.p50)),
+        ("p95", quantity.seconds(profile.step_seconds.p95)),
+    ]
+    if profile.samples_per_second is not None:
+        facts.append(("samples/s", quantity.count(profile.samples_per_second)))
+    if profile.tokens_per_second is not None:
+        facts.append(("tokens/s", quantity.count(profile.tokens_per_second)))
+    if profile.mfu is not None:
+        facts.append(("MFU", quantity.percent(profile.mfu)))
+    facts.append(("peak memory", quantity.memory(profile.peak_memory_bytes)))
+    return facts
+
+
+def phases(profile: StepProfile) -> list[tuple[str, float]]:
+    """Phases that took part in the step, with their share of its mean, in the order of a step."""
+    total = sum(phase.mean for phase in profile.phases.values()) or 1.0
+    shares = [(name, phase.mean / total) for name, phase in profile.phases.items()]
+    return [(name, share) for name, share in shares if share >= SMALLEST_SHARE]
+
+
+def memory_parts(profile: StepProfile) -> list[tuple[str, int]]:
+    """What the bytes at the peak were for; empty parts left out."""
+    parts = [(kind, getattr(profile.memory, f"{kind}_bytes")) for kind in MEMORY_KINDS]
+    return [(kind, size) for kind, size in parts if size > 0]
+
+
+def confidence(finding: Finding) -> str:
+    """How sure a finding is, in a word."""
+    if finding.confidence >= 0.85:
+        return "sure"
+    return "likely" if finding.confidence >= 0.6 else "possible"
+
+
+def gain(finding: Finding) -> str:
+    """The speed-up to expect of a cure."""
+    low, high = quantity.ratio(finding.gain_low), quantity.ratio(finding.gain_high)
+    if finding.gain_high <= 1.0:
+        return "no time"
+    return high if low == high else f"{low[:-1]}–{high}"
+
+
+def evidence(finding: Finding) -> list[tuple[str, str]]:
+    """The numbers behind a finding; the unit in a key becomes the unit of its value."""
+    return [_fact(key, value) for key, value in finding.evidence.items() if key != "share"]
+
+
+def _fact(key: str, value: float | str) -> tuple[str, str]:
+    key = key.removeprefix("num_")
+    words = key.replace("_", " ")
+    if isinstance(value, str):
+        return words, value
+    for suffix, show in (
+        ("_flops_per_second", lambda number: quantity.scaled(number, "FLOP/s")),
+        ("_bytes_per_second", lambda number: quantity.scaled(number, "B/s")),
+        ("_seconds", quantity.seconds),
+        ("_bytes", quantity.memory),
+        ("_flops", lambda number: quantity.scaled(number, "FLOP")),
+        ("_share", quantity.percent),
+        ("_fraction", quantity.percent),
+        ("_ratio", quantity.ratio),
+    ):
+        if key.endswith(suffix):
+            return key.removesuffix(suffix).replace("_", " "), show(value)
+    whole = float(value) == int(value) if math.isfinite(value) else False
+    return words, quantity.count(value) if whole else quantity.digits(value)
+
+
+def options(row: LedgerRow) -> str:
+    """The options of a technique, e.g. `dtype=bfloat16`."""
+    return " ".join(f"{name}={value}" for name, value in row.options.items())
+
+
+def stack_rows(ledger: Ledger) -> list[LedgerRow]:
+    """The rows that make up the final stack: kept, and not removed by a later re-try."""
+    kept = [row for row in ledger.rows if row.stage == "add" and row.kept]
+    if ledger.stack_rows or ledger.complete:
+        return [row for row in kept if row.technique in ledger.stack_rows]
+    removed = {row.technique for row in ledger.rows if row.stage != "add" and not row.kept}
+    return [row for row in kept if row.technique not in removed]
+
+
+def was_measured(row: LedgerRow) -> bool:
+    """Whether there are numbers behind a row; there are none for what did not apply."""
+    return row.rounds > 0
+
+
+def row_name(row: LedgerRow) -> str:
+    """The technique, and whether it was tried again after it had been kept."""
+    return row.technique + (", re-tried" if row.stage == "leave-one-out" else "")
+
+
+def remark(row: LedgerRow, *, in_stack: bool) -> str:
+    """Why a row stands where it stands: its proof, or what spoke against it."""
+    if in_stack:
+        return row.verification
+    if row.kept and row.stage == "add":
+        return "taken out again when it was re-tried"
+    return row.reason
+
+
+def proven(ledger: Ledger) -> str:
+    """How the stack as a whole was proved, in a few words."""
+    rows = stack_rows(ledger)
+    if not rows:
+        return "no technique survived measurement"
+    if not ledger.complete:
+        return "interrupted: proven so far"
+    if ledger.loss_check is not None and not ledger.loss_check.passed:
+        return "the stack as a whole failed its loss check"
+    return "verified" if all(row.verified for row in rows) else "not verified"
+
+
+def claim(ledger: Ledger) -> str:
+    """What the stack as a whole gained, in the words that its number allows."""
+    if not stack_rows(ledger):
+        return "No technique made it faster"
+    word = "faster" if ledger.cumulative > 1 else "the speed"
+    return f"{quantity.ratio(ledger.cumulative)} {word}"
+
+
+def ledger_steps(ledger: Ledger) -> tuple[float, float]:
+    """Median step of the script as it stood and with the full stack, side by side if measured."""
+    samples = ledger.samples
+    if samples.get("baseline") and samples.get("tuned"):
+        return _median(samples["baseline"]), _median(samples["tuned"])
+    before = ledger.baseline.step_seconds.p50
+    after = ledger.tuned.step_seconds.p50 if ledger.tuned else before / ledger.cumulative
+    return before, after
+
+
+def _median(samples: Sequence[float]) -> float:
+    ordered = sorted(samples)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[-1 - middle]) / 2

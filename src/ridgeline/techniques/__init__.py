@@ -1,0 +1,319 @@
+"""One file per optimisation, all of one shape. `tune` finds them here and names none of them.
+
+A technique module defines
+
+    CARD                                 what it is, what it costs, how its result is verified
+    applies(context) -> Applicability    does it fit this script, and why not
+    predict(context, options) -> Gain    what it should bring, before it is tried
+    apply(points, options) -> Undo       change the running script through `Points`
+    edits(context, options) -> [Edit]    the lines a person would write, at the recorded sites
+    options(context) -> [Options]        (optional) settings worth trying; default one, `{}`
+
+What may not enter: another technique, the report, the search over techniques. Order and
+conflict are traits on the card. `applies`, `predict` and `edits` run in the parent on a
+`StepProfile` and import no torch; `apply` runs inside the script's process.
+Start reading at `fused_optimizer.py`; the list is the folder: a new file is a new technique.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol, cast
+
+from ridgeline.errors import InputError
+from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.measure.child.points import Points, Undo
+from ridgeline.records import Finding, Site, StepProfile
+from ridgeline.records.ledger import Options
+
+
+class Stage(IntEnum):
+    """The order in which a stack is applied: what must be there before what."""
+
+    SETTINGS = 0
+    INPUT = 1
+    LAYOUT = 2
+    MEMORY = 3
+    PRECISION = 4
+    OPTIMIZER = 5
+    COMMUNICATION = 6
+    COMPILE = 7
+    GRAPH = 8
+
+
+Promise = Literal["bit-equal", "rounding", "statistical"]
+
+MATMULS = frozenset({
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear",
+    "aten::convolution", "aten::_convolution", "aten::convolution_backward",
+    "aten::mkldnn_convolution", "aten::cudnn_convolution",
+    "aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
+    "aten::_cudnn_rnn_backward",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_efficient_attention_backward",
+    "aten::_flash_attention_forward", "aten::_flash_attention_backward",
+    "aten::_efficient_attention_forward", "aten::_efficient_attention_backward",
+})  # fmt: skip
+"""Operators whose arithmetic runs on the matmul units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What a reader wants to know of a technique before trying it."""
+
+    name: str
+    """Kebab case; the file's name with underscores."""
+    title: str
+    cures: tuple[str, ...]
+    """Causes of findings that it cures."""
+    costs: str
+    """What it costs in memory, start-up time, exactness or readability."""
+    source: str
+    """Where it comes from: documentation, paper and section."""
+    promise: Promise
+    """What it may do to the training result; how its losses are compared."""
+    stage: Stage
+    slot: str | None = None
+    """Techniques in one slot exclude each other."""
+
+
+class Applicability(NamedTuple):
+    """Does a technique fit, and why not."""
+
+    ok: bool
+    reason: str
+
+
+class Gain(NamedTuple):
+    """Expected speed-up of the whole step: 1.0 is none."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """All that a technique may know when it judges."""
+
+    profile: StepProfile
+    findings: tuple[Finding, ...] = ()
+    ceilings: Ceilings | None = None
+    stack: Mapping[str, Options] | None = None
+    """Techniques already in the stack, with their options."""
+
+    def phase_share(self, *phases: str) -> float:
+        """Share of the mean step spent in these phases."""
+        total = self.profile.step_seconds.mean
+        spent = sum(self.profile.phases[p].mean for p in phases if p in self.profile.phases)
+        return spent / total if total else 0.0
+
+    def operator_share(self, *names: str, dtype: str | None = None) -> float:
+        """Share of the mean step in operators of these names (and of this dtype)."""
+        seconds = sum(
+            op.seconds
+            for op in self.profile.operators
+            if op.name in names and (dtype is None or op.dtype == dtype)
+        )
+        return min(1.0, seconds / self.profile.step_seconds.mean)
+
+    def matmul_share(self, dtype: str | None = None) -> float:
+        """Share of the mean step in matmuls, convolutions and fused attention."""
+        return self.operator_share(*MATMULS, dtype=dtype)
+
+    def peak(self, arithmetic: str) -> float | None:
+        """Probed matmul peak, e.g. of `bf16`, in FLOP per second; None when not measured."""
+        if self.ceilings is None:
+            return None
+        return self.ceilings.matmul_flops_per_second.get(arithmetic)
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda`: where the largest model sits."""
+        models = self.profile.models
+        return models[0].device.split(":")[0] if models else "cpu"
+
+    def has_finding(self, cause: str) -> bool:
+        """Did a diagnosis find this cause?"""
+        return any(finding.cause == cause for finding in self.findings)
+
+    @property
+    def script_site(self) -> Site | None:
+        """A place in the file that calls the model, or else in the script itself."""
+        named = self._named_sites()
+        return named[0] if named else None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The user's files that the profile names; the one that calls the model first."""
+        return tuple(dict.fromkeys(site.file for site in self._named_sites()))
+
+    def _named_sites(self) -> list[Site]:
+        profile, switches = self.profile, self.profile.settings
+        command = [os.path.normpath(w) for w in profile.environment.command if w.endswith(".py")]
+        sites = [model.forward_site for model in profile.models]
+        sites += [switches.backward_site]
+        sites += [site for o in profile.optimizers for site in (o.site, o.step_site)]
+        sites += [loader.site for loader in profile.loaders]
+        sites += [Site(file=word, line=1) for word in command[:1]]
+        sites += [hot.site for hot in profile.hot_lines]
+        return [site for site in sites if site is not None]
+
+
+# -- edits: how a person would write it ---------------------------------------------------------
+#
+# In the code of an edit, `{model}` stands for the model's expression in the user's script: the
+# one whose `.parameters()` the statement at the site uses, or else the one that it calls.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetArgument:
+    """Set `keyword=value` in the call of `callee` at `site`, or in every call in `files`."""
+
+    callee: str
+    """Last name of the called expression, e.g. `DataLoader`; the file may import it under
+    another name."""
+    keyword: str
+    value: str
+    """Python source."""
+    site: Site | None = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceCall:
+    """Put `code` where the call of `callee` stands, at `site` or everywhere in `files`.
+
+    In `code`, `{func}` is the called expression, `{args}` its arguments, `{0}` the first
+    positional one and `{rest}` the others. Empty code takes the statement away, if the call is
+    all of it.
+    """
+
+    callee: str
+    code: str
+    site: Site | None = None
+    files: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    """Keywords that `{args}` and `{rest}` leave out."""
+    passing: str | None = None
+    """Only calls that pass this keyword."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertBefore:
+    """Insert statements before the one at `site`."""
+
+    site: Site
+    code: str
+    outside_loops: bool = False
+    """Before the outermost loop around `site` in its function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertAfter:
+    """Insert statements after the one at `site`; `{target}` is what that one assigns to."""
+
+    site: Site
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapWith:
+    """Put the statement at `site` into a `with` block.
+
+    Those after it come along, up to but not including the one at `until`, or including the one
+    at `through`, when that follows in the same block.
+    """
+
+    site: Site
+    header: str
+    """Without `with` and colon, e.g. `torch.autocast("cpu", dtype=torch.bfloat16)`.
+
+    `{condition}` is that of the innermost `if` around the statement at `stepping`."""
+    until: Site | None = None
+    through: Site | None = None
+    stepping: Site | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtStart:
+    """Insert statements after the imports of the file of `site`."""
+
+    site: Site
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstOf:
+    """The first of these edits that can be placed."""
+
+    edits: tuple[Edit, ...]
+
+
+Edit = SetArgument | ReplaceCall | InsertBefore | InsertAfter | WrapWith | AtStart | FirstOf
+
+
+class Technique(Protocol):
+    """The shape of a technique module."""
+
+    CARD: Card
+
+    def applies(self, context: Context) -> Applicability:
+        """Does it fit this script?"""
+
+    def predict(self, context: Context, options: Options) -> Gain:
+        """What it should bring."""
+
+    def apply(self, points: Points, options: Options) -> Undo:
+        """Change the running script; returns how to take it back."""
+
+    def edits(self, context: Context, options: Options) -> list[Edit]:
+        """The lines a person would write."""
+
+
+def options_of(technique: Technique, context: Context) -> list[Options]:
+    """The settings of a technique that are worth trying on this script."""
+    found = cast("Callable[[Context], list[Options]] | None", getattr(technique, "options", None))
+    return found(context) if found is not None else [{}]
+
+
+@cache
+def all_techniques() -> dict[str, Technique]:
+    """Every technique by name, found by file."""
+    found: dict[str, Technique] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module: Any = importlib.import_module(f"{__name__}.{info.name}")
+        name = info.name.replace("_", "-")
+        if module.CARD.name != name:
+            raise AssertionError(f"{info.name}.py calls itself {module.CARD.name}")
+        found[name] = module
+    return found
+
+
+def technique(name: str) -> Technique:
+    """The technique of that name; an unknown name lists the known ones."""
+    known = all_techniques()
+    if name not in known:
+        raise InputError(f"no technique {name!r}; known: {', '.join(sorted(known))}")
+    return known[name]
+
+
+def amdahl(share: float, low: float, high: float) -> Gain:
+    """Speed-up of the whole when `share` of it runs `low` to `high` times faster.
+
+    Amdahl, "Validity of the single processor approach" (AFIPS 1967).
+
+    >>> amdahl(0.5, 2.0, 2.0)
+    Gain(low=1.3333333333333333, high=1.3333333333333333)
+    """
+    share = min(max(share, 0.0), 1.0)
+    return Gain(1 / (1 - share + share / low), 1 / (1 - share + share / high))

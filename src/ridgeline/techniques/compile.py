@@ -1,0 +1,242 @@
+"""`torch.compile` in place: graphs instead of operators, pointwise chains fused into kernels.
+
+The module's call is replaced, not the module, so its class, its parameters' names and its
+checkpoints stay what they were. Random numbers are drawn as in eager mode
+(`fallback_random`), so that dropout does the same and losses can be compared.
+
+In a training script only forwards with gradients run compiled: evaluation and generation, whose
+shapes often change from call to call, stay as they are.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.measure.child.points import Points, Undo
+from ridgeline.records.ledger import Options
+from ridgeline.techniques import (
+    MATMULS,
+    Applicability,
+    AtStart,
+    Card,
+    Context,
+    Edit,
+    FirstOf,
+    Gain,
+    InsertBefore,
+    Stage,
+    amdahl,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CARD = Card(
+    name="compile",
+    title="torch.compile",
+    cures=("unfused-elementwise", "tiny-operators", "host-python"),
+    costs="Compilation at the start, from seconds to minutes; again for every new shape.",
+    source="Ansel et al., PyTorch 2, ASPLOS 2024; PyTorch documentation, torch.compile",
+    promise="rounding",
+    stage=Stage.COMPILE,
+    slot="compile",
+)
+
+_RECURRENT = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
+              "aten::_cudnn_rnn_backward")  # fmt: skip
+_ENOUGH_BLOCKS = 4
+
+
+def applies(context: Context) -> Applicability:
+    """Something to fuse, a compiler to do it, and nothing compiled yet."""
+    profile = context.profile
+    if not profile.models:
+        return Applicability(False, "no model was called")
+    if any(model.compiled for model in profile.models) or profile.settings.graph_compiles:
+        return Applicability(False, "the script compiles already")
+    if profile.models[0].wrapper == "FullyShardedDataParallel":
+        return Applicability(False, "fully sharded parameters are compiled before sharding")
+    if context.operator_share(*_RECURRENT) > 0.3:
+        return Applicability(False, "Dynamo leaves recurrent layers to their own kernels")
+    missing = _missing_compiler(context.device)
+    if missing:
+        return Applicability(False, missing)
+    if _fusible_share(context) < 0.03:
+        return Applicability(False, "nearly all time is in matmuls: nothing to fuse")
+    return Applicability(True, "")
+
+
+def _missing_compiler(device: str) -> str | None:
+    if device == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+        return "no C++ compiler is installed, which torch.compile needs on a CPU"
+    if device == "cuda" and importlib.util.find_spec("triton") is None:
+        return "triton is not installed, which torch.compile needs on a GPU"
+    return None
+
+
+def _fusible_share(context: Context) -> float:
+    """Share of the step in forward and backward outside of matmuls: operators and overhead."""
+    step = context.profile.step_seconds.mean
+    operators = sum(
+        operator.seconds / step
+        for operator in context.profile.operators
+        if operator.phase in ("forward", "backward") and operator.name not in MATMULS
+    )
+    rest = context.phase_share("forward", "backward") - context.matmul_share()
+    return min(max(operators, rest, 0.0), 1.0)
+
+
+def options(context: Context) -> list[Options]:
+    """Whole model or its repeated block; on a GPU also with CUDA graphs and with tuning."""
+    repeated = context.profile.models[0].num_repeated >= _ENOUGH_BLOCKS
+    block = str(context.profile.models[0].repeated_block)
+    shape: Options = {"dynamic": True} if shapes_vary(context) else {}
+    regional: list[Options] = [{**shape, "mode": "default", "regional": block}] if repeated else []
+    whole: list[Options] = [{**shape, "mode": "default"}]
+    if context.device != "cuda":
+        return regional + whole
+    graphs: list[Options] = [] if shape else [{"mode": "reduce-overhead"}]
+    return graphs + whole + regional + [{**shape, "mode": "max-autotune"}]
+
+
+def shapes_vary(context: Context) -> bool:
+    """Do the matmuls of the forward see other shapes from one step to the next?
+
+    An operator at fixed shapes runs a whole number of times per step.
+    """
+    forward = [op for op in context.profile.operators if op.phase == "forward" and op.flops]
+    odd = sum(1 for op in forward if abs(op.calls - round(op.calls)) > 0.05)
+    return odd > 0.5 * len(forward) > 0
+
+
+def predict(context: Context, options: Options) -> Gain:
+    """Pointwise chains fuse; dispatch goes; matmuls stay."""
+    share = _fusible_share(context)
+    best = {"reduce-overhead": 4.0, "max-autotune": 3.2}.get(str(options["mode"]), 3.0)
+    if options.get("dynamic"):
+        best = 2.0
+    if options.get("regional"):  # what lies between the blocks is not fused
+        best *= 0.9
+    return amdahl(share, 1.05, best)
+
+
+def apply(points: Points, options: Options) -> Undo:
+    """Compile each outermost model's call, or those of its repeated blocks."""
+    compiled: list[nn.Module] = []
+    before: list[bool] = []
+
+    def compile_model(module: nn.Module) -> None:
+        import torch
+        from torch._inductor import config
+
+        targets = _targets(module, options)
+        if not targets:
+            return
+        if not before:
+            before.append(bool(config.fallback_random))
+            config.fallback_random = True
+        training = torch.is_grad_enabled()
+        for target in targets:
+            target._compiled_call_impl = _compiled_call(target, options, training)
+            compiled.append(target)
+        if points.time_compiled_call is not None and targets[0] is module:
+            points.time_compiled_call(module)
+        points.changed(CARD.name, f"{len(compiled)} module(s) compiled")
+
+    points.on_model.append(compile_model)
+
+    def undo() -> None:
+        points.on_model.remove(compile_model)
+        for target in compiled:
+            target._compiled_call_impl = None
+        if before:
+            from torch._inductor import config
+
+            config.fallback_random = before[0]
+
+    return undo
+
+
+def _targets(module: nn.Module, options: Options) -> list[nn.Module]:
+    if any(part._compiled_call_impl is not None for part in module.modules()):
+        return []
+    if not options.get("regional"):
+        return [module]
+    return [part for part in module.modules() if type(part).__name__ == options["regional"]]
+
+
+def _compiled_call(target: nn.Module, options: Options, training: bool) -> Any:
+    """What `target(...)` runs from now on.
+
+    The call goes through a function of ours because Dynamo does not look into modules that
+    torch itself defines: `nn.Sequential(...).compile()` compiles nothing. A wrapper such as DDP
+    keeps its own call and hands over to the compiled inner module, whose graph it then splits
+    at its buckets.
+    """
+    import torch
+
+    inner = getattr(target, "module", None)
+    if type(target).__name__ in ("DistributedDataParallel", "DataParallel") and inner is not None:
+        inner._compiled_call_impl = _compiled_call(inner, options, training)
+        return None
+    call = target._call_impl
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    mode = str(options["mode"])
+    compiled = torch.compile(
+        run,
+        mode=None if mode == "default" else mode,
+        dynamic=True if options.get("dynamic") else None,
+    )
+
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        if training and not torch.is_grad_enabled():
+            return call(*args, **kwargs)
+        return compiled(*args, **kwargs)
+
+    return choose
+
+
+def edits(context: Context, options: Options) -> list[Edit]:
+    """`model.compile(…)` where the model is complete: before its optimizer, or the loop."""
+    model = context.profile.models[0]
+    sites = [o.site for o in context.profile.optimizers if o.site is not None]
+    arguments = _arguments(options)
+    if options.get("regional"):
+        code = (
+            "for block in {model}.modules():\n"
+            f'    if type(block).__name__ == "{options["regional"]}":\n'
+            f"        block.compile({arguments})"
+        )
+    elif model.name in ("Sequential", "ModuleList"):  # see _compiled_call
+        keywords = f", {arguments}" if arguments else ""
+        code = f"{{model}}.forward = torch.compile({{model}}.forward{keywords})"
+    else:
+        code = f"{{model}}.compile({arguments})"
+    places: list[Edit] = [InsertBefore(site=site, code=code) for site in sites[:1]]
+    if model.forward_site is not None:
+        places.append(InsertBefore(site=model.forward_site, code=code, outside_loops=True))
+    if not places:
+        return []
+    written: list[Edit] = [FirstOf(edits=tuple(places))]
+    site = context.script_site
+    if model.has_dropout and site is not None:
+        written.append(
+            AtStart(
+                site=site,
+                code="import torch._inductor.config\n\n"
+                "torch._inductor.config.fallback_random = True  # dropout as without compile",
+            )
+        )
+    return written
+
+
+def _arguments(options: Options) -> str:
+    words = [] if options["mode"] == "default" else [f'mode="{options["mode"]}"']
+    if options.get("dynamic"):
+        words.append("dynamic=True")
+    return ", ".join(words)

@@ -1,0 +1,87 @@
+"""Let cuDNN time its convolution algorithms on the first call of each shape and keep the best.
+
+Every new input shape is timed anew, so it pays only where shapes repeat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.measure.child.points import Points, Undo
+from ridgeline.records.ledger import Options
+from ridgeline.techniques import (
+    Applicability,
+    AtStart,
+    Card,
+    Context,
+    Edit,
+    Gain,
+    Stage,
+    amdahl,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CARD = Card(
+    name="cudnn-benchmark",
+    title="cuDNN autotuning",
+    cures=("cudnn-autotuning",),
+    costs="The first step of every input shape is slow; workspaces take memory.",
+    source="PyTorch documentation, torch.backends.cudnn.benchmark",
+    promise="rounding",
+    stage=Stage.SETTINGS,
+)
+
+_CONVOLUTIONS = (
+    "aten::convolution", "aten::convolution_backward", "aten::cudnn_convolution",
+    "aten::_convolution",
+)  # fmt: skip
+
+
+def applies(context: Context) -> Applicability:
+    """Convolutions of repeating shapes on CUDA, with autotuning off."""
+    if context.device != "cuda":
+        return Applicability(False, f"cuDNN is for CUDA; the model is on {context.device}")
+    if context.profile.settings.cudnn_benchmark:
+        return Applicability(False, "autotuning is on")
+    if context.profile.settings.deterministic:
+        return Applicability(False, "deterministic algorithms are asked for")
+    if context.operator_share(*_CONVOLUTIONS) < 0.02:
+        return Applicability(False, "no convolutions to speak of")
+    return Applicability(True, "")
+
+
+def predict(context: Context, options: Options) -> Gain:
+    """The heuristics of cuDNN are good but not always best."""
+    return amdahl(context.operator_share(*_CONVOLUTIONS), 1.0, 1.4)
+
+
+def apply(points: Points, options: Options) -> Undo:
+    """On when the first model is about to run, after the script's own setting."""
+    import torch
+
+    before: list[bool] = []
+
+    def switch_on(module: nn.Module) -> None:
+        if not torch.backends.cudnn.benchmark:
+            before.append(False)
+            torch.backends.cudnn.benchmark = True
+            points.changed(CARD.name, "cudnn.benchmark switched on")
+
+    points.on_model.append(switch_on)
+
+    def undo() -> None:
+        points.on_model.remove(switch_on)
+        if before:
+            torch.backends.cudnn.benchmark = False
+
+    return undo
+
+
+def edits(context: Context, options: Options) -> list[Edit]:
+    """One line after the imports."""
+    site = context.script_site
+    if site is None:
+        return []
+    return [AtStart(site=site, code="torch.backends.cudnn.benchmark = True")]

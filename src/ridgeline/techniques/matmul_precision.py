@@ -1,0 +1,118 @@
+"""float32 matmuls on faster units: TF32 on NVIDIA GPUs, bfloat16 inside oneDNN on CPUs.
+
+Tensors stay float32; only the products inside a matmul are rounded, to 10 bits of mantissa
+(`high`, TF32) or 8 (`medium`). It reaches what autocast does not, such as a loss computed
+outside the model, but autocast saves memory traffic too, so the two share a slot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.measure.child.points import Points, Undo
+from ridgeline.records.ledger import Options
+from ridgeline.techniques import (
+    Applicability,
+    AtStart,
+    Card,
+    Context,
+    Edit,
+    FirstOf,
+    Gain,
+    ReplaceCall,
+    Stage,
+    amdahl,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CARD = Card(
+    name="matmul-precision",
+    title="Lower internal precision of float32 matmuls",
+    cures=("fp32-matmul",),
+    costs="Products are rounded to 10 (TF32) or 8 (oneDNN bfloat16) bits of mantissa.",
+    source="PyTorch documentation, torch.set_float32_matmul_precision",
+    promise="statistical",
+    stage=Stage.SETTINGS,
+    slot="autocast",
+)
+
+
+def applies(context: Context) -> Applicability:
+    """float32 matmuls at the highest precision, on hardware with a faster one."""
+    if context.profile.settings.matmul_precision != "highest":
+        precision = context.profile.settings.matmul_precision
+        return Applicability(False, f"float32 matmul precision is {precision!r} already")
+    if context.matmul_share("float32") < 0.02:
+        return Applicability(False, "no float32 matmuls to speak of")
+    if _speedup(context) < 1.1:
+        return Applicability(False, f"{_level(context)!r} is no faster on this machine")
+    return Applicability(True, "")
+
+
+def options(context: Context) -> list[Options]:
+    """`high` is TF32 on CUDA; on a CPU only `medium` differs from `highest`."""
+    return [{"precision": _level(context)}]
+
+
+def predict(context: Context, options: Options) -> Gain:
+    """The float32 matmuls run at up to the ratio of the probed peaks."""
+    speedup = _speedup(context)
+    return amdahl(context.matmul_share("float32"), 1 + (speedup - 1) * 0.2, speedup)
+
+
+def _level(context: Context) -> str:
+    return "high" if context.device == "cuda" else "medium"
+
+
+def _speedup(context: Context) -> float:
+    before = context.peak("fp32")
+    after = context.peak("tf32" if context.device == "cuda" else "fp32_medium")
+    if before and after:
+        return after / before
+    return 2.0 if context.device == "cuda" and context.ceilings is None else 1.0
+
+
+def apply(points: Points, options: Options) -> Undo:
+    """Set the precision when the first model is about to run, after the script's own setting."""
+    import torch
+
+    before: list[str] = []
+
+    def set_precision(module: nn.Module) -> None:
+        wanted = str(options["precision"])
+        if torch.get_float32_matmul_precision() == wanted:
+            return
+        before.append(torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision(wanted)
+        points.changed(CARD.name, f"float32 matmul precision {before[-1]} → {wanted}")
+
+    points.on_model.append(set_precision)
+
+    def undo() -> None:
+        points.on_model.remove(set_precision)
+        if before:
+            torch.set_float32_matmul_precision(before[0])
+
+    return undo
+
+
+def edits(context: Context, options: Options) -> list[Edit]:
+    """One line after the imports, or another value where the script sets it."""
+    site = context.script_site
+    if site is None:
+        return []
+    value = f'"{options["precision"]}"'
+    return [
+        FirstOf(
+            edits=(
+                ReplaceCall(
+                    files=context.files,
+                    callee="set_float32_matmul_precision",
+                    code=f"{{func}}({value})",
+                ),
+                AtStart(site=site, code=f"torch.set_float32_matmul_precision({value})"),
+            )
+        )
+    ]

@@ -1,0 +1,82 @@
+"""`gc.collect()` in the loop walks every object in every step: leave it to Python's own pace.
+
+Where the script has switched Python's automatic collection off, every hundredth call still
+collects, so that reference cycles do not pile up.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from typing import Any
+
+from ridgeline.measure.child.points import Points, Undo
+from ridgeline.records.ledger import Options
+from ridgeline.techniques import (
+    Applicability,
+    Card,
+    Context,
+    Edit,
+    Gain,
+    ReplaceCall,
+    Stage,
+    amdahl,
+)
+
+CARD = Card(
+    name="no-forced-gc",
+    title="No gc.collect() in the loop",
+    cures=("forced-gc",),
+    costs="Reference cycles live until Python's own collection.",
+    source="Python documentation, gc.collect",
+    promise="bit-equal",
+    stage=Stage.SETTINGS,
+)
+
+_EVERY = 100
+
+
+def applies(context: Context) -> Applicability:
+    """The script calls `gc.collect()` about once a step or more."""
+    calls = context.profile.settings.gc_forced
+    if calls < 0.02:
+        return Applicability(False, "the script does not call gc.collect() in its loop")
+    return Applicability(True, "")
+
+
+def predict(context: Context, options: Options) -> Gain:
+    """The time in the collector goes, apart from what collects by itself."""
+    share = context.profile.settings.gc_seconds / context.profile.step_seconds.mean
+    return amdahl(share, 2.0, 50.0)
+
+
+def apply(points: Points, options: Options) -> Undo:
+    """Replace `gc.collect` for callers outside of torch and of Python itself."""
+    original = gc.collect
+    skipped = 0
+
+    @functools.wraps(original)
+    def collect(*args: Any, **kwargs: Any) -> int:
+        nonlocal skipped
+        caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+        if caller.startswith("torch."):  # graph capture and resets rely on it
+            return original(*args, **kwargs)
+        skipped += 1
+        points.changed(CARD.name, f"{skipped} call(s) of gc.collect() passed over")
+        if not gc.isenabled() and skipped % _EVERY == 0:
+            return original(*args, **kwargs)
+        return 0
+
+    gc.collect = collect
+
+    def undo() -> None:
+        gc.collect = original
+
+    return undo
+
+
+def edits(context: Context, options: Options) -> list[Edit]:
+    """Take the call away."""
+    site = context.profile.settings.gc_site
+    return [] if site is None else [ReplaceCall(site=site, callee="collect", code="")]

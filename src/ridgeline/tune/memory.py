@@ -1,0 +1,67 @@
+"""What was proved already, on disk: an interrupted job picks up where it stopped.
+
+The search asks the same questions in the same order every time, so remembering the answers is
+all that resuming needs. Each answer is on disk before the next question is asked. A file from
+another command, another version of the script or another torch is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.measure.command import script_path
+from ridgeline.records import LedgerRow, StepProfile
+from ridgeline.records.store import read_record, write_record
+
+
+class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Everything measured so far."""
+
+    fingerprint: str
+    baseline: StepProfile | None = None
+    tuned: StepProfile | None = None
+    seeds: list[list[float]] | None = None
+    repeat: list[float] | None = None
+    rows: dict[str, LedgerRow] = {}
+    samples: dict[str, dict[str, list[float]]] = {}
+
+
+class Memory:
+    """Answers by question, saved at once."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self._path = path
+        self.answers = Answers(fingerprint=fingerprint)
+        self.resumed = False
+        if not path.exists():
+            return
+        try:
+            found = read_record(path, Answers)
+        except InputError:
+            # Half-known answers are worth nothing; measuring again is always right.
+            path.unlink()
+            return
+        if found.fingerprint == fingerprint:
+            self.answers = found
+            self.resumed = found.baseline is not None
+
+    def save(self) -> None:
+        """Put the answers on disk, whole or not at all."""
+        write_record(self._path, self.answers)
+
+    def forget(self) -> None:
+        """The job is done: the next one measures anew."""
+        self._path.unlink(missing_ok=True)
+
+
+def fingerprint(command: list[str], torch_version: str, extra: str = "") -> str:
+    """Identity of a job: the command, the script's text, the torch it runs with."""
+    digest = hashlib.sha256("\0".join([*command, torch_version, extra]).encode())
+    script = script_path(command)
+    if script is not None and script.is_file():
+        digest.update(script.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,434 @@
+"""One Python file and the edits placed in it.
+
+`Source.place` finds the place of an edit and notes what it will do there, or says why it cannot;
+`rewritten` does it all. Placing an edit never moves another: all places are of the original
+tree.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+import libcst as cst
+from libcst import matchers
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from ridgeline.records import Site
+from ridgeline.techniques import (
+    AtStart,
+    Edit,
+    FirstOf,
+    InsertAfter,
+    InsertBefore,
+    ReplaceCall,
+    SetArgument,
+    WrapWith,
+)
+from ridgeline.tune.patch_rewrite import (
+    BlockChanges,
+    Change,
+    Rewriter,
+    argument_setter,
+    loss_and_backward,
+)
+from ridgeline.tune.patch_tree import (
+    BUILTINS,
+    Block,
+    CannotPlace,
+    Spot,
+    Statement,
+    after_imports,
+    assigned_in,
+    body_of,
+    bound_at_top,
+    calls_in,
+    import_aliases,
+    is_backward,
+    names_in,
+    parse_statements,
+    passes,
+    root_of,
+    root_of_attribute,
+    small_statements_of,
+    sounds_like,
+    suites_of,
+    target_of,
+    walk,
+)
+
+_MODEL_WORDS = ("model", "net", "module", "encoder", "decoder", "generator", "discriminator",
+                "policy", "actor", "critic", "backbone")  # fmt: skip
+_LOSS_WORDS = ("loss", "criterion", "metric")
+
+
+class Source:
+    """One file, the edits placed in it so far, and what it becomes."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        wrapper = MetadataWrapper(cst.parse_module(text))
+        self._tree = wrapper.module
+        self._positions = wrapper.resolve(PositionProvider)
+        self._blocks: dict[Block, BlockChanges] = defaultdict(BlockChanges)
+        self._calls: dict[cst.Call, list[Change]] = defaultdict(list)
+        self._head: list[Statement] = []
+        self._imports: list[str] = []
+        self._aliases = dict(import_aliases(self._tree))
+        self._bound = bound_at_top(self._tree)
+
+    def place(self, edit: Edit) -> None:
+        """Note what `edit` will do here.
+
+        Raises:
+            CannotPlace: it has no place in this file.
+        """
+        if isinstance(edit, FirstOf):
+            raise TypeError("alternatives are chosen by the caller, who knows all files")
+        if isinstance(edit, AtStart):
+            self._at_start(edit.code)
+        elif isinstance(edit, (SetArgument, ReplaceCall)):
+            self._change_calls(edit)
+        elif isinstance(edit, WrapWith):
+            self._wrap(edit)
+        else:
+            self._insert(edit)
+
+    def rewritten(self) -> str:
+        """The file with every placed edit."""
+        rewriter = Rewriter(self._blocks, self._calls)
+        tree = self._tree.visit(rewriter)
+        assert isinstance(tree, cst.Module)
+        if self._head or self._imports:
+            tree = self._with_head(tree)
+        return tree.code
+
+    # -- statements inserted ---------------------------------------------------------------
+
+    def _at_start(self, code: str) -> None:
+        self._import_for(code)
+        statements = parse_statements(code)
+        first = statements[0]
+        if not self._head:
+            statements[0] = first.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+        self._head += statements
+
+    def _insert(self, edit: InsertBefore | InsertAfter) -> None:
+        spot = self._spot(edit.site.line)
+        codes = [edit.code]
+        if "{model}" in edit.code:
+            codes = [edit.code.replace("{model}", m) for m in self._models(spot, edit.site.line)]
+        if "{target}" in edit.code:
+            codes = [code.replace("{target}", target_of(spot, self._tree)) for code in codes]
+        statements = [statement for code in codes for statement in parse_statements(code)]
+        if isinstance(edit, InsertBefore) and edit.outside_loops:
+            spot = self._outside_loops(spot, edit)
+        changes = self._changes(spot)
+        place = changes.after if isinstance(edit, InsertAfter) else changes.before
+        place[spot.index] += statements
+        self._import_for(edit.code)
+
+    def _outside_loops(self, spot: Spot, edit: InsertBefore) -> Spot:
+        """The outermost loop in the same function that does not make the model itself."""
+        names = [root_of(model) for model in self._models(spot, edit.site.line)]
+        inside = []
+        for outer in reversed(spot.outer):
+            if isinstance(outer.statement, (cst.FunctionDef, cst.ClassDef)):
+                break
+            inside.append(outer)
+        for outer in reversed(inside):
+            is_loop = isinstance(outer.statement, (cst.For, cst.While))
+            if is_loop and not assigned_in(outer.statement) & set(names):
+                return outer
+        raise CannotPlace(f"no loop around {edit.site} in its function")
+
+    def _with_head(self, tree: cst.Module) -> cst.Module:
+        place = after_imports(tree)
+        body = list(tree.body)
+        imports = [parse_statements(f"import {name}")[0] for name in self._imports]
+        body[place:place] = [*imports, *self._head]
+        return tree.with_changes(body=body)
+
+    def _import_for(self, code: str) -> None:
+        """Remember the modules that `code` names and the file does not import."""
+        bound = self._bound | set(self._imports)
+        template = re.sub(r"\{\w+\}", "_", code)
+        for node in matchers.findall(cst.parse_module(template), matchers.Attribute()):
+            assert isinstance(node, cst.Attribute)
+            root = root_of_attribute(node)
+            known = root == "torch" or root in sys.stdlib_module_names
+            if known and root not in bound and not code.startswith(f"import {root}"):
+                self._imports.append(root)
+                bound.add(root)
+
+    # -- calls changed ---------------------------------------------------------------------
+
+    def _change_calls(self, edit: SetArgument | ReplaceCall) -> None:
+        if edit.site is not None:
+            spot = self._spot(edit.site.line)
+            places = [(spot, self._call_at(spot, edit.callee, edit.site.line))]
+        else:
+            passing = edit.passing if isinstance(edit, ReplaceCall) else None
+            places = [
+                (spot, call)
+                for spot in self._spots()
+                for call in calls_in(spot.statement)
+                if self._callee(call) == edit.callee and (not passing or passes(call, passing))
+            ]
+        if not places:
+            raise CannotPlace(f"{self.name} does not call {edit.callee}")
+        if isinstance(edit, ReplaceCall) and not edit.code:
+            gone = [(spot, self._small_of(spot, call, edit.callee)) for spot, call in places]
+            for spot, number in gone:
+                self._changes(spot).removed[spot.index].add(number)
+            return
+        if isinstance(edit, ReplaceCall):
+            change = self._replacer(edit)
+            for _, call in places:
+                change(call)  # it may find that the call does not fit
+            self._import_for(edit.code)
+        else:
+            change = argument_setter(edit.keyword, edit.value)
+        for _, call in places:
+            self._calls[call].append(change)
+
+    def _replacer(self, edit: ReplaceCall) -> Change:
+        def change(call: cst.Call) -> cst.BaseExpression:
+            kept = [a for a in call.args if a.keyword is None or a.keyword.value not in edit.drop]
+            words = [self._word(argument) for argument in kept]
+            code = edit.code.replace("{func}", self._code(call.func))
+            code = code.replace("{args}", ", ".join(words))
+            if "{0}" in code:
+                if not kept or kept[0].keyword is not None or kept[0].star:
+                    raise CannotPlace(f"{edit.callee} is called without positional arguments")
+                plain = isinstance(kept[0].value, (cst.Name, cst.Attribute, cst.Call))
+                first = words[0] if plain else f"({words[0]})"
+                code = code.replace("{0}", first).replace("{rest}", ", ".join(words[1:]))
+            return cst.parse_expression(code)
+
+        return change
+
+    def _word(self, argument: cst.Arg) -> str:
+        bare = argument.with_changes(
+            comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=cst.SimpleWhitespace("")
+        )
+        return self._code(bare)
+
+    def _small_of(self, spot: Spot, call: cst.Call, callee: str) -> int:
+        """Which of the statements on its line is the call alone."""
+        for number, small in enumerate(small_statements_of(spot.statement)):
+            if isinstance(small, cst.Expr) and small.value is call:
+                return number
+        raise CannotPlace(f"the value of {callee} is used at {self.name}:{self._line(call)}")
+
+    def _call_at(self, spot: Spot, callee: str, line: int) -> cst.Call:
+        calls = [call for call in calls_in(spot.statement) if self._callee(call) == callee]
+        calls = calls or [call for call in calls_in(spot.statement) if self._is_computed(call)]
+        if not calls:
+            raise CannotPlace(f"no call of {callee} at {self.name}:{line}")
+        return min(calls, key=lambda call: self._distance(call, line))
+
+    def _is_computed(self, call: cst.Call) -> bool:
+        """Is it only known at run time what is called, as in `getattr(optim, name)(…)`?"""
+        if isinstance(call.func, cst.Name):
+            name = call.func.value
+            return name not in {*self._aliases, *BUILTINS, *self._definitions}
+        return isinstance(call.func, (cst.Call, cst.Subscript))
+
+    def _distance(self, call: cst.Call, line: int) -> tuple[int, int]:
+        """Calls that span the line come first, the innermost of them before the others."""
+        range_ = self._positions[call]
+        assert isinstance(range_, CodeRange)
+        spans = range_.start.line <= line <= range_.end.line
+        return (0 if spans else 1, range_.end.line - range_.start.line)
+
+    def _callee(self, call: cst.Call) -> str:
+        """Last name of what is called, under the name that it was imported by."""
+        if isinstance(call.func, cst.Attribute):
+            return call.func.attr.value
+        if isinstance(call.func, cst.Name):
+            return self._aliases.get(call.func.value, call.func.value)
+        return ""
+
+    # -- statements wrapped ----------------------------------------------------------------
+
+    def _wrap(self, edit: WrapWith) -> None:
+        spot = self._spot(edit.site.line)
+        header = self._header(edit, spot)
+        changes = self._changes(spot)
+        if spot.index in changes.splits or spot.index in changes.hoists:
+            raise CannotPlace(f"the line at {edit.site} is taken apart by another edit")
+        if suites_of(spot.statement):
+            self._hoist(spot, header, edit.site.line)
+        # One line may hold the call and the backward: then it is taken apart.
+        elif edit.until is not None and self._follows(edit.until, edit) == spot:
+            changes.splits[spot.index] = self._split(spot, header, edit.site.line)
+        else:
+            self._add_wrap(spot.block, (spot.index, self._end(spot, edit), header), edit)
+        self._import_for(edit.header)
+
+    def _header(self, edit: WrapWith, spot: Spot) -> str:
+        header = edit.header
+        if "{model}" in header:
+            header = header.replace("{model}", self._models(spot, edit.site.line)[0])
+        if "{condition}" in header:
+            header = header.replace("{condition}", self._condition(edit, spot))
+        return header
+
+    def _condition(self, edit: WrapWith, spot: Spot) -> str:
+        """The condition under which the optimizer steps, if it holds before the forward too."""
+        assert edit.stepping is not None
+        if edit.stepping.file != edit.site.file:
+            raise CannotPlace(f"the optimizer steps in another file, {edit.stepping.file}")
+        stepping = self._spot(edit.stepping.line)
+        guards = [s for s in stepping.outer if isinstance(s.statement, cst.If)]
+        if not guards or guards[-1] in spot.outer or guards[-1].block is not spot.block:
+            raise CannotPlace(f"no `if` around the optimizer's step at {edit.stepping}")
+        guard = guards[-1]
+        assert isinstance(guard.statement, cst.If)
+        between = body_of(spot.block)[spot.index : guard.index]
+        names = {n.value for n in names_in(guard.statement.test)}
+        if guard.index < spot.index or names & set().union(*map(assigned_in, between)):
+            raise CannotPlace(f"the condition at {self.name}:{self._line(guard.statement)} changes")
+        return self._code(guard.statement.test)
+
+    def _end(self, spot: Spot, edit: WrapWith) -> int:
+        """Index after the last statement that goes under the `with`."""
+        last = edit.through or edit.until
+        there = self._follows(last, edit) if last is not None else None
+        for candidate in (*there.outer, there) if there is not None else ():
+            if candidate.block is spot.block and candidate.index >= spot.index:
+                return max(candidate.index + (edit.through is not None), spot.index + 1)
+        if edit.through is not None:
+            raise CannotPlace(f"{last} does not follow in the block of {edit.site}")
+        return spot.index + 1
+
+    def _follows(self, last: Site, edit: WrapWith) -> Spot | None:
+        return self._spot_or_none(last.line) if last.file == edit.site.file else None
+
+    def _add_wrap(self, block: Block, wrap: tuple[int, int, str], edit: WrapWith) -> None:
+        changes = self._blocks[block]
+        first, end, header = wrap
+        # A generator that is left alone would keep the context open for its caller.
+        suspends = matchers.Yield() | matchers.Await()
+        if any(matchers.findall(node, suspends) for node in body_of(block)[first:end]):
+            raise CannotPlace(f"the code at {edit.site} hands over to its caller half way")
+        for other_first, other_end, other_header in changes.wraps:
+            within = other_first <= first and end <= other_end
+            around = first <= other_first and other_end <= end
+            apart = end <= other_first or other_end <= first
+            if within and header == other_header:
+                return
+            if not (within or around or apart):
+                raise CannotPlace(f"another `with` block begins or ends inside that at {edit.site}")
+        changes.wraps.append(wrap)
+
+    def _split(self, spot: Spot, header: str, line: int) -> tuple[int, int, str, str]:
+        smalls = small_statements_of(spot.statement)
+        first = next((i for i, small in enumerate(smalls) if self._model_calls(small)), 0)
+        end = next((i for i, small in enumerate(smalls) if is_backward(small)), len(smalls))
+        if end < first or not smalls:
+            raise CannotPlace(f"the backward stands before the model's call at {self.name}:{line}")
+        name = self._free_name("loss")
+        if first == end:
+            loss_and_backward(smalls[first], cst.Name(name))  # it may find that it cannot
+        return (first, end, header, name)
+
+    def _hoist(self, spot: Spot, header: str, line: int) -> None:
+        """The call stands in the head of a compound statement: compute that part beforehand."""
+        statement = spot.statement
+        if isinstance(statement, cst.For):
+            expression = statement.iter
+        elif isinstance(statement, cst.If):
+            expression = statement.test
+        else:
+            kind = type(statement).__name__.lower()
+            raise CannotPlace(f"the call stands in the head of a `{kind}` at {self.name}:{line}")
+        start, end = self._lines(expression)
+        if not start <= line <= end:
+            raise CannotPlace(f"the call stands in an `elif` at {self.name}:{line}")
+        name = cst.Name(self._free_name("outputs"))
+        self._changes(spot).hoists[spot.index] = (header, expression, name)
+
+    def _free_name(self, wanted: str) -> str:
+        taken = {name.value for name in names_in(self._tree)}
+        while wanted in taken:
+            wanted += "_"
+        return wanted
+
+    # -- which expression is the model -----------------------------------------------------
+
+    def _models(self, spot: Spot, line: int) -> list[str]:
+        """The model's expressions at a statement, as they are written there."""
+        owners = []
+        for call in calls_in(spot.statement):
+            lists = self._callee(call) in ("parameters", "named_parameters")
+            if lists and isinstance(call.func, cst.Attribute):
+                owners.append(self._code(call.func.value))
+        if owners:
+            return list(dict.fromkeys(owners))
+        calls = self._model_calls(spot.statement)
+        if not calls:
+            raise CannotPlace(f"cannot tell which expression is the model at {self.name}:{line}")
+        innermost = min(calls, key=lambda call: self._distance(call, line))
+        named = [call for call in calls if sounds_like(call, _MODEL_WORDS)]
+        return [self._code((named[0] if named else innermost).func)]
+
+    def _model_calls(self, node: cst.CSTNode) -> list[cst.Call]:
+        """Calls of local objects that can be modules: not of imports, builtins or methods."""
+        found = []
+        for call in calls_in(node):
+            if isinstance(call.func, cst.Name):
+                name = call.func.value
+                is_object = name not in self._aliases and name not in BUILTINS
+                can_be = is_object and name not in self._definitions
+            elif isinstance(call.func, cst.Attribute):
+                can_be = sounds_like(call, _MODEL_WORDS)
+            else:
+                can_be = False
+            if can_be and not sounds_like(call, _LOSS_WORDS):
+                found.append(call)
+        return found
+
+    @cached_property
+    def _definitions(self) -> set[str]:
+        kinds = matchers.FunctionDef() | matchers.ClassDef()
+        return {node.name.value for node in matchers.findall(self._tree, kinds)}  # type: ignore[attr-defined]
+
+    # -- where things are ------------------------------------------------------------------
+
+    def _changes(self, spot: Spot) -> BlockChanges:
+        return self._blocks[spot.block]
+
+    def _spots(self) -> Iterator[Spot]:
+        yield from walk(self._tree, ())
+
+    def _spot(self, line: int) -> Spot:
+        spot = self._spot_or_none(line)
+        if spot is None:
+            raise CannotPlace(f"no statement at {self.name}:{line}")
+        return spot
+
+    def _spot_or_none(self, line: int) -> Spot | None:
+        """The innermost statement that spans the line."""
+        found = None
+        for spot in self._spots():
+            start, end = self._lines(spot.statement)
+            if start <= line <= end and (found is None or len(spot.outer) > len(found.outer)):
+                found = spot
+        return found
+
+    def _lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        range_ = self._positions[node]
+        assert isinstance(range_, CodeRange)
+        return range_.start.line, range_.end.line
+
+    def _line(self, node: cst.CSTNode) -> int:
+        return self._lines(node)[0]
+
+    def _code(self, node: cst.CSTNode) -> str:
+        return self._tree.code_for_node(node)

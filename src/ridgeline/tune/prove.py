@@ -1,0 +1,126 @@
+"""The stack as a diff of the user's script: written, run, verified and measured, then offered.
+
+The patched files run in a shadow of the folder: the patched files are real, everything else is
+a link, so that the script finds its neighbours and its data and the user's files stay as they
+are.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ridgeline.measure.command import script_path
+from ridgeline.measure.wire import Applied
+from ridgeline.records import Ledger
+from ridgeline.records.store import write_atomically
+from ridgeline.techniques import Context, Edit, technique
+from ridgeline.tune.duel import Contender
+from ridgeline.tune.patch import Patch, write_patch
+from ridgeline.tune.search import Search, label_of
+
+PATCH_NAME = "tuned.patch"
+
+
+def prove_patch(search: Search, ledger: Ledger, context: Context, out: Path) -> Ledger:
+    """Write `tuned.patch` when the patched script proves to be right and faster.
+
+    Returns the ledger with a row of stage `patch`, and notes on lines that could not be placed.
+    """
+    root = patch_root(search.command)
+    patch = write_patch(_edits(search.stack, context), root)
+    for name, _, reason in patch.unplaced:
+        search.notes.append(f"patch: {name} could not be written into the script, {reason}")
+    if not patch.diff:
+        return replace(ledger, notes=list(search.notes))
+    search.say("running the patched script against the script as it stood")
+    folder = Path(tempfile.mkdtemp(prefix="ridgeline-patched-"))
+    try:
+        shadow(patch.files, root, folder, script_path(search.command))
+        row = search.patched(patched_contender(search.command, root, folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    search.rows.append(row)
+    if row.kept:
+        write_atomically(out / PATCH_NAME, patch.diff.encode())
+    else:
+        search.notes.append(f"patch: not offered, {row.reason}")
+    return replace(
+        ledger,
+        rows=list(search.rows),
+        notes=list(search.notes),
+        patch=str(out / PATCH_NAME) if row.kept else None,
+    )
+
+
+def _edits(stack: list[Applied], context: Context) -> list[tuple[str, Edit]]:
+    return [
+        (label_of(member.technique, member.options), edit)
+        for member in stack
+        for edit in technique(member.technique).edits(context, member.options)
+    ]
+
+
+def patch_root(command: list[str]) -> Path:
+    """The folder that the diff's paths are relative to.
+
+    Where the user stands, or the script's own folder when it lies elsewhere.
+    """
+    script = script_path(command)
+    here = Path.cwd()
+    if script is None or script.is_relative_to(here):
+        return here
+    return script.parent
+
+
+def shadow(files: dict[Path, str], root: Path, folder: Path, script: Path | None) -> None:
+    """Rebuild `root` in `folder`: patched files and the script as real files, links elsewhere.
+
+    The script itself must be real: Python looks for its neighbours where the file really is.
+    """
+    real = {(root / path).resolve(): source for path, source in files.items()}
+    if script is not None and script not in real:
+        real[script] = script.read_text()
+    opened: set[Path] = set()
+    for path in real:
+        for parent in (root, *_between(root, path)):
+            if parent not in opened:
+                opened.add(parent)
+                _open_folder(parent, folder / parent.relative_to(root))
+    for path, source in real.items():
+        target = folder / path.relative_to(root)
+        target.unlink(missing_ok=True)
+        target.write_text(source)
+
+
+def _between(root: Path, path: Path) -> list[Path]:
+    """Folders below `root` down to that of `path`, outermost first."""
+    parents = [parent for parent in path.parents if parent.is_relative_to(root) and parent != root]
+    return parents[::-1]
+
+
+def _open_folder(original: Path, target: Path) -> None:
+    """A real folder whose entries are links."""
+    if target.is_symlink():
+        target.unlink()
+    target.mkdir(exist_ok=True)
+    for entry in original.iterdir():
+        link = target / entry.name
+        if not link.exists() and not link.is_symlink():
+            link.symlink_to(entry)
+
+
+def patched_contender(command: list[str], root: Path, folder: Path) -> Contender:
+    """The user's command on the shadow of its folder."""
+    script = script_path(command)
+    words = list(command)
+    if script is not None:
+        index = next(i for i, word in enumerate(words) if word.endswith(".py"))
+        words[index] = str(folder / script.relative_to(root))
+    return Contender(command=words, cwd=folder if root == Path.cwd() else None)
+
+
+__all__ = ["PATCH_NAME", "Patch", "prove_patch"]

@@ -1,0 +1,122 @@
+"""stack.toml: the techniques that were proved for a script, and running the script with them."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.measure.command import resolve
+from ridgeline.measure.conductor import child_environment
+from ridgeline.measure.wire import SESSION_NAME, Applied, Session
+from ridgeline.records import Ledger
+from ridgeline.records.ledger import Options
+from ridgeline.records.store import write_atomically
+from ridgeline.techniques import technique
+from ridgeline.tune.install import ENTRY
+
+
+class StackRow(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """One technique of a stack; the figures are what was measured when it was added."""
+
+    name: str
+    options: Options = {}
+    multiplier: float | None = None
+    ci: tuple[float, float] | None = None
+    verification: str = ""
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stack.toml."""
+
+    command: list[str] = []
+    """The command that it was proved on."""
+    torch: str = ""
+    device: str = ""
+    date: str = ""
+    technique: list[StackRow] = []
+
+    def applied(self) -> list[Applied]:
+        """What the child shall apply; unknown names are an error that lists the known ones."""
+        return [
+            Applied(technique=technique(row.name).CARD.name, options=row.options)
+            for row in self.technique
+        ]
+
+
+def read_stack(path: Path) -> Stack:
+    """Read a stack.toml.
+
+    Raises:
+        InputError: no such file, not TOML, an unknown key or technique; names file and key.
+    """
+    try:
+        stack = msgspec.toml.decode(path.read_bytes(), type=Stack)
+        stack.applied()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; `ridgeline tune` writes a stack.toml") from None
+    except (OSError, ValueError, msgspec.MsgspecError, InputError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return stack
+
+
+def stack_of(ledger: Ledger) -> Stack:
+    """The stack that a ledger ended with."""
+    added = {row.technique: row for row in ledger.rows if row.kept and row.stage == "add"}
+    rows = [added[name] for name in ledger.stack_rows]
+    return Stack(
+        command=ledger.environment.command,
+        torch=ledger.environment.torch,
+        device=ledger.environment.device,
+        date=ledger.environment.date,
+        technique=[
+            StackRow(
+                name=row.technique,
+                options=row.options,
+                multiplier=round(row.multiplier, 4),
+                ci=(round(row.ci_low, 4), round(row.ci_high, 4)),
+                verification=row.verification,
+            )
+            for row in rows
+        ],
+    )
+
+
+def write_stack(path: Path, stack: Stack) -> None:
+    """Write a stack.toml, whole or not at all."""
+    write_atomically(path, msgspec.toml.encode(stack))
+
+
+def run_with_stack(command: list[str], path: Path) -> int:
+    """Run a script from start to end with a stack applied; returns its exit code.
+
+    Standard streams, signals and files are the script's own: nothing is captured, nothing is
+    cut short.
+    """
+    stack = read_stack(path)
+    folder = Path(tempfile.mkdtemp(prefix="ridgeline-run-"))
+    session = Session(stack=stack.applied(), report=False)
+    (folder / SESSION_NAME).write_bytes(msgspec.json.encode(session))
+    process = subprocess.Popen(resolve(command), env=child_environment(folder, ENTRY))
+    try:
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:
+                # The terminal sent it to the script too; how to end is the script's decision.
+                continue
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code if code >= 0 else 128 + signal.Signals(-code)

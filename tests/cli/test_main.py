@@ -1,0 +1,82 @@
+"""The program as a whole: exit codes, one clear line on bad input, and a light start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli.main import COMMANDS, run
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+
+
+def test_without_a_command_the_overview_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([]) == 2
+    assert "Usage: ridgeline COMMAND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tun"], "did you mean `ridgeline tune`?"),
+        (["frobnicate"], "see `ridgeline --help`"),
+        (["doctor"], "SCRIPT"),
+        (["doctor", "--", "missing.py"], "missing.py: no such script"),
+        (["doctor", "--stpes", "3", "--", "x.py"], "--stpes"),
+        (["doctor", "--steps", "many", "--", "x.py"], "valid integer"),
+        (["doctor", "--steps", "0", "--", __file__], "--steps must be at least 1"),
+        (["tune", "--", "missing.py"], "missing.py: no such script"),
+        (["tune", "--budget", "-1", "--", __file__], "--budget must be above 0"),
+        (["tune", "--only", "warp-drive", "--", __file__], "no technique 'warp-drive'; known:"),
+        (["run", "--stack", "gone.toml", "--", __file__], "gone.toml: no such file"),
+        (["run", "--", __file__], "--stack"),
+        (["compare", "a.json"], "B.json"),
+        (["compare", "a.json", "b.json"], "b.json: No such file"),
+        (["hardware", "--device", "h1000"], "h100"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.startswith("ridgeline: ")
+    assert message in captured.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    assert name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["hardware", "--help"], ["compare", "--help"], ["doctor", "--help"]]
+)
+def test_start_up_imports_no_heavy_library(words: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from ridgeline.cli.main import run\n"
+        f"run({words!r})\n"
+        "heavy = {'torch', 'plotly', 'libcst', 'transformers'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_installed_program_answers() -> None:
+    program = Path(sys.executable).with_name("ridgeline")
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("ridgeline ")

@@ -1,0 +1,81 @@
+"""What comes first, and what is not said at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.diagnose.profiles import limits, op, profile
+
+from ridgeline.diagnose.diagnosis import diagnose
+from ridgeline.diagnose.ranking import is_worthwhile, ranked
+from ridgeline.records import Finding
+
+
+def a_finding(cause: str = "a", low: float = 1.2, high: float = 1.5, **changes: Any) -> Finding:
+    return Finding(
+        cause=cause,
+        share=0.3,
+        gain_low=low,
+        gain_high=high,
+        summary="It is so.",
+        evidence={"num_calls": 1},
+        where=[],
+        cure="Do otherwise.",
+        **{"confidence": 0.9, "effort": "line", **changes},
+    )
+
+
+def causes(*findings: Finding) -> list[str]:
+    return [finding.cause for finding in ranked(findings)]
+
+
+def test_a_setting_comes_before_a_redesign_that_gains_the_same() -> None:
+    assert causes(a_finding("design", effort="design"), a_finding("flag", effort="flag")) == [
+        "flag",
+        "design",
+    ]
+
+
+def test_the_surer_of_two_equal_gains_comes_first() -> None:
+    assert causes(a_finding("maybe", confidence=0.5), a_finding("sure")) == ["sure", "maybe"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.05), (1.01, 1.03), (1.0, 1.0001)])
+def test_a_gain_within_the_noise_is_not_worth_telling(low: float, high: float) -> None:
+    assert not is_worthwhile(a_finding(low=low, high=high))
+
+
+def test_a_guess_is_not_worth_telling() -> None:
+    assert not is_worthwhile(a_finding(confidence=0.2))
+
+
+def test_a_sure_warning_comes_before_a_modest_gain_but_not_before_a_large_one() -> None:
+    warning = a_finding("nan", low=1.0, high=1.0, confidence=1.0)
+    assert causes(a_finding("modest"), warning) == ["nan", "modest"]
+    large = a_finding("large", low=8.0, high=12.0)
+    assert causes(warning, large) == ["large", "nan"]
+
+
+def test_a_suspicion_does_not_bury_a_gain() -> None:
+    suspicion = a_finding("spikes", low=1.0, high=1.0, confidence=0.3)
+    assert causes(suspicion, a_finding("gain", low=1.4, high=1.9)) == ["gain", "spikes"]
+
+
+def test_a_cause_that_all_ranks_show_is_told_once_as_the_worst_rank_tells_it() -> None:
+    share = {"fast": 0.3, "slow": 0.6}
+    made = {
+        name: profile(
+            world_size=2,
+            shares={"forward": seconds},
+            more=[op("mm", seconds, dtype="float64")],
+        )
+        for name, seconds in share.items()
+    }
+    ranks = [made["fast"], replace(made["slow"], rank=1)]
+    both = diagnose(ranks, limits()).findings
+    alone = diagnose([ranks[1]], limits()).findings
+    assert [f.cause for f in both].count("float64-compute") == 1
+    worst = next(f for f in alone if f.cause == "float64-compute")
+    assert worst.gain_high == next(f for f in both if f.cause == "float64-compute").gain_high

@@ -1,0 +1,173 @@
+"""Every rule finds its own fault, and nothing in a clean script."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from tests.diagnose.faults import readings, stragglers
+from tests.diagnose.profiles import gpu, hot, limits, op, profile, reading, site
+
+from ridgeline.diagnose.diagnosis import diagnose
+from ridgeline.diagnose.ranking import is_worthwhile
+from ridgeline.diagnose.reading import Reading
+from ridgeline.diagnose.rules import all_rules
+from ridgeline.records import Finding, StepProfile, SyncPoint
+from ridgeline.techniques import all_techniques
+
+READINGS = readings()
+CAUSES = {cause: rule for rule in all_rules().values() for cause in rule.CAUSES}
+
+
+def found(seen: Reading) -> dict[str, Finding]:
+    return {f.cause: f for rule in all_rules().values() for f in rule.find(seen)}
+
+
+def test_every_cause_has_a_fault_that_shows_it() -> None:
+    assert set(READINGS) == set(CAUSES)
+
+
+@pytest.mark.parametrize("cause", sorted(READINGS))
+def test_a_rule_names_its_fault(cause: str) -> None:
+    finding = found(READINGS[cause]).get(cause)
+    assert finding is not None
+    assert is_worthwhile(finding)
+
+
+@pytest.mark.parametrize("cause", sorted(READINGS))
+def test_a_finding_is_honest_about_its_numbers(cause: str) -> None:
+    for finding in found(READINGS[cause]).values():
+        assert 0.0 <= finding.share <= 1.0
+        assert 1.0 <= finding.gain_low <= finding.gain_high
+        assert 0.0 < finding.confidence <= 1.0
+        assert finding.effort in {"flag", "line", "code", "design"}
+        assert finding.summary.endswith(".")
+        assert finding.cure.endswith((".", "`"))
+        assert finding.evidence
+
+
+@pytest.mark.parametrize("cause", sorted(READINGS))
+def test_a_named_technique_exists_and_knows_the_cause(cause: str) -> None:
+    for finding in found(READINGS[cause]).values():
+        if finding.technique is not None:
+            assert finding.technique in all_techniques()
+
+
+def test_what_a_technique_cures_is_a_cause_that_a_rule_can_report() -> None:
+    cured = {cause for t in all_techniques().values() for cause in t.CARD.cures}
+    assert cured <= set(CAUSES)
+
+
+@pytest.mark.parametrize("clean", [profile(), gpu()], ids=["cpu", "gpu"])
+def test_a_clean_script_gets_no_advice(clean: StepProfile) -> None:
+    device = clean.models[0].device.split(":")[0]
+    assert diagnose([clean], limits(device)).findings == ()
+
+
+def test_without_peaks_nothing_is_claimed_about_them() -> None:
+    seen = READINGS["fp32-matmul"]
+    assert "fp32-matmul" not in found(replace_ceilings(seen))
+
+
+def replace_ceilings(seen: Reading) -> Reading:
+    return Reading(profile=seen.profile, ranks=seen.ranks, ceilings=None)
+
+
+@pytest.mark.parametrize("cause", sorted(READINGS))
+def test_a_profile_without_peaks_or_operators_can_be_judged(cause: str) -> None:
+    bare = replace(READINGS[cause].profile, operators=[], hot_lines=[], models=[])
+    assert diagnose([bare]).verdict
+
+
+def test_float32_is_fine_where_bfloat16_is_no_faster() -> None:
+    seen = READINGS["fp32-matmul"].profile
+    slow = limits(matmul_flops_per_second={"fp32": 1e11, "bf16": 1.1e11})
+    assert "fp32-matmul" not in found(reading(seen, ceilings=slow))
+
+
+def test_a_loss_scaler_may_overflow_now_and_then() -> None:
+    scaled = profile(non_finite=1, gradient_norms=[1.0] * 5, settings={"gradient_scaler": True})
+    assert "non-finite" not in found(reading(scaled))
+    unscaled = profile(non_finite=1, gradient_norms=[1.0] * 5)
+    assert "non-finite" in found(reading(unscaled))
+
+
+def test_the_last_backward_of_a_shared_graph_may_follow_retaining_ones() -> None:
+    shared = profile(settings={"retain_graph": 1.0, "backwards_per_step": 2.0})
+    assert "retained-graph" not in found(reading(shared))
+
+
+def test_batches_that_compute_gain_less_from_workers_on_a_cpu_than_batches_that_wait() -> None:
+    waits = READINGS["input-starved"].profile
+    loader = replace(waits.loaders[0], fetch_cpu_seconds=waits.loaders[0].fetch_seconds)
+    computes = replace(waits, loaders=[loader])
+    slept = found(reading(waits))["input-starved"]
+    worked = found(reading(computes))["input-starved"]
+    assert worked.gain_low < slept.gain_low
+    assert worked.effort == "code"
+    assert slept.effort == "line"
+
+
+def test_workers_that_make_batches_in_time_are_not_asked_to_be_more() -> None:
+    seen = profile(
+        shares={"data": 0.3},
+        loader={"num_workers": 2, "fetch_seconds": 1e-3, "wait_seconds": 0.03},
+    )
+    finding = found(reading(seen))["input-starved"]
+    assert finding.technique is None
+    assert "num_workers=0" in finding.cure
+
+
+def test_asking_is_not_blamed_for_what_a_line_computes() -> None:
+    seen = profile(
+        sync_points=[SyncPoint(kind="item", site=site(20), calls=64, seconds=1e-4)],
+        hot_lines=[hot(20, 0.6, phase="backward")],
+    )
+    assert diagnose([seen], limits()).findings == ()
+
+
+def test_relu_between_products_is_no_chain_to_fuse() -> None:
+    relu = op("relu", 0.6, bound="memory", calls=4, shapes="[512,512]", flops=0.0)
+    seen = profile(shares={"forward": 0.6}, operators=[op("addmm", 0.3), relu])
+    assert "unfused-elementwise" not in found(reading(seen))
+
+
+def test_a_compiled_model_is_not_told_to_compile() -> None:
+    seen = READINGS["unfused-elementwise"].profile
+    compiled = replace(seen, models=[replace(seen.models[0], compiled=True)])
+    assert "unfused-elementwise" not in found(reading(compiled))
+
+
+def test_odd_dimensions_that_reach_the_same_rate_are_left_alone() -> None:
+    seen = profile(
+        shares={"forward": 0.6},
+        model={"odd_dimensions": {"head.weight": 50257}},
+        more=[op("mm", 0.6, shapes="[4096,768],[768,50257]", flops=1e10)],
+    )
+    assert "odd-dimensions" not in found(reading(seen))
+
+
+def test_a_slow_rank_is_named_with_the_phase_in_which_it_is_slow() -> None:
+    fast, slow = stragglers()
+    finding = found(reading(fast, slow))["straggler"]
+    assert finding.evidence["slowest_rank"] == 1
+    assert finding.evidence["phase"] == "data"
+
+
+def test_checkpointing_that_memory_needs_is_left_alone() -> None:
+    seen = READINGS["needless-checkpointing"].profile
+    full = replace(seen, peak_memory_bytes=int(0.8 * seen.device_memory_bytes))
+    assert "needless-checkpointing" not in found(reading(full))
+
+
+def test_emptying_a_cache_that_does_not_exist_costs_nothing() -> None:
+    seen = profile(settings={"empty_cache": 1.0, "empty_cache_seconds": 1e-6})
+    assert "empty-cache" not in found(reading(seen))
+
+
+def test_deterministic_convolutions_cost_only_on_a_gpu() -> None:
+    seen = profile(
+        settings={"deterministic": True},
+        shares={"backward": 0.5},
+        more=[op("convolution_backward", 0.5, phase="backward")],
+    )
+    assert "deterministic-algorithms" not in found(reading(seen))

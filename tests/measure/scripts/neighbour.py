@@ -1,0 +1,3 @@
+"""Imported by `elsewhere.py`."""
+
+FACTOR = 3.0

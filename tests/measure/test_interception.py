@@ -1,0 +1,315 @@
+"""What the interception sees of scripts of every kind, and that it changes nothing of theirs.
+
+Every test starts a real script as its own process (`tests/measure/scripts`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import ChildDied, InputError, ScriptError
+from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.wire import Report, Session
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a script's steps consist of."""
+
+    words: tuple[str, ...]
+    kind: str = "training"
+    forwards: float = 1.0
+    backwards: float = 1.0
+    samples: int | None = None
+    losses: bool = True
+
+
+KINDS = {
+    "hand-written loop": Expected(("plain_loop.py",), samples=16),
+    "gradient accumulation": Expected(("accumulation.py",), forwards=4, backwards=4, samples=32),
+    "GAN with five critic steps": Expected(("gan.py",), forwards=6, backwards=6),
+    "closure in LBFGS": Expected(("closure.py",), samples=64),
+    "no optimizer": Expected(("manual_update.py",), samples=32),
+    "inference": Expected(("inference.py",), kind="inference", backwards=0, losses=False),
+    "activation checkpointing": Expected(("recompute.py",), samples=8),
+    "loader workers": Expected(("loader_workers.py",), samples=8),
+    "module.compile()": Expected(("compiled.py", "module"), samples=8),
+    "torch.compile(model)": Expected(("compiled.py", "wrapped"), samples=8),
+    "compiled step function": Expected(("compiled.py", "function"), forwards=0),
+}
+FRAMEWORKS = {
+    "accelerate": Expected(("with_accelerate.py",), forwards=2, backwards=2, samples=8),
+    "transformers.Trainer": Expected(("with_trainer.py",), forwards=2, backwards=2, samples=8),
+    "Lightning": Expected(("with_lightning.py",), samples=8),
+}
+
+
+def command(*words: str) -> list[str]:
+    return [str(SCRIPTS / words[0]), *words[1:]]
+
+
+def measured(words: list[str], steps: int = 8) -> tuple[Report, Conductor]:
+    with Conductor(words, Session()) as run:
+        run.steps(10)
+        return run.steps(steps, facts=True)[0], run
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_loop_is_seen_step_by_step(name: str) -> None:
+    check_kind(KINDS[name])
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_frameworks_are_seen_without_a_line_of_theirs_changed(name: str) -> None:
+    check_kind(FRAMEWORKS[name])
+
+
+def check_kind(expected: Expected) -> None:
+    report, _ = measured(command(*expected.words))
+    assert report.facts is not None
+    assert report.facts.kind == expected.kind
+    assert len(report.steps) == 8
+    settings = report.facts.settings
+    assert settings.forwards_per_step == expected.forwards
+    assert settings.backwards_per_step == expected.backwards
+    if expected.samples is not None:
+        assert {step.samples for step in report.steps} == {expected.samples}
+    if expected.losses:
+        assert len(report.losses) == 8
+    for step in report.steps:
+        assert step.seconds == pytest.approx(sum(step.phases.values()))
+        assert min(step.phases.values()) >= 0
+
+
+def test_the_phases_of_a_closure_are_exclusive() -> None:
+    report, _ = measured(command("closure.py"))
+    phases = report.steps[-1].phases
+    assert {"forward", "backward", "optimizer"} <= set(phases)
+    assert phases["optimizer"] < report.steps[-1].seconds
+
+
+def test_a_script_that_only_makes_an_optimizer_is_measured_as_inference() -> None:
+    from ridgeline.measure.profile import Plan, measure
+
+    profile = measure(command("idle_optimizer.py"), Plan(steps=10, warmup=5, window=0))[0]
+    assert profile.kind == "inference"
+    assert profile.steps == 10
+
+
+def test_a_script_shorter_than_the_plan_is_measured_with_a_plan_that_fits() -> None:
+    from ridgeline.measure.profile import Plan, measure
+
+    profile = measure(command("plain_loop.py", "14"), Plan(steps=40))[0]
+    assert 3 <= profile.steps < 14
+
+
+@pytest.mark.parametrize("name", ["hand-written loop", "compiled step function", "inference"])
+def test_every_instrument_runs_and_the_script_goes_on(name: str) -> None:
+    with Conductor(command(*KINDS[name].words), Session()) as run:
+        run.steps(10)
+        operators = run.steps(3, "operators")[0]
+        assert any(call.flops > 0 for call in operators.operators)
+        assert operators.memory_peak_bytes > 0
+        profiled = run.steps(3, "profiler")[0]
+        assert sum(call.seconds for call in profiled.profiler) > 0
+        assert run.steps(100, "sampler")[0].hot_lines
+        assert len(run.steps(5)[0].steps) == 5
+
+
+def test_operators_carry_exact_flops_and_bytes() -> None:
+    with Conductor(command("plain_loop.py"), Session()) as run:
+        run.steps(5)
+        calls = run.steps(2, "operators")[0].operators
+    first = next(c for c in calls if c.name == "aten::addmm" and "[16,32],[32,64]" in c.shapes)
+    assert first.calls == 2
+    assert first.flops == 2 * (2 * 16 * 32 * 64)
+    assert first.bytes == 2 * 4 * (64 + 16 * 32 + 32 * 64 + 16 * 64)
+    assert first.phase == "forward"
+
+
+def test_losses_are_those_that_the_script_computes() -> None:
+    plain = subprocess.run(
+        [sys.executable, *command("plain_loop.py", "12")],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True,
+    )  # fmt: skip
+    with Conductor(command("plain_loop.py", "12"), Session()) as run:
+        losses = run.steps(11)[0].losses
+        assert len(losses) == 12
+        run.steps(1)
+        assert run.output == plain.stdout.strip()
+    assert float(plain.stdout.split()[-1]) == pytest.approx(losses[-1], rel=1e-6)
+
+
+def test_copies_pickles_and_scripted_models_carry_nothing_of_ours() -> None:
+    with Conductor(command("copies.py"), Session()) as run:
+        assert run.steps(1000)[0].ended
+        assert run.output.endswith("clean")
+
+
+def test_arguments_neighbours_and_changed_folders_work_as_always() -> None:
+    with Conductor(command("elsewhere.py", "--name", "a b", "-x"), Session()) as run:
+        assert len(run.steps(10)[0].steps) == 10
+
+
+def test_a_compiled_script_prints_and_compiles_what_it_does_alone() -> None:
+    plain = subprocess.run(
+        [sys.executable, *command("compiled.py", "wrapped")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    with Conductor(command("compiled.py", "wrapped"), Session()) as run:
+        run.steps(1000)
+        assert run.output == plain.stdout.strip()
+
+
+def test_a_stopped_script_leaves_its_checkpoints_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ridgeline.measure.child.saved_files import put_back
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "best.pt").write_bytes(b"weeks of training")
+    (tmp_path / "last.pt").write_bytes(b"more of it")
+    saved = tmp_path / "session"
+    with Conductor(command("saves.py", "500"), Session(saved_folder=str(saved))) as run:
+        run.steps(20)
+    put_back(saved)
+    assert (tmp_path / "best.pt").read_bytes() == b"weeks of training"
+    assert (tmp_path / "last.pt").read_bytes() == b"more of it"
+    assert not (tmp_path / "final.pt").exists(), "`finally` of a run cut short must not run"
+    assert not (tmp_path / "except_ran").exists()
+    assert (tmp_path / "exit_handler_ran").exists(), "exit handlers clean up: they must run"
+
+
+def test_a_script_that_ends_by_itself_runs_its_handlers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Conductor(command("saves.py", "12"), Session()) as run:
+        assert run.steps(500)[0].ended
+    assert (tmp_path / "final.pt").exists()
+
+
+def test_a_failing_script_is_reported_in_its_own_words() -> None:
+    with (
+        pytest.raises(ScriptError, match="ValueError: the data ran dry"),
+        Conductor(command("fails.py"), Session()) as run,
+    ):
+        run.steps(50)
+
+
+def test_a_script_without_steps_is_named_as_such(tmp_path: Path) -> None:
+    script = tmp_path / "nothing.py"
+    script.write_text("import torch\nprint('hello')\n")
+    with (
+        pytest.raises(ScriptError, match="no optimizer step"),
+        Conductor([str(script)], Session()) as run,
+    ):
+        run.steps(5)
+
+
+def test_a_killed_script_is_named_with_its_signal() -> None:
+    with Conductor(command("plain_loop.py", "100000000"), Session()) as run:
+        run.steps(5)
+        os.kill(run.hellos[0].pid, signal.SIGKILL)
+        with pytest.raises(ChildDied, match="SIGKILL"):
+            run.steps(5)
+
+
+def test_no_process_is_left_behind() -> None:
+    with Conductor(command("loader_workers.py"), Session()) as run:
+        run.steps(3)
+        pid = run.hellos[0].pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_frozen_script_does_not_run_on() -> None:
+    with Conductor(command("plain_loop.py", "100000000"), Session()) as run:
+        run.steps(5)
+        stat = Path(f"/proc/{run.hellos[0].pid}/stat")
+        deadline = time.monotonic() + 10
+        while (state := stat.read_text().rpartition(")")[2].split()[0]) not in "Tt":
+            assert time.monotonic() < deadline, f"still {state}"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no script given"),
+        (["missing.py"], "missing.py: no such script"),
+        (["no-such-program"], "no such program or script"),
+        (["-m"], "needs the name of a module"),
+        (["torchrun", "missing.py"], "missing.py: no such script"),
+    ],
+)
+def test_a_command_that_cannot_start_is_one_clear_line(words: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message), Conductor(words, Session()):
+        pass
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("way", ["torchrun", "spawn"])
+def test_every_rank_is_measured(way: str) -> None:
+    script = str(SCRIPTS / "ranks.py")
+    words = [script, "spawn"] if way == "spawn" else ["torchrun", "--nproc_per_node=2", script]
+    with Conductor(words, Session()) as run:
+        run.steps(5)
+        assert [hello.rank for hello in run.hellos] == [0, 1]
+        reports = run.steps(6, facts=True)
+        assert [len(report.steps) for report in reports] == [6, 6]
+        communication = run.steps(3, "profiler")[0].communication
+    assert communication["calls"] == 1
+    assert communication["bytes"] == 4 * (512 * 512 + 512)
+    assert communication["exposed"] > 0
+
+
+def test_shifted_seeds_change_the_losses_and_equal_seeds_do_not() -> None:
+    def losses(offset: int) -> list[float]:
+        with Conductor(command("plain_loop.py"), Session(seed_offset=offset, fix_seed=True)) as run:
+            run.steps(1)
+            return run.steps(5)[0].losses
+
+    assert losses(0) == losses(0)
+    assert losses(0) != losses(7)
+
+
+def test_a_script_that_never_steps_is_given_up_after_the_patience(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text("import time, torch\ntime.sleep(600)\n")
+    with (
+        Conductor([str(script)], Session(), patience_seconds=3.0) as run,
+        pytest.raises(ScriptError, match="did not answer for"),
+    ):
+        run.steps(1)
+
+
+def test_a_frozen_script_ends_with_a_conductor_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from ridgeline.measure.conductor import Conductor\n"
+        "from ridgeline.measure.wire import Session\n"
+        f"with Conductor({command('plain_loop.py', '100000000')!r}, Session()) as run:\n"
+        "    run.steps(3)\n"
+        "    print(run.hellos[0].pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as conductor:
+        assert conductor.stdout is not None
+        pid = int(conductor.stdout.readline())
+        conductor.kill()
+    stat = Path(f"/proc/{pid}/stat")
+    deadline = time.monotonic() + 10
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline, "the frozen script outlived its conductor"

@@ -1,0 +1,169 @@
+"""The terminal views: they fit, they lose nothing that matters, they take no markup from users."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from rich.console import Console, RenderableType
+from tests.report.records import (
+    a_ledger,
+    a_loss_check,
+    a_profile,
+    a_row,
+    an_environment,
+    findings,
+)
+
+from ridgeline.records import Verdict
+from ridgeline.report.terminal import ledger_view, profile_view
+
+
+def shown(view: RenderableType, width: int = 100) -> str:
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(view)
+    return capture.get()
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_views_fit_the_terminal(width: int) -> None:
+    for view in (
+        profile_view(a_profile(), findings(), Verdict.COMPUTE_BOUND),
+        ledger_view(a_ledger()),
+    ):
+        assert max(len(line) for line in shown(view, width).splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_doctor_says_verdict_limit_phases_memory_and_what_to_do(width: int) -> None:
+    text = shown(profile_view(a_profile(), findings(), Verdict.COMPUTE_BOUND), width)
+    assert "compute-bound: time goes into arithmetic" in text
+    assert "53 % of the hardware limit" in text
+    for phase in ("data", "forward", "backward", "optimizer", "other"):
+        assert phase in text
+    assert "communication" not in text
+    assert "activations" in text
+    assert "aten::addmm" in text
+    for finding in findings():
+        assert finding.summary[:40] in text
+        assert finding.where[0] in text
+    assert text.index("1.25–1.62×") < text.index("1.06–1.12×") < text.index("1.02–1.10×")
+
+
+def test_a_clean_script_is_told_so() -> None:
+    text = shown(profile_view(a_profile(limit_fraction=0.93), [], Verdict.COMPUTE_BOUND))
+    assert "Nothing worth doing: 7 % from the limit." in text
+    assert "What to do" not in text
+
+
+def test_an_inference_profile_speaks_of_calls() -> None:
+    text = shown(profile_view(a_profile(kind="inference"), [], Verdict.MEMORY_BOUND))
+    assert "60 calls after 12 of warm-up" in text
+    assert "median call" in text
+
+
+def test_warnings_and_values_that_are_not_finite_are_shown() -> None:
+    profile = a_profile(non_finite=3, warnings=["rank 1 was not watched"], steady=False)
+    text = shown(profile_view(profile, [], Verdict.HOST_BOUND))
+    assert "3 steps had a loss or gradients that were not finite" in text
+    assert "rank 1 was not watched" in text
+    assert "not yet steady" in text
+
+
+def test_an_empty_profile_does_not_stop_the_view() -> None:
+    profile = a_profile(
+        phases={},
+        operators=[],
+        mfu=None,
+        samples_per_second=None,
+        tokens_per_second=None,
+        limit_fraction=0.0,
+        memory=msgspec.structs.replace(
+            a_profile().memory,
+            weights_bytes=0,
+            gradients_bytes=0,
+            optimizer_bytes=0,
+            activations_bytes=0,
+            other_bytes=0,
+        ),
+    )
+    assert "0 % of the hardware limit" in shown(profile_view(profile, [], Verdict.INPUT_BOUND))
+
+
+def test_brackets_in_the_users_names_are_text_and_no_markup() -> None:
+    profile = a_profile(environment=an_environment(command=["[bold]train[/].py", "--x"]))
+    hostile = [msgspec.structs.replace(findings()[0], summary="[red]x[/nope]", where=["[b].py:1"])]
+    text = shown(profile_view(profile, hostile, Verdict.COMPUTE_BOUND))
+    assert "[red]x[/nope]" in text
+    assert "[b].py:1" in text
+
+
+def test_the_ledger_ends_on_the_gain_of_the_whole_stack() -> None:
+    text = shown(ledger_view(a_ledger()), 120)
+    assert "2.31× faster [2.24, 2.37], verified" in text
+    assert "within the seed spread of 0.058" in text
+    for path in ("ridgeline-tune/stack.toml", "ridgeline-tune/report.html"):
+        assert path in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_row_is_there_and_a_rejected_one_says_why(width: int) -> None:
+    text = words(shown(ledger_view(a_ledger()), width))
+    for row in a_ledger().rows:
+        assert row.technique[:20] in text
+    for part in ("does not apply", "changes the training", "workers only add"):
+        assert part in text
+
+
+def test_a_row_that_was_removed_again_is_not_ticked() -> None:
+    rows = [
+        a_row("fused-optimizer", 1.1, 1.1),
+        a_row("torch-compile", 1.2, 1.32),
+        a_row("torch-compile", 0.99, 1.1, stage="leave-one-out", kept=False, reason="no gain left"),
+    ]
+    ledger = a_ledger(rows=rows, stack_rows=["fused-optimizer"], cumulative=1.1)
+    lines = shown(ledger_view(ledger), 120).splitlines()
+    assert [line for line in lines if line.startswith("✓")] == [
+        line for line in lines if "fused-optimizer" in line
+    ]
+    assert any("torch-compile, re-tried" in line and "no gain left" in line for line in lines)
+    assert any("taken out again" in line for line in lines)
+
+
+def test_a_ledger_of_an_interrupted_run_says_so() -> None:
+    ledger = a_ledger(complete=False, tuned=None, stack_rows=[], samples={}, loss_check=None)
+    text = shown(ledger_view(ledger))
+    assert "interrupted: proven so far" in text
+    assert "2.31× faster" in text
+
+
+def test_a_ledger_where_nothing_survived_claims_nothing() -> None:
+    ledger = a_ledger(
+        rows=[a_row("loader-workers", 0.9, 1.0, kept=False, reason="slower")],
+        stack_rows=[],
+        cumulative=1.0,
+        cumulative_ci=(1.0, 1.0),
+        tuned=None,
+        notes=["the budget ran out"],
+    )
+    text = shown(ledger_view(ledger))
+    assert "no technique survived measurement" in text
+    assert "faster" not in text.replace("faster beyond noise", "")
+    assert "the budget ran out" in text
+
+
+def test_a_failed_loss_check_is_not_called_verified() -> None:
+    check = a_loss_check(passed=False, summary="RMS difference 0.4 over a seed spread of 0.05")
+    text = shown(ledger_view(a_ledger(loss_check=check)))
+    assert "verified" not in text.splitlines()[-6]
+    assert "failed its loss check" in text
+
+
+def test_a_stack_that_did_not_gain_is_not_called_faster() -> None:
+    text = shown(ledger_view(a_ledger(cumulative=0.98, cumulative_ci=(0.95, 1.01))))
+    assert "0.98× the speed" in text
+    assert "× faster" not in text

@@ -1,0 +1,120 @@
+"""From a real profile of a script with faults to the script that a person would have written."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.techniques.profiles import ceilings
+from tests.techniques.rehearsal import SCRIPT
+
+from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.profile import Plan, measure
+from ridgeline.measure.wire import Applied, Session
+from ridgeline.techniques import Context, options_of, technique
+from ridgeline.tune.install import ENTRY
+from ridgeline.tune.patch import write_patch
+
+FAULTS = ("--anomaly", "--collect", "--checkpoint", "--in-place", "--threads", "1")
+CURES = (
+    "no-anomaly", "no-forced-gc", "no-checkpointing", "set-to-none", "fused-optimizer",
+    "channels-last",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of the user's with the script in it."""
+    made = tmp_path_factory.mktemp("project")
+    shutil.copy(SCRIPT, made / "train.py")
+    return made
+
+
+@pytest.fixture(scope="module")
+def profiled(folder):
+    """What is seen of the script with all its faults."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        plan = Plan(steps=8, warmup=1, window=2)
+        command = ["train.py", *FAULTS, "--steps", "200"]
+        (profile,) = measure(command, plan, ceilings=ceilings())
+    return Context(profile=profile, ceilings=ceilings())
+
+
+def results_of(folder: Path, script: str) -> list[float]:
+    done = subprocess.run(
+        [sys.executable, script, *FAULTS],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [float(number) for number in re.findall(r"\d+\.\d+", done.stdout)]
+
+
+def test_the_faults_of_a_real_script_are_cured_by_a_patch_that_trains_the_same(folder, profiled):
+    edits = []
+    for name in CURES:
+        module = technique(name)
+        fits = module.applies(profiled)
+        assert fits.ok, f"{name}: {fits.reason}"
+        (options,) = options_of(module, profiled)
+        edits += [(name, edit) for edit in module.edits(profiled, options)]
+    patch = write_patch(edits, folder)
+    assert not patch.unplaced
+    assert {name for name, _ in patch.placed} == set(CURES)
+    (text,) = patch.files.values()
+    for line in (
+        "torch.autograd.set_detect_anomaly(False)",
+        "x = block(x)",
+        "optimizer.zero_grad()",
+        "lr=1e-2, fused=True)",
+        "model.to(memory_format=torch.channels_last)",
+    ):
+        assert line in text, patch.diff
+    assert "gc.collect()" not in text
+    (folder / "patched.py").write_text(text)
+    assert results_of(folder, "patched.py") == pytest.approx(
+        results_of(folder, "train.py"), rel=1e-5
+    )
+
+
+def test_autocast_and_compile_are_written_where_a_person_would(folder, profiled):
+    edits = [("bf16-autocast", e) for e in technique("bf16-autocast").edits(profiled, {})]
+    options = {"mode": "default", "regional": "Block"}
+    edits += [("compile", edit) for edit in technique("compile").edits(profiled, options)]
+    patch = write_patch(edits, folder)
+    assert not patch.unplaced
+    (text,) = patch.files.values()
+    assert (
+        '                with torch.autocast("cpu", dtype=torch.bfloat16):\n'
+        "                    loss = F.cross_entropy(model(x + rank), y)\n"
+        "                (loss / args.accumulate).backward()\n"
+    ) in text
+    assert (
+        "    for block in model.modules():\n"
+        '        if type(block).__name__ == "Block":\n'
+        "            block.compile()\n"
+        "    optimizer = "
+    ) in text
+
+
+def test_a_stack_takes_effect_under_the_conductor(folder):
+    stack = [
+        Applied(technique="compile", options={"mode": "default"}),
+        Applied(technique="bf16-autocast"),
+        Applied(technique="fused-optimizer"),
+    ]
+    command = [str(folder / "train.py"), "--steps", "50"]
+    losses = []
+    for session in (Session(), Session(stack=stack)):
+        with Conductor(command, session, entry=ENTRY) as run:
+            (report,) = run.steps(8, facts=True)
+        losses.append(report.losses)
+    assert set(report.applied) == {"compile", "bf16-autocast", "fused-optimizer"}
+    assert report.facts is not None
+    assert report.facts.models[0].compiled
+    assert report.facts.optimizers[0].fused
+    assert losses[1] == pytest.approx(losses[0], rel=3e-2)

@@ -1,0 +1,107 @@
+"""House rules that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ridgeline
+
+PACKAGE = Path(ridgeline.__file__).parent
+ROOT = PACKAGE.parent.parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+ROOMS = sorted(
+    path.parent.name for path in PACKAGE.glob("*/__init__.py") if path.parent.name != "__pycache__"
+)
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+TIME_OR_SIZE = re.compile(r"(^|_)(ms|msec|secs|mb|gb|kb|mib|gib|gflops|tflops)($|_)")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_file_says_what_it_is_and_has_a_name_of_its_own(path: Path) -> None:
+    assert path.stem not in BANNED_NAMES
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_units_in_names_are_si_or_bytes(path: Path) -> None:
+    names = {
+        node.arg if isinstance(node, ast.arg) else node.target.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.arg)
+        or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name))
+    }
+    assert not [name for name in names if TIME_OR_SIZE.search(name.lower())]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_below_the_faces_prints(path: Path) -> None:
+    if path.parent.name == "cli":
+        return
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    printed = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
+    assert not printed
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> None:
+    text = importlib.import_module(f"ridgeline.{room}").__doc__ or ""
+    assert len(text.splitlines()) >= 3, "what it is for, what may not enter, where to start"
+
+
+def test_the_readme_shows_every_room() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"{room}/" in readme for room in ROOMS)
+
+
+def test_public_names_are_these() -> None:
+    assert sorted(ridgeline.__all__) == [
+        "Comparison", "Device", "Examination", "Finding", "Job", "Ledger", "Plan",
+        "RidgelineError", "StepProfile", "all_techniques", "compare_runs", "device", "doctor",
+        "read_run", "run_with_stack", "this_machine", "tune",
+    ]  # fmt: skip
+    for name in ridgeline.__all__:
+        assert getattr(ridgeline, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute"):
+        ridgeline.no_such_name  # noqa: B018
+
+
+def test_importing_the_package_is_free() -> None:
+    code = (
+        "import sys, ridgeline, ridgeline.hardware, ridgeline.records, ridgeline.report.terminal\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_agent_brings_little_into_the_users_process() -> None:
+    code = (
+        "import sys, torch\n"
+        "before = set(sys.modules)\n"
+        "import ridgeline.measure.child.attach, ridgeline.tune.install\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "heavy = new & {'rich', 'typer', 'plotly', 'libcst', 'pandas', 'transformers'}\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_finding_never_names_a_technique_that_does_not_exist() -> None:
+    known = set(ridgeline.all_techniques())
+    named = set()
+    for path in (PACKAGE / "diagnose").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "technique":
+                named |= {
+                    c.value
+                    for c in ast.walk(node.value)
+                    if isinstance(c, ast.Constant) and isinstance(c.value, str)
+                }
+    assert named
+    assert named <= known, named - known

@@ -1,0 +1,79 @@
+"""stack.toml, and running a script with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli.main import run
+from ridgeline.errors import InputError
+from ridgeline.tune.stack import Stack, StackRow, read_stack, run_with_stack, write_stack
+
+STACK = Stack(
+    command=["train.py"],
+    torch="2.13.0",
+    technique=[
+        StackRow(name="fused-optimizer", multiplier=1.2, ci=(1.1, 1.3), verification="rounding"),
+        StackRow(name="loader-workers", options={"num_workers": 2}),
+    ],
+)
+
+
+def test_a_stack_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    write_stack(tmp_path / "stack.toml", STACK)
+    assert read_stack(tmp_path / "stack.toml") == STACK
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("technique = 3", "technique"),
+        ("[[technique]]\nnam = 'x'", "nam"),
+        ("[[technique]]\nname = 'warp-drive'", "known: .*fused-optimizer"),
+        ("this is not toml", "stack.toml"),
+    ],
+)
+def test_a_bad_stack_names_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "stack.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_stack(path)
+
+
+def test_a_missing_stack_says_who_writes_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="ridgeline tune"):
+        read_stack(tmp_path / "stack.toml")
+
+
+SCRIPT = """
+import sys
+import torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(30):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).mean().backward()
+    optimizer.step()
+open("fused.txt", "w").write(str(optimizer.param_groups[0]["fused"]))
+print("done", *sys.argv[1:])
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_run_applies_the_stack_and_ends_as_the_script_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT)
+    write_stack(Path("stack.toml"), Stack(technique=[StackRow(name="fused-optimizer")]))
+    assert run(["run", "--stack", "stack.toml", "--", "train.py", str(code), "--x"]) == code
+    assert Path("fused.txt").read_text() == "True"
+    assert capfd.readouterr().out == f"done {code} --x\n"
+
+
+def test_a_missing_script_is_one_line(tmp_path: Path) -> None:
+    write_stack(tmp_path / "stack.toml", STACK)
+    with pytest.raises(InputError, match=r"gone\.py: no such script"):
+        run_with_stack(["gone.py"], tmp_path / "stack.toml")

@@ -1,0 +1,147 @@
+"""The whole job on a real script, through the program, with real interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ridgeline.measure.child_tree import descendants
+from ridgeline.records import Ledger, read_record
+from ridgeline.tune.stack import read_stack
+
+SCRIPT = Path(__file__).parent / "scripts" / "waits_for_data.py"
+PROGRAM = [sys.executable, "-m", "ridgeline.cli.main"]
+ONLY = ["--only", "loader-workers", "--budget", "120"]
+
+
+def tune(folder: Path, *options: str) -> list[str]:
+    return [*PROGRAM, "tune", "--out", str(folder / "out"), *ONLY, *options, "--", "train.py"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "train.py").write_text(SCRIPT.read_text())
+    done = subprocess.run(
+        tune(folder, "--json", "--patch"), cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path, str]) -> None:
+    folder, _ = finished
+    ledger = read_record(folder / "out" / "ledger.json", Ledger)
+    assert ledger.complete
+    assert ledger.stack_rows == ["loader-workers"]
+    assert ledger.cumulative_ci[0] > 1.2
+    assert ledger.loss_check is not None
+    assert ledger.loss_check.passed
+    (row,) = [r for r in ledger.rows if r.stage == "add" and r.kept]
+    assert row.verified
+    assert row.ci_low <= row.multiplier <= row.ci_high
+    assert row.rounds >= 8
+
+
+def test_json_on_stdout_is_the_contract(finished: tuple[Path, str]) -> None:
+    document = json.loads(finished[1])
+    assert {"baseline", "rows", "cumulative", "cumulative_ci", "loss_check"} <= set(document)
+    assert {"stack", "report", "patch"} <= set(document)
+    assert len(document["cumulative_ci"]) == 2
+    assert {
+        "technique", "multiplier", "ci_low", "ci_high", "cumulative", "step_seconds",
+        "peak_memory_bytes", "verified", "verification", "kept", "reason",
+    } <= set(document["rows"][0])  # fmt: skip
+    assert {"steps", "step_seconds", "phases", "peak_memory_bytes"} <= set(document["baseline"])
+
+
+def test_the_folder_holds_what_the_other_commands_need(finished: tuple[Path, str]) -> None:
+    folder, _ = finished
+    out = folder / "out"
+    names = {path.name for path in out.iterdir()}
+    assert names == {"ledger.json", "stack.toml", "report.html", "tuned.patch"}
+    assert [row.name for row in read_stack(out / "stack.toml").technique] == ["loader-workers"]
+    assert (folder / "train.py").read_text() == SCRIPT.read_text(), "the script is untouched"
+
+
+def test_the_patch_applies_and_the_patched_script_fetches_ahead(
+    finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, _ = finished
+    (tmp_path / "train.py").write_text(SCRIPT.read_text())
+    patch = folder / "out" / "tuned.patch"
+    subprocess.run(["git", "apply", "--whitespace=error", str(patch)], cwd=tmp_path, check=True)
+    assert re.search(r"DataLoader\(.*num_workers=\d", (tmp_path / "train.py").read_text())
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    (folder / "train.py").write_text(SCRIPT.read_text())
+    return subprocess.Popen(
+        tune(folder), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """Alive; an orphan that ended and waits to be reaped is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    ledger = tmp_path / "out" / "ledger.json"
+    wait_for(ledger.exists, process)
+    children = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip().splitlines()[-1].startswith("ridgeline: interrupted")
+    assert not read_record(ledger, Ledger).complete
+    assert not [pid for pid in children if is_running(pid)]
+    again = subprocess.run(
+        tune(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert "resuming" in again.stderr
+    assert "profiling the script as it stands" not in again.stderr
+    assert read_record(ledger, Ledger).complete
+
+
+def test_a_killed_script_leaves_a_clear_line_and_a_usable_ledger(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    ledger = tmp_path / "out" / "ledger.json"
+    wait_for(ledger.exists, process)
+
+    def contenders() -> list[int]:
+        return [
+            pid
+            for pid in descendants(process.pid)
+            if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+
+    wait_for(lambda: len(contenders()) >= 1, process)
+    for pid in contenders():
+        os.kill(pid, signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert "SIGKILL" in errors
+    assert "Traceback" not in errors
+    assert read_record(ledger, Ledger).baseline.steps > 0
