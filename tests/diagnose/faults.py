@@ -67,6 +67,12 @@ def on_cpu() -> dict[str, StepProfile]:
             sync_points=[SyncPoint(kind="item", site=site(20), calls=3000, seconds=0.05)],
             hot_lines=[hot(20, 0.3)],
         ),
+        "side-work": profile(
+            shares={"other": 0.5},
+            hot_lines=[hot(50, 0.3, leaf="copy.deepcopy"), hot(51, 0.3, leaf="torch.nn.x")],
+            more=[op("clone", 0.5, phase="other", bound="memory")],
+        ),
+        "slowing-steps": profile(step_samples=[0.05 + 0.005 * step for step in range(20)]),
         "forced-gc": profile(
             shares={"other": 0.3},
             settings={"gc_seconds": 30 * MS, "gc_forced": 1.0, "gc_site": site(40)},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 from tests.diagnose.faults import readings, stragglers
@@ -171,3 +173,9 @@ def test_deterministic_convolutions_cost_only_on_a_gpu() -> None:
         more=[op("convolution_backward", 0.5, phase="backward")],
     )
     assert "deterministic-algorithms" not in found(reading(seen))
+
+
+def test_every_cause_is_in_the_reference() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "findings.md"
+    text = page.read_text()
+    assert [cause for cause in CAUSES if f"`{cause}`" not in text] == []

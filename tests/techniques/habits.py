@@ -1,4 +1,4 @@
-# ruff: noqa: N812, N817, SIM108, T201
+# ruff: noqa: N812, N817, PLR0915, SIM108, T201
 """An ordinary small training script with whatever habits its arguments give it."""
 
 import argparse
@@ -131,13 +131,16 @@ def main():
                 passes = 0
     if args.profiler:
         assert "aten::linear" in profiler.key_averages().table()
+    weight = sum(float(p.detach().double().abs().sum()) for p in model.parameters())
     if args.ddp:
         gathered = [torch.zeros(()) for _ in range(dist.get_world_size())]
-        total = sum(p.detach().double().abs().sum() for p in model.parameters()).float()
+        total = torch.tensor(weight)
         dist.all_gather(gathered, total)
         assert all(torch.equal(total, other) for other in gathered), gathered
+        dist.barrier()
+        del model, optimizer  # before the group goes: gloo can hang in the other order
         dist.destroy_process_group()
-    return losses, sum(float(p.detach().double().abs().sum()) for p in model.parameters())
+    return losses, weight
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ cost. As a program it reads cases from a JSON file and writes what happened to a
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import os
 import runpy
@@ -22,6 +23,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ridgeline import techniques
+
+AHEAD = (
+    "torch._dynamo",
+    "torch._inductor.config",
+    "torch.nn.parallel",
+    "ridgeline.measure.child.attach",
+    *(f"ridgeline.techniques.{p.stem}" for p in Path(techniques.__file__).parent.glob("[a-z]*.py")),
+)
+"""Imported before the first fork, so that no case pays for it; importing them changes nothing."""
 PATIENCE_SECONDS = 60.0
 NOTHING: dict[str, Any] = {"losses": [], "weight": 0.0, "applied": {}, "facts": {}}
 SCRIPT = Path(__file__).parent / "habits.py"
@@ -131,12 +142,8 @@ def _in_child(words: list[str], stack: dict[str, Any], folder: Path) -> dict[str
 
 
 def _main() -> None:
-    # Every case forks a process that has these; importing them changes nothing.
-
-    import ridgeline.measure.child.attach
-    import ridgeline.techniques
-
-    ridgeline.techniques.all_techniques()
+    for name in AHEAD:
+        importlib.import_module(name)
     cases = json.loads(Path(sys.argv[1]).read_text())
     warnings.simplefilter("ignore")
     results = {name: _run_case(*case) for name, case in cases.items()}

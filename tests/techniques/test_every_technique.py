@@ -610,6 +610,14 @@ def test_on_a_gpu_without_the_fault_it_says_what_is_missing(name):
     assert fits.reason
 
 
+def test_causes_and_cures_know_each_other():
+    from ridgeline.diagnose.rules import all_rules
+
+    causes = {cause for rule in all_rules().values() for cause in rule.CAUSES}
+    named = {cause for name in NAMES for cause in technique(name).CARD.cures}
+    assert named - causes == set()
+
+
 def test_no_technique_prints():
     folder = Path(technique("compile").__file__).parent  # type: ignore[attr-defined]
     assert not [path for path in folder.glob("*.py") if "print(" in path.read_text()]

@@ -269,6 +269,16 @@ def test_a_loop_that_makes_the_model_is_stayed_inside_of(tmp_path):
     assert "    model.compile()\n    for x in data:" in text
 
 
+def test_a_loop_that_only_sets_something_of_the_model_is_left(tmp_path):
+    script = """\
+    for x in data:
+        model.synchronised = x.last
+        model(x).sum().backward()
+    """
+    edit = InsertBefore(site=at(3), code="{model}.compile()", outside_loops=True)
+    assert source_of(patched(tmp_path, edit, script=script)).startswith("model.compile()\nfor x")
+
+
 def test_without_a_loop_nothing_is_put_outside_of_it(tmp_path):
     script = "def step(model, x):\n    return model(x)\n"
     edit = InsertBefore(site=at(2), code="{model}.compile()", outside_loops=True)
@@ -377,6 +387,10 @@ def test_a_backward_elsewhere_leaves_the_call_alone_under_autocast(tmp_path):
             f"with {AUTOCAST}:\n    loss = model(x).sum()\nloss.backward()\n",
         ),
         (
+            "(model(x).sum() / 4).backward()",
+            f"with {AUTOCAST}:\n    loss = model(x).sum() / 4\nloss.backward()\n",
+        ),
+        (
             "model(x).loss.backward(retain_graph=True)",
             f"with {AUTOCAST}:\n    loss_ = model(x).loss\nloss_.backward(retain_graph=True)\n",
         ),
@@ -479,12 +493,13 @@ def test_the_condition_of_the_step_decides_when_gradients_are_reduced(tmp_path):
     ) in text
 
 
-def test_a_condition_that_changes_in_between_is_not_used(tmp_path):
-    script = """\
+@pytest.mark.parametrize("name", ["i", "self.i"])
+def test_a_condition_that_changes_in_between_is_not_used(tmp_path, name):
+    script = f"""\
     for x in data:
         model(x).sum().backward()
-        i += 1
-        if i % 4 == 0:
+        {name} += 1
+        if {name} % 4 == 0:
             optimizer.step()
     """
     edit = WrapWith(site=at(2), header="f({condition})", through=at(2), stepping=at(5))

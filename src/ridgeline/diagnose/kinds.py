@@ -6,6 +6,7 @@ taken to be neither, so a rule that counts a kind errs on the side of finding le
 
 from __future__ import annotations
 
+from collections.abc import Container
 from math import prod
 
 from ridgeline.records import Operator
@@ -23,6 +24,7 @@ MATMULS = frozenset(
         "_scaled_dot_product_efficient_attention_backward",
         "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward",
         "_cudnn_rnn", "_cudnn_rnn_backward",
+        "_transformer_encoder_layer_fwd", "_native_multi_head_attention",
     )
 )  # fmt: skip
 """Arithmetic runs on the matrix units, where there are any."""
@@ -47,9 +49,9 @@ _POINTWISE = frozenset((
     "sigmoid", "sigmoid_backward", "sign", "silu", "silu_backward", "sin", "softplus",
     "softplus_backward", "sqrt", "square", "sub", "tanh", "tanh_backward", "threshold",
     "threshold_backward", "where", "xlogy",
-    # Reductions of a tensor that a pointwise operator made run inside the same fused loop.
-    "amax", "amin", "mean", "std", "sum", "var", "var_mean",
 ))  # fmt: skip
+
+_REDUCTIONS = frozenset(("amax", "amin", "mean", "std", "sum", "var", "var_mean"))
 
 
 def is_pointwise(operator: Operator) -> bool:
@@ -57,7 +59,13 @@ def is_pointwise(operator: Operator) -> bool:
 
     Casts are not counted: under autocast most of them change weights, which nothing precedes.
     """
-    return operator.name.removeprefix("aten::").rstrip("_") in _POINTWISE
+    name = operator.name.removeprefix("aten::").rstrip("_")
+    return name in _POINTWISE or name in _REDUCTIONS
+
+
+def is_reduction(operator: Operator) -> bool:
+    """Does it sum up what pointwise operators made? It can run inside their loop."""
+    return operator.name.removeprefix("aten::") in _REDUCTIONS
 
 
 def shapes_of(operator: Operator) -> list[tuple[int, ...]]:
@@ -74,6 +82,12 @@ def shapes_of(operator: Operator) -> list[tuple[int, ...]]:
         if sizes:
             found.append(tuple(int(size) for size in sizes.split(",")))
     return found
+
+
+def is_on(operator: Operator, shapes: Container[tuple[int, ...]]) -> bool:
+    """Are all its tensors of these shapes, or transposes of them?"""
+    own = shapes_of(operator)
+    return bool(own) and all(shape in shapes or shape[::-1] in shapes for shape in own)
 
 
 def largest_input(operator: Operator) -> int:

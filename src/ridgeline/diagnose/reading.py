@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ridgeline.cost.amdahl import speedup_without
+from ridgeline.diagnose.kinds import shapes_of
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.records import Finding, LoaderFacts, ModelFacts, Operator, Site, StepProfile
 
@@ -19,6 +20,11 @@ EVERY_STEP = ("copy", "forward", "backward", "optimizer")
 """Phases that do the same work in every step."""
 COMPUTE = ("forward", "backward", "optimizer", "other")
 """Phases in which operators run."""
+USUAL_DISPATCH = 1e-6
+SMALL = 5.0
+"""An operator from Python costs about this many bare dispatches before it computes."""
+AROUND = 15.0
+"""Python, modules and autograd around one operator take up to this many bare dispatches."""
 MOST_SAVED = 0.95
 """No cure is believed to save more of a step than this."""
 
@@ -76,6 +82,29 @@ class Reading:
             and (phases is None or op.phase in phases)
             and (dtype is None or op.dtype == dtype)
         ]
+
+    @property
+    def dispatch_seconds(self) -> float:
+        """The least that starting one operator costs the host."""
+        return self.ceilings.dispatch_seconds if self.ceilings is not None else USUAL_DISPATCH
+
+    def small_operators(self, *phases: str) -> list[Operator]:
+        """Operators whose work is less than their start: a few bare dispatches, by the roofline."""
+        return [
+            op
+            for op in self.operators(phases=phases)
+            if op.bound == "overhead"
+            or (op.bound and op.limit_seconds < SMALL * self.dispatch_seconds * op.calls)
+        ]
+
+    def around_seconds(self, operators: Iterable[Operator], *phases: str) -> float:
+        """Gaps in these phases, as far as Python and dispatch around the operators explain them."""
+        most = AROUND * self.dispatch_seconds * total_calls(operators)
+        return min(self.gap_seconds(*phases), most)
+
+    def weight_shapes(self) -> set[tuple[int, ...]]:
+        """Shapes of all trained weights: the optimizer's operators name them."""
+        return {shape for op in self.operators(phases=("optimizer",)) for shape in shapes_of(op)}
 
     def gap_seconds(self, *phases: str) -> float:
         """Time of these phases in which no operator ran: Python, dispatch, waiting."""

@@ -42,7 +42,7 @@ def waiting_seconds(reading: Reading) -> dict[Verdict, float]:
     synchronising = sync_seconds(reading)
     host = 0.0
     if reading.operators():  # without operators every phase would look like Python
-        small = total_seconds(op for op in reading.operators() if op.bound == "overhead")
+        small = total_seconds(reading.small_operators(*COMPUTE))
         host = max(0.0, reading.gap_seconds(*COMPUTE) + small - synchronising)
     return {
         Verdict.INPUT_BOUND: reading.phase_seconds("data", "copy"),
@@ -62,7 +62,7 @@ def sync_seconds(reading: Reading) -> float:
     # A line that both computes and asks is not waiting for all of its time: on a CPU only
     # as much counts as calls into the dispatcher and back can take.
     if not reading.on_gpu:
-        per_call = 20 * (reading.ceilings.dispatch_seconds if reading.ceilings else 1e-6)
+        per_call = 20 * reading.dispatch_seconds
         asked = sum(point.calls for point in points if point.kind != "print")
         at_lines = min(at_lines, asked * per_call)
     return min(reading.step_seconds, max(printed, at_lines))

@@ -67,7 +67,7 @@ class HotLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     site: Site
     phase: str
     share: float
-    """Fraction of all samples of the step."""
+    """Fraction of the sampled time."""
     leaf: str
     """What it was calling at the bottom: `module.function`."""
 

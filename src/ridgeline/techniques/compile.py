@@ -47,6 +47,12 @@ CARD = Card(
 _RECURRENT = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
               "aten::_cudnn_rnn_backward")  # fmt: skip
 _ENOUGH_BLOCKS = 4
+_OWN_OF_TORCH = frozenset({
+    "Sequential", "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "RNN", "LSTM", "GRU",
+    "Transformer", "TransformerEncoder", "TransformerDecoder", "TransformerEncoderLayer",
+    "TransformerDecoderLayer", "MultiheadAttention", "Embedding", "EmbeddingBag",
+})  # fmt: skip
+"""Classes whose `.compile()` compiles nothing, see `_compiled_call`."""
 
 
 def applies(context: Context) -> Applicability:
@@ -210,13 +216,10 @@ def edits(context: Context, options: Options) -> list[Edit]:
         code = (
             "for block in {model}.modules():\n"
             f'    if type(block).__name__ == "{options["regional"]}":\n'
-            f"        block.compile({arguments})"
+            f"        {_compiling('block', str(options['regional']), arguments)}"
         )
-    elif model.name in ("Sequential", "ModuleList"):  # see _compiled_call
-        keywords = f", {arguments}" if arguments else ""
-        code = f"{{model}}.forward = torch.compile({{model}}.forward{keywords})"
     else:
-        code = f"{{model}}.compile({arguments})"
+        code = _compiling("{model}", model.name, arguments)
     places: list[Edit] = [InsertBefore(site=site, code=code) for site in sites[:1]]
     if model.forward_site is not None:
         places.append(InsertBefore(site=model.forward_site, code=code, outside_loops=True))
@@ -233,6 +236,13 @@ def edits(context: Context, options: Options) -> list[Edit]:
             )
         )
     return written
+
+
+def _compiling(module: str, class_name: str, arguments: str) -> str:
+    if class_name not in _OWN_OF_TORCH:
+        return f"{module}.compile({arguments})"
+    keywords = f", {arguments}" if arguments else ""
+    return f"{module}.forward = torch.compile({module}.forward{keywords})"
 
 
 def _arguments(options: Options) -> str:

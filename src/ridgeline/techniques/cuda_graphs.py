@@ -101,8 +101,8 @@ def _graphed_call(module: nn.Module) -> Any:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """`model.compile(backend="cudagraphs")` before the optimizer is made, or the loop."""
-    code = '{model}.compile(backend="cudagraphs")'
+    """Compile the forward with that backend before the optimizer is made, or the loop."""
+    code = '{model}.forward = torch.compile({model}.forward, backend="cudagraphs")'
     sites = [o.site for o in context.profile.optimizers if o.site is not None]
     places: list[Edit] = [InsertBefore(site=site, code=code) for site in sites[:1]]
     forward = context.profile.models[0].forward_site

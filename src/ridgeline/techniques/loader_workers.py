@@ -20,6 +20,7 @@ from ridgeline.techniques import (
     Card,
     Context,
     Edit,
+    FirstOf,
     Gain,
     SetArgument,
     Stage,
@@ -149,7 +150,13 @@ def edits(context: Context, options: Options) -> list[Edit]:
         if loader.site is not None and options.get("dataset") in (None, loader.dataset)
     ]
     return [
-        SetArgument(site=loader.site, callee="DataLoader", keyword=keyword, value=value)
+        FirstOf(
+            edits=(
+                SetArgument(site=loader.site, callee="DataLoader", keyword=keyword, value=value),
+                # A framework has made another loader out of the script's.
+                SetArgument(files=context.files, callee="DataLoader", keyword=keyword, value=value),
+            )
+        )
         for loader in loaders
         if loader.site is not None
         for keyword, value in values.items()

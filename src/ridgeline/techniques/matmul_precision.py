@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CARD = Card(
     name="matmul-precision",
     title="Lower internal precision of float32 matmuls",
-    cures=("fp32-matmul",),
+    cures=("fp32-matmul", "tf32-off"),
     costs="Products are rounded to 10 (TF32) or 8 (oneDNN bfloat16) bits of mantissa.",
     source="PyTorch documentation, torch.set_float32_matmul_precision",
     promise="statistical",

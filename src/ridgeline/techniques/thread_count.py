@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CARD = Card(
     name="thread-count",
     title="Number of CPU threads",
-    cures=("few-threads", "tiny-operators"),
+    cures=("few-threads", "many-threads", "tiny-operators"),
     costs="Other work on the machine gets less of it; sums are split differently.",
     source="PyTorch documentation, CPU threading and TorchScript inference, tuning",
     promise="rounding",
@@ -68,8 +68,9 @@ def predict(context: Context, options: Options) -> Gain:
 
 
 def _cores(context: Context) -> int:
+    """Cores for each process: ranks on one machine share it."""
     usable = min(this_machine(gpus=[]).cpu.num_usable_cores, context.profile.settings.cpu_count)
-    return max(usable, 1)
+    return max(usable // max(context.profile.world_size, 1), 1)
 
 
 def _counts(context: Context) -> list[int]:

@@ -120,10 +120,16 @@ class DuelPlan:
         say: Callable[[str], None] = silent,
     ) -> None:
         self.threshold = threshold
-        self.deadline = monotonic() + seconds
-        self.patience_seconds = max(2 * seconds, 120.0)
+        self.seconds = seconds
+        self.deadline = math.inf
+        self.patience_seconds = max(2 * seconds, 300.0)
         self.resident = resident
         self.say = say
+
+    def begin(self) -> None:
+        """Both sides are warm; compilation and loading do not count against the rounds."""
+        if math.isinf(self.deadline):
+            self.deadline = monotonic() + self.seconds
 
     def is_over(self) -> bool:
         """Has the time for this duel run out?"""
@@ -192,6 +198,7 @@ def _side_by_side(
         result.had_no_effect = not _took_effect(a, b, result.b_applied)
         if block == 0 or result.had_no_effect:
             return
+        plan.begin()
         while len(rounds) < LOOKS[-1] and not plan.is_over():
             times = _round(sides, block, flip=len(rounds) % 2 == 1)
             _keep(result, sides)
@@ -256,6 +263,7 @@ def _one_at_a_time(
             side = _Side(name, conductor)
             sides.append(side)
             block = _warm_up([side], plan)
+            plan.begin()
             steps = side.run(block or _MIN_BLOCK)
             if not steps:
                 return

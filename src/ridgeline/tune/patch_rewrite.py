@@ -173,6 +173,8 @@ def loss_and_backward(
         backward = call.with_changes(args=[call.args[0].with_changes(value=loss), *call.args[1:]])
     else:
         raise CannotPlace("the loss of the backward is computed elsewhere")
+    if "\n" not in cst.Module([]).code_for_node(computed):  # else they hold the lines together
+        computed = computed.with_changes(lpar=[], rpar=[])
     assign = cst.Assign([cst.AssignTarget(loss)], computed)
     return [_line_of(assign), _line_of(cst.Expr(backward))]
 

@@ -57,6 +57,7 @@ from ridgeline.tune.patch_tree import (
     sounds_like,
     suites_of,
     target_of,
+    touched_in,
     walk,
 )
 
@@ -292,7 +293,7 @@ class Source:
         assert isinstance(guard.statement, cst.If)
         between = body_of(spot.block)[spot.index : guard.index]
         names = {n.value for n in names_in(guard.statement.test)}
-        if guard.index < spot.index or names & set().union(*map(assigned_in, between)):
+        if guard.index < spot.index or names & set().union(*map(touched_in, between)):
             raise CannotPlace(f"the condition at {self.name}:{self._line(guard.statement)} changes")
         return self._code(guard.statement.test)
 

@@ -125,20 +125,33 @@ def names_in(node: cst.CSTNode) -> list[cst.Name]:
 
 
 def assigned_in(node: cst.CSTNode) -> set[str]:
-    """Names that a statement binds, in it or below it."""
+    """Names that a statement binds anew, in it or below it."""
+    return {name for target in _targets_in(node) for name in _bound_by(target)}
+
+
+def touched_in(node: cst.CSTNode) -> set[str]:
+    """Names that a statement binds anew or changes a part of, as in `self.step += 1`."""
+    return {name.value for target in _targets_in(node) for name in names_in(target)}
+
+
+def _targets_in(node: cst.CSTNode) -> list[cst.CSTNode]:
     kinds = (
         matchers.AssignTarget()
         | matchers.AugAssign()
         | matchers.AnnAssign()
         | matchers.For()
         | matchers.NamedExpr()
-        | matchers.AsName()
     )
-    bound: set[str] = set()
-    for found in matchers.findall(node, kinds):
-        target = found.name if isinstance(found, cst.AsName) else found.target  # type: ignore[attr-defined]
-        bound |= {name.value for name in names_in(target)}
-    return bound
+    targets = [found.target for found in matchers.findall(node, kinds)]  # type: ignore[attr-defined]
+    return targets + [found.name for found in matchers.findall(node, matchers.AsName())]  # type: ignore[attr-defined]
+
+
+def _bound_by(target: cst.CSTNode) -> list[str]:
+    if isinstance(target, cst.Name):
+        return [target.value]
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return [name for element in target.elements for name in _bound_by(element.value)]
+    return []
 
 
 def target_of(spot: Spot, tree: cst.Module) -> str:

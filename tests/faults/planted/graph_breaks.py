@@ -1,4 +1,4 @@
-"""Compiled gated network that looks at its activations between the operations of each block."""
+"""Compiled gated network whose activation is kept out of the compiler, after an old bug."""
 
 import argparse
 
@@ -7,27 +7,21 @@ import torch.nn.functional as F
 from torch import nn
 
 
+def gelu(x):
+    return 0.5 * x * (1.0 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
+
+
 class GatedBlock(nn.Module):
     def __init__(self, width, repaired):
         super().__init__()
-        self.repaired = repaired
         self.gate = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
-
-    def watch(self, name, x):
-        if not self.repaired and x.abs().max().item() > 1e4:
-            print(f"{name} grows: {x.abs().max().item():.1f}")
+        self.activation = gelu if repaired else torch.compiler.disable(gelu)
 
     def forward(self, x):
-        gate = self.gate(x)
-        self.watch("gate", gate)
-        gate = 0.5 * gate * (1.0 + torch.tanh(0.79788456 * (gate + 0.044715 * gate * gate * gate)))
-        self.watch("activation", gate)
-        value = gate * self.value(x)
-        self.watch("value", value)
+        value = self.activation(self.gate(x)) * self.value(x)
         x = x + value
         scale = torch.rsqrt(x.float().square().mean(dim=-1, keepdim=True) + 1e-6)
-        self.watch("scale", scale)
         return (x * scale).to(value.dtype)
 
 
@@ -38,7 +32,7 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(0)
 
-    width, classes, batch_size = 512, 32, 2048
+    width, classes, batch_size = 256, 32, 4096
     model = nn.Sequential(
         *[GatedBlock(width, args.repaired) for _ in range(3)], nn.Linear(width, classes)
     )

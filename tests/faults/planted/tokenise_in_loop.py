@@ -11,17 +11,6 @@ from torch import nn
 LENGTH = 256
 
 
-def learn_merges(words, count):
-    pieces = [list(word.encode()) for word in words]
-    merges = {}
-    for new in range(256, 256 + count):
-        pairs = collections.Counter(pair for piece in pieces for pair in zip(piece, piece[1:]))
-        best = max(pairs, key=pairs.get)
-        merges[best] = new
-        pieces = [merge(piece, best, new) for piece in pieces]
-    return merges
-
-
 def merge(codes, pair, new):
     merged, i = [], 0
     while i < len(codes):
@@ -34,17 +23,26 @@ def merge(codes, pair, new):
     return merged
 
 
+def learn_merges(text, count):
+    codes, merges = list(text.encode()), {}
+    for new in range(256, 256 + count):
+        pairs = collections.Counter(zip(codes, codes[1:], strict=False))
+        best = max(pairs, key=pairs.get)
+        merges[best] = new
+        codes = merge(codes, best, new)
+    return merges
+
+
 def tokenise(text, merges):
-    tokens = []
-    for word in text.split(" "):
-        codes = list(word.encode()) + [32]
-        while len(codes) > 1:
-            pair = min(zip(codes, codes[1:]), key=lambda p: merges.get(p, 1_000_000))
-            if pair not in merges:
-                break
-            codes = merge(codes, pair, merges[pair])
-        tokens.extend(codes)
-    return (tokens + [32] * LENGTH)[: LENGTH + 1]
+    """The tokens of `text`: the pair that was learnt first is merged first."""
+    codes = list(text.encode())
+    while True:
+        pairs = set(zip(codes, codes[1:], strict=False))
+        pair = min(pairs, key=lambda p: merges.get(p, len(merges) + 256))
+        if pair not in merges:
+            break
+        codes = merge(codes, pair, merges[pair])
+    return (codes + [32] * LENGTH)[: LENGTH + 1]
 
 
 def main():
@@ -55,9 +53,9 @@ def main():
     torch.manual_seed(0)
 
     text = inspect.getsource(argparse)
-    merges = learn_merges(text[:4000].split(" "), 64)
+    merges = learn_merges(text[:4000], 64)
     vocab, width, batch_size = 256 + len(merges), 1024, 8
-    passages = [text[i * 2000 : i * 2000 + 800] for i in range(4 * batch_size)]
+    passages = [text[i * 2000 : i * 2000 + 700] for i in range(4 * batch_size)]
     if args.repaired:
         passages = torch.tensor([tokenise(passage, merges) for passage in passages])
 

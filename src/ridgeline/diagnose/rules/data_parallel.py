@@ -10,6 +10,8 @@ CAUSES = ("missing-no-sync", "find-unused-parameters", "exposed-communication", 
 _PER_NODE_SECONDS = 4e-6
 """Walking the autograd graph from the outputs costs about this much per node."""
 _USUAL_SHARE = 0.1
+_DISTURBED = 0.1
+"""Share of the step without a core from which ranks cannot be compared."""
 _LATE = 1.15
 """A rank that computes this much longer than the median holds the others up."""
 
@@ -58,12 +60,15 @@ def _no_sync(reading: Reading, model: ModelFacts) -> list[Finding]:
 def _unused(reading: Reading, model: ModelFacts) -> list[Finding]:
     if not model.ddp_find_unused:
         return []
-    forwards = max(1.0, reading.profile.settings.forwards_per_step)
+    profile = reading.profile
     nodes = total_calls(reading.operators(phases=("forward",)))
-    walking = nodes * _PER_NODE_SECONDS + model.num_parameter_tensors * 2e-6 * forwards
+    # Backward asks for every parameter whether it was used.
+    backward = str(profile.settings.backward_site)
+    asked = sum(p.calls for p in profile.sync_points if str(p.site) == backward)
+    walking = nodes * _PER_NODE_SECONDS + asked * 5 * reading.dispatch_seconds
     gap = reading.gap_seconds("forward")
-    waiting = reading.phase_seconds("communication")
-    high = max(walking, gap) + 0.2 * waiting
+    waiting = 0.2 * reading.phase_seconds("communication")  # one more exchange, of flags
+    high = walking + min(gap, 2 * walking) + waiting
     return reading.finding(
         "find-unused-parameters",
         touched_seconds=high,
@@ -75,6 +80,7 @@ def _unused(reading: Reading, model: ModelFacts) -> list[Finding]:
         evidence={
             "num_parameter_tensors": model.num_parameter_tensors,
             "searching_seconds": walking,
+            "asked_per_step": asked,
             "forward_gap_seconds": gap,
         },
         where=[model.forward_site],
@@ -86,11 +92,14 @@ def _unused(reading: Reading, model: ModelFacts) -> list[Finding]:
 
 
 def _exposed(reading: Reading) -> list[Finding]:
-    spent = reading.phase_seconds("communication")
+    if any(_waits_for_cores(profile) for profile in reading.ranks):
+        return []  # peers that have no core answer late
+    # A rank that comes early waits for the last one; what the exchange takes, all ranks spend.
+    spent = min(profile.phases["communication"].p50 for profile in reading.ranks)
     if reading.share(spent) <= _USUAL_SHARE:
         return []
     settings = reading.profile.settings
-    rate = settings.communication_bytes / spent if spent else 0.0
+    rate = settings.communication_bytes / spent
     return reading.finding(
         "exposed-communication",
         touched_seconds=spent,
@@ -116,6 +125,8 @@ def _straggler(reading: Reading) -> list[Finding]:
     """Ranks wait for the slowest: it works longer, the others communicate longer."""
     if len(reading.ranks) < 2 or reading.profile.rank != reading.ranks[0].rank:
         return []
+    if any(_waits_for_cores(profile) for profile in reading.ranks):
+        return []  # a rank without a core is slow for no reason of the script
     working = {profile.rank: _working_seconds(profile) for profile in reading.ranks}
     waiting = {profile.rank: profile.phases["communication"].p50 for profile in reading.ranks}
     ordered = sorted(working.values())
@@ -147,6 +158,10 @@ def _straggler(reading: Reading) -> list[Finding]:
         "at that rank's machine: clocks, neighbours, storage.",
         effort="code",
     )
+
+
+def _waits_for_cores(profile: StepProfile) -> bool:
+    return profile.settings.cpu_wait_seconds > _DISTURBED * profile.step_seconds.mean
 
 
 def _working_seconds(profile: StepProfile) -> float:

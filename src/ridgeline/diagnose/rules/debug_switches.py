@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from ridgeline.diagnose.reading import Reading, duration, percent, total_calls, total_seconds
+from ridgeline.diagnose.ranking import is_worthwhile
+from ridgeline.diagnose.reading import (
+    Evidence,
+    Reading,
+    duration,
+    megabytes,
+    percent,
+    total_calls,
+    total_seconds,
+    warning,
+)
 from ridgeline.records import Finding
 
 CAUSES = ("anomaly-mode", "profiler-left-on", "deterministic-algorithms")
 
 _CHECKS = frozenset(f"aten::{name}" for name in ("isnan", "_is_any_true", "any", "isinf"))
-_PER_CALL = (2e-6, 20e-6)
-"""What a recording profiler adds to one operator: without and with shapes and stacks."""
+_PER_CALL = (3e-6, 45e-6)
+"""What a recording profiler adds to one operator: without, and with shapes and stacks."""
+_FILLS_MEMORY_BYTES = 32 * 1024
+"""Events that are kept, per step, from which a profiler is a leak as well."""
 _NODES_PER_CALL = 5e-6
 """Anomaly mode walks the Python stack for every operator that is recorded for backward."""
 _UNORDERED = frozenset(
@@ -64,18 +76,31 @@ def _anomaly(reading: Reading) -> list[Finding]:
 def _profiler(reading: Reading) -> list[Finding]:
     calls = reading.profile.operator_calls
     low, high = (min(calls * each, reading.step_seconds / 2) for each in _PER_CALL)
-    return reading.finding(
+    growth = reading.profile.memory_growth_bytes_per_step
+    where = [reading.profile.settings.backward_site]
+    evidence: Evidence = {"operators_per_step": calls, "growth_bytes": int(growth)}
+    cure = "Remove the profiler, or give it a schedule that records a few steps and stops."
+    found = reading.finding(
         "profiler-left-on",
         touched_seconds=high,
         saves_seconds=(low, high),
         confidence=0.9,
-        summary=f"A profiler records each of the {calls:,.0f} operators of a step, and keeps them.",
-        evidence={
-            "operators_per_step": calls,
-            "growth_bytes": int(reading.profile.memory_growth_bytes_per_step),
-        },
-        where=[reading.profile.settings.backward_site],
-        cure="Remove the profiler, or give it a schedule that records a few steps and stops.",
+        summary=f"A profiler records each of the {calls:,.0f} operators of a step.",
+        evidence=evidence,
+        where=where,
+        cure=cure,
+        effort="line",
+        technique="no-profiler",
+    )
+    if any(is_worthwhile(finding) for finding in found) or growth < _FILLS_MEMORY_BYTES:
+        return found
+    return warning(
+        "profiler-left-on",
+        confidence=0.9,
+        summary=f"A profiler keeps {megabytes(growth)} of events per step: memory fills up.",
+        evidence=evidence,
+        where=where,
+        cure=cure,
         effort="line",
         technique="no-profiler",
     )

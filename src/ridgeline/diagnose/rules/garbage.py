@@ -12,7 +12,8 @@ def find(reading: Reading) -> list[Finding]:
     """Collections that the script asks for, or those that come by themselves."""
     settings = reading.profile.settings
     seconds = reading.of_mean(settings.gc_seconds)
-    if seconds <= 0:
+    compiles = settings.compile_seconds > 0 and settings.gc_forced == 0
+    if seconds <= 0 or compiles:  # a compiler makes garbage of its own
         return []
     share = percent(reading.share(seconds))
     evidence: dict[str, float | int | str] = {

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ridgeline.diagnose.reading import Reading, duration, percent, total_calls
+from ridgeline.diagnose.reading import Reading, duration, percent
 from ridgeline.records import Finding, HotLine
 
 CAUSES = ("host-python",)
 
-_PER_OPERATOR = 15.0
-"""Python and dispatch around one operator, in bare dispatches: what tiny operators explain."""
 _LEAST_SAMPLED_SHARE = 0.02
 
 
@@ -56,9 +54,8 @@ def _unexplained_seconds(reading: Reading) -> float:
         + settings.empty_cache_seconds
         + sum(p.seconds for p in points if p.kind == "print")
     )
-    dispatch = reading.ceilings.dispatch_seconds if reading.ceilings is not None else 1e-6
-    calls = total_calls(reading.operators(phases=("forward", "other")))
-    explained += _PER_OPERATOR * dispatch * calls
+    operators = reading.operators(phases=("forward", "other"))
+    explained += reading.around_seconds(operators, "forward", "other")
     loops = {p.site for p in points if p.kind != "print" and p.calls >= 32}
     explained += reading.hot_share(loops) * reading.step_seconds
     gap = reading.gap_seconds("other", "forward")

@@ -18,6 +18,13 @@ CAUSES = ("fp32-matmul", "tf32-off", "fp16-on-cpu", "float64-compute")
 _PESSIMISM = 0.35
 """Of the peaks' advantage, so much arrives at worst: shapes, casts and cold caches cost."""
 _LEAST_RATIO = 1.2
+_AUTOCAST = {
+    "training": "Run forward and loss under torch.autocast with dtype=torch.bfloat16; weights and "
+    "optimizer stay in float32.",
+    "inference": "Run the model under torch.autocast with dtype=torch.bfloat16, or convert it to "
+    "bfloat16.",
+}
+_BATCHED = frozenset(("aten::bmm", "aten::baddbmm"))
 _RECURRENT = frozenset(
     f"aten::{name}" for name in ("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward")
 )
@@ -33,7 +40,10 @@ def _float32(reading: Reading) -> list[Finding]:
     better = reading.peak("bfloat16")
     if not base or not better or better < _LEAST_RATIO * base:
         return []
+    settings = reading.profile.settings
     products = reading.operators(MATMULS - _RECURRENT, dtype="float32")
+    if settings.math_attention:  # attention written out is a cause of its own
+        products = [op for op in products if op.name not in _BATCHED]
     saved = _saves(reading, products, better / base)
     casting = _cast_seconds(reading) if products else 0.0
     seconds = total_seconds(products)
@@ -51,10 +61,9 @@ def _float32(reading: Reading) -> list[Finding]:
             "attained_flops_per_second": _attained(products),
         },
         where=[reading.model.forward_site if reading.model is not None else None],
-        cure="Run forward and loss under torch.autocast with dtype=torch.bfloat16; weights "
-        "and optimizer stay in float32.",
+        cure=_AUTOCAST[reading.profile.kind],
         effort="line",
-        technique="bf16-autocast",
+        technique="bf16-autocast" if settings.autocast_dtype is None else None,
     )
 
 
@@ -117,7 +126,9 @@ def _float64(reading: Reading) -> list[Finding]:
     seconds = total_seconds(double)
     if seconds <= 0:
         return []
-    slow, fast = reading.peak("float64"), reading.peak("float32")
+    # Autocast takes float32 down to its own format, but leaves float64 alone.
+    settings = reading.profile.settings
+    slow, fast = reading.peak("float64"), reading.peak(settings.autocast_dtype or "float32")
     ratio = max(2.0, fast / slow) if slow and fast else 2.0
     products = total_seconds(op for op in double if op.name in MATMULS)
     saved = products * (1 - 1 / ratio) + 0.5 * (seconds - products)
@@ -132,7 +143,7 @@ def _float64(reading: Reading) -> list[Finding]:
         evidence={
             "float64_seconds": seconds,
             "float64_matmul_seconds": products,
-            "float32_over_float64_ratio": ratio,
+            "speed_without_it_ratio": ratio,
         },
         where=[where],
         cure="Convert inputs and model to float32 (NumPy arrays are float64 unless told "

@@ -7,9 +7,11 @@ from ridgeline.records import Finding
 
 CAUSES = ("memory-leak",)
 
-_LEAST_BYTES_PER_STEP = 32 * 1024
-"""Logs, counters and lists of numbers grow by less."""
-_SOON_STEPS = 1_000_000
+_LEAST_BYTES_PER_STEP = 8 * 1024
+"""Logs, counters and lists of numbers grow by less; one kept graph is more."""
+_TENSORS_BYTES = 32 * 1024
+"""More than the graph of a small model: tensors are kept."""
+_SOON_STEPS = 3_000_000
 """A leak that fills the memory later than this hurts no run."""
 
 
@@ -27,7 +29,7 @@ def find(reading: Reading) -> list[Finding]:
         return []
     return warning(
         "memory-leak",
-        confidence=0.9,
+        confidence=0.9 if growth >= _TENSORS_BYTES else 0.6,
         summary=f"Every step leaves {megabytes(growth)} behind"
         + (f": memory is full after {steps:,.0f} steps." if left else "."),
         evidence={

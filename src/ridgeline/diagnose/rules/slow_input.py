@@ -25,10 +25,10 @@ def find(reading: Reading) -> list[Finding]:
     waiting = reading.phase_seconds("data")
     if loader is None or waiting <= 0:
         return []
-    starts = _start_seconds(reading, loader)
-    waiting = max(0.0, waiting - starts)  # making new workers is another cause
+    # First batches of new iterators wait for workers to start, which is another cause.
+    batches = max(1.0, reading.profile.settings.forwards_per_step)
+    waiting = min(waiting, batches * loader.wait_seconds)
     fetch = loader.fetch_seconds if loader.fetch_seconds is not None else loader.wait_seconds
-    batches = waiting / loader.wait_seconds if loader.wait_seconds else 1.0
     making, computing = fetch * batches, (loader.fetch_cpu_seconds or 0.0) * batches
     rest = reading.step_seconds - waiting
     if loader.num_workers and making <= _OVERHEAD * rest / loader.num_workers:
@@ -41,7 +41,7 @@ def find(reading: Reading) -> list[Finding]:
         "input-starved",
         touched_seconds=waiting,
         saves_seconds=(
-            max(0.0, reading.step_seconds - pessimist) if more else 0.3 * waiting,
+            0.8 * max(0.0, reading.step_seconds - pessimist) if more else 0.3 * waiting,
             waiting if not sleeping else reading.step_seconds - optimist,
         ),
         confidence=0.9 if loader.num_workers == 0 else 0.75,
@@ -53,12 +53,6 @@ def find(reading: Reading) -> list[Finding]:
         effort="line" if more and (sleeping or reading.on_gpu) else "code",
         technique="loader-workers" if more else None,
     )
-
-
-def _start_seconds(reading: Reading, loader: LoaderFacts) -> float:
-    """Per step, of waiting for the first batch of a new iterator beyond the usual wait."""
-    steps = max(reading.profile.steps, 1)
-    return loader.restarts * max(0.0, loader.start_seconds - loader.wait_seconds) / steps
 
 
 def _with_workers(

@@ -10,8 +10,8 @@ shapes of all weights.
 
 from __future__ import annotations
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS, shapes_of
-from ridgeline.diagnose.reading import Evidence, Reading, percent, total_calls, total_seconds
+from ridgeline.diagnose.kinds import DENSE_MATMULS, is_on, shapes_of
+from ridgeline.diagnose.reading import Evidence, Reading, percent, total_seconds
 from ridgeline.records import Finding, Operator
 
 CAUSES = ("small-batch",)
@@ -26,8 +26,6 @@ _TIMES = 4
 """The gain is that of a batch this many times as large."""
 _REACHED = 0.6
 """Of the peak, large products reach so much."""
-_PER_OPERATOR = 15.0
-"""Python and dispatch around one operator, in bare dispatches."""
 
 
 def find(reading: Reading) -> list[Finding]:
@@ -40,8 +38,8 @@ def find(reading: Reading) -> list[Finding]:
     accumulates = profile.settings.forwards_per_step >= 2
     weights, products, starting = _fixed_seconds(reading)
     fixed = weights + products + starting
-    if not accumulates:
-        fixed += reading.phase_seconds("optimizer")
+    if not accumulates and all(o.fused or not o.supports_fused for o in profile.optimizers):
+        fixed += reading.phase_seconds("optimizer")  # one that could be faster is another cause
     if reading.share(fixed) < _LEAST_FIXED[accumulates]:
         return []
     saved = (1 - 1 / _TIMES) * fixed
@@ -84,31 +82,22 @@ def _samples_per_forward(reading: Reading) -> int | None:
 def _fixed_seconds(reading: Reading) -> tuple[float, float, float]:
     """Seconds in operators on weights alone, in starving products, and in starting operators."""
     operators = reading.operators(phases=_PHASES)
+    small = reading.small_operators(*_PHASES)
     samples = _samples_per_forward(reading)
-    weight_shapes = {
-        shape
-        for op in reading.operators(phases=("optimizer",))
-        for shape in shapes_of(op)
-        if samples not in shape  # what may be a batch is not taken for a weight
-    }
+    # What may be a batch is not taken for a weight.
+    weight_shapes = {shape for shape in reading.weight_shapes() if samples not in shape}
     weights = total_seconds(
-        op for op in operators if op.bound == "memory" and _is_on_weights(op, weight_shapes)
+        op
+        for op in operators
+        if op not in small and op.bound == "memory" and is_on(op, weight_shapes)
     )
-    products = sum(_starving_seconds(reading, op) for op in operators if op.name in DENSE_MATMULS)
-    small = [op for op in operators if op.bound == "overhead"]
-    dispatch = reading.ceilings.dispatch_seconds if reading.ceilings is not None else 1e-6
-    around = min(
-        reading.gap_seconds("forward", "backward"),
-        _PER_OPERATOR * dispatch * total_calls(operators),
+    products = sum(
+        _starving_seconds(reading, op)
+        for op in operators
+        if op not in small and op.name in DENSE_MATMULS
     )
-    return weights, products, total_seconds(small) + around
-
-
-def _is_on_weights(op: Operator, weight_shapes: set[tuple[int, ...]]) -> bool:
-    shapes = shapes_of(op)
-    return bool(shapes) and all(
-        shape in weight_shapes or shape[::-1] in weight_shapes for shape in shapes
-    )
+    starting = total_seconds(small) + reading.around_seconds(operators, "forward", "backward")
+    return weights, products, starting
 
 
 def _starving_seconds(reading: Reading, op: Operator) -> float:
@@ -116,6 +105,6 @@ def _starving_seconds(reading: Reading, op: Operator) -> float:
     peak = reading.peak(op.dtype)
     samples = _samples_per_forward(reading)
     sizes = [size for shape in shapes_of(op) if len(shape) == 2 for size in shape]
-    if not peak or op.bound == "overhead" or samples not in sizes or 4 * samples > max(sizes):
+    if not peak or samples not in sizes or 4 * samples > max(sizes):
         return 0.0
     return max(0.0, op.seconds - op.flops / (_REACHED * peak))

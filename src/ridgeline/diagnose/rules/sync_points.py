@@ -35,7 +35,7 @@ def find(reading: Reading) -> list[Finding]:
     """Sync points of the script's own code that take a part of the step."""
     points = reading.profile.sync_points
     asked = [p for p in points if p.kind != "print" and p.calls > 0]
-    if reading.profile.settings.anomaly_detection:  # its checks ask, and are a cause of their own
+    if _backward_asks(reading):
         backward = reading.profile.settings.backward_site
         asked = [p for p in asked if str(p.site) != str(backward)]
     printed = _printed(reading, [p for p in points if p.kind == "print"])
@@ -67,13 +67,19 @@ def find(reading: Reading) -> list[Finding]:
     )
 
 
+def _backward_asks(reading: Reading) -> bool:
+    """Do anomaly checks or a search for unused parameters ask? They are causes of their own."""
+    searches = any(model.ddp_find_unused for model in reading.profile.models)
+    return searches or reading.profile.settings.anomaly_detection
+
+
 def _printed(reading: Reading, points: list[SyncPoint]) -> _Cost | None:
     formatting = reading.of_mean(sum(p.seconds for p in points))
     if formatting <= 0:
         return None
     # Writing the text out is on the same lines.
     lines = reading.hot_share({p.site for p in points}) * reading.step_seconds
-    seconds = max(formatting, min(lines, 1.5 * formatting))
+    seconds = max(formatting, min(lines, 2.0 * formatting))
     return _Cost(points=points, seconds=seconds, low=0.8 * formatting, high=seconds, confidence=0.9)
 
 
@@ -82,9 +88,8 @@ def _on_cpu(reading: Reading, points: list[SyncPoint]) -> _Cost | None:
     if not loops:
         return None
     # The lines may compute as well: only what asking can take is blamed on asking.
-    dispatch = reading.ceilings.dispatch_seconds if reading.ceilings is not None else 1e-6
     at_lines = reading.hot_share({p.site for p in loops}) * reading.step_seconds
-    seconds = min(at_lines, sum(p.calls for p in loops) * _PER_QUESTION * dispatch)
+    seconds = min(at_lines, sum(p.calls for p in loops) * _PER_QUESTION * reading.dispatch_seconds)
     return _Cost(
         points=loops, seconds=seconds, low=0.6 * seconds, high=0.95 * seconds, confidence=0.85
     )

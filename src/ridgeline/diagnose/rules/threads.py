@@ -61,7 +61,7 @@ def _many(reading: Reading, cores: int) -> list[Finding]:
     return reading.finding(
         "many-threads",
         touched_seconds=busy,
-        saves_seconds=(0.5 * waiting, busy * (1 - cores / settings.num_threads)),
+        saves_seconds=(0.3 * waiting, min(2.0 * waiting, 0.6 * busy)),
         confidence=0.75,
         summary=f"Operators run on {settings.num_threads} threads, and there are {cores} "
         "cores: threads wait for each other at the end of every operator.",

@@ -12,21 +12,19 @@ from ridgeline.records import Finding
 CAUSES = ("tiny-operators",)
 
 _PHASES = ("forward", "backward", "other")
-_PER_OPERATOR = 15.0
-"""Python and dispatch around one operator, in bare dispatches."""
+_LEAST_SHARE = 0.15
+"""Below this they are not what the step is spent on."""
 _MANY = 200
 """Fewer small operators than this are what every model has around its large ones."""
 
 
 def find(reading: Reading) -> list[Finding]:
     """Time in small operators and around them."""
-    small = [op for op in reading.operators(phases=_PHASES) if op.bound == "overhead"]
+    small = reading.small_operators(*_PHASES)
     calls = total_calls(small)
-    if calls < _MANY or reading.compiled:
+    seconds = total_seconds(small) + reading.around_seconds(small, "forward", "backward")
+    if calls < _MANY or reading.share(seconds) < _LEAST_SHARE or reading.compiled:
         return []
-    dispatch = reading.ceilings.dispatch_seconds if reading.ceilings is not None else 1e-6
-    around = min(reading.gap_seconds("forward", "backward"), calls * _PER_OPERATOR * dispatch)
-    seconds = total_seconds(small) + around
     return reading.finding(
         "tiny-operators",
         touched_seconds=seconds,
@@ -38,7 +36,7 @@ def find(reading: Reading) -> list[Finding]:
             "small_operators_per_step": calls,
             "operators_per_step": reading.profile.operator_calls,
             "small_operator_seconds": seconds,
-            "dispatch_seconds": dispatch,
+            "dispatch_seconds": reading.dispatch_seconds,
         },
         where=reading.hottest("forward"),
         cure="Compute on whole tensors instead of slices in a Python loop, use the library's "

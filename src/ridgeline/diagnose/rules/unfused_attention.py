@@ -37,7 +37,7 @@ def find(reading: Reading) -> list[Finding]:
     return reading.finding(
         "unfused-attention",
         touched_seconds=seconds,
-        saves_seconds=(0.5 * moved, 0.9 * moved + 0.3 * total_seconds(products)),
+        saves_seconds=(0.5 * moved, moved + 0.4 * total_seconds(products)),
         confidence=0.85,
         summary=f"Attention takes {percent(reading.share(seconds))} of the step, "
         f"{duration(moved)} of it in passing {max(scores)[0]} × {max(scores)[1]} scores through "

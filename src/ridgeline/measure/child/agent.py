@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ridgeline.measure.child.clock import PhaseClock
 from ridgeline.measure.child.inputs import (
@@ -154,7 +155,8 @@ class Agent:
         self.samples += samples
         self.tokens += tokens
         if integers is not None and self.watched.look_closer:
-            self.watched.padding.append(padding_share(integers))
+            with _disable_current_modes():  # our own operators are not the script's
+                self.watched.padding.append(padding_share(integers))
 
     def _remember_output(self, result: Any) -> None:
         """Keep a projection of the first outputs of what may be an inference script.

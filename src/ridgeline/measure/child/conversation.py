@@ -112,6 +112,8 @@ class Conversation:
         ]
         losses = [float(loss) for loss in agent.losses[self._reported_losses :]]
         self._reported_losses = len(agent.losses)
+        seen: dict[str, Any] = {"sync_points": self._prints(steps)}
+        seen |= self._instrument.results(max(len(steps), 1))  # facts count what this found
         return Report(
             steps=steps,
             losses=losses,
@@ -121,7 +123,7 @@ class Conversation:
             forwards_seen=agent.forwards_seen,
             ended=ended,
             warnings=self._warnings,
-            **({"sync_points": self._prints(steps)} | self._instrument.results(max(len(steps), 1))),
+            **seen,
         )
 
     def _prints(self, steps: list[StepTimes]) -> list[SyncPoint]:

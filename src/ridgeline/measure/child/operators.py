@@ -96,7 +96,7 @@ class OperatorMode(TorchDispatchMode):
         flops = float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
         dtype = next((_dtype(t) for t in inputs if t.is_floating_point()), "")
         shapes = ",".join(str(list(t.shape)).replace(" ", "") for t in inputs if t.dim())
-        name = f"aten::{packet.__name__}"
+        name = packet._qualified_op_name
         self.agent.watched.operator_names.add(name)
         key = (name, shapes, dtype, phase)
         row = self.calls.setdefault(key, [0.0, 0.0, 0.0, 0.0])
@@ -198,7 +198,21 @@ def _lstm_backward_flops(*args: Any, **kwargs: Any) -> int:
     return 2 * _lstm_flops(*args)
 
 
+def _encoder_layer_flops(source: Any, *args: Any, **kwargs: Any) -> int:
+    """One fused transformer layer: every row meets every weight, and every row of its sample."""
+    weights = [t for t in args if isinstance(t, torch.Tensor) and t.dim() == 2]
+    rows = source.numel() // source.shape[-1]
+    scores = 4 * rows * source.shape[-2] * source.shape[-1]
+    return 2 * rows * sum(weight.numel() for weight in weights) + scores
+
+
+def _attention_module_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    return _encoder_layer_flops(query, *args)
+
+
 FLOP_FORMULAS: dict[Any, Any] = {
+    aten._transformer_encoder_layer_fwd: _encoder_layer_flops,
+    aten._native_multi_head_attention: _attention_module_flops,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
     aten.mkldnn_rnn_layer: _lstm_flops,

@@ -1,15 +1,18 @@
 """Which line of the user's code is the host on? A thread looks at the stepping thread's stack.
 
 Sampling needs no hook in the script, so it also explains time that no operator and no phase
-accounts for: Python loops, tokenising, file access, printing.
+accounts for: Python loops, tokenising, file access, printing. A thread that computes without
+letting go of the interpreter lock delays the sampler, so each sample counts for the time since
+the one before it.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
+from time import perf_counter
 from types import FrameType
 
 from ridgeline.measure.child.agent import Agent
@@ -26,7 +29,7 @@ class Sampler:
         self._agent = agent
         self._target = threading.get_ident()
         self._done = threading.Event()
-        self._seen: Counter[tuple[str, int, str, str, str]] = Counter()
+        self._seen: defaultdict[tuple[str, int, str, str, str], float] = defaultdict(float)
         self._thread = threading.Thread(target=self._run, daemon=True, name="ridgeline-sampler")
 
     def start(self) -> None:
@@ -39,23 +42,28 @@ class Sampler:
         self._thread.join()
 
     def hot_lines(self, at_most: int = 40) -> list[HotLine]:
-        """Lines by share of samples, most frequent first."""
+        """Lines by share of time, longest first."""
         total = sum(self._seen.values())
+        longest = sorted(self._seen.items(), key=lambda item: -item[1])[:at_most]
         return [
             HotLine(
                 site=Site(file=file, line=line, function=function),
                 phase=phase,
-                share=count / total,
+                share=seconds / total,
                 leaf=leaf,
             )
-            for (file, line, function, phase, leaf), count in self._seen.most_common(at_most)
+            for (file, line, function, phase, leaf), seconds in longest
         ]
 
     def _run(self) -> None:
+        before = perf_counter()
         while not self._done.wait(_INTERVAL_SECONDS):
+            phase = self._agent.clock.phase
             stack = _stack(self._target)
-            if stack is not None:
-                self._seen[_key(stack, self._agent.clock.phase)] += 1
+            now = perf_counter()
+            if stack is not None and not stack.module.startswith("ridgeline."):
+                self._seen[_key(stack, phase)] += now - before
+            before = now
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -126,6 +128,7 @@ class Watched:
         self._largest = 0
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
+        self._gc_counts = True
         gc.callbacks.append(self._on_gc)
 
     @property
@@ -224,8 +227,17 @@ class Watched:
             model.calls = 0
         self.prints.clear()
 
+    @contextlib.contextmanager
+    def uncounted_collections(self) -> Iterator[None]:
+        """Collections in the block are not the script's doing."""
+        self._gc_counts = False
+        try:
+            yield
+        finally:
+            self._gc_counts = True
+
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self._gc_started = perf_counter()
-        else:
+        elif self._gc_counts:
             self.switches.gc_seconds += perf_counter() - self._gc_started

@@ -1,0 +1,79 @@
+"""The doctor names the planted fault first, and finds nothing in the repaired twin.
+
+The whole table takes some ten minutes on a quiet machine of two cores (`make test-slow`); four
+scripts, one of each kind of harm, run with every test. Faults that cost time are shares of a step,
+and another program that takes the cores changes them: run this on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ridgeline.diagnose.doctor import Examination, doctor
+from ridgeline.measure.profile import Plan
+
+FOLDER = Path(__file__).parent
+TABLE: dict[str, list[dict[str, Any]]] = tomllib.loads((FOLDER / "planted.toml").read_text())
+SCRIPTS = {Path(row["file"]).stem: row for row in TABLE["script"]}
+CLEAN = {Path(row["file"]).stem: row for row in TABLE["clean"]}
+QUICK = ("save_each_step", "printed_tensors", "exploding_loss")
+"""Their faults are large, or no matter of time, so that a busy machine does not hide them."""
+PLAN = Plan(steps=12, warmup=4, budget_seconds=90.0)
+SHORT = Plan(steps=6, warmup=2, budget_seconds=60.0)
+NEEDS_BF16 = {"fp32_matmul", "half_on_cpu"}
+
+
+def examine(row: dict[str, Any], plan: Plan = PLAN, *, repaired: bool = False) -> Examination:
+    command = [str(FOLDER / "planted" / row["file"]), "--steps", "200"]
+    if repaired:
+        command.append("--repaired")
+    if row["launch"].startswith("torchrun"):
+        command = ["torchrun", f"--nproc_per_node={row['launch'].split()[1]}", *command]
+    return doctor(command, plan)
+
+
+def causes(examination: Examination) -> list[str]:
+    return [finding.cause for finding in examination.findings]
+
+
+def has_fast_bf16() -> bool:
+    return any(
+        flag in Path("/proc/cpuinfo").read_text() for flag in ("avx512_bf16", "amx_bf16", "bf16 ")
+    )
+
+
+def needs(name: str) -> None:
+    if name in NEEDS_BF16 and not has_fast_bf16():
+        pytest.skip("this CPU multiplies bfloat16 no faster than float32")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_planted_fault_is_named_first_in_a_quick_look(name: str) -> None:
+    assert causes(examine(SCRIPTS[name], SHORT))[:1] == [SCRIPTS[name]["cause"]]
+
+
+def test_a_clean_script_is_left_alone_in_a_quick_look() -> None:
+    assert causes(examine(CLEAN["clean_mlp"], SHORT)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - set(QUICK)))
+def test_a_planted_fault_is_named_first(name: str) -> None:
+    needs(name)
+    assert causes(examine(SCRIPTS[name]))[:1] == [SCRIPTS[name]["cause"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_nothing_is_worth_doing_in_a_repaired_twin(name: str) -> None:
+    assert causes(examine(SCRIPTS[name], repaired=True)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(CLEAN) - {"clean_mlp"}))
+def test_nothing_is_worth_doing_in_a_clean_script(name: str) -> None:
+    assert causes(examine(CLEAN[name])) == []
