@@ -163,6 +163,16 @@ def test_attention_written_by_hand_is_not_pretended_to_be_cured():
     assert reason == "attention at model.py:3 is written out step by step: a person must edit it"
 
 
+def test_attention_with_dropout_is_left_on_a_cpu_which_has_no_kernel_for_it():
+    given = FAULTY["attention-backend"]
+    weights = replace(given.profile.operators[0], name="aten::_safe_softmax", shapes="[2,4,8,8]")
+    dropout = replace(weights, name="aten::bernoulli_")
+    module = technique("attention-backend")
+    assert module.applies(replaced(given, operators=[weights])).ok
+    reason = module.applies(replaced(given, operators=[weights, dropout])).reason
+    assert reason == "attention with dropout has no fused kernel on a CPU"
+
+
 def test_checkpointing_stays_where_memory_is_short():
     given = FAULTY["no-checkpointing"]
     full = replaced(given, peak_memory_bytes=8 << 30, device_memory_bytes=10 << 30)
@@ -315,6 +325,11 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
     "compile of blocks": (
         "compile",
         Case((), {"compile": {"mode": "default", "regional": "Block"}}),
+        ROUNDING,
+    ),
+    "compile under DDP": (
+        "compile",
+        Case(("--ddp",), {"compile": {"mode": "default"}}, 2),
         ROUNDING,
     ),
     "CUDA graphs, their twin": ("cuda-graphs", Case((), {"cuda-graphs": {}}), ROUNDING),

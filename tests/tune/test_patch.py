@@ -230,7 +230,7 @@ def test_the_first_alternative_that_fits_is_taken(tmp_path):
     edit = FirstOf(
         edits=(
             ReplaceCall(files=("train.py",), callee="set_num_threads", code="{func}(2)"),
-            AtStart(site=at(1), code="torch.set_num_threads(2)"),
+            AtStart(files=("train.py",), code="torch.set_num_threads(2)"),
         )
     )
     script = "import torch\ntorch.set_num_threads(1)\n"
@@ -299,13 +299,18 @@ def test_a_statement_after_knows_what_was_assigned(tmp_path):
 
 
 def test_imports_are_added_only_where_they_are_missing(tmp_path):
-    edit = AtStart(site=at(1), code="gc.set_threshold(50_000)\ntorch.set_num_threads(2)")
+    edit = AtStart(files=("train.py",), code="gc.set_threshold(50_000)\ntorch.set_num_threads(2)")
     text = source_of(patched(tmp_path, edit))
     assert text.count("import torch\n") == 1
     assert (
         "as Loader\nimport gc\n\ngc.set_threshold(50_000)\ntorch.set_num_threads(2)\n\n\ndef"
         in text
     )
+
+
+def test_the_start_of_the_first_file_that_may_be_changed_is_taken(tmp_path):
+    edit = AtStart(files=("/elsewhere/train.py", "train.py", "train.py"), code="torch.f()")
+    assert source_of(patched(tmp_path, edit)).count("torch.f()") == 1
 
 
 @pytest.mark.parametrize(
@@ -325,7 +330,7 @@ def test_imports_are_added_only_where_they_are_missing(tmp_path):
     ],
 )
 def test_the_start_of_a_file_is_after_its_imports(tmp_path, script, expected):
-    edit = AtStart(site=at(1), code="torch.f()")
+    edit = AtStart(files=("train.py",), code="torch.f()")
     assert source_of(patched(tmp_path, edit, script=script)) == expected
 
 
@@ -458,6 +463,18 @@ def test_a_call_that_cannot_be_wrapped_says_why(tmp_path, script, line, reason):
     assert reason in reason_of(patched(tmp_path, autocast(line, None), script=script))
 
 
+def test_a_framework_that_runs_forward_and_backward_is_not_wrapped(tmp_path):
+    wrap = autocast(2, 2)
+    script = "settings = TrainingArguments()\nTrainer(model, settings).train()\n"
+    reason = reason_of(patched(tmp_path, wrap, script=script))
+    assert reason == "forward and backward both run inside the call at train.py:2"
+    setting = SetArgument(
+        files=("train.py",), callee="TrainingArguments", keyword="bf16", value="True"
+    )
+    text = source_of(patched(tmp_path, FirstOf(edits=(wrap, setting)), script=script))
+    assert text.startswith("settings = TrainingArguments(bf16=True)\n")
+
+
 def test_blocks_nest_when_one_holds_the_other(tmp_path):
     outer = WrapWith(site=at(FORWARD), header="model.no_sync()", through=at(BACKWARD))
     text = source_of(patched(tmp_path, autocast(FORWARD, BACKWARD), outer))
@@ -517,8 +534,8 @@ def every_edit() -> list[Edit]:
         InsertBefore(site=at(OPTIMIZER), code="{model}.compile()"),
         InsertAfter(site=at(OPTIMIZER), code="gc.freeze()"),
         autocast(FORWARD, BACKWARD),
-        AtStart(site=at(1), code="torch.set_num_threads(2)"),
-        AtStart(site=at(1), code="gc.set_threshold(50_000)"),
+        AtStart(files=("train.py",), code="torch.set_num_threads(2)"),
+        AtStart(files=("train.py",), code="gc.set_threshold(50_000)"),
         ReplaceCall(files=("train.py",), callee="zero_grad", code="{func}()"),
     ]
 
@@ -584,18 +601,18 @@ def test_the_diff_applies_with_real_tools(tmp_path, tool, file, script):
     ],
 )
 def test_a_file_that_cannot_be_changed_says_why(tmp_path, file, reason):
-    edit = AtStart(site=at(1, file), code="torch.f()")
+    edit = AtStart(files=(file,), code="torch.f()")
     assert reason in reason_of(patched(tmp_path, edit))
 
 
 def test_a_file_that_does_not_parse_says_why(tmp_path):
-    edit = AtStart(site=at(1), code="torch.f()")
+    edit = AtStart(files=("train.py",), code="torch.f()")
     assert "cannot be parsed" in reason_of(patched(tmp_path, edit, script="def f(:\n"))
 
 
 def test_a_file_in_another_encoding_says_why(tmp_path):
     (tmp_path / "train.py").write_bytes(b"# coding: latin-1\nx = '\xe4'\n")
-    patch = write_patch([("t", AtStart(site=at(1), code="f()"))], tmp_path)
+    patch = write_patch([("t", AtStart(files=("train.py",), code="f()"))], tmp_path)
     assert "not encoded in UTF-8" in reason_of(patch)
 
 
@@ -606,7 +623,7 @@ def test_a_call_that_is_not_there_says_what_was_looked_for(tmp_path):
 
 def test_an_edit_after_which_the_file_would_not_compile_is_left_out_alone(tmp_path):
     bad = InsertBefore(site=at(2), code="return 1")
-    good = AtStart(site=at(1), code="torch.f()")
+    good = AtStart(files=("train.py",), code="torch.f()")
     patch = patched(tmp_path, bad, good, script="import torch\nx = 1\n")
     assert "would not compile" in reason_of(patch)
     assert [edit for _, edit in patch.placed] == [good]
@@ -624,7 +641,7 @@ def test_two_files_share_a_diff(tmp_path):
     patch = patched(
         tmp_path,
         ReplaceCall(site=at(1, "model.py"), callee="checkpoint", code="{0}({rest})"),
-        AtStart(site=at(1), code="torch.f()"),
+        AtStart(files=("train.py",), code="torch.f()"),
     )
     assert "--- a/model.py\n+++ b/model.py\n" in patch.diff
     assert "--- a/train.py\n+++ b/train.py\n" in patch.diff
@@ -681,7 +698,7 @@ def edits_at(line: int, until: int) -> st.SearchStrategy[Edit]:
             ReplaceCall(site=at(line), callee="step", code=""),
             autocast(line, until),
             WrapWith(site=at(line), header="timer()", through=at(until)),
-            AtStart(site=at(line), code="gc.freeze()"),
+            AtStart(files=("train.py",), code="gc.freeze()"),
         ]
     )
 

@@ -25,6 +25,7 @@ SMALL = 5.0
 """An operator from Python costs about this many bare dispatches before it computes."""
 AROUND = 15.0
 """Python, modules and autograd around one operator take up to this many bare dispatches."""
+MOST_OVER_LIMIT = 8.0
 MOST_SAVED = 0.95
 """No cure is believed to save more of a step than this."""
 
@@ -96,6 +97,15 @@ class Reading:
             if op.bound == "overhead"
             or (op.bound and op.limit_seconds < SMALL * self.dispatch_seconds * op.calls)
         ]
+
+    def believed_seconds(self, operator: Operator) -> float:
+        """Its time, as far as its own work can explain it.
+
+        On a CPU whose cores others use, short parallel operators wait for each other many times
+        longer than they compute; what is far above the roofline says nothing about the script.
+        """
+        least = max(operator.limit_seconds, self.dispatch_seconds * operator.calls)
+        return min(operator.seconds, MOST_OVER_LIMIT * least)
 
     def around_seconds(self, operators: Iterable[Operator], *phases: str) -> float:
         """Gaps in these phases, as far as Python and dispatch around the operators explain them."""

@@ -147,17 +147,8 @@ class Context:
         return any(finding.cause == cause for finding in self.findings)
 
     @property
-    def script_site(self) -> Site | None:
-        """A place in the file that calls the model, or else in the script itself."""
-        named = self._named_sites()
-        return named[0] if named else None
-
-    @property
     def files(self) -> tuple[str, ...]:
         """The user's files that the profile names; the one that calls the model first."""
-        return tuple(dict.fromkeys(site.file for site in self._named_sites()))
-
-    def _named_sites(self) -> list[Site]:
         profile, switches = self.profile, self.profile.settings
         command = [os.path.normpath(w) for w in profile.environment.command if w.endswith(".py")]
         sites = [model.forward_site for model in profile.models]
@@ -166,7 +157,7 @@ class Context:
         sites += [loader.site for loader in profile.loaders]
         sites += [Site(file=word, line=1) for word in command[:1]]
         sites += [hot.site for hot in profile.hot_lines]
-        return [site for site in sites if site is not None]
+        return tuple(dict.fromkeys(site.file for site in sites if site is not None))
 
 
 # -- edits: how a person would write it ---------------------------------------------------------
@@ -246,9 +237,9 @@ class WrapWith:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtStart:
-    """Insert statements after the imports of the file of `site`."""
+    """Insert statements after the imports of the first of `files` that may be changed."""
 
-    site: Site
+    files: tuple[str, ...]
     code: str
 
 
@@ -260,6 +251,17 @@ class FirstOf:
 
 
 Edit = SetArgument | ReplaceCall | InsertBefore | InsertAfter | WrapWith | AtStart | FirstOf
+
+
+_TRAINER_SETTINGS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
+
+
+def trainer_setting(context: Context, keyword: str, value: str) -> tuple[Edit, ...]:
+    """The alternative for a script that leaves its loop to a Hugging Face `Trainer`."""
+    return tuple(
+        SetArgument(files=context.files, callee=callee, keyword=keyword, value=value)
+        for callee in _TRAINER_SETTINGS
+    )
 
 
 class Technique(Protocol):

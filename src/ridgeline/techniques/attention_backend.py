@@ -40,6 +40,7 @@ CARD = Card(
 
 _MATH = "aten::_safe_softmax"
 """Only the unfused form of `scaled_dot_product_attention` calls it."""
+_DROPOUTS = ("aten::bernoulli_", "aten::bernoulli", "aten::native_dropout")
 _PARTS = (
     "aten::bmm", "aten::_softmax", "aten::_softmax_backward_data", "aten::masked_fill", _MATH,
 )  # fmt: skip
@@ -50,6 +51,8 @@ def applies(context: Context) -> Applicability:
     switches = context.profile.settings
     if switches.math_attention == 0:
         return Applicability(False, "no unfused attention was seen")
+    if context.device == "cpu" and _drops_weights(context):
+        return Applicability(False, "attention with dropout has no fused kernel on a CPU")
     if context.operator_share(_MATH) > 0:
         return Applicability(True, "")
     site = switches.math_attention_site
@@ -58,6 +61,13 @@ def applies(context: Context) -> Applicability:
             False, f"attention at {site} is written out step by step: a person must edit it"
         )
     return Applicability(True, "")
+
+
+def _drops_weights(context: Context) -> bool:
+    """Is dropout drawn for tensors of the very shape of the attention weights?"""
+    operators = context.profile.operators
+    weights = {op.shapes for op in operators if op.name == _MATH}
+    return any(op.shapes in weights for op in operators if op.name in _DROPOUTS)
 
 
 def _model_calls(context: Context) -> list[Any]:

@@ -17,11 +17,13 @@ from ridgeline.techniques import (
     Card,
     Context,
     Edit,
+    FirstOf,
     Gain,
     ReplaceCall,
     Stage,
     WrapWith,
     amdahl,
+    trainer_setting,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def edits(context: Context, options: Options) -> list[Edit]:
             )
         ]
     sites = dict.fromkeys(m.forward_site for m in context.profile.models if m.forward_site)
-    return [
+    wraps = [
         WrapWith(
             site=site,
             header=f'torch.autocast("{context.device}", dtype=torch.bfloat16)',
@@ -128,3 +130,4 @@ def edits(context: Context, options: Options) -> list[Edit]:
         )
         for site in sites
     ]
+    return [FirstOf(edits=(wrap, *trainer_setting(context, "bf16", "True"))) for wrap in wraps]

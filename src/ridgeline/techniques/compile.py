@@ -28,6 +28,7 @@ from ridgeline.techniques import (
     InsertBefore,
     Stage,
     amdahl,
+    trainer_setting,
 )
 
 if TYPE_CHECKING:
@@ -169,24 +170,25 @@ def _targets(module: nn.Module, options: Options) -> list[nn.Module]:
     if any(part._compiled_call_impl is not None for part in module.modules()):
         return []
     if not options.get("regional"):
-        return [module]
+        return [_unwrapped(module)]
     return [part for part in module.modules() if type(part).__name__ == options["regional"]]
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """A data-parallel wrapper keeps its own call and hands over to the compiled inner module,
+    whose graph it then splits at its buckets."""
+    wrapped = type(module).__name__ in ("DistributedDataParallel", "DataParallel")
+    return module.module if wrapped else module  # type: ignore[return-value]
 
 
 def _compiled_call(target: nn.Module, options: Options, training: bool) -> Any:
     """What `target(...)` runs from now on.
 
     The call goes through a function of ours because Dynamo does not look into modules that
-    torch itself defines: `nn.Sequential(...).compile()` compiles nothing. A wrapper such as DDP
-    keeps its own call and hands over to the compiled inner module, whose graph it then splits
-    at its buckets.
+    torch itself defines: `nn.Sequential(...).compile()` compiles nothing.
     """
     import torch
 
-    inner = getattr(target, "module", None)
-    if type(target).__name__ in ("DistributedDataParallel", "DataParallel") and inner is not None:
-        inner._compiled_call_impl = _compiled_call(inner, options, training)
-        return None
     call = target._call_impl
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -223,15 +225,18 @@ def edits(context: Context, options: Options) -> list[Edit]:
     places: list[Edit] = [InsertBefore(site=site, code=code) for site in sites[:1]]
     if model.forward_site is not None:
         places.append(InsertBefore(site=model.forward_site, code=code, outside_loops=True))
+    if not options.get("dynamic"):
+        mode = "True" if options["mode"] == "default" else f'"{options["mode"]}"'
+        keyword = "torch_compile" if options["mode"] == "default" else "torch_compile_mode"
+        places += trainer_setting(context, keyword, mode)
     if not places:
         return []
     written: list[Edit] = [FirstOf(edits=tuple(places))]
-    site = context.script_site
-    if model.has_dropout and site is not None:
+    if model.has_dropout:
         written.append(
             AtStart(
-                site=site,
-                code="import torch._inductor.config\n\n"
+                files=context.files,
+                code="import torch._inductor.config\n"
                 "torch._inductor.config.fallback_random = True  # dropout as without compile",
             )
         )

@@ -81,7 +81,4 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """One line after the imports."""
-    site = context.script_site
-    if site is None:
-        return []
-    return [AtStart(site=site, code="torch.backends.cudnn.benchmark = True")]
+    return [AtStart(files=context.files, code="torch.backends.cudnn.benchmark = True")]

@@ -15,10 +15,12 @@ from ridgeline.techniques import (
     Card,
     Context,
     Edit,
+    FirstOf,
     Gain,
     SetArgument,
     Stage,
     amdahl,
+    trainer_setting,
 )
 
 if TYPE_CHECKING:
@@ -95,8 +97,14 @@ def _can_be_fused(parameter: torch.Tensor) -> bool:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """`fused=True` where the optimizer is made."""
+    setting = trainer_setting(context, "optim", '"adamw_torch_fused"')
     return [
-        SetArgument(site=o.site, callee=o.name, keyword="fused", value="True")
+        FirstOf(
+            edits=(
+                SetArgument(site=o.site, callee=o.name, keyword="fused", value="True"),
+                *(setting if o.name == "AdamW" else ()),
+            )
+        )
         for o in context.profile.optimizers
         if o.site is not None and o.supports_fused and not o.fused
     ]

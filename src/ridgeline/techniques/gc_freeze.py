@@ -86,11 +86,8 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """Rarer collections from the start; freeze once the optimizer is made."""
-    site = context.script_site
-    if site is None:
-        return []
     written: list[Edit] = [
-        AtStart(site=site, code=f"gc.set_threshold({', '.join(map(str, _THRESHOLDS))})")
+        AtStart(files=context.files, code=f"gc.set_threshold({', '.join(map(str, _THRESHOLDS))})")
     ]
     made = next((o.site for o in context.profile.optimizers if o.site is not None), None)
     if made is not None:

@@ -25,6 +25,7 @@ from ridgeline.techniques import (
     SetArgument,
     Stage,
     amdahl,
+    trainer_setting,
 )
 
 CARD = Card(
@@ -154,7 +155,10 @@ def edits(context: Context, options: Options) -> list[Edit]:
             edits=(
                 SetArgument(site=loader.site, callee="DataLoader", keyword=keyword, value=value),
                 # A framework has made another loader out of the script's.
-                SetArgument(files=context.files, callee="DataLoader", keyword=keyword, value=value),
+                SetArgument(
+                    files=(loader.site.file,), callee="DataLoader", keyword=keyword, value=value
+                ),
+                *trainer_setting(context, f"dataloader_{keyword}", value),
             )
         )
         for loader in loaders

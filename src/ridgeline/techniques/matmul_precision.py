@@ -100,9 +100,6 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """One line after the imports, or another value where the script sets it."""
-    site = context.script_site
-    if site is None:
-        return []
     value = f'"{options["precision"]}"'
     return [
         FirstOf(
@@ -112,7 +109,7 @@ def edits(context: Context, options: Options) -> list[Edit]:
                     callee="set_float32_matmul_precision",
                     code=f"{{func}}({value})",
                 ),
-                AtStart(site=site, code=f"torch.set_float32_matmul_precision({value})"),
+                AtStart(files=context.files, code=f"torch.set_float32_matmul_precision({value})"),
             )
         )
     ]

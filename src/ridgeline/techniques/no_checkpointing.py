@@ -17,10 +17,12 @@ from ridgeline.techniques import (
     Card,
     Context,
     Edit,
+    FirstOf,
     Gain,
     ReplaceCall,
     Stage,
     amdahl,
+    trainer_setting,
 )
 
 CARD = Card(
@@ -87,4 +89,6 @@ def edits(context: Context, options: Options) -> list[Edit]:
     site = context.profile.settings.checkpoint_site
     if site is None:
         return []
-    return [ReplaceCall(site=site, callee="checkpoint", code="{0}({rest})", drop=_OWN_KEYWORDS)]
+    call = ReplaceCall(site=site, callee="checkpoint", code="{0}({rest})", drop=_OWN_KEYWORDS)
+    setting = trainer_setting(context, "gradient_checkpointing", "False")
+    return [FirstOf(edits=(call, *setting))]

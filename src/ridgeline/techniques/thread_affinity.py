@@ -108,8 +108,5 @@ def _bind_all_threads(cores: set[int]) -> None:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """Bind at the start of the script, before any thread is made."""
-    site = context.script_site
-    if site is None:
-        return []
     cores = sorted(one_per_core(os.sched_getaffinity(0)))
-    return [AtStart(site=site, code=f"os.sched_setaffinity(0, {set(cores)})")]
+    return [AtStart(files=context.files, code=f"os.sched_setaffinity(0, {set(cores)})")]

@@ -114,9 +114,6 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """One line after the imports, or another number where the script sets it."""
-    site = context.script_site
-    if site is None:
-        return []
     count = options["num_threads"]
     return [
         FirstOf(
@@ -124,7 +121,7 @@ def edits(context: Context, options: Options) -> list[Edit]:
                 ReplaceCall(
                     files=context.files, callee="set_num_threads", code=f"{{func}}({count})"
                 ),
-                AtStart(site=site, code=f"torch.set_num_threads({count})"),
+                AtStart(files=context.files, code=f"torch.set_num_threads({count})"),
             )
         )
     ]

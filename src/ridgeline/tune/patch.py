@@ -18,7 +18,7 @@ from pathlib import Path
 import libcst as cst
 
 from ridgeline.measure.child.sites import is_user_file
-from ridgeline.techniques import Edit, FirstOf, ReplaceCall, SetArgument
+from ridgeline.techniques import AtStart, Edit, FirstOf, ReplaceCall, SetArgument
 from ridgeline.tune.patch_source import Source
 from ridgeline.tune.patch_tree import CannotPlace
 
@@ -100,8 +100,10 @@ class _Attempt:
     def _place(self, edit: Edit) -> None:
         if isinstance(edit, FirstOf):
             self._place_first(edit.edits)
+        elif isinstance(edit, AtStart):
+            self._place_in_some(edit, edit.files, at_most=1)
         elif isinstance(edit, (SetArgument, ReplaceCall)) and edit.site is None:
-            self._place_everywhere(edit)
+            self._place_in_some(edit, edit.files)
         else:
             assert edit.site is not None
             self._source(edit.site.file).place(edit)
@@ -117,18 +119,21 @@ class _Attempt:
                 return
         raise CannotPlace("; ".join(reasons) or "there is nothing to place")
 
-    def _place_everywhere(self, edit: SetArgument | ReplaceCall) -> None:
-        placed = False
+    def _place_in_some(self, edit: Edit, files: Sequence[str], at_most: int | None = None) -> None:
+        """Place an edit in the files that take it, in at least one."""
+        placed = 0
         reasons = []
-        for file in edit.files:
+        for file in files:
             try:
                 self._source(file).place(edit)
             except CannotPlace as reason:
                 reasons.append(str(reason))
             else:
-                placed = True
+                placed += 1
+            if placed == at_most:
+                return
         if not placed:
-            raise CannotPlace("; ".join(reasons) or f"no file to look for {edit.callee} in")
+            raise CannotPlace("; ".join(reasons) or "there is no file to change")
 
     def _source(self, file: str) -> Source:
         path = (self._root / file).resolve()

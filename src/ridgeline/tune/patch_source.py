@@ -48,6 +48,7 @@ from ridgeline.tune.patch_tree import (
     calls_in,
     import_aliases,
     is_backward,
+    is_import,
     names_in,
     parse_statements,
     passes,
@@ -78,6 +79,7 @@ class Source:
         self._blocks: dict[Block, BlockChanges] = defaultdict(BlockChanges)
         self._calls: dict[cst.Call, list[Change]] = defaultdict(list)
         self._head: list[Statement] = []
+        self._head_imports: list[Statement] = []
         self._imports: list[str] = []
         self._aliases = dict(import_aliases(self._tree))
         self._bound = bound_at_top(self._tree)
@@ -104,7 +106,7 @@ class Source:
         rewriter = Rewriter(self._blocks, self._calls)
         tree = self._tree.visit(rewriter)
         assert isinstance(tree, cst.Module)
-        if self._head or self._imports:
+        if self._head or self._imports or self._head_imports:
             tree = self._with_head(tree)
         return tree.code
 
@@ -113,10 +115,12 @@ class Source:
     def _at_start(self, code: str) -> None:
         self._import_for(code)
         statements = parse_statements(code)
-        first = statements[0]
-        if not self._head:
-            statements[0] = first.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
-        self._head += statements
+        self._head_imports += [one for one in statements if is_import(one)]
+        others = [one for one in statements if not is_import(one)]
+        if others and not self._head:
+            blank = [cst.EmptyLine(indent=False)]
+            others[0] = others[0].with_changes(leading_lines=blank)
+        self._head += others
 
     def _insert(self, edit: InsertBefore | InsertAfter) -> None:
         spot = self._spot(edit.site.line)
@@ -151,7 +155,7 @@ class Source:
         place = after_imports(tree)
         body = list(tree.body)
         imports = [parse_statements(f"import {name}")[0] for name in self._imports]
-        body[place:place] = [*imports, *self._head]
+        body[place:place] = [*imports, *self._head_imports, *self._head]
         return tree.with_changes(body=body)
 
     def _import_for(self, code: str) -> None:
@@ -331,8 +335,12 @@ class Source:
     def _split(self, spot: Spot, header: str, line: int) -> tuple[int, int, str, str]:
         smalls = small_statements_of(spot.statement)
         first = next((i for i, small in enumerate(smalls) if self._model_calls(small)), 0)
-        end = next((i for i, small in enumerate(smalls) if is_backward(small)), len(smalls))
-        if end < first or not smalls:
+        end = next((i for i, small in enumerate(smalls) if is_backward(small)), None)
+        if end is None:
+            raise CannotPlace(
+                f"forward and backward both run inside the call at {self.name}:{line}"
+            )
+        if end < first:
             raise CannotPlace(f"the backward stands before the model's call at {self.name}:{line}")
         name = self._free_name("loss")
         if first == end:

@@ -195,17 +195,18 @@ def import_aliases(tree: cst.CSTNode) -> Iterator[tuple[str, str]]:
 
 def bound_at_top(tree: cst.Module) -> set[str]:
     """Names that imports at module level bind, conditional ones included."""
-    statements = [statement for statement in tree.body if _is_import(statement)]
+    statements = [statement for statement in tree.body if is_import(statement)]
     return {name for node in statements for name, _ in import_aliases(node)}
 
 
-def _is_import(statement: cst.CSTNode) -> bool:
+def is_import(statement: cst.CSTNode) -> bool:
+    """Is it an import, or a `try` or `if` around imports?"""
     if isinstance(statement, (cst.Import, cst.ImportFrom)):
         return True
     if isinstance(statement, cst.SimpleStatementLine):
         return any(isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body)
     if isinstance(statement, (cst.Try, cst.If)):
-        return any(_is_import(inner) for suite in suites_of(statement) for inner in suite.body)
+        return any(is_import(inner) for suite in suites_of(statement) for inner in suite.body)
     return False
 
 
@@ -220,7 +221,7 @@ def after_imports(tree: cst.Module) -> int:
     """Index after the imports at the head of a module, before its first definition or loop."""
     place = 0
     for index, statement in enumerate(tree.body):
-        if _is_import(statement) or (index == 0 and _is_docstring(statement)):
+        if is_import(statement) or (index == 0 and _is_docstring(statement)):
             place = index + 1
         elif not isinstance(statement, cst.SimpleStatementLine):
             break

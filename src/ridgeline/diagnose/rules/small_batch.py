@@ -11,7 +11,7 @@ shapes of all weights.
 from __future__ import annotations
 
 from ridgeline.diagnose.kinds import DENSE_MATMULS, is_on, shapes_of
-from ridgeline.diagnose.reading import Evidence, Reading, percent, total_seconds
+from ridgeline.diagnose.reading import Evidence, Reading, percent
 from ridgeline.records import Finding, Operator
 
 CAUSES = ("small-batch",)
@@ -86,8 +86,8 @@ def _fixed_seconds(reading: Reading) -> tuple[float, float, float]:
     samples = _samples_per_forward(reading)
     # What may be a batch is not taken for a weight.
     weight_shapes = {shape for shape in reading.weight_shapes() if samples not in shape}
-    weights = total_seconds(
-        op
+    weights = sum(
+        reading.believed_seconds(op)
         for op in operators
         if op not in small and op.bound == "memory" and is_on(op, weight_shapes)
     )
@@ -96,7 +96,9 @@ def _fixed_seconds(reading: Reading) -> tuple[float, float, float]:
         for op in operators
         if op not in small and op.name in DENSE_MATMULS
     )
-    starting = total_seconds(small) + reading.around_seconds(operators, "forward", "backward")
+    starting = sum(map(reading.believed_seconds, small)) + reading.around_seconds(
+        operators, "forward", "backward"
+    )
     return weights, products, starting
 
 
@@ -107,4 +109,4 @@ def _starving_seconds(reading: Reading, op: Operator) -> float:
     sizes = [size for shape in shapes_of(op) if len(shape) == 2 for size in shape]
     if not peak or samples not in sizes or 4 * samples > max(sizes):
         return 0.0
-    return max(0.0, op.seconds - op.flops / (_REACHED * peak))
+    return max(0.0, reading.believed_seconds(op) - op.flops / (_REACHED * peak))

@@ -20,9 +20,6 @@ CAUSES = ("unfused-elementwise",)
 _SAVED = (0.25, 0.7)
 """Of the time of operators that are fused away: the remaining loop does their arithmetic."""
 
-_MOST_OVER_LIMIT = 8.0
-"""A pointwise operator this far above its roofline limit is slow for another reason."""
-
 
 def find(reading: Reading) -> list[Finding]:
     """Pointwise operators beyond one per user of a size, in forward and in backward."""
@@ -33,7 +30,7 @@ def find(reading: Reading) -> list[Finding]:
     for phases in (("forward", "other"), ("backward",)):
         operators = [op for op in reading.operators(phases=phases) if op.bound != "overhead"]
         pointwise_seconds += total_seconds(op for op in operators if is_pointwise(op))
-        seconds, removed = _beyond_one_loop(operators)
+        seconds, removed = _beyond_one_loop(reading, operators)
         chained, calls = chained + seconds, calls + removed
     if chained <= 0:
         return []
@@ -57,7 +54,7 @@ def find(reading: Reading) -> list[Finding]:
     )
 
 
-def _beyond_one_loop(operators: list[Operator]) -> tuple[float, float]:
+def _beyond_one_loop(reading: Reading, operators: list[Operator]) -> tuple[float, float]:
     """Seconds and calls of pointwise operators that fusing would remove."""
     pointwise: dict[int, list[Operator]] = defaultdict(list)
     users: dict[int, float] = defaultdict(float)
@@ -72,7 +69,7 @@ def _beyond_one_loop(operators: list[Operator]) -> tuple[float, float]:
         calls = total_calls(chain)
         stay = min(calls, max(1.0, users[size]))
         removed += calls - stay
-        believed = sum(min(op.seconds, _MOST_OVER_LIMIT * op.limit_seconds) for op in chain)
+        believed = sum(reading.believed_seconds(op) for op in chain)
         seconds += believed * (1 - stay / calls)
     return seconds, removed
 

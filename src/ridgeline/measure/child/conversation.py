@@ -105,9 +105,7 @@ class Conversation:
         inputs, agent.step_inputs = agent.step_inputs, []
         inputs += [(0, 0)] * (len(times) - len(inputs))
         steps = [
-            StepTimes(
-                seconds=sum(phases.values()), phases=phases, samples=samples, tokens=tokens
-            )
+            StepTimes(seconds=sum(phases.values()), phases=phases, samples=samples, tokens=tokens)
             for phases, (samples, tokens) in zip(times, inputs, strict=False)
         ]
         losses = [float(loss) for loss in agent.losses[self._reported_losses :]]
@@ -385,4 +383,3 @@ def _resident_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-

@@ -359,4 +359,3 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-

@@ -153,9 +153,7 @@ class Watched:
 
     def optimizer_made(self, optimizer: torch.optim.Optimizer, site: Site | None) -> None:
         """Remember where an optimizer was constructed."""
-        self.optimizers[id(optimizer)] = OptimizerWatch(
-            optimizer=weakref.ref(optimizer), site=site
-        )
+        self.optimizers[id(optimizer)] = OptimizerWatch(optimizer=weakref.ref(optimizer), site=site)
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> OptimizerWatch:
         """The watch of an optimizer that steps."""
