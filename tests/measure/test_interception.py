@@ -122,7 +122,7 @@ def test_every_instrument_runs_and_the_script_goes_on(name: str) -> None:
         assert operators.memory_peak_bytes > 0
         profiled = run.steps(3, "profiler")[0]
         assert sum(call.seconds for call in profiled.profiler) > 0
-        assert run.steps(100, "sampler")[0].hot_lines
+        assert run.steps(1000, "sampler")[0].hot_lines
         assert len(run.steps(5)[0].steps) == 5
 
 
@@ -167,7 +167,7 @@ def test_a_compiled_script_prints_and_compiles_what_it_does_alone() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     with Conductor(command("compiled.py", "wrapped"), Session()) as run:
-        run.steps(1000)
+        run.steps(10_000)
         assert run.output == plain.stdout.strip()
 
 

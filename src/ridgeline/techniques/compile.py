@@ -121,7 +121,7 @@ def shapes_vary(context: Context) -> bool:
 def predict(context: Context, options: Options) -> Gain:
     """Pointwise chains fuse; dispatch goes; matmuls stay."""
     share = _fusible_share(context)
-    best = {"reduce-overhead": 4.0, "max-autotune": 3.2}.get(str(options["mode"]), 3.0)
+    best = {"reduce-overhead": 4.0, "max-autotune": 3.2}.get(_mode(options), 3.0)
     if options.get("dynamic"):
         best = 2.0
     if options.get("regional"):  # what lies between the blocks is not fused
@@ -175,8 +175,11 @@ def _targets(module: nn.Module, options: Options) -> list[nn.Module]:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    """A data-parallel wrapper keeps its own call and hands over to the compiled inner module,
-    whose graph it then splits at its buckets."""
+    """The module inside a data-parallel wrapper.
+
+    The wrapper keeps its own call and hands over to the compiled inner module, whose graph it
+    then splits at its buckets.
+    """
     wrapped = type(module).__name__ in ("DistributedDataParallel", "DataParallel")
     return module.module if wrapped else module  # type: ignore[return-value]
 
@@ -194,7 +197,7 @@ def _compiled_call(target: nn.Module, options: Options, training: bool) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    mode = str(options["mode"])
+    mode = _mode(options)
     compiled = torch.compile(
         run,
         mode=None if mode == "default" else mode,
@@ -226,8 +229,8 @@ def edits(context: Context, options: Options) -> list[Edit]:
     if model.forward_site is not None:
         places.append(InsertBefore(site=model.forward_site, code=code, outside_loops=True))
     if not options.get("dynamic"):
-        mode = "True" if options["mode"] == "default" else f'"{options["mode"]}"'
-        keyword = "torch_compile" if options["mode"] == "default" else "torch_compile_mode"
+        mode = "True" if _mode(options) == "default" else f'"{_mode(options)}"'
+        keyword = "torch_compile" if _mode(options) == "default" else "torch_compile_mode"
         places += trainer_setting(context, keyword, mode)
     if not places:
         return []
@@ -250,8 +253,12 @@ def _compiling(module: str, class_name: str, arguments: str) -> str:
     return f"{module}.forward = torch.compile({module}.forward{keywords})"
 
 
+def _mode(options: Options) -> str:
+    return str(options.get("mode", "default"))
+
+
 def _arguments(options: Options) -> str:
-    words = [] if options["mode"] == "default" else [f'mode="{options["mode"]}"']
+    words = [] if _mode(options) == "default" else [f'mode="{_mode(options)}"']
     if options.get("dynamic"):
         words.append("dynamic=True")
     return ", ".join(words)

@@ -10,6 +10,7 @@ The order of batches stays the same. Items that draw random numbers draw others 
 from __future__ import annotations
 
 import math
+import multiprocessing
 from typing import Any
 
 from ridgeline.measure.child.points import Points, Undo
@@ -134,6 +135,9 @@ def _can_have_workers(arguments: dict[str, Any], only: Any) -> bool:
         return False
     held = [*vars(dataset).values()] if hasattr(dataset, "__dict__") else []
     held += [item for value in held if isinstance(value, (list, tuple)) for item in value[:8]]
+    # Other ways of starting a process run the script's own file again, which it must allow for.
+    if multiprocessing.get_start_method() != "fork":
+        return False
     # A forked child cannot use CUDA.
     return not any(isinstance(item, torch.Tensor) and item.is_cuda for item in held)
 

@@ -6,7 +6,8 @@
     losses.py    does the changed run still train the same model?
     memory.py    what was proved already, on disk, so that an interrupted job resumes
     stack.py     stack.toml, and running a script with it
-    patch.py     the same stack as a diff of the user's own script
+    patch.py     the same stack as a diff of the user's own script (patch_source.py reads it,
+                 patch_tree.py finds places in it, patch_rewrite.py changes it)
     prove.py     the patched script is run, verified and measured before it is offered
     install.py   (in the child) applies a stack to the running script
 

@@ -21,7 +21,7 @@ def loss_of(x):
 
 if way == "function":
     loss_of = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
-for _ in range(200):
+for _ in range(3000):
     loss = loss_of(torch.randn(8, 16))
     optimizer.zero_grad()
     loss.backward()
