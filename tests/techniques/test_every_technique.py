@@ -70,6 +70,21 @@ def test_the_parent_judges_without_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("loader-workers", {}, "'num_workers' is missing"),
+        ("loader-workers", {"num_workers": "two"}, "num_workers is 'two'; it must be of type int"),
+        ("loader-workers", {"num_workers": True}, "it must be of type int"),
+        ("loader-workers", {"num_workers": 2, "pin": 1}, "no option 'pin'; it takes num_workers"),
+        ("fused-optimizer", {"on": True}, "no option 'on'; it takes none"),
+    ],
+)
+def test_options_that_cannot_be_applied_are_named(name, options, message):
+    with pytest.raises(InputError, match=message):
+        technique(name).CARD.check(options)
+
+
 def test_an_unknown_technique_lists_the_known_ones():
     with pytest.raises(InputError, match="known: activation-checkpointing"):
         technique("faster-please")
@@ -95,6 +110,7 @@ def test_a_script_with_the_fault_is_offered_the_cure_and_a_sane_gain(name):
     assert settings
     assert all(settings.count(one) == 1 for one in settings)
     for options in settings:
+        module.CARD.check(options)
         gain = module.predict(FAULTY[name], options)
         assert 0.5 < gain.low <= gain.high < 100
         assert gain.high > 1.0

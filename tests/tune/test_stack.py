@@ -31,6 +31,7 @@ def test_a_stack_reads_back_as_it_was_written(tmp_path: Path) -> None:
         ("technique = 3", "technique"),
         ("[[technique]]\nnam = 'x'", "nam"),
         ("[[technique]]\nname = 'warp-drive'", "known: .*fused-optimizer"),
+        ("[[technique]]\nname = 'loader-workers'", "'num_workers' is missing"),
         ("this is not toml", "stack.toml"),
     ],
 )

@@ -21,7 +21,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, cast
@@ -85,6 +85,26 @@ class Card:
     stage: Stage
     slot: str | None = None
     """Techniques in one slot exclude each other."""
+    required: Mapping[str, type] = field(default_factory=dict)
+    """Options without which it cannot be applied, and their types."""
+    optional: Mapping[str, type] = field(default_factory=dict)
+    """Options that it also takes."""
+
+    def check(self, options: Options) -> None:
+        """Raise InputError unless these options can be applied."""
+        known = {**self.required, **self.optional}
+        for name, value in options.items():
+            if name not in known:
+                takes = f"it takes {', '.join(known)}" if known else "it takes none"
+                raise InputError(f"{self.name}: no option {name!r}; {takes}")
+            wanted = known[name].__name__
+            if type(value) is not known[name] and (wanted, type(value)) != ("float", int):
+                raise InputError(
+                    f"{self.name}: option {name} is {value!r}; it must be of type {wanted}"
+                )
+        missing = [name for name in self.required if name not in options]
+        if missing:
+            raise InputError(f"{self.name}: option {missing[0]!r} is missing")
 
 
 class Applicability(NamedTuple):

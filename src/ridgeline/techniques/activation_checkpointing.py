@@ -34,6 +34,7 @@ CARD = Card(
     promise="bit-equal",
     stage=Stage.MEMORY,
     slot="checkpointing",
+    required={"kind": str, "block": str},
 )
 
 _TIGHT = 0.9

@@ -43,6 +43,7 @@ CARD = Card(
     promise="rounding",
     stage=Stage.COMPILE,
     slot="compile",
+    optional={"mode": str, "dynamic": bool, "regional": str},
 )
 
 _RECURRENT = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",

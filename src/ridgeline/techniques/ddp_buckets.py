@@ -30,6 +30,7 @@ CARD = Card(
     source="Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3",
     promise="rounding",
     stage=Stage.COMMUNICATION,
+    required={"bucket_mib": int},
 )
 
 _SIZES_MIB = (100, 8)

@@ -44,6 +44,7 @@ CARD = Card(
     promise="statistical",
     stage=Stage.PRECISION,
     slot="autocast",
+    optional={"initial_scale": float},
 )
 
 INITIAL_SCALE = 2.0**16

@@ -37,6 +37,8 @@ CARD = Card(
     source="PyTorch documentation, torch.utils.data, multi-process data loading",
     promise="statistical",
     stage=Stage.INPUT,
+    required={"num_workers": int},
+    optional={"prefetch_factor": int, "dataset": str},
 )
 
 _PREFETCH = 4

@@ -36,6 +36,7 @@ CARD = Card(
     promise="statistical",
     stage=Stage.SETTINGS,
     slot="autocast",
+    required={"precision": str},
 )
 
 

@@ -36,6 +36,7 @@ CARD = Card(
     source="PyTorch documentation, CPU threading and TorchScript inference, tuning",
     promise="rounding",
     stage=Stage.SETTINGS,
+    required={"num_threads": int},
 )
 
 

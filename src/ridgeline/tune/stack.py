@@ -48,11 +48,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     technique: list[StackRow] = []
 
     def applied(self) -> list[Applied]:
-        """What the child shall apply; unknown names are an error that lists the known ones."""
-        return [
-            Applied(technique=technique(row.name).CARD.name, options=row.options)
-            for row in self.technique
-        ]
+        """What the child shall apply; unknown names and options are errors that list the known."""
+        for row in self.technique:
+            technique(row.name).CARD.check(row.options)
+        return [Applied(technique=row.name, options=row.options) for row in self.technique]
 
 
 def read_stack(path: Path) -> Stack:

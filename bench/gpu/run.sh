@@ -1,0 +1,32 @@
+#!/bin/bash
+# Every GPU check and benchmark in one call of under eight minutes: correctness first, then
+# speed; prints Markdown that goes to docs/results/ as it is.
+#
+#     bench/gpu/run.sh [PYTHON]
+#
+# PYTHON has a CUDA build of torch and Ridgeline's core dependencies; default: python3. Nothing is
+# installed. Exit code 1: a check failed (the benchmarks are then not run).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=${1:-python3}
+export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}"
+
+"$python" - <<'CHECK'
+import importlib.util, sys
+needed = ("torch", "numpy", "msgspec", "typer", "rich", "plotly", "libcst", "tomli_w", "pytest",
+          "hypothesis", "pytest_timeout", "sklearn")
+missing = [name for name in needed if importlib.util.find_spec(name) is None]
+if missing:
+    sys.exit(f"bench/gpu/run.sh: {sys.executable} lacks {', '.join(missing)}")
+import torch
+if not torch.cuda.is_available():
+    sys.exit(f"bench/gpu/run.sh: torch {torch.__version__} sees no GPU here")
+CHECK
+
+echo "## Correctness"
+echo
+timeout 180 "$python" -m pytest -m gpu tests | tail -n 15
+echo
+echo "## Tuning the examples"
+echo
+timeout 290 "$python" bench/gpu/tune_examples.py

@@ -1,0 +1,170 @@
+"""Make the inputs that the public scripts read, from files that every machine has.
+
+    python tests/public/prepare.py FOLDER
+
+FOLDER holds the checkouts that `scripts.toml` names. Nothing is downloaded: texts are Python's
+own library sources, tables are drawn from a fixed seed, models are small and untrained.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+STAND_IN_FOR_EVALUATE = '''"""Accuracy and F1 without a download, where `evaluate` is missing."""
+
+
+class Metric:
+    def __init__(self):
+        self.pairs = []
+
+    def add_batch(self, predictions, references):
+        self.pairs += zip(predictions.tolist(), references.tolist())
+
+    def compute(self):
+        right = sum(a == b for a, b in self.pairs) / max(1, len(self.pairs))
+        positives = sum(a == 1 for a, _ in self.pairs) + sum(b == 1 for _, b in self.pairs)
+        both = sum(a == b == 1 for a, b in self.pairs)
+        self.pairs = []
+        return {"accuracy": right, "f1": 2 * both / positives if positives else 0.0}
+
+
+def load(*_names, **_options):
+    return Metric()
+'''
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def library_text() -> str:
+    sources = sorted(Path(json.__file__).parents[1].glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8", errors="ignore") for path in sources)
+    return "".join(letter for letter in text if ord(letter) < 128)
+
+
+def character_files(folder: Path, text: str) -> None:
+    """nanoGPT's character data set: token ids as uint16, and the alphabet."""
+    letters = sorted(set(text))
+    number = {letter: index for index, letter in enumerate(letters)}
+    ids = np.array([number[letter] for letter in text], dtype=np.uint16)
+    cut = len(ids) * 9 // 10
+    folder.mkdir(parents=True, exist_ok=True)
+    ids[:cut].tofile(folder / "train.bin")
+    ids[cut:].tofile(folder / "val.bin")
+    meta = {"vocab_size": len(letters), "itos": dict(enumerate(letters)), "stoi": number}
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
+
+
+def short_wikitext(folder: Path, text: str) -> None:
+    """WikiText-2 cut to an epoch of about a minute; library text where a part is missing."""
+    kept = folder / "valid.whole"
+    if not kept.exists():
+        whole = folder / "valid.txt"
+        write(kept, whole.read_text(encoding="utf-8") if whole.exists() else text[:1_000_000])
+    lines = kept.read_text(encoding="utf-8").splitlines(keepends=True)
+    for name, start, end in (("train", 0, 1500), ("valid", 1500, 1600), ("test", 1600, 1700)):
+        write(folder / f"{name}.txt", "".join(lines[start:end]))
+
+
+def drawn_cora(folder: Path) -> None:
+    """The papers of Cora's citation file, with words and classes drawn at random."""
+    citations = (folder / "cora.cites").read_text().split()
+    papers = sorted(set(citations), key=int)
+    draw = np.random.default_rng(0)
+    words = (draw.random((len(papers), 1433)) < 0.0127).astype(int)
+    classes = [f"class_{draw.integers(7)}" for _ in papers]
+    rows = zip(papers, words, classes, strict=True)
+    lines = ("\t".join([paper, *map(str, row), label]) for paper, row, label in rows)
+    write(folder / "cora.content", "\n".join(lines) + "\n")
+
+
+def small_llama(folder: Path, lines: list[str]) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<s>", "</s>", "<pad>"]
+    tokenizer.train_from_iterator(
+        lines[:20_000], trainers.BpeTrainer(vocab_size=1000, special_tokens=special)
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    ).save_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=1000, hidden_size=128, intermediate_size=384, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+        bos_token_id=0, eos_token_id=1, pad_token_id=2,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def small_bert(folder: Path, lines: list[str]) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(
+        lines[:20_000], trainers.WordPieceTrainer(vocab_size=2000, special_tokens=special)
+    )
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
+        sep_token="[SEP]", mask_token="[MASK]", model_max_length=256,
+    ).save_pretrained(folder)  # fmt: skip
+    config = BertConfig(
+        vocab_size=2000, hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=512,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+
+
+def sentence_pairs(folder: Path, lines: list[str]) -> None:
+    """Pairs in the shape of MRPC: equal lines of source are a match."""
+    draw = random.Random(0)
+    for name, count in (("train", 800), ("dev", 64)):
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["label", "sentence1", "sentence2"])
+            for index in range(count):
+                first = draw.choice(lines)
+                second = draw.choice(lines) if index % 2 else first
+                label = "equivalent" if first == second else "not_equivalent"
+                table.writerow([label, first, second])
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python tests/public/prepare.py FOLDER")
+    root = Path(sys.argv[1])
+    text = library_text()
+    lines = [line.strip().replace('"', "'") for line in text.splitlines() if len(line) > 20]
+    if (root / "nanoGPT").exists():
+        character_files(root / "nanoGPT/data/shakespeare_char", text[:1_000_000])
+    if (root / "examples").exists():
+        short_wikitext(root / "examples/word_language_model/data/wikitext-2", text)
+    if (root / "pygcn").exists():
+        drawn_cora(root / "pygcn/data/cora")
+    if (root / "accelerate").exists():
+        small_bert(root / "accelerate/bert-base-cased", lines)
+        sentence_pairs(root / "accelerate/tests/test_samples/MRPC", lines)
+        write(root / "shims/evaluate.py", STAND_IN_FOR_EVALUATE)
+    small_llama(root / "tiny_llama", lines)
+    texts = ("\n".join(lines[start : start + 8]) for start in range(0, 8000, 8))
+    write(root / "text_dataset/train.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in texts))
+
+
+if __name__ == "__main__":
+    main()
