@@ -1,6 +1,6 @@
 """Run a transformer encoder over a stream of requests and report its latency. No training.
 
-    python infer.py --steps 100
+python infer.py --steps 100
 """
 
 import argparse
@@ -81,7 +81,9 @@ def main():
     ordered = sorted(latencies)
     p50 = ordered[len(ordered) // 2]
     p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
-    print(f"p50 {p50 * 1000:.1f} ms  p99 {p99 * 1000:.1f} ms  {args.batch_size / p50:.1f} requests/s")
+    print(
+        f"p50 {p50 * 1000:.1f} ms  p99 {p99 * 1000:.1f} ms  {args.batch_size / p50:.1f} requests/s"
+    )
     print(f"labels {counts.tolist()}")
 
 

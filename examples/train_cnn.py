@@ -84,9 +84,7 @@ def main():
     train_set = TensorDataset(images[:1500], labels[:1500])
     loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True, drop_last=True)
     model = DigitNet(args.channels, args.blocks).to(device)
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
     criterion = nn.CrossEntropyLoss()
 
     step = 0

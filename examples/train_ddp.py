@@ -1,7 +1,7 @@
 """Train a small autoencoder on digits with DistributedDataParallel, on GPUs or on CPU cores.
 
-    torchrun --nproc_per_node=2 train_ddp.py --steps 100
-    python train_ddp.py --steps 100              one process, no process group
+torchrun --nproc_per_node=2 train_ddp.py --steps 100
+python train_ddp.py --steps 100              one process, no process group
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Train a GAN on scikit-learn's handwritten digits: two networks, two optimizers, one loop.
 
-    python train_gan.py --steps 200
+python train_gan.py --steps 200
 """
 
 import argparse

@@ -175,9 +175,9 @@ def main():
     train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True, drop_last=True)
     val_loader = DataLoader(val_set, batch_size=args.batch_size)
 
-    model = GPT(
-        len(chars), args.block_size, args.layers, args.heads, args.width, args.dropout
-    ).to(device)
+    model = GPT(len(chars), args.block_size, args.layers, args.heads, args.width, args.dropout).to(
+        device
+    )
     num_params = sum(p.numel() for p in model.parameters())
     print(f"{len(text):,} characters, {len(chars)} distinct, {num_params / 1e6:.1f} M parameters")
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
