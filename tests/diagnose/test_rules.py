@@ -93,6 +93,15 @@ def test_a_loss_scaler_may_overflow_now_and_then() -> None:
     assert "non-finite" in found(reading(unscaled))
 
 
+def test_records_of_collectives_are_no_leak() -> None:
+    alone = profile(memory_growth_bytes_per_step=12_000.0)
+    assert "memory-leak" in found(reading(alone))
+    averaging = profile(
+        memory_growth_bytes_per_step=12_000.0, settings={"all_reduces_per_step": 16.0}
+    )
+    assert "memory-leak" not in found(reading(averaging))
+
+
 def test_the_last_backward_of_a_shared_graph_may_follow_retaining_ones() -> None:
     shared = profile(settings={"retain_graph": 1.0, "backwards_per_step": 2.0})
     assert "retained-graph" not in found(reading(shared))

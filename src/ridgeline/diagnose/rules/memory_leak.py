@@ -9,6 +9,9 @@ CAUSES = ("memory-leak",)
 
 _LEAST_BYTES_PER_STEP = 8 * 1024
 """Logs, counters and lists of numbers grow by less; one kept graph is more."""
+_BYTES_PER_COLLECTIVE = 1024
+"""torch.distributed writes down each collective, in a list that is full after some thousands:
+0.5 KB each with gloo, seen on two ranks that average after every micro-batch."""
 _TENSORS_BYTES = 32 * 1024
 """More than the graph of a small model: tensors are kept."""
 _SOON_STEPS = 3_000_000
@@ -19,7 +22,8 @@ def find(reading: Reading) -> list[Finding]:
     """Memory grows by the same amount step after step, and would fill the device."""
     profile = reading.profile
     growth = profile.memory_growth_bytes_per_step
-    if growth < _LEAST_BYTES_PER_STEP or profile.settings.retain_graph > 0:
+    bookkeeping = _BYTES_PER_COLLECTIVE * profile.settings.all_reduces_per_step
+    if growth < _LEAST_BYTES_PER_STEP + bookkeeping or profile.settings.retain_graph > 0:
         return []
     if profile.settings.autograd_profiler:
         return []  # it keeps every event that it sees: that is its own finding
