@@ -8,10 +8,12 @@ over the rounds with its Wilcoxon interval). TraceML is measured when `traceml-a
 """
 
 import importlib.util
+import os
 import platform
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -20,6 +22,7 @@ from ridgeline.measure.conductor import Conductor
 from ridgeline.measure.statistics import ratio_interval
 from ridgeline.measure.wire import Session
 
+TRACEML_SECONDS = 300.0
 SCRIPT = str(Path(__file__).parent / "scripts" / "ten_ms_step.py")
 
 
@@ -35,12 +38,14 @@ def under_ridgeline() -> float:
 
 def under_traceml() -> float:
     program = Path(sys.executable).with_name("traceml")
-    output = subprocess.run(
-        [program, "run", SCRIPT, "--args", "--traceml"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    with tempfile.TemporaryDirectory() as logs:
+        output = subprocess.run(
+            [program, "run", "--logs-dir", logs, SCRIPT, "--args", "--traceml"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=TRACEML_SECONDS,
+        )
     return step_of(output.stdout + output.stderr)
 
 
@@ -52,6 +57,8 @@ def step_of(output: str) -> float:
 
 
 def main() -> None:
+    # TraceML starts the script under torchrun, which sets one thread unless it is told.
+    os.environ["OMP_NUM_THREADS"] = str(torch.get_num_threads())
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     ways = {"alone": alone, "Ridgeline": under_ridgeline}
     if importlib.util.find_spec("traceml_ai"):
