@@ -207,6 +207,15 @@ def test_a_failing_script_is_reported_in_its_own_words() -> None:
         run.steps(50)
 
 
+def test_a_script_that_looks_for_torch_before_it_imports_it_is_seen(tmp_path: Path) -> None:
+    """As transformers does on import, to know whether torch is installed."""
+    script = tmp_path / "looks_first.py"
+    looking = 'import importlib.util\nassert importlib.util.find_spec("torch") is not None\n'
+    script.write_text(looking + (SCRIPTS / "plain_loop.py").read_text())
+    with Conductor([str(script)], Session()) as run:
+        assert len(run.steps(5)[0].steps) == 5
+
+
 def test_a_script_without_steps_is_named_as_such(tmp_path: Path) -> None:
     script = tmp_path / "nothing.py"
     script.write_text("import torch\nprint('hello')\n")

@@ -19,13 +19,18 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class _WaitForTorch:
-    """A finder that lets torch load as usual, then calls the agent's entry point."""
+    """A finder that lets torch load as usual, then calls the agent's entry point.
+
+    Libraries look for torch's spec to know whether it is installed, and import it later or
+    never: each spec that is handed out is prepared, and the first to load ends the waiting.
+    """
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        specs = (finder.find_spec("torch", None) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
         loader = spec.loader
@@ -33,6 +38,7 @@ class _WaitForTorch:
 
         def exec_then_attach(module: ModuleType) -> None:
             del loader.exec_module
+            sys.meta_path.remove(self)
             load(module)
             entry_module, _, entry = os.environ["RIDGELINE_ENTRY"].partition(":")
             getattr(importlib.import_module(entry_module), entry)(os.environ["RIDGELINE_SESSION"])
