@@ -113,6 +113,15 @@ def test_a_script_shorter_than_the_plan_is_measured_with_a_plan_that_fits() -> N
     assert 3 <= profile.steps < 14
 
 
+def test_a_script_of_five_steps_is_looked_at_in_a_run_of_its_own() -> None:
+    from ridgeline.measure.profile import Plan, measure
+
+    profile = measure(command("plain_loop.py", "5"), Plan(steps=40))[0]
+    assert profile.steps >= 2
+    assert profile.operators
+    assert profile.limit_fraction > 0
+
+
 @pytest.mark.parametrize("name", ["hand-written loop", "compiled step function", "inference"])
 def test_every_instrument_runs_and_the_script_goes_on(name: str) -> None:
     with Conductor(command(*KINDS[name].words), Session()) as run:

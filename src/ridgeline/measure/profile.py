@@ -56,6 +56,10 @@ class Plan:
             raise InputError(f"--budget must be above 0 seconds, is {self.budget_seconds:g}")
 
 
+_LOOKS_ONLY = Plan(warmup=1, steps=1, window=1, max_sampled=1)
+"""Five steps in all."""
+
+
 def measure(
     command: list[str],
     plan: Plan,
@@ -67,8 +71,9 @@ def measure(
 ) -> list[StepProfile]:
     """Profile `command`; one `StepProfile` per rank, rank 0 first.
 
-    A script shorter than the plan is run once more with a plan that fits it. A script that
-    makes an optimizer but never steps it is measured as inference.
+    A script shorter than the plan is run once more with a plan that fits it; one of a few steps
+    is timed in one run and looked at closer in another. A script that makes an optimizer but
+    never steps it is measured as inference.
 
     Raises:
         InputError: the script does not exist, fails, or never steps.
@@ -76,6 +81,7 @@ def measure(
     """
     session = session or Session()
     say = progress or _silent
+    wants_looks = plan.window > 0
     for _ in range(3):
         windows = _run(command, plan, session, entry, say)
         total = windows.seen_steps
@@ -93,6 +99,9 @@ def measure(
         raise ScriptError(
             f"`{' '.join(command)}` took {total} step(s): too few to measure; let it run longer"
         )
+    if wants_looks and plan.window == 0:
+        say("running it once more, to look closer")
+        windows.looks = _run(command, _LOOKS_ONLY, session, entry, say).looks
     if callable(ceilings):
         ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
     return assemble(command, windows, ceilings)
