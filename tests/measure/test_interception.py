@@ -117,9 +117,8 @@ def test_a_script_of_five_steps_is_looked_at_in_a_run_of_its_own() -> None:
     from ridgeline.measure.profile import Plan, measure
 
     profile = measure(command("plain_loop.py", "5"), Plan(steps=40))[0]
-    assert profile.steps >= 1
+    assert profile.steps >= 2
     assert profile.operators
-    assert profile.limit_fraction > 0
 
 
 @pytest.mark.parametrize("name", ["hand-written loop", "compiled step function", "inference"])

@@ -127,7 +127,7 @@ def _plan_for(plan: Plan, total: int) -> Plan:
     if total < 4:
         return replace(plan, warmup=0, steps=max(total - 1, 1), window=0)
     window = _WINDOW if total >= 24 else 2 if total >= 12 else 0
-    usable = total - 2 - 2 * window
+    usable = total - 2 - 2 * window if window else total - 1
     sampled = max(window, usable // 4) if window else 0
     usable -= sampled
     warmup = min(max(usable // 4, 1), 5)
