@@ -113,6 +113,15 @@ def test_a_script_shorter_than_the_plan_is_measured_with_a_plan_that_fits() -> N
     assert 3 <= profile.steps < 14
 
 
+def test_a_script_that_grows_slow_is_timed_no_longer_than_asked(tmp_path: Path) -> None:
+    script = tmp_path / "evaluates.py"
+    text = (SCRIPTS / "plain_loop.py").read_text()
+    script.write_text("import time\n" + text.replace("    x = ", "    time.sleep(0.05)\n    x = "))
+    with Conductor([str(script)], Session()) as run:
+        assert 2 <= len(run.steps(1000, within_seconds=1.0)[0].steps) < 100
+        assert len(run.steps(3)[0].steps) == 3
+
+
 def test_a_script_of_five_steps_is_looked_at_in_a_run_of_its_own() -> None:
     from ridgeline.measure.profile import Plan, measure
 

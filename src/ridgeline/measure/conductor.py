@@ -113,9 +113,17 @@ class Conductor:
         return text.strip()
 
     def steps(
-        self, count: int, instrument: Instrument = "none", *, facts: bool = False
+        self,
+        count: int,
+        instrument: Instrument = "none",
+        *,
+        facts: bool = False,
+        within_seconds: float | None = None,
     ) -> list[Report]:
         """Run `count` steps on every rank; one report per rank, rank 0 first.
+
+        A script of one rank stops earlier, at the first boundary after `within_seconds`; ranks
+        that talk to each other could not agree on where.
 
         The script's very first step is not among them (nobody timed its beginning), but its
         loss is. A script that ends before gives reports with `ended=True` and fewer steps.
@@ -130,7 +138,10 @@ class Conductor:
             first = self._first
         if self.ended:
             return first or [Report(steps=[], losses=[], ended=True) for _ in self._connections]
-        order = Order(action="run", steps=count, instrument=instrument, facts=facts)
+        alone = within_seconds if len(self._connections) == 1 else None
+        order = Order(
+            action="run", steps=count, instrument=instrument, facts=facts, within_seconds=alone
+        )
         self._thaw()
         for connection in self._connections:
             try:

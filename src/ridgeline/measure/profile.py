@@ -186,7 +186,7 @@ def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: 
         affordable = int(0.5 * left / max(per_step, 1e-6))
         steps = max(_MIN_TIMED, min(plan.steps, affordable))
     say(f"timing {steps} steps")
-    reports = run.steps(steps, facts=True)
+    reports = run.steps(steps, facts=True, within_seconds=max(0.6 * left, 1.0))
     windows.saw(reports)
     windows.timed = reports
 

@@ -82,6 +82,8 @@ class Order(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instrument: Instrument = "none"
     facts: bool = False
     """Read models, optimizers, loaders and switches into the report."""
+    within_seconds: float | None = None
+    """Report at the first boundary after so long, whatever is left to do."""
 
 
 class StepTimes(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

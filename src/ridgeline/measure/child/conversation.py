@@ -15,7 +15,7 @@ import sys
 import threading
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ class Conversation:
         self._connection: Connection | None = None
         self._order = Order(action="run", steps=1)
         self._left = 1
+        self._until = math.inf
         self._instrument: Instrument = Instrument()
         self._reported_losses = 0
         self._warnings: list[str] = []
@@ -54,9 +55,8 @@ class Conversation:
             self._connect()
         self._instrument.boundary()
         self._left -= 1
-        if self._left > 0:
-            return
-        self._exchange()
+        if self._left <= 0 or monotonic() > self._until:
+            self._exchange()
 
     def _connect(self) -> None:
         self._connection = Client(str(self._session / SOCKET_NAME), family="AF_UNIX")
@@ -88,6 +88,7 @@ class Conversation:
             return
         self._order = order
         self._left = order.steps
+        self._until = monotonic() + (order.within_seconds or math.inf)
         self._agent.watched.anchored |= order.facts
         self._agent.watched.restart()
         self._instrument = instrument(order.instrument, self._agent)
