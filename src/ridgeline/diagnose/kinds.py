@@ -11,24 +11,6 @@ from math import prod
 
 from ridgeline.records import Operator
 
-MATMULS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "mm", "addmm", "bmm", "baddbmm", "linear", "mv", "addmv", "_scaled_mm",
-        "convolution", "convolution_backward", "mkldnn_convolution", "_convolution",
-        "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_efficient_attention_backward",
-        "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward",
-        "_cudnn_rnn", "_cudnn_rnn_backward",
-        "_transformer_encoder_layer_fwd", "_native_multi_head_attention",
-    )
-)  # fmt: skip
-"""Arithmetic runs on the matrix units, where there are any."""
-
 DENSE_MATMULS = frozenset(
     f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "_scaled_mm")
 )

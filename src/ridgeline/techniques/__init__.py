@@ -31,6 +31,7 @@ from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.child.points import Points, Undo
 from ridgeline.records import Finding, Site, StepProfile
 from ridgeline.records.ledger import Options
+from ridgeline.records.matmuls import MATMULS
 
 
 class Stage(IntEnum):
@@ -48,23 +49,6 @@ class Stage(IntEnum):
 
 
 Promise = Literal["bit-equal", "rounding", "statistical"]
-
-MATMULS = frozenset({
-    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear",
-    "aten::convolution", "aten::_convolution", "aten::convolution_backward",
-    "aten::mkldnn_convolution", "aten::cudnn_convolution",
-    "aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
-    "aten::_cudnn_rnn_backward",
-    "aten::_scaled_dot_product_flash_attention_for_cpu",
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-    "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_flash_attention_backward",
-    "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_efficient_attention_backward",
-    "aten::_flash_attention_forward", "aten::_flash_attention_backward",
-    "aten::_efficient_attention_forward", "aten::_efficient_attention_backward",
-})  # fmt: skip
-"""Operators whose arithmetic runs on the matmul units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.points import Points, Undo
 from ridgeline.records.ledger import Options
+from ridgeline.records.matmuls import MATMULS
 from ridgeline.techniques import (
-    MATMULS,
     Applicability,
     AtStart,
     Card,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS, MATMULS
+from ridgeline.diagnose.kinds import DENSE_MATMULS
 from ridgeline.diagnose.reading import Reading, percent, total_seconds
 from ridgeline.records import Finding, Operator
+from ridgeline.records.matmuls import MATMULS
 
 CAUSES = ("fp32-matmul", "tf32-off", "fp16-on-cpu", "float64-compute")
 

@@ -7,9 +7,10 @@ backward takes twice the matrix products of forward, and more only if it repeats
 
 from __future__ import annotations
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS, MATMULS
+from ridgeline.diagnose.kinds import DENSE_MATMULS
 from ridgeline.diagnose.reading import Evidence, Reading, megabytes, percent, warning
 from ridgeline.records import Finding
+from ridgeline.records.matmuls import MATMULS
 
 CAUSES = ("retained-graph",)
 
