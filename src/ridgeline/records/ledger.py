@@ -53,6 +53,13 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     loss_check: LossCheck | None = None
     rounds: int = 0
     """Interleaved rounds behind the interval."""
+    together: dict[str, Options] = {}
+    """Technique → options of those that were added as one; empty for a single technique."""
+
+    @property
+    def members(self) -> list[str]:
+        """Names of the techniques that the row is about."""
+        return list(self.together) or [self.technique]
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -63,7 +63,7 @@ class Search:
     def cumulative(self) -> float:
         """Product of the multipliers of the stack's members, each as it was added."""
         names = {member.technique for member in self.stack}
-        kept = [r for r in self.rows if r.kept and r.stage == "add" and r.technique in names]
+        kept = [r for r in self.rows if r.kept and r.stage == "add" and names >= set(r.members)]
         return math.prod(row.multiplier for row in kept)
 
     def ledger(self) -> Ledger:
@@ -105,6 +105,43 @@ class Search:
         self.say(f"{label_of(card.name, options)}: {row.reason}")
         self.on_row(self.ledger())
 
+    def add_together(self) -> list[Applied]:
+        """Are the techniques that alone were too small to tell worth having together?
+
+        Returns those that were added: all of them or none.
+        """
+        members = self._undecided()
+        if len(members) < 2 or self.is_out_of_time:
+            return []
+        self.say(f"trying together {key_of(members)}")
+        asked = Applied(technique=" + ".join(member.technique for member in members))
+        row = self._ask(
+            f"add together {key_of(self.stack)} + {key_of(members)}",
+            (self.stack, [*self.stack, *members]),
+            lambda result: self._judge(result, weakest_promise(members), asked, "add"),
+            lambda reason: self._not_measured(asked, reason, "add"),
+        )
+        together = {member.technique: member.options for member in members}
+        cumulative = self.cumulative * (row.multiplier if row.kept else 1.0)
+        self.rows.append(replace(row, together=together, cumulative=cumulative))
+        if row.kept:
+            self.stack.extend(members)
+        self.say(f"together: {row.reason}")
+        self.on_row(self.ledger())
+        return members if row.kept else []
+
+    def _undecided(self) -> list[Applied]:
+        """Verified, and neither clearly faster nor clearly not; the best settings of each."""
+        taken = {slot_of(member.technique) for member in self.stack}
+        found: list[Applied] = []
+        for row in sorted(self.rows, key=lambda row: -row.multiplier):
+            slot = slot_of(row.technique)
+            unclear = row.verified and not row.kept and row.ci_high > 1 + self.threshold
+            if row.stage == "add" and unclear and slot not in taken:
+                taken.add(slot)
+                found.append(Applied(technique=row.technique, options=row.options))
+        return found
+
     def leave_out(self, member: Applied) -> None:
         """Is the stack still faster with this member than without it?"""
         card = technique(member.technique).CARD
@@ -128,7 +165,7 @@ class Search:
         row = self._ask(
             key,
             ([], self.stack),
-            lambda result: self._judge(result, self._weakest_promise(), all_of_it, "whole"),
+            lambda result: self._judge(result, weakest_promise(self.stack), all_of_it, "whole"),
             lambda reason: self._not_measured(all_of_it, reason, "whole"),
         )
         return row, self.memory.answers.samples.get(key, {})
@@ -143,7 +180,7 @@ class Search:
             if failure.side == "a":
                 raise failure.error from None
             return self._not_measured(asked, str(failure.error), "patch")
-        return self._judge(result, self._weakest_promise(), asked, "patch")
+        return self._judge(result, weakest_promise(self.stack), asked, "patch")
 
     # -- measuring and judging ---------------------------------------------------------------
 
@@ -171,10 +208,6 @@ class Search:
         answers.rows[key] = row
         self.memory.save()
         return row
-
-    def _weakest_promise(self) -> Promise:
-        promises = {technique(member.technique).CARD.promise for member in self.stack}
-        return next(promise for promise in WEAKEST_FIRST if promise in promises)
 
     def _plan(self) -> DuelPlan:
         return DuelPlan(
@@ -267,6 +300,17 @@ def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, needed: 
     if interval.low > needed:
         return f"kept, {measured}"
     return f"not faster beyond doubt: {measured}"
+
+
+def weakest_promise(stack: list[Applied]) -> Promise:
+    """What a stack may do to the training result: as much as its boldest member."""
+    promises = {technique(member.technique).CARD.promise for member in stack}
+    return next(promise for promise in WEAKEST_FIRST if promise in promises)
+
+
+def slot_of(name: str) -> str:
+    """What a technique excludes others from: its slot, or its own name."""
+    return technique(name).CARD.slot or name
 
 
 def key_of(stack: list[Applied]) -> str:

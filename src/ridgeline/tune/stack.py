@@ -14,7 +14,7 @@ from ridgeline.errors import InputError
 from ridgeline.measure.command import resolve
 from ridgeline.measure.conductor import child_environment
 from ridgeline.measure.wire import SESSION_NAME, Applied, Session
-from ridgeline.records import Ledger
+from ridgeline.records import Ledger, LedgerRow
 from ridgeline.records.ledger import Options
 from ridgeline.records.store import write_atomically
 from ridgeline.techniques import technique
@@ -72,23 +72,27 @@ def read_stack(path: Path) -> Stack:
 
 def stack_of(ledger: Ledger) -> Stack:
     """The stack that a ledger ended with."""
-    added = {row.technique: row for row in ledger.rows if row.kept and row.stage == "add"}
-    rows = [added[name] for name in ledger.stack_rows]
+    added = {
+        name: row for row in ledger.rows if row.kept and row.stage == "add" for name in row.members
+    }
+    rows = [(name, added[name]) for name in ledger.stack_rows]
     return Stack(
         command=ledger.environment.command,
         torch=ledger.environment.torch,
         device=ledger.environment.device,
         date=ledger.environment.date,
-        technique=[
-            StackRow(
-                name=row.technique,
-                options=row.options,
-                multiplier=round(row.multiplier, 4),
-                ci=(round(row.ci_low, 4), round(row.ci_high, 4)),
-                verification=row.verification,
-            )
-            for row in rows
-        ],
+        technique=[_stack_row(name, row) for name, row in rows],
+    )
+
+
+def _stack_row(name: str, row: LedgerRow) -> StackRow:
+    together = len(row.together) > 1
+    return StackRow(
+        name=name,
+        options=row.together.get(name, row.options),
+        multiplier=round(row.multiplier, 4),
+        ci=(round(row.ci_low, 4), round(row.ci_high, 4)),
+        verification=f"{row.technique}, measured as one: " * together + row.verification,
     )
 
 

@@ -4,10 +4,11 @@
 2. Candidates are the techniques that apply, most promising first (geometric mean of the
    expected gain's two ends). Each is measured against the stack so far in a duel, and kept when
    the lower end of its confidence interval clears the threshold and its losses verify.
-3. Each member but the last is left out once more: a technique added later may have made it
+3. Techniques that alone were too small to tell are tried together.
+4. Each member but the last is left out once more: a technique added later may have made it
    worthless. One that no longer proves itself is dropped.
-4. The script as it stood against the full stack, directly: that is the cumulative figure.
-5. On request, the same stack as a diff of the script, itself run, verified and measured.
+5. The script as it stood against the full stack, directly: that is the cumulative figure.
+6. On request, the same stack as a diff of the script, itself run, verified and measured.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def tune(job: Job, *, ceilings: Ceilings | None = None, say: Say = silent) -> Le
         if not _is_displaced(search, module, options):
             say(f"trying {label_of(module.CARD.name, options)}")
             search.add(module, options)
-    for member in search.stack[:-1]:
+    last = search.add_together() or search.stack[-1:]
+    for member in search.stack[: len(search.stack) - len(last)]:
         if len(search.stack) < 2 or search.is_out_of_time:
             break
         search.leave_out(member)
