@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: tune install test test-slow check bench clean
+.PHONY: tune install test test-slow check bench accuracy clean
 
 tune: install
 	$(BIN)/ridgeline tune --out ridgeline-tune -- examples/train_gpt.py
@@ -30,6 +30,12 @@ check: install
 
 bench: install
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
+
+# Refit the training cost model to the published runs, cross-validate, write the accuracy page.
+PUBLISHED ?= ../shared/data/published_training.csv
+accuracy: install
+	$(BIN)/python bench/refit_training.py $(PUBLISHED) --write
+	$(BIN)/python bench/accuracy_training.py $(PUBLISHED)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -6,7 +6,9 @@ why, closes the gap, and proves every step by measurement.
     doctor(command)           where the time goes, what bounds it, ranked cures
     tune(job)                 stack cures, prove each one, return the ledger
     compare_runs(a, b)        is the new run slower beyond noise?
+    model_roofline(model, …)  every operator of a model under the roofs of devices
     device(name)              the facts of a device; this_machine() of the one we are on
+    plan_training(model, …)   the best layout of a training run, and why the others lose
 
 Everything here is loaded when it is first used; importing the package costs nothing.
 """
@@ -20,8 +22,15 @@ if TYPE_CHECKING:
     from ridgeline.diagnose.doctor import Examination, doctor
     from ridgeline.errors import RidgelineError
     from ridgeline.hardware import Device, device, this_machine
+    from ridgeline.hardware.cluster import parse_cluster
     from ridgeline.measure.comparison import Comparison, compare_runs, read_run
     from ridgeline.measure.profile import Plan
+    from ridgeline.models import ModelSpec, load_model, parameter_count
+    from ridgeline.plan.explain import explain
+    from ridgeline.plan.model_roofline import model_roofline
+    from ridgeline.plan.predict import predict_training
+    from ridgeline.plan.training import plan_training
+    from ridgeline.plan.validate import validate_training
     from ridgeline.records import Finding, Ledger, StepProfile
     from ridgeline.techniques import all_techniques
     from ridgeline.tune.stack import run_with_stack
@@ -34,6 +43,7 @@ _HOMES = {
     "Finding": "ridgeline.records",
     "Job": "ridgeline.tune.tuner",
     "Ledger": "ridgeline.records",
+    "ModelSpec": "ridgeline.models",
     "Plan": "ridgeline.measure.profile",
     "RidgelineError": "ridgeline.errors",
     "StepProfile": "ridgeline.records",
@@ -41,10 +51,18 @@ _HOMES = {
     "compare_runs": "ridgeline.measure.comparison",
     "device": "ridgeline.hardware",
     "doctor": "ridgeline.diagnose.doctor",
+    "explain": "ridgeline.plan.explain",
+    "load_model": "ridgeline.models",
+    "model_roofline": "ridgeline.plan.model_roofline",
+    "parameter_count": "ridgeline.models",
+    "parse_cluster": "ridgeline.hardware.cluster",
+    "plan_training": "ridgeline.plan.training",
+    "predict_training": "ridgeline.plan.predict",
     "read_run": "ridgeline.measure.comparison",
     "run_with_stack": "ridgeline.tune.stack",
     "this_machine": "ridgeline.hardware",
     "tune": "ridgeline.tune.tuner",
+    "validate_training": "ridgeline.plan.validate",
 }
 """Public name → the module that defines it."""
 
@@ -55,6 +73,7 @@ __all__ = [
     "Finding",
     "Job",
     "Ledger",
+    "ModelSpec",
     "Plan",
     "RidgelineError",
     "StepProfile",
@@ -62,10 +81,18 @@ __all__ = [
     "compare_runs",
     "device",
     "doctor",
+    "explain",
+    "load_model",
+    "model_roofline",
+    "parameter_count",
+    "parse_cluster",
+    "plan_training",
+    "predict_training",
     "read_run",
     "run_with_stack",
     "this_machine",
     "tune",
+    "validate_training",
 ]
 
 

@@ -42,6 +42,11 @@ def test_without_a_command_the_overview_and_exit_code_2(
         (["compare", "a.json"], "B.json"),
         (["compare", "a.json", "b.json"], "b.json: No such file"),
         (["hardware", "--device", "h1000"], "h100"),
+        (["plan"], "plan needs a second word: `ridgeline plan training`"),
+        (["plan", "--json"], "plan needs a second word: `ridgeline plan training`"),
+        (["plan", "trainin"], "did you mean `ridgeline plan training`?"),
+        (["plan", "42"], "see `ridgeline plan --help`"),
+        (["plann", "training"], "did you mean `ridgeline plan`?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -57,12 +62,28 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([name, "--help"]) == 0
+    assert run([*name.split(), "--help"]) == 0
     assert name in capsys.readouterr().out
 
 
+def test_help_after_a_first_word_lists_the_second_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--help"]) == 0
+    assert "training" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
-    "words", [["--help"], ["hardware", "--help"], ["compare", "--help"], ["doctor", "--help"]]
+    "words",
+    [
+        ["--help"],
+        ["hardware", "--help"],
+        ["compare", "--help"],
+        ["doctor", "--help"],
+        ["plan", "--help"],
+        ["plan", "training", "--help"],
+        ["explain", "--help"],
+        ["roofline", "--help"],
+        ["roofline", "gpt2", "--device", "h100"],
+    ],
 )
 def test_start_up_imports_no_heavy_library(words: list[str]) -> None:
     code = (

@@ -11,6 +11,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.report.estimates import (
+    a_timeline,
+    an_estimate,
+    renamed,
+    some_curves,
+    some_estimates,
+)
 from tests.report.records import (
     a_ledger,
     a_loss_check,
@@ -21,8 +28,11 @@ from tests.report.records import (
     findings,
 )
 
+from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.records import Ledger, Verdict
 from ridgeline.report.html import profile_page, report_page
+from ridgeline.report.planning_page import planning_page
+from ridgeline.report.roofline_page import roofline_page
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -74,7 +84,23 @@ def a_ledger_of_long_names() -> Ledger:
     )
 
 
+def a_plan() -> str:
+    estimates = some_estimates()
+    estimates.append(renamed(an_estimate(3.0), "x" * 160))
+    return planning_page(
+        estimates,
+        title="x" * 160,
+        pareto=estimates,
+        timeline=a_timeline("zero-bubble", 8),
+        scaling=some_curves(),
+    )
+
+
 def a_page(name: str) -> str:
+    if name == "plan":
+        return a_plan()
+    if name == "roofline":
+        return roofline_page(model_roofline("mixtral-8x7b", ["h100", "mi300x"]))
     if name == "tune":
         return report_page(a_ledger())
     long_names = a_ledger_of_long_names()
@@ -87,7 +113,8 @@ def a_page(name: str) -> str:
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
 @pytest.mark.parametrize(
-    "name", ["tune", "doctor", "tune with long names", "doctor with long names"]
+    "name",
+    ["tune", "doctor", "tune with long names", "doctor with long names", "plan", "roofline"],
 )
 def test_a_page_draws_all_its_plots_and_fits_the_window(
     tmp_path: Path, name: str, width: int

@@ -1,7 +1,8 @@
 """The `ridgeline` program: finds the command, runs it, turns errors into one line each.
 
 Only the module of the command that was named is imported, so `ridgeline --help` and a mistyped
-command cost nothing.
+command cost nothing. A command has one word or two: `plan training` is a row of the table like any
+other, and `ridgeline plan --help` lists the rows that begin with `plan`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import difflib
 import importlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 
 from ridgeline.errors import RidgelineError
@@ -21,8 +22,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
     "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
     "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
+    "roofline": ("ridgeline.cli.roofline", "every operator of a model under the roofs of devices"),
+    "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
+    "validate training": ("ridgeline.cli.validate_training", "error against published runs"),
+    "plan training": ("ridgeline.cli.plan_training", "the best layout for a training run, and why"),
+    "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
-"""Command → (module that defines a function of that name, one line of help)."""
+"""Command → (module, one line of help). The module defines a function of the command's name, with
+`_` between two words: `plan training` is `plan_training` in `cli/plan_training.py`."""
 
 
 def main() -> None:
@@ -41,11 +48,41 @@ def run(arguments: Sequence[str]) -> int:
     if name == "--version":
         sys.stdout.write(f"ridgeline {metadata.version('ridgeline')}\n")
         return 0
+    followers = _second_words(name)
+    if followers and name not in COMMANDS:
+        if not rest or rest[0] not in followers:
+            return _without_second_word(name, rest, followers)
+        name = f"{name} {rest.pop(0)}"
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean `ridgeline {near[0]}`?" if near else "see `ridgeline --help`"
+        hint = _nearest(name, {known.partition(" ")[0] for known in COMMANDS}, "ridgeline")
         return _complain(f"no command {name!r}; {hint}", 2)
     return _run_command(name, rest)
+
+
+def _second_words(first: str) -> dict[str, str]:
+    """Second word → its line of help, for the commands that begin with `first`."""
+    rows = ((*name.partition(" "), summary) for name, (_, summary) in COMMANDS.items())
+    return {second: summary for word, _, second, summary in rows if second and word == first}
+
+
+def _without_second_word(name: str, rest: Sequence[str], followers: dict[str, str]) -> int:
+    if rest and rest[0] in ("-h", "--help"):
+        rows = "\n".join(f"  {word:<10} {summary}" for word, summary in followers.items())
+        sys.stdout.write(
+            f"Usage: ridgeline {name} WORD [options]\n\n{rows}\n"
+            f"\n`ridgeline {name} WORD --help` tells its options.\n"
+        )
+        return 0
+    if not rest or rest[0].startswith("-"):
+        known = " or ".join(f"`ridgeline {name} {word}`" for word in followers)
+        return _complain(f"{name} needs a second word: {known}", 2)
+    hint = _nearest(rest[0], followers, f"ridgeline {name}")
+    return _complain(f"no command '{name} {rest[0]}'; {hint}", 2)
+
+
+def _nearest(word: str, known: Iterable[str], before: str) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean `{before} {near[0]}`?" if near else f"see `{before} --help`"
 
 
 def _run_command(name: str, arguments: list[str]) -> int:
@@ -59,7 +96,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
     # typer carries its own copy of click; the parent of BadParameter is any usage error.
     usage_error: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
     try:
-        app.command()(getattr(importlib.import_module(COMMANDS[name][0]), name))
+        app.command()(_function(name))
         code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
     except usage_error as error:
         return _complain(error.format_message() + f" (see `ridgeline {name} --help`)", 2)
@@ -74,8 +111,15 @@ def _run_command(name: str, arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _function(name: str) -> Callable[..., object]:
+    found: Callable[..., object] = getattr(
+        importlib.import_module(COMMANDS[name][0]), name.replace(" ", "_")
+    )
+    return found
+
+
 def _overview() -> str:
-    rows = "\n".join(f"  {name:<10} {summary}" for name, (_, summary) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<18} {summary}" for name, (_, summary) in COMMANDS.items())
     return (
         "How far is your PyTorch script from what the hardware can do, why, and what closes it.\n"
         f"\nUsage: ridgeline COMMAND [options] [-- script.py args…]\n\n{rows}\n"

@@ -9,6 +9,7 @@ capabilities", AFIPS 1967.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 
 def speedup(share: float, factor: float) -> float:
@@ -36,3 +37,12 @@ def speedup_without(seconds: float, of_seconds: float) -> float:
     if of_seconds <= 0.0:
         raise ValueError(f"the whole must take time, not {of_seconds} s")
     return speedup(min(max(seconds / of_seconds, 0.0), 1.0), math.inf)
+
+
+def stacked(factors: Iterable[float]) -> float:
+    """Speed-up of cures laid on top of each other, each measured on the whole that it found.
+
+    >>> round(stacked([1.4, 1.7, 1.15, 1.12]), 4)
+    3.0654
+    """
+    return math.prod(factors)

@@ -1,9 +1,10 @@
 """What the hardware is: facts about devices, links and prices, and what this machine has.
 
-Facts are TOML (`devices/`, `links.toml`, `prices.toml`), each number with its source and date;
-`catalogue.py` looks them up. `machine.py` reads what this machine is, `accelerators.py` its GPUs.
-`ceilings.py` holds the limits that a probe has measured; the probe itself needs torch and lives
-in `measure/`. Neither torch nor any timing may enter here. Start reading at `facts.py`.
+Facts are TOML (`devices/`, `links.toml`, `nodes.toml`, `prices.toml`), each number with its source
+and date; `catalogue.py` looks them up, `cluster.py` makes clusters of them. `machine.py` reads
+what this machine is, `accelerators.py` its GPUs. `ceilings.py` holds the limits that a probe has
+measured; the probe itself needs torch and lives in `measure/`. Neither torch nor any timing may
+enter here. Start reading at `facts.py`.
 """
 
 from ridgeline.hardware.accelerators import Gpu

@@ -12,6 +12,10 @@ rich renderable, a string, or one file. Nothing here measures, prints, or import
     figures.py      plots as plain data for plotly.js
     sections.py     the parts of the page (page.css, page.js: its looks and its script)
     html.py         the page: one self-contained file
+    page_frame.py   the frame of every page
+    terms.py        how the terms of an estimate look, and the name of a layout
+    planning_*.py   a prediction or a plan: its figures, its page, its terminal twins
+    rooflines.py    the operators of a model under the roofs of devices
 
 Start reading at `terminal.py`.
 """

@@ -71,7 +71,7 @@ def roofline(runs: Sequence[tuple[str, StepProfile]], roof: Roof) -> Figure | No
         high = max(high, 2 * max(ridges))
     traces = _roof_lines(roof, low, high)
     traces += [_points(label, operators, filled) for label, filled, operators in points]
-    layout = _layout("FLOP per byte moved", "FLOP/s attained")
+    layout = plot_layout("FLOP per byte moved", "FLOP/s attained")
     layout["xaxis"] |= {"type": "log", "tickformat": "~g", "dtick": 1}
     layout["yaxis"] |= {"type": "log", "tickformat": "~s", "dtick": 1}
     return {"data": traces, "layout": layout}
@@ -108,8 +108,8 @@ def _line(name: str, points: Sequence[tuple[float, float]]) -> Figure:
         "type": "scatter",
         "mode": "lines",
         "name": name,
-        "x": [_rounded(x) for x, _ in points],
-        "y": [_rounded(y) for _, y in points],
+        "x": [rounded(x) for x, _ in points],
+        "y": [rounded(y) for _, y in points],
         "hoverinfo": "name",
     }
 
@@ -118,7 +118,7 @@ def _points(label: str, operators: Sequence[Operator], filled: bool) -> Figure:
     total = sum(operator.seconds for operator in operators) or 1.0
     colors = [f"--{operator.phase}" for operator in operators]
     texts = [
-        f"{_plain(operator.name)} {_plain(operator.shapes)} {operator.dtype}<br>"
+        f"{plain_text(operator.name)} {plain_text(operator.shapes)} {operator.dtype}<br>"
         f"{operator.phase}, {quantity.seconds(operator.seconds)} per step, "
         f"{quantity.percent(operator.limit_seconds / operator.seconds)} of its limit"
         for operator in operators
@@ -127,8 +127,8 @@ def _points(label: str, operators: Sequence[Operator], filled: bool) -> Figure:
         "type": "scatter",
         "mode": "markers",
         "name": label,
-        "x": [_rounded(operator.flops / operator.bytes) for operator in operators],
-        "y": [_rounded(operator.flops / operator.seconds) for operator in operators],
+        "x": [rounded(operator.flops / operator.bytes) for operator in operators],
+        "y": [rounded(operator.flops / operator.seconds) for operator in operators],
         "text": texts,
         "hovertemplate": "%{text}<br>%{y:.3s}FLOP/s at %{x:.3g} FLOP/byte<extra></extra>",
         "marker": {
@@ -155,13 +155,13 @@ def step_times(runs: Sequence[tuple[str, Sequence[float]]]) -> Figure | None:
                 "mode": "lines+markers",
                 "name": label,
                 "x": [step + 1 for step in steps],
-                "y": [_rounded(samples[step] * 1e3) for step in steps],
+                "y": [rounded(samples[step] * 1e3) for step in steps],
                 "line": {"color": _run_color(index, len(drawn)), "width": 1.5},
                 "marker": {"size": 4},
                 "hovertemplate": "step %{x}: %{y:.4g} ms<extra></extra>",
             }
         )
-    layout = _layout("timed step", "ms")
+    layout = plot_layout("timed step", "ms")
     layout["yaxis"]["rangemode"] = "tozero"
     return {"data": traces, "layout": layout}
 
@@ -179,14 +179,14 @@ def memory_over_time(runs: Sequence[tuple[str, StepProfile]]) -> Figure | None:
                 "type": "scatter",
                 "mode": "lines",
                 "name": label,
-                "x": [_rounded(point.seconds * 1e3) for point in points],
-                "y": [_rounded(point.bytes / 1e6) for point in points],
+                "x": [rounded(point.seconds * 1e3) for point in points],
+                "y": [rounded(point.bytes / 1e6) for point in points],
                 "text": [point.phase for point in points],
                 "line": {"color": _run_color(index, len(drawn)), "width": 2, "shape": "hv"},
                 "hovertemplate": "%{y:.4g} MB at %{x:.4g} ms, %{text}<extra></extra>",
             }
         )
-    layout = _layout("ms into the step", "MB")
+    layout = plot_layout("ms into the step", "MB")
     layout["yaxis"]["rangemode"] = "tozero"
     if len(drawn) == 1:
         layout["shapes"] = _phase_shades(drawn[0][1])
@@ -197,15 +197,15 @@ def _phase_shades(timeline: Sequence[MemoryPoint]) -> list[Figure]:
     shades: list[Figure] = []
     for point, after in pairwise(timeline):
         if shades and shades[-1]["fillcolor"] == f"--{point.phase}":
-            shades[-1]["x1"] = _rounded(after.seconds * 1e3)
+            shades[-1]["x1"] = rounded(after.seconds * 1e3)
             continue
         shades.append(
             {
                 "type": "rect",
                 "xref": "x",
                 "yref": "paper",
-                "x0": _rounded(point.seconds * 1e3),
-                "x1": _rounded(after.seconds * 1e3),
+                "x0": rounded(point.seconds * 1e3),
+                "x1": rounded(after.seconds * 1e3),
                 "y0": 0,
                 "y1": 1,
                 "fillcolor": f"--{point.phase}",
@@ -259,7 +259,7 @@ def losses(check: LossCheck) -> Figure | None:
                 "hovertemplate": "step %{x}: %{y:.4g}<extra></extra>",
             }
         )
-    return {"data": traces, "layout": _layout("step", "loss")}
+    return {"data": traces, "layout": plot_layout("step", "loss")}
 
 
 def loss_curve(profile: StepProfile) -> Figure | None:
@@ -276,16 +276,23 @@ def loss_curve(profile: StepProfile) -> Figure | None:
         "line": {"color": "--accent", "width": 2},
         "hovertemplate": "step %{x}: %{y:.4g}<extra></extra>",
     }
-    return {"data": [trace], "layout": _layout("step", "loss")}
+    return {"data": [trace], "layout": plot_layout("step", "loss")}
 
 
-def _layout(x_title: str, y_title: str) -> Figure:
+def plot_layout(x_title: str, y_title: str) -> Figure:
+    """Axes, margins and colours of every plot."""
     axis = {"gridcolor": "--line", "linecolor": "--line", "zeroline": False, "automargin": True}
     return {
         "xaxis": {**axis, "title": {"text": x_title, "standoff": 8}},
         "yaxis": {**axis, "title": {"text": y_title, "standoff": 8}},
         "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "legend": {
+            "orientation": "h",
+            "traceorder": "normal",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+        },
         "hovermode": "x unified" if y_title == "loss" else "closest",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -321,14 +328,14 @@ def _peaks(timeline: Sequence[MemoryPoint]) -> list[MemoryPoint]:
 
 def _numbers(values: Sequence[float]) -> list[float | None]:
     """A value that is not finite is a gap: JSON has no word for it."""
-    return [_rounded(value) if math.isfinite(value) else None for value in values]
+    return [rounded(value) if math.isfinite(value) else None for value in values]
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Five digits: what a screen can show, at a third of the file's size."""
     return float(f"{value:.5g}")
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Plotly reads a little HTML in labels; the user's text must not be taken for it."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,25 +1,21 @@
 """The report as one HTML file that needs nothing else: no network, no neighbouring files.
 
 `write_report` draws a ledger (`ridgeline tune`), `write_profile_report` a profile with its
-findings (`ridgeline doctor`). plotly.js is put into the page once; a content-security policy in
-the page itself forbids it to fetch anything.
+findings (`ridgeline doctor`). The frame around both is in `page_frame.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from ridgeline.records import Finding, Ledger, StepProfile, Verdict
 from ridgeline.records.store import write_atomically
 from ridgeline.report import figures, quantity, sections, wording
 from ridgeline.report.figures import Figure, Roof
-from ridgeline.report.markup import Markup, data_script, element, joined
+from ridgeline.report.markup import Markup, element, joined
+from ridgeline.report.page_frame import drawn, whole_page
 
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-)
 ROOFLINE_NOTE = (
     "Each circle is an operator, larger the more time it takes, coloured by phase. On the line it "
     "can get no faster; the distance below the line is what is left to gain."
@@ -66,9 +62,9 @@ def report_page(ledger: Ledger, roof: Roof | None = None) -> str:
     body += _memory_section(runs, plots)
     if ledger.loss_check is not None:
         figure = figures.losses(ledger.loss_check)
-        drawn = _drawn("losses", figure, plots)
+        places = drawn("losses", figure, plots)
         summary = ledger.loss_check.summary
-        body.append(sections.section("Does it still train the same model?", summary, *drawn))
+        body.append(sections.section("Does it still train the same model?", summary, *places))
     body.append(
         sections.section(
             "What was found before tuning",
@@ -78,7 +74,7 @@ def report_page(ledger: Ledger, roof: Roof | None = None) -> str:
     )
     body.append(sections.section("Environment", "", sections.environment(ledger.environment)))
     title = f"{wording.script_name(ledger.environment)}: {wording.claim(ledger)}"
-    return _page(title, body, plots)
+    return whole_page(title, body, plots)
 
 
 def profile_page(
@@ -101,7 +97,7 @@ def profile_page(
             sections.section("Top operators", "Per step.", sections.operator_table(profile))
         )
     body += _memory_section(runs, plots)
-    loss = _drawn("losses", figures.loss_curve(profile), plots)
+    loss = drawn("losses", figures.loss_curve(profile), plots)
     if loss:
         body.append(sections.section("Loss while measuring", "", *loss))
     places = sections.places_table(profile)
@@ -109,7 +105,7 @@ def profile_page(
         body.append(sections.section("Lines of the script", "", places))
     body.append(sections.section("Environment", "", sections.environment(profile.environment)))
     title = f"{wording.script_name(profile.environment)}: {verdict.value}"
-    return _page(title, body, plots)
+    return whole_page(title, body, plots)
 
 
 def _ledger_header(ledger: Ledger) -> Markup:
@@ -184,9 +180,9 @@ def _time_sections(
     series = [(labels.get(name, name), values) for name, values in samples.items()]
     if not any(values for _, values in series):
         series = [(label, run.step_samples) for label, run in runs]
-    drawn = _drawn("steps", figures.step_times(series), plots)
-    if drawn:
-        parts.append(sections.section("Every timed step", "", *drawn))
+    places = drawn("steps", figures.step_times(series), plots)
+    if places:
+        parts.append(sections.section("Every timed step", "", *places))
     return parts
 
 
@@ -195,54 +191,13 @@ def _roofline_section(
 ) -> list[Markup]:
     if roof is None:
         roof = figures.roof_of([op for _, run in runs for op in run.operators])
-    drawn = _drawn("roofline", figures.roofline(runs, roof), plots, height=440)
-    return [sections.section("Roofline", ROOFLINE_NOTE, *drawn)] if drawn else []
+    places = drawn("roofline", figures.roofline(runs, roof), plots, height=440)
+    return [sections.section("Roofline", ROOFLINE_NOTE, *places)] if places else []
 
 
 def _memory_section(runs: sections.Runs, plots: dict[str, Figure]) -> list[Markup]:
     bars = sections.memory_bars(runs)
-    drawn = _drawn("memory", figures.memory_over_time(runs), plots)
-    if not bars and not drawn:
+    places = drawn("memory", figures.memory_over_time(runs), plots)
+    if not bars and not places:
         return []
-    return [sections.section("Memory", "At the peak, and over one step.", bars, *drawn)]
-
-
-def _drawn(
-    name: str, figure: Figure | None, plots: dict[str, Figure], height: int = 340
-) -> list[Markup]:
-    """Enter a figure into the page's plots and return its place; nothing where there is none."""
-    if figure is None:
-        return []
-    plots[f"plot-{name}"] = figure
-    return [sections.plot(f"plot-{name}", height)]
-
-
-def _page(title: str, body: Sequence[Markup], plots: dict[str, Figure]) -> str:
-    scripts = [data_script("figures", plots)]
-    if plots:
-        scripts += [_script(_plotly()), _script(_own("page.js"))]
-    return (
-        "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"{element('title', f'{title} · Ridgeline')}"
-        f"<style>{_own('page.css')}</style></head>\n"
-        f"<body>{element('main', *body)}"
-        f"{element('footer', 'Ridgeline: limit, measurement, finding, technique, ledger.')}\n"
-        f"{joined(scripts)}</body></html>\n"
-    )
-
-
-def _script(source: str) -> Markup:
-    return Markup(f"<script>{source}</script>")
-
-
-def _own(name: str) -> str:
-    return files("ridgeline.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    """plotly.js as the plotly package ships it; importing that package would cost a second."""
-    return files("plotly.package_data").joinpath("plotly.min.js").read_text(encoding="utf-8")
+    return [sections.section("Memory", "At the peak, and over one step.", bars, *places)]

@@ -1,0 +1,182 @@
+"""Refit the training cost model to a table of published runs, and cross-validate by source.
+
+    python bench/refit_training.py shared/data/published_training.csv            only report
+    python bench/refit_training.py shared/data/published_training.csv --write    and ship it
+
+Writes `src/ridgeline/plan/calibration.toml` and, with the errors of every source predicted by
+coefficients that never saw it, `docs/results/accuracy_training_cv.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tomli_w
+
+from ridgeline.cost.layouts import Bools, Floats
+from ridgeline.cost.training import COVERAGE_80
+from ridgeline.plan.calibration import CALIBRATION
+from ridgeline.plan.prepared import Prepared, prepare
+from ridgeline.plan.priors import prior_coefficients, priors
+from ridgeline.plan.published import Run, read_table
+from ridgeline.plan.refit import (
+    Parameter,
+    calibration_with,
+    fit,
+    leave_one_source_out,
+    observed,
+    predict_logs,
+    usable,
+)
+
+PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_training_cv.json"
+REFILLS = 2
+"""Times that empty cells are filled again with the coefficients just fitted."""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("table", type=Path, nargs="?", default=PUBLISHED)
+    arguments.add_argument("--write", action="store_true")
+    options = arguments.parse_args()
+    if options.table == PUBLISHED and not PUBLISHED.exists():
+        print(f"{PUBLISHED} is not here: nothing to fit to")
+        return
+    runs = [one for one in read_table(options.table) if isinstance(one, Run)]
+    parameters = priors()
+    logs = np.log([one.prior for one in parameters])
+    prepared = prepare(runs, prior_coefficients)
+    for _ in range(REFILLS):
+        seen = observed(prepared, np.ones(len(runs), dtype=bool))
+        logs = fit(seen, parameters, logs, base=prior_coefficients).logs
+        prepared = prepare(runs, calibration_with(parameters, logs, prior_coefficients))
+    for parameter, value in zip(parameters, np.exp(logs), strict=True):
+        print(f"{parameter.name:34s} {parameter.prior:10.4g} -> {value:10.4g}")
+    calibration = calibration_with(parameters, logs, prior_coefficients)
+    fitted = predict_logs([run.cluster.device for run in runs], prepared.setting, calibration)
+    inside = np.where(usable(prepared), fitted - np.log(prepared.published_seconds), np.nan)
+    outside = leave_one_source_out(prepared, parameters, logs, prior_coefficients)
+    outside = np.where(usable(prepared), outside, np.nan)
+    experts = np.array([run.model.experts is not None for run in runs])
+    sigma = sigma_of(prepared, outside, ~experts)
+    sigma_experts = sigma_of(prepared, outside, experts)
+    report = {
+        "calibrated": by_source(prepared, inside, experts),
+        "source left out": by_source(prepared, outside, experts),
+        "coverage": coverage(prepared, outside, experts),
+        "sigma": sigma,
+        "sigma_experts": sigma_experts,
+    }
+    print(json.dumps(report, indent=1))
+    if options.write:
+        rows = rows_seen(prepared)
+        write_calibration(parameters, logs, (sigma, sigma_experts), rows, options.table.name)
+        RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def sigma_of(prepared: Prepared, errors: Floats, rows: Bools) -> float:
+    """The spread whose 80 % interval holds 80 % of the errors, sources weighing alike."""
+    use = rows & np.isfinite(errors)
+    sources = np.array([run.source for run in prepared.runs])[use]
+    weights = np.array([1.0 / np.sum(sources == source) for source in sources])
+    sizes = np.abs(errors[use])
+    order = np.argsort(sizes)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
+
+
+def coverage(prepared: Prepared, errors: Floats, experts: Bools) -> dict[str, float]:
+    """Mean over sources of the share of rows inside the interval that the others suggest."""
+    sources = np.array([run.source for run in prepared.runs])
+    found = {}
+    for kind, rows in (("dense", ~experts), ("experts", experts)):
+        shares = []
+        for source in sorted(set(sources[rows & np.isfinite(errors)])):
+            others = sigma_of(prepared, errors, rows & (sources != source))
+            own = np.abs(errors[rows & (sources == source) & np.isfinite(errors)])
+            shares.append(np.mean(own <= COVERAGE_80 * others))
+        found[kind] = round(float(np.mean(shares)), 4)
+    return found
+
+
+def by_source(prepared: Prepared, errors: Floats, experts: Bools) -> dict[str, object]:
+    """Median, 90th percentile and bias of the errors by source, and their means."""
+    sources = np.array([run.source for run in prepared.runs])
+    report: dict[str, object] = {}
+    for kind, rows in (("dense", ~experts), ("experts", experts)):
+        lines = {}
+        for source in dict.fromkeys(sources):
+            found = np.expm1(errors[rows & (sources == source) & np.isfinite(errors)])
+            if len(found):
+                lines[str(source)] = figures(found)
+        means = np.mean([[line["median"], line["p90"]] for line in lines.values()], axis=0)
+        report[kind] = {"median": float(means[0]), "p90": float(means[1]), "sources": lines}
+    return report
+
+
+def figures(errors: Floats) -> dict[str, float]:
+    sizes = np.abs(errors)
+    return {
+        "rows": len(errors),
+        "median": round(float(np.median(sizes)), 4),
+        "p90": round(float(np.quantile(sizes, 0.9)), 4),
+        "bias": round(float(np.median(errors)), 4),
+    }
+
+
+def rows_seen(prepared: Prepared) -> dict[str, dict[str, int]]:
+    """Architecture → precision → rows in the fit."""
+    seen: dict[str, dict[str, int]] = {}
+    for run, one, used in zip(prepared.runs, prepared.chosen, usable(prepared), strict=True):
+        if used:
+            counts = seen.setdefault(run.cluster.device.architecture, {})
+            counts[one.layout.precision] = counts.get(one.layout.precision, 0) + 1
+    return seen
+
+
+def write_calibration(
+    parameters: Sequence[Parameter],
+    logs: Floats,
+    sigmas: tuple[float, float],
+    rows: dict[str, dict[str, int]],
+    table: str,
+) -> None:
+    """The coefficients as `calibration.toml`, all devices and overrides by architecture."""
+    shares = {"fp32": 0.7, "bf16": 0.7, "fp16": 0.7, "fp8": 0.55, "mxfp8": 0.55, "nvfp4": 0.4}
+    common: dict[str, object] = {"gemm": shares}
+    special: dict[str, dict[str, object]] = {}
+    for parameter, value in zip(parameters, np.exp(logs).tolist(), strict=True):
+        rounded = float(f"{value:.4g}")
+        owners = [name for name in ARCHITECTURES if name.startswith(parameter.architecture)]
+        targets = [special.setdefault(name, {}) for name in owners]
+        for target in targets if parameter.architecture else [common]:
+            if parameter.key == "gemm":
+                gemm = target.setdefault("gemm", {})
+                assert isinstance(gemm, dict)
+                gemm |= dict.fromkeys(parameter.precisions, rounded)
+            else:
+                target[parameter.key] = rounded
+    common |= {"sigma": round(sigmas[0], 4), "sigma_experts": round(sigmas[1], 4)}
+    head = (
+        "# Written by bench/refit_training.py; change priors.toml or the table, not this file.\n"
+        "# What each number means: cost/coefficients.py. What was believed before: priors.toml.\n"
+        f"# Fitted to {table}; the spreads sigma are those of sources left out of the fit.\n\n"
+    )
+    CALIBRATION.write_text(
+        head + tomli_w.dumps({"all": common, "architecture": special, "rows": rows})
+    )
+
+
+ARCHITECTURES = (
+    "Volta", "Ampere", "Hopper", "Blackwell", "Blackwell Ultra", "CDNA 2", "CDNA 3", "CDNA 4",
+    "Gaudi 3", "TPU v5e", "TPU v5p", "TPU v6e",
+)  # fmt: skip
+"""Those that some prior names."""
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""`ridgeline explain A.json B.json`: why one estimate beats another, term by term."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ridgeline.plan.explain import Explanation
+
+
+def explain(
+    first: Annotated[
+        Path, typer.Argument(metavar="A.json", help="Of `predict training` or `plan training`.")
+    ],
+    second: Annotated[Path, typer.Argument(metavar="B.json", help="The one to hold against it.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Why one predicted training step is faster than another: which terms, and which knobs.
+
+    The files are what `--json` prints; of a plan its best layout is taken.
+    """
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.plan.explain import explain as compare
+    from ridgeline.plan.explain import read_estimate
+
+    names = _names(first, second)
+    explanation = compare(read_estimate(first), read_estimate(second), names)
+    if json:
+        print_json(explanation)
+        return
+    print_view(_view(explanation))
+
+
+def _names(first: Path, second: Path) -> tuple[str, str]:
+    """The files' names without endings where they differ."""
+    if first.stem != second.stem:
+        return first.stem, second.stem
+    return "A", "B"
+
+
+def _view(explanation: Explanation) -> RenderableType:
+    from ridgeline.report.explain_terminal import explanation_view
+
+    return explanation_view(
+        (explanation.first, explanation.second),
+        explanation.sentences,
+        explanation.knobs,
+        [(term.term, term.first_seconds, term.second_seconds) for term in explanation.terms],
+    )

@@ -1,0 +1,163 @@
+"""`ridgeline plan training`: the best layout for a training run, and why the others lose."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.plan.task import Task
+    from ridgeline.records.plan import Objective, Plan
+
+_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def plan_training(
+    model: Annotated[
+        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
+    ],
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="COUNTxDEVICE",
+            help="As 64xH100. With --days the largest allowed; several kinds with commas.",
+        ),
+    ],
+    global_batch: Annotated[int, typer.Option(help="Sequences in one optimizer step.")],
+    seq: Annotated[int, typer.Option(help="Tokens in one sequence.")],
+    tokens: Annotated[
+        str | None, typer.Option(help="Of the whole run, as 300B: adds days, money, energy.")
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(help="time, memory, or cost (also tries smaller clusters).")
+    ] = "time",
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(help="Of matrix products; may be given several times. Default: 16 bits."),
+    ] = None,
+    software: Annotated[
+        str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")
+    ] = "torch",
+    days: Annotated[
+        float | None,
+        typer.Option(help="Find the smallest cluster (with --objective cost: the cheapest)."),
+    ] = None,
+    domain_size: Annotated[
+        int | None, typer.Option(help="Devices that the fast fabric joins.")
+    ] = None,
+    network: Annotated[
+        float | None, typer.Option(metavar="GBIT/S", help="Network of one device, per direction.")
+    ] = None,
+    oversubscription: Annotated[
+        float | None, typer.Option(help="Of the network's core; 1 is none.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the best layout as a recipe (TOML).")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """The best layout of a training run out of every valid one, and why the others lose."""
+    from ridgeline.hardware.cluster import parse_cluster
+    from ridgeline.plan import training
+
+    if objective not in ("time", "cost", "memory"):
+        raise InputError(f"--objective {objective}: use time, cost or memory")
+    amount = None if tokens is None else _amount(tokens)
+    speed = None if network is None else network * 1e9 / 8
+    tasks = [
+        training.task_of(
+            model,
+            parse_cluster(
+                text,
+                domain_size=domain_size,
+                network_bytes_per_second=speed,
+                oversubscription=oversubscription,
+            ),
+            global_batch=global_batch,
+            seq=seq,
+            precisions=precision,  # type: ignore[arg-type]  # checked there, word by word
+            software=software,
+        )
+        for text in cluster.split(",")
+    ]
+    task, plan = _planned(tasks, amount, days, objective)  # type: ignore[arg-type]
+    if write is not None:
+        from ridgeline.plan.recipe import recipe_of
+        from ridgeline.records.recipe import write_recipe
+
+        write_recipe(write, recipe_of(plan, model, task.model, task.cluster))
+    if html is not None:
+        _write_page(html, plan, task)
+    _show(plan, as_json=json)
+
+
+def _planned(
+    tasks: list[Task], tokens: float | None, days: float | None, objective: Objective
+) -> tuple[Task, Plan]:
+    """The plan of the only task, or of that on the cluster which meets the date."""
+    if days is None:
+        from ridgeline.plan.training import plan_task
+
+        if len(tasks) > 1:
+            raise InputError("--cluster names several kinds: that is for --days; name one")
+        return tasks[0], plan_task(tasks[0], tokens=tokens, objective=objective)
+    if tokens is None:
+        raise InputError("--days needs --tokens: how long a run is depends on it")
+    from ridgeline.plan.reverse import plan_by_date
+
+    return plan_by_date(tasks, tokens=tokens, days=days, objective=objective)
+
+
+def _amount(text: str) -> float:
+    """A number of tokens: 1e12, 300B, 2T."""
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmbt]?)\s*", text.lower())
+    try:
+        value = float(found[1]) * _SUFFIXES[found[2]] if found else 0.0
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e18:
+        raise InputError(f"--tokens {text}: give a number above 0, as 1e12, 300B or 2T")
+    return value
+
+
+def _write_page(path: Path, plan: Plan, task: Task) -> None:
+    from ridgeline.plan.scaling_curves import training_scaling
+    from ridgeline.records.store import write_atomically
+    from ridgeline.report.planning_page import planning_page
+
+    page = planning_page(
+        [plan.best.estimate, *(runner.estimate for runner in plan.runners_up)],
+        title=f"{plan.model} on {plan.cluster}",
+        subtitle=f"{plan.global_batch} sequences of {plan.seq} tokens a step;"
+        f" {plan.searched:,} layouts searched",
+        pareto=[point.estimate for point in plan.pareto],
+        scaling=training_scaling(
+            task.model, task.cluster, task.workload, plan.best.estimate.layout, task.coefficients
+        ),
+        notes=[sentence for runner in plan.runners_up for sentence in runner.why[:1]],
+    )
+    try:
+        write_atomically(path, page.encode())
+    except OSError as error:
+        raise InputError(f"--html {path}: {error.strerror or error}") from None
+
+
+def _show(plan: Plan, *, as_json: bool) -> None:
+    from ridgeline.cli.show import print_json, print_view
+
+    if as_json:
+        print_json(plan)
+        return
+    from ridgeline.report.plan_terminal import launch_text, plan_view
+
+    print_view(plan_view(plan))
+    for launch in plan.launch:
+        typer.echo(launch_text(launch))

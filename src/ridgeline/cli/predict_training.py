@@ -1,0 +1,147 @@
+"""`ridgeline predict training`: what one layout of a training run will need and take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.records.estimate import Estimate
+
+
+def predict_training(
+    model: Annotated[
+        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
+    ],
+    cluster: Annotated[str, typer.Option(metavar="COUNTxDEVICE", help="As 64xH100.")],
+    seq: Annotated[int, typer.Option(help="Tokens in one sequence.")],
+    global_batch: Annotated[int, typer.Option(help="Sequences in one optimizer step.")],
+    micro_batch: Annotated[int, typer.Option(help="Sequences in one pass of one rank.")] = 1,
+    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
+    sp: Annotated[
+        bool | None, typer.Option("--sp/--no-sp", help="Sequence parallelism; default: with --tp.")
+    ] = None,
+    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
+    vpp: Annotated[int, typer.Option(help="Model chunks per pipeline rank.")] = 1,
+    schedule: Annotated[
+        str | None, typer.Option(help="gpipe, 1f1b, interleaved or zero-bubble.")
+    ] = None,
+    cp: Annotated[int, typer.Option(help="Context-parallel ranks.")] = 1,
+    ep: Annotated[int, typer.Option(help="Expert-parallel ranks.")] = 1,
+    etp: Annotated[int, typer.Option(help="Tensor-parallel ranks inside an expert.")] = 1,
+    zero: Annotated[
+        int | None,
+        typer.Option(help="What is sharded: 0 to 3 (3 is FSDP). Default: 3, with --pp 1."),
+    ] = None,
+    fsdp: Annotated[
+        int | None, typer.Option(help="Ranks that shard; default: all data-parallel ones.")
+    ] = None,
+    recompute: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
+    precision: Annotated[
+        str, typer.Option(help="Of matrix products: bf16, fp16, fp8, mxfp8, nvfp4, fp32.")
+    ] = "bf16",
+    offload: Annotated[str, typer.Option(help="none, optimizer or optimizer+parameters.")] = "none",
+    compiled: Annotated[
+        bool, typer.Option("--compile/--eager", help="Whether element-wise chains are fused.")
+    ] = True,
+    software: Annotated[
+        str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")
+    ] = "torch",
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN.json", help="Measured steps of your own, one to three."),
+    ] = None,
+    domain_size: Annotated[
+        int | None, typer.Option(help="Devices that the fast fabric joins.")
+    ] = None,
+    network: Annotated[
+        float | None, typer.Option(metavar="GBIT/S", help="Network of one device, per direction.")
+    ] = None,
+    oversubscription: Annotated[
+        float | None, typer.Option(help="Of the network's core; 1 is none.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page to look at.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Step time, memory by stage, where the time goes, and how sure that is."""
+    import msgspec
+
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.hardware.cluster import parse_cluster
+    from ridgeline.plan import predict
+    from ridgeline.records.layout import Layout
+
+    place = parse_cluster(
+        cluster,
+        domain_size=domain_size,
+        network_bytes_per_second=None if network is None else network * 1e9 / 8,
+        oversubscription=oversubscription,
+    )
+    if seq < 1 or min(tp, pp, cp) < 1:
+        raise InputError("--seq, --tp, --pp and --cp must be 1 or more")
+    ranks = place.num_devices // (tp * pp * cp)
+    if not ranks or ranks * tp * pp * cp != place.num_devices:
+        raise InputError(
+            f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp} does not divide the"
+            f" {place.num_devices} devices of --cluster; change one"
+        )
+    stage = zero if zero is not None else _usual_zero(ranks * cp, pp)
+    values = {
+        "dp": ranks,
+        "fsdp": fsdp if fsdp is not None else (ranks * cp if stage else 1),
+        "zero": stage,
+        "tp": tp,
+        "sp": tp > 1 if sp is None else sp,
+        "pp": pp,
+        "vpp": vpp,
+        "schedule": schedule or ("interleaved" if vpp > 1 else "1f1b"),
+        "cp": cp,
+        "ep": ep,
+        "etp": etp,
+        "micro_batch": micro_batch,
+        "global_batch": global_batch,
+        "recompute": recompute,
+        "precision": precision,
+        "offload": offload,
+        "compiled": compiled,
+    }
+    try:
+        layout = msgspec.convert(values, Layout)
+    except msgspec.ValidationError as error:
+        raise InputError(f"layout: {error}") from None
+    found = predict.predict_training(
+        model, place, seq=seq, layout=layout, software=software, measured=calibrate or ()
+    )
+    if html is not None:
+        _write_page(html, found, f"{model} on {cluster}")
+    if json:
+        print_json(found)
+        return
+    from ridgeline.report.planning_terminal import estimate_panel
+
+    print_view(estimate_panel(found))
+    for change in found.calibrated:
+        print_view(f"{change.name}: {change.before:.4g} -> {change.after:.4g}, as measured")
+
+
+def _write_page(path: Path, estimate: Estimate, title: str) -> None:
+    from ridgeline.records.store import write_atomically
+    from ridgeline.report.planning_page import planning_page
+
+    try:
+        write_atomically(path, planning_page([estimate], title=title).encode())
+    except OSError as error:
+        raise InputError(f"--html {path}: {error.strerror or error}") from None
+
+
+def _usual_zero(ranks: int, pp: int) -> int:
+    """Fully sharded without a pipeline, the optimizer alone with one."""
+    if ranks == 1:
+        return 0
+    return 3 if pp == 1 else 1

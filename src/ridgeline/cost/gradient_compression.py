@@ -1,0 +1,168 @@
+"""Sending fewer gradient bytes: what each scheme sends, what encoding costs, when it loses.
+
+    none       4 bytes per element, all-reduced
+    fp16       2, all-reduced
+    int8       1, and a scale of 4 bytes per group; sums overflow, so it is gathered from all ranks
+    top-k      a share k of the elements, 4 bytes of value and 4 of index each, gathered
+                                                                Aji, Heafield, 1704.05021
+    powersgd   rank · (rows + columns) values of each matrix, all-reduced
+                                                                Vogels et al., 1905.13727, s. 3
+
+What is gathered grows with the number of ranks, what is all-reduced does not. Encoding runs on the
+compute units that the backward pass needs, so it is never hidden, while plain gradients travel
+under that pass: on fast links compression mostly loses (Agarwal et al., 2103.00543).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ridgeline.cost.collective_volume import (
+    Fabric,
+    all_gather_bytes,
+    all_reduce_bytes,
+    all_reduce_seconds,
+)
+
+Scheme = Literal["none", "fp16", "int8", "top-k", "powersgd"]
+FP32 = 4.0
+PASSES = {"none": 0.0, "fp16": 3.0, "int8": 4.0, "top-k": 8.0}
+"""Reads and writes of the whole gradient, in units of its fp32 bytes, that encoding and decoding
+take at the least: fp16 reads 4 and writes 2 bytes, and back; int8 reads twice for the scale;
+top-k selects, gathers, keeps the rest as error feedback and scatters the result (a sort in place
+of a selection would be several times dearer). PowerSGD's follow from its products."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """What a rank has to share."""
+
+    matrices: tuple[tuple[int, int], ...]
+    """Rows and columns of each."""
+    other_elements: int = 0
+    """Biases and norms, which stay uncompressed."""
+
+    @property
+    def num_elements(self) -> int:
+        """All of them."""
+        return self.other_elements + sum(rows * columns for rows, columns in self.matrices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """A scheme with its setting."""
+
+    scheme: Scheme
+    density: float = 0.01
+    """Share of the elements that top-k keeps."""
+    rank: int = 4
+    group: int = 256
+    """Elements that share a scale (int8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One exchange of gradients, seen from one rank."""
+
+    sent_bytes: float
+    encode_seconds: float
+    """Of encoding and decoding, by the memory traffic they cannot avoid."""
+    travel_seconds: float
+
+    def step_seconds(self, compute_seconds: float, hidden_seconds: float) -> float:
+        """A step whose compute can hide `hidden_seconds` of travel."""
+        exposed = max(0.0, self.travel_seconds - hidden_seconds)
+        return compute_seconds + self.encode_seconds + exposed
+
+
+def message_bytes(gradient: Gradient, compression: Compression) -> float:
+    """One rank's encoded gradient.
+
+    >>> square = Gradient(matrices=((1024, 1024),))
+    >>> [message_bytes(square, Compression(scheme=one)) for one in ("none", "fp16", "powersgd")]
+    [4194304.0, 2097152.0, 32768.0]
+    """
+    count = gradient.num_elements
+    if compression.scheme == "none":
+        return FP32 * count
+    if compression.scheme == "fp16":
+        return 2.0 * count
+    if compression.scheme == "int8":
+        return count * (1.0 + FP32 / compression.group)
+    if compression.scheme == "top-k":
+        return compression.density * count * 2.0 * FP32
+    factors = sum(
+        _rank(compression, rows, columns) * (rows + columns) for rows, columns in gradient.matrices
+    )
+    return FP32 * (factors + gradient.other_elements)
+
+
+def exchange(
+    gradient: Gradient,
+    compression: Compression,
+    num_ranks: int,
+    fabric: Fabric,
+    memory_bytes_per_second: float,
+) -> Exchange:
+    """What one exchange sends and takes.
+
+    >>> fabric = Fabric(
+    ...     domain_size=1, domain_bytes_per_second=1e9, network_bytes_per_second=1e9
+    ... )
+    >>> layer = Gradient(matrices=((4096, 4096),) * 8)
+    >>> plain = exchange(layer, Compression(scheme="none"), 16, fabric, 2e12)
+    >>> small = exchange(layer, Compression(scheme="powersgd"), 16, fabric, 2e12)
+    >>> plain.sent_bytes / small.sent_bytes
+    512.0
+    """
+    message = message_bytes(gradient, compression)
+    encode = _encoded_bytes(gradient, compression) / memory_bytes_per_second
+    if compression.scheme in ("int8", "top-k"):
+        sent = all_gather_bytes(num_ranks, num_ranks * message)
+        # A gather of n messages sends half of what an all-reduce of n times the buffer would.
+        travel = all_reduce_seconds(num_ranks, num_ranks * message, fabric) / 2.0
+    else:
+        sent = all_reduce_bytes(num_ranks, message)
+        travel = all_reduce_seconds(num_ranks, message, fabric)
+    return Exchange(sent_bytes=sent, encode_seconds=encode, travel_seconds=travel)
+
+
+def best_compression(
+    gradient: Gradient,
+    choices: Sequence[Compression],
+    num_ranks: int,
+    fabric: Fabric,
+    *,
+    memory_bytes_per_second: float,
+    compute_seconds: float,
+    hidden_seconds: float,
+) -> tuple[Compression, float]:
+    """The choice with the shortest step, and its speed-up over sending everything.
+
+    Steps alone are compared: whether the loss follows is for a run to show.
+    """
+    plain = Compression(scheme="none")
+    steps = {
+        one: exchange(gradient, one, num_ranks, fabric, memory_bytes_per_second).step_seconds(
+            compute_seconds, hidden_seconds
+        )
+        for one in (plain, *choices)
+    }
+    best = min(steps, key=lambda one: steps[one])
+    return best, steps[plain] / steps[best]
+
+
+def _rank(compression: Compression, rows: int, columns: int) -> int:
+    return min(compression.rank, rows, columns)
+
+
+def _encoded_bytes(gradient: Gradient, compression: Compression) -> float:
+    """Memory traffic of encoding and decoding."""
+    if compression.scheme != "powersgd":
+        return PASSES[compression.scheme] * FP32 * gradient.num_elements
+    # M Q and Mᵀ P read the matrix once each, its error feedback reads and writes it, the
+    # reconstruction writes it.
+    whole = sum(rows * columns for rows, columns in gradient.matrices)
+    return 5.0 * FP32 * whole

@@ -1,0 +1,65 @@
+"""Size of the KV cache: what generation keeps of every token, in every layer.
+
+    multi-head, grouped-query    2 · key-value heads · head size     elements per token and layer
+    latent attention             rank + rotary size                  (DeepSeek-V2, 2405.04434, 2.1)
+
+Grouped queries: Ainslie et al., 2305.13245. A layer with a sliding window keeps its window only.
+Under tensor parallelism key-value heads are split until each device has one, then copied; a latent
+cache belongs to all heads and is copied to each device.
+"""
+
+from __future__ import annotations
+
+from ridgeline.cost.operators import is_windowed
+from ridgeline.models.counts import num_layers
+from ridgeline.models.spec import ModelSpec
+
+
+def layer_bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int = 1) -> float:
+    """Kept per token by one layer on one device.
+
+    >>> from ridgeline.models import load_model
+    >>> layer_bytes_per_token(load_model("llama-3-8b"))
+    4096.0
+    """
+    if model.latent is not None:
+        return (model.latent.kv_rank + model.latent.rope_dim) * element_bytes
+    heads = max(model.kv_heads / tp, 1.0)
+    return 2.0 * heads * model.head_dim * element_bytes
+
+
+def bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int = 1) -> float:
+    """Kept per token by all layers that generate, windows aside.
+
+    >>> from ridgeline.models import load_model
+    >>> bytes_per_token(load_model("llama-7b"))
+    524288.0
+    """
+    return _num_generating(model) * layer_bytes_per_token(model, element_bytes, tp)
+
+
+def kv_cache_bytes(
+    model: ModelSpec, seq: int, batch: int = 1, element_bytes: float = 2.0, tp: int = 1
+) -> float:
+    """Cache of `batch` sequences of `seq` tokens on one device.
+
+    An encoder-decoder keeps its keys and values of the encoder's `seq` tokens beside its own.
+
+    >>> from ridgeline.models import load_model
+    >>> kv_cache_bytes(load_model("llama-7b"), 2048) / 1e9
+    1.073741824
+    """
+    if min(seq, batch, tp) < 1:
+        raise ValueError(f"seq {seq}, batch {batch}, tp {tp}: each must be 1 or more")
+    first = num_layers(model) - _num_generating(model)
+    tokens = 0
+    for layer in range(first, num_layers(model)):
+        window = model.sliding_window if is_windowed(model, layer) else seq
+        tokens += min(seq, window)
+        if model.decoder_layers:
+            tokens += seq
+    return batch * tokens * layer_bytes_per_token(model, element_bytes, tp)
+
+
+def _num_generating(model: ModelSpec) -> int:
+    return model.decoder_layers or model.layers

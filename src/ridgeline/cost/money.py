@@ -1,0 +1,71 @@
+"""What a run costs: device-hours, money, energy, carbon.
+
+    energy    = device-hours · watts · share of full power · PUE
+    carbon    = energy · the grid's intensity                     Patterson et al., 2104.10350, s. 2
+
+PUE (power usage effectiveness) is what the building draws over what the machines draw. Prices,
+powers and intensities are the caller's: they differ by place and day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """Of one run. None: its rate was not given."""
+
+    device_hours: float
+    usd: float | None
+    energy_joules: float | None
+    co2_kilograms: float | None
+
+    @property
+    def energy_kilowatt_hours(self) -> float | None:
+        """Energy as bills have it."""
+        return None if self.energy_joules is None else self.energy_joules / 3.6e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tariff:
+    """Rates of one device in one place; None: unknown, and so is what depends on it."""
+
+    usd_per_device_hour: float | None = None
+    watts: float | None = None
+    """Of one device at full power (its share of the host included, where that is wanted)."""
+    power_share: float = 1.0
+    """Mean power over full power."""
+    pue: float = 1.0
+    co2_grams_per_kilowatt_hour: float | None = None
+
+
+def bill(num_devices: int, seconds: float, tariff: Tariff) -> Bill:
+    """What `num_devices` cost for this long.
+
+    >>> spent = bill(64, 86400.0, Tariff(usd_per_device_hour=2.5, watts=700.0, pue=1.2))
+    >>> spent.device_hours, spent.usd, round(spent.energy_kilowatt_hours, 1)
+    (1536.0, 3840.0, 1290.2)
+    """
+    if num_devices < 1 or seconds < 0.0:
+        raise ValueError(f"{num_devices} devices for {seconds} s: nothing to bill")
+    hours = num_devices * seconds / 3600.0
+    usd = None if tariff.usd_per_device_hour is None else hours * tariff.usd_per_device_hour
+    joules = None
+    if tariff.watts is not None:
+        joules = hours * 3600.0 * tariff.watts * tariff.power_share * tariff.pue
+    carbon = None
+    if joules is not None and tariff.co2_grams_per_kilowatt_hour is not None:
+        carbon = joules / 3.6e6 * tariff.co2_grams_per_kilowatt_hour / 1e3
+    return Bill(device_hours=hours, usd=usd, energy_joules=joules, co2_kilograms=carbon)
+
+
+def run_seconds(num_tokens: float, tokens_per_step: float, step_seconds: float) -> float:
+    """Time of a training run over `num_tokens`, checkpoints and failures aside.
+
+    >>> run_seconds(1e12, 4e6, 10.0) / 86400
+    28.935185185185187
+    """
+    if min(num_tokens, tokens_per_step, step_seconds) <= 0.0:
+        raise ValueError("tokens and seconds must be above 0")
+    return num_tokens / tokens_per_step * step_seconds

@@ -1,0 +1,63 @@
+"""What is trained and with which software: everything about a run but model, cluster, layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A class of training software. The presets are in `plan/stacks.toml`."""
+
+    name: str = "torch"
+    cues: tuple[str, ...] = ()
+    """Patterns that name a member of the class in the words of a published table."""
+    fused_attention: bool = True
+    """FlashAttention or like; else the score matrix goes through memory."""
+    attention_rate: float = 1.0
+    """Rate of its fused attention over FlashAttention-2's."""
+    vendor_attention: bool = False
+    """The vendor's own fused attention, faster than FlashAttention-2 on newer parts."""
+    sink_attention: bool = False
+    """That attention also takes learned sinks."""
+    fused_elementwise: bool = False
+    """Element-wise chains are hand-fused whatever the layout's `compiled` says (Megatron, XLA)."""
+    legacy: bool = False
+    """Frameworks of 2019 to 2022: slow host, no overlap of communication."""
+    overlap_tensor: bool = False
+    """Tensor-parallel communication runs beside the products (user buffers, async TP)."""
+    overlap_data: bool = True
+    """Gradient and parameter traffic runs beside the backward pass."""
+    expert_rate: float = 1.0
+    """Speed of routing, dispatching and launching experts over that of 2025's frameworks."""
+    dropout: bool = False
+    weight_bytes: float = 2.0
+    """Of the copy that the products read."""
+    gradient_bytes: float = 4.0
+    """Of the accumulated gradient."""
+    reduce_bytes: float = 2.0
+    """Of a gradient element on the wire."""
+    step_gradient_bytes: float = 0.0
+    """Of the copy of a shard's gradients that the optimizer makes for its step."""
+    bucket_bytes: float = 0.0
+    """Of buffers in which gradients and weights are packed for their collectives."""
+    master_bytes: float = 4.0
+    optimizer_bytes: float = 8.0
+    chunked_logits: bool = False
+    """The loss is computed in pieces, never holding all logits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The task. Sequences all have `seq` tokens."""
+
+    seq: int
+    causal: bool = True
+    stack: Stack = Stack()
+    frozen_weights: bool = False
+    """Adapters are trained, the weights are not (LoRA): no weight gradients, no optimizer."""
+    document: int = 0
+    """Tokens of one document when several are packed into a sequence and do not see each other;
+    0: a sequence is one document."""
+    recompute_share: float = 1.0
+    """Of the layers whose layout says full recomputation, those that really do it."""

@@ -1,0 +1,51 @@
+"""What a model is: layers, heads, experts; from presets and Hugging Face `config.json`.
+
+Counts of parameters, not costs: FLOPs and bytes are the business of `cost/`. No torch, no
+transformers, no download. Start reading at `spec.py`; `load.py` finds a model, `counts.py` counts
+it, `families/` reads configurations, `presets/` holds the well-known ones, `table.py` reads rows of
+published tables, `convnet.py` lists the operators of CNNs.
+"""
+
+from ridgeline.models.config import read_config, spec_from_config
+from ridgeline.models.convnet import ConvNet, Operator
+from ridgeline.models.convnets import load_convnet
+from ridgeline.models.counts import (
+    Parameters,
+    active_parameter_count,
+    embedding_parameters,
+    is_mixture,
+    layer_parameters,
+    parameter_count,
+    parameter_parts,
+)
+from ridgeline.models.flags import model_from_flags, model_from_text
+from ridgeline.models.load import load_model
+from ridgeline.models.presets import preset, preset_names
+from ridgeline.models.spec import Experts, LatentAttention, ModelSpec
+from ridgeline.models.table import TableModel, read_table_model, spec_from_table
+
+__all__ = [
+    "ConvNet",
+    "Experts",
+    "LatentAttention",
+    "ModelSpec",
+    "Operator",
+    "Parameters",
+    "TableModel",
+    "active_parameter_count",
+    "embedding_parameters",
+    "is_mixture",
+    "layer_parameters",
+    "load_convnet",
+    "load_model",
+    "model_from_flags",
+    "model_from_text",
+    "parameter_count",
+    "parameter_parts",
+    "preset",
+    "preset_names",
+    "read_config",
+    "read_table_model",
+    "spec_from_config",
+    "spec_from_table",
+]

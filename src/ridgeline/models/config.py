@@ -1,0 +1,106 @@
+"""Read a Hugging Face `config.json` into a `ModelSpec`; no transformers, no download.
+
+A multimodal configuration keeps its language model under `text_config` (LLaVA, Gemma 3, Qwen-VL):
+that part is read, and the vision tower is not counted. Such a part holds only what differs from
+its class's defaults; those are in `families/defaults.toml`. `families/` has one reader per model
+type.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.models.families import readers
+from ridgeline.models.keys import Keys
+from ridgeline.models.spec import ModelSpec
+
+ALIKE = {
+    "gemma3": "gemma3_text",
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+    "kimi_k2": "deepseek_v3",
+    "ministral3": "mistral",
+    "phi-msft": "phi",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
+"""Model types that are another one's shape under a second name."""
+NESTED = ("text_config", "llm_config", "language_config")
+"""Where multimodal configurations keep their language model."""
+CONVOLUTIONAL = ("resnet", "efficientnet", "mobilenet_v1", "mobilenet_v2")
+"""Model types that are lists of operators, not transformers."""
+
+
+def read_config(path: str | Path) -> ModelSpec:
+    """The model that a `config.json`, or the folder that holds one, describes."""
+    place = Path(path)
+    file = place / "config.json" if place.is_dir() else place
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        cure = "give a config.json or the folder that holds it"
+        raise InputError(f"{file}: {error.strerror or error}; {cure}") from None
+    try:
+        values = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not valid JSON ({error}); download the file again") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{file}: holds no JSON object; give a Hugging Face config.json")
+    name = file.resolve().parent.name if file.name == "config.json" else file.stem
+    return spec_from_config(values, place=str(file), name=name)
+
+
+def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> ModelSpec:
+    """The model that these keys describe; `place` is named in complaints.
+
+    >>> sizes = dict(n_embd=768, n_layer=12, n_head=12, n_positions=1024, vocab_size=50257)
+    >>> spec_from_config({"model_type": "gpt2", **sizes}, place="here", name="mine").ffn
+    3072
+    """
+    keys = _language_part(Keys(values, place))
+    kind = keys.text("model_type", default="")
+    if not kind:
+        keys.refuse("model_type", f"is missing; add it, one of: {', '.join(sorted(readers()))}")
+    known = readers()
+    if kind in CONVOLUTIONAL:
+        keys.refuse("model_type", f"is {kind!r}, a convolutional network; use load_convnet(name)")
+    reader = known.get(ALIKE.get(kind, kind))
+    if reader is None:
+        near = difflib.get_close_matches(kind, [*known, *ALIKE], n=4, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"
+        keys.refuse("model_type", f"{kind!r} is not known; {hint}")
+    return msgspec.structs.replace(reader(keys), name=name)
+
+
+def _language_part(keys: Keys) -> Keys:
+    """The keys of the text model inside a multimodal configuration; else all of them."""
+    name = next((one for one in NESTED if keys.has(one)), None)
+    if name is None:
+        return keys
+    inner = keys.table(name)
+    kind = inner.text("model_type", default="")
+    values = {**_class_defaults().get(ALIKE.get(kind, kind), {}), **inner.values}
+    # The outer model ties the head; what it is called is not what the inner one is, so its
+    # `architectures` stay behind.
+    if "tie_word_embeddings" in keys.values:
+        values.setdefault("tie_word_embeddings", keys.values["tie_word_embeddings"])
+    values.pop("architectures", None)
+    return Keys(values, inner.place)
+
+
+@functools.cache
+def _class_defaults() -> dict[str, dict[str, int]]:
+    """Model type → keys that a nested part may leave out."""
+    file = Path(__file__).parent / "families" / "defaults.toml"
+    return msgspec.toml.decode(file.read_bytes(), type=dict[str, dict[str, int]])

@@ -1,0 +1,238 @@
+"""How many parameters a transformer has: exactly, by part and by layer.
+
+Every figure equals what `sum(p.numel() for p in model.parameters())` says of the same model in
+Hugging Face transformers; tests build each family on torch's meta device and compare. Buffers
+(DeepSeek-V3's routing bias, rotary tables) are not parameters there and are not counted here.
+Pure arithmetic over a `ModelSpec`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ridgeline.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Parameters by the part that sharding treats alike. Parts add."""
+
+    attention: int = 0
+    """Projections with their biases, query and key norms, sinks, relative positions."""
+    dense_mlp: int = 0
+    routed_experts: int = 0
+    shared_experts: int = 0
+    """With the gate that scales them, where there is one."""
+    router: int = 0
+    norms: int = 0
+    embedding: int = 0
+    """Tokens, positions, segments or patches, and the projections beside them."""
+    head: int = 0
+    """What stands behind the final norm and is not the embedding: 0 for a tied head."""
+    other: int = 0
+    """Tensors that `ModelSpec.extra` names."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(getattr(self, part.name) for part in fields(self))
+
+    def __add__(self, more: Parameters) -> Parameters:
+        names = [part.name for part in fields(self)]
+        return Parameters(**{name: getattr(self, name) + getattr(more, name) for name in names})
+
+    def __mul__(self, times: int) -> Parameters:
+        return Parameters(**{part.name: times * getattr(self, part.name) for part in fields(self)})
+
+
+def parameter_count(spec: ModelSpec) -> int:
+    """All parameters of the model; a tensor that is used twice counts once.
+
+    >>> from ridgeline.models.presets import preset
+    >>> parameter_count(preset("Llama-3-8B"))
+    8030261248
+    """
+    return parameter_parts(spec).total
+
+
+def active_parameter_count(spec: ModelSpec) -> int:
+    """Parameters that one token meets: all but the routed experts that it is not sent to.
+
+    Embedding and head count in full, as most model cards have it (Mixtral-8x7B: 12.9 billion).
+    GPT-OSS's card leaves the embedding out.
+    """
+    total = parameter_parts(spec)
+    return total.total - total.routed_experts + active_routed_parameters(spec)
+
+
+def active_routed_parameters(spec: ModelSpec) -> int:
+    """Parameters of the routed experts that one token is sent to, over all layers."""
+    if spec.experts is None:
+        return 0
+    one = total_layers_parameters(spec).routed_experts // spec.experts.num_experts
+    return one * spec.experts.top_k
+
+
+def parameter_parts(spec: ModelSpec) -> Parameters:
+    """The whole model by part."""
+    whole = total_layers_parameters(spec)
+    ends = Parameters(
+        embedding=embedding_parameters(spec),
+        head=head_parameters(spec),
+        norms=(_norm(spec, spec.hidden) * _final_norms(spec)) + _embedding_norm(spec),
+        other=sum(spec.extra.values()),
+    )
+    return whole + ends
+
+
+def total_layers_parameters(spec: ModelSpec) -> Parameters:
+    """All layers together, without embedding, final norm and head."""
+    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
+    for layer in range(num_layers(spec)):
+        key = (is_mixture(spec, layer), is_decoder(spec, layer), _is_first(spec, layer))
+        kinds.setdefault(key, []).append(layer)
+    whole = Parameters()
+    for alike in kinds.values():
+        whole += layer_parameters(spec, alike[0]) * len(alike)
+    return whole
+
+
+def num_layers(spec: ModelSpec) -> int:
+    """Layers of both stacks."""
+    return spec.layers + spec.decoder_layers
+
+
+def is_mixture(spec: ModelSpec, layer: int) -> bool:
+    """Whether this layer's MLP is a mixture of experts; layers count from 0."""
+    if spec.experts is None or layer < spec.experts.dense_layers:
+        return False
+    return (layer + 1) % spec.experts.every == 0
+
+
+def is_decoder(spec: ModelSpec, layer: int) -> bool:
+    """Whether this layer attends to an encoder: the layers behind an encoder-decoder's first."""
+    return layer >= spec.layers
+
+
+def layer_parameters(spec: ModelSpec, layer: int) -> Parameters:
+    """One layer by part; layers count from 0, an encoder's before its decoder's.
+
+    >>> from ridgeline.models.presets import preset
+    >>> layer_parameters(preset("Llama-3-8B"), 0).dense_mlp
+    176160768
+    """
+    if not 0 <= layer < num_layers(spec):
+        raise IndexError(f"{spec.name} has {num_layers(spec)} layers; there is no layer {layer}")
+    attention = latent_attention(spec) if spec.latent else grouped_attention(spec)
+    norms = spec.norms_per_layer * _norm(spec, spec.hidden)
+    if is_decoder(spec, layer):
+        attention *= 2
+        norms += _norm(spec, spec.hidden)
+    if _is_first(spec, layer):
+        attention += spec.relative_buckets * spec.heads
+    if spec.experts is None or not is_mixture(spec, layer):
+        dense = mlp(spec, spec.ffn, bias=spec.mlp_bias)
+        return Parameters(attention=attention, dense_mlp=dense, norms=norms)
+    experts = spec.experts
+    shared = mlp(spec, experts.shared_ffn, bias=experts.bias) if experts.num_shared else 0
+    return Parameters(
+        attention=attention,
+        routed_experts=experts.num_experts * mlp(spec, experts.ffn, bias=experts.bias),
+        shared_experts=shared + (spec.hidden if experts.shared_gate else 0),
+        router=experts.num_experts * (spec.hidden + (1 if experts.router_bias else 0)),
+        norms=norms,
+    )
+
+
+def grouped_attention(spec: ModelSpec) -> int:
+    """Queries, keys, values, output: multi-head, grouped-query or multi-query."""
+    queries = spec.heads * spec.head_dim
+    keys = spec.kv_heads * spec.head_dim
+    count = spec.hidden * (queries + 2 * keys) + queries * spec.hidden
+    if spec.attention_bias:
+        count += queries + 2 * keys
+    if spec.output_bias:
+        count += spec.hidden
+    if spec.qk_norm == "head":
+        count += 2 * _norm(spec, spec.head_dim)
+    elif spec.qk_norm == "full":
+        count += _norm(spec, queries) + _norm(spec, keys)
+    if spec.attention_sinks:
+        count += spec.heads
+    return count
+
+
+def latent_attention(spec: ModelSpec) -> int:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    latent = spec.latent
+    assert latent is not None
+    query_dim = spec.heads * (latent.nope_dim + latent.rope_dim)
+    bias = spec.hidden if spec.output_bias else 0
+    if latent.q_rank:
+        count = spec.hidden * latent.q_rank + latent.q_rank + latent.q_rank * query_dim
+        bias += latent.q_rank if spec.attention_bias else 0
+    else:
+        count = spec.hidden * query_dim
+    count += spec.hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
+    bias += latent.kv_rank + latent.rope_dim if spec.attention_bias else 0
+    count += latent.kv_rank * spec.heads * (latent.nope_dim + latent.value_dim)
+    count += spec.heads * latent.value_dim * spec.hidden
+    return count + bias
+
+
+def mlp(spec: ModelSpec, width: int, *, bias: bool) -> int:
+    """Two projections, or three when a gate multiplies the first."""
+    ups = 2 if spec.gated_mlp else 1
+    count = (ups + 1) * spec.hidden * width
+    return count + ups * width + spec.hidden if bias else count
+
+
+def embedding_parameters(spec: ModelSpec) -> int:
+    """What turns tokens, or patches, into the first hidden state."""
+    if spec.kind == "vision":
+        patch = spec.image_channels * spec.patch_size**2
+        count = spec.hidden * (patch + 1) + spec.hidden  # convolution with bias, class token
+    else:
+        width = spec.embedding_dim or spec.hidden
+        count = spec.vocab * width
+        if width != spec.hidden:
+            count += 2 * width * spec.hidden
+    if spec.learned_positions:
+        count += (spec.max_positions + spec.position_offset) * spec.hidden
+    return count + spec.token_types * spec.hidden
+
+
+def head_parameters(spec: ModelSpec) -> int:
+    """What stands behind the final norm, without the rows that a tied head shares."""
+    square = spec.hidden * (spec.hidden + 1)
+    if spec.head == "none":
+        return 0
+    if spec.head == "pooler":
+        return square
+    if spec.head == "classifier":
+        return spec.num_classes * (spec.hidden + (1 if spec.head_bias else 0))
+    count = 0 if spec.tied_embeddings else spec.vocab * (spec.embedding_dim or spec.hidden)
+    count += spec.vocab if spec.head_bias else 0
+    if spec.head in ("masked-lm", "pre-training"):
+        count += square + _norm(spec, spec.hidden)
+    if spec.head == "pre-training":
+        count += square + 2 * (spec.hidden + 1)
+    return count
+
+
+def _norm(spec: ModelSpec, width: int) -> int:
+    return 2 * width if spec.norm == "layer" and spec.norm_bias else width
+
+
+def _final_norms(spec: ModelSpec) -> int:
+    stacks = 2 if spec.decoder_layers else 1
+    return stacks if spec.final_norm else 0
+
+
+def _embedding_norm(spec: ModelSpec) -> int:
+    return _norm(spec, spec.hidden) if spec.embedding_norm else 0
+
+
+def _is_first(spec: ModelSpec, layer: int) -> bool:
+    """Whether this is the first layer of its stack."""
+    return layer in (0, spec.layers)

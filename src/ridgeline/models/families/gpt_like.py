@@ -1,0 +1,162 @@
+"""GPT-2 and its contemporaries: LayerNorms and an MLP of two projections.
+
+GPT-2 (Radford et al. 2019), GPT-NeoX (arXiv 2204.06745), OPT (2205.01068), BLOOM (2211.05100),
+MPT (MosaicML 2023), Falcon (2311.16867), Phi-1 to Phi-2 (2306.11644).
+"""
+
+from __future__ import annotations
+
+from ridgeline.models.families.sizes import FFN, HEADS, HIDDEN, KV_HEADS, POSITIONS, decoder
+from ridgeline.models.keys import Keys
+from ridgeline.models.spec import ModelSpec
+
+
+def gpt2(keys: Keys) -> ModelSpec:
+    """Biases everywhere, learned positions."""
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        ffn=_four_times(keys),
+        max_positions=keys.size("n_positions", "n_ctx", "max_position_embeddings"),
+        learned_positions=True,
+        tied_embeddings=keys.flag("tie_word_embeddings", default=True),
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+    )
+
+
+def gpt_neox(keys: Keys) -> ModelSpec:
+    """Attention and MLP side by side, each with a norm of its own."""
+    bias = keys.flag("attention_bias", default=True)
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        attention_bias=bias,
+        output_bias=bias,
+        mlp_bias=True,
+        parallel_block=keys.flag("use_parallel_residual", default=True),
+    )
+
+
+def opt(keys: Keys) -> ModelSpec:
+    """GPT-2's shape; two rows of the position table are never used. The 350M is post-norm."""
+    if not keys.flag("layer_norm_elementwise_affine", default=True):
+        keys.refuse("layer_norm_elementwise_affine", "is false; norms without weights are not read")
+    bias = keys.flag("enable_bias", default=True)
+    hidden = keys.size(*HIDDEN)
+    width = keys.size("word_embed_proj_dim", default=hidden)
+    before = keys.flag("do_layer_norm_before", default=True)
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        max_positions=keys.size(*POSITIONS),
+        learned_positions=True,
+        position_offset=2,
+        embedding_dim=0 if width == hidden else width,
+        tied_embeddings=keys.flag("tie_word_embeddings", default=True),
+        final_norm=before and not keys.flag("_remove_final_layer_norm", default=False),
+        attention_bias=bias,
+        output_bias=bias,
+        mlp_bias=bias,
+    )
+
+
+def bloom(keys: Keys) -> ModelSpec:
+    """Biases everywhere, a norm behind the embedding, ALiBi instead of positions."""
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        ffn=4 * keys.size(*HIDDEN),
+        embedding_norm=True,
+        tied_embeddings=keys.flag("tie_word_embeddings", default=True),
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+    )
+
+
+def mpt(keys: Keys) -> ModelSpec:
+    """No biases, not even in the norms; ALiBi, or else learned positions."""
+    attention = keys.table("attn_config")
+    if not keys.flag("no_bias", default=True):
+        keys.refuse("no_bias", "is false; MPT with biases is not read")
+    if attention.flag("qk_ln", default=False):
+        attention.refuse("qk_ln", "is true; MPT with norms on queries and keys is not read")
+    learned = keys.flag("learned_pos_emb", default=True)
+    if attention.flag("alibi", default=True):
+        learned = False
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        norm_bias=False,
+        ffn=keys.size("expansion_ratio", default=4) * keys.size(*HIDDEN),
+        kv_heads=attention.size("kv_n_heads", default=keys.size(*HEADS)),
+        max_positions=keys.size(*POSITIONS, default=None if learned else 0),
+        learned_positions=learned,
+        tied_embeddings=keys.flag("tie_word_embeddings", default=True),
+    )
+
+
+def falcon(keys: Keys) -> ModelSpec:
+    """The 7B shares one key and value and one norm; the larger ones group and have two."""
+    heads = keys.size(*HEADS)
+    grouped = keys.flag("new_decoder_architecture", default=False)
+    parallel = keys.flag("parallel_attn", default=True)
+    if grouped:
+        kv_heads = keys.size(*KV_HEADS, default=heads)
+        norms = keys.size("num_ln_in_parallel_attn", default=2)
+    else:
+        kv_heads = 1 if keys.flag("multi_query", default=True) else heads
+        norms = 1 if parallel else 2
+    bias = keys.flag("bias", default=False)
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        norms_per_layer=norms,
+        kv_heads=kv_heads,
+        ffn=_four_times(keys),
+        tied_embeddings=keys.flag("tie_word_embeddings", default=True),
+        attention_bias=bias,
+        output_bias=bias,
+        mlp_bias=bias,
+        parallel_block=parallel or grouped,
+    )
+
+
+def phi(keys: Keys) -> ModelSpec:
+    """Attention and MLP side by side behind one norm; biases everywhere, in the head too."""
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        norms_per_layer=1,
+        qk_norm="head" if keys.flag("qk_layernorm", default=False) else "none",
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        head_bias=True,
+        parallel_block=True,
+    )
+
+
+def _four_times(keys: Keys) -> int:
+    """The MLP's width as given, else four times the hidden size."""
+    return keys.size(*FFN, default=4 * keys.size(*HIDDEN))
+
+
+READERS = {
+    "gpt2": gpt2,
+    "gpt_neox": gpt_neox,
+    "opt": opt,
+    "bloom": bloom,
+    "mpt": mpt,
+    "falcon": falcon,
+    "phi": phi,
+}

@@ -1,0 +1,125 @@
+"""What a transformer is, as numbers: enough to count every parameter, FLOP and byte of it.
+
+One flat record for dense, grouped-query, mixture-of-experts and latent-attention models. Shapes
+are in elements. CNNs are lists of operators and live in `convnet.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Experts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mixture-of-experts MLP, in every layer but the first `dense_layers`."""
+
+    num_experts: int
+    top_k: int
+    ffn: int
+    """Hidden width of one routed expert."""
+    num_shared: int = 0
+    """Shared experts that every token passes (0: none)."""
+    shared_ffn: int = 0
+    """Hidden width of all shared experts together."""
+    shared_gate: bool = False
+    """Whether a learned gate scales the shared experts' output (Qwen2-MoE)."""
+    dense_layers: int = 0
+    """Leading layers with the dense MLP of width `ModelSpec.ffn` (DeepSeek)."""
+    every: int = 1
+    """Of the layers, one in this many is a mixture, the last of each group; the others are
+    dense (`decoder_sparse_step` of Qwen-MoE)."""
+    bias: bool = False
+    """Whether expert projections have biases (GPT-OSS)."""
+    router_bias: bool = False
+
+
+class LatentAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+
+    kv_rank: int
+    q_rank: int
+    """0: queries are not compressed."""
+    nope_dim: int
+    """Width of a head's query and key that carries no position."""
+    rope_dim: int
+    """Width of the rotary part; its key is shared by all heads."""
+    value_dim: int
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A transformer. Encoder-decoders count their decoder in `decoder_layers`."""
+
+    name: str
+    """As the user or the preset calls it."""
+    family: str
+    """The HF `model_type` (`llama`, `gpt2`, …) or `generic`."""
+    kind: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
+    layers: int
+    """Of the only stack; of an encoder-decoder, of the encoder."""
+    hidden: int
+    """Width of the residual stream."""
+    heads: int
+    kv_heads: int
+    head_dim: int
+    """Width of one head's query; of its key and value too, but for latent attention."""
+    ffn: int
+    """Hidden width of the dense MLP; for a gated MLP, of each of the two up projections."""
+    gated_mlp: bool
+    vocab: int
+    """Rows of the embedding as stored (padding included); 0 for images."""
+    max_positions: int = 0
+    """Longest sequence that the configuration names; 0: none."""
+    learned_positions: bool = False
+    """Whether each of the `max_positions` positions has an embedding of its own."""
+    position_offset: int = 0
+    """Unused rows in front of the position embeddings (OPT: 2)."""
+    token_types: int = 0
+    """Rows of the segment embedding (BERT)."""
+    embedding_dim: int = 0
+    """Width of the stored embedding where projections lead to and from `hidden` (OPT-350m);
+    0: `hidden`."""
+    embedding_norm: bool = False
+    """Whether the embeddings are normalised before the first layer (BLOOM, BERT)."""
+    tied_embeddings: bool = False
+    """Whether the head multiplies with the embedding's own rows."""
+    head: Literal["lm", "masked-lm", "pre-training", "classifier", "pooler", "none"] = "lm"
+    """What stands behind the last layer. `masked-lm`: BERT's transform, norm and biased decoder;
+    `pre-training`: that, the pooler and next-sentence prediction; `classifier`: one linear layer
+    to `num_classes`; `pooler`: one square linear layer (with its bias)."""
+    head_bias: bool = False
+    num_classes: int = 0
+    """Outputs of a classifier head."""
+    norm: Literal["rms", "layer"] = "rms"
+    norm_bias: bool = True
+    """Whether a LayerNorm has a bias (MPT: no); an RMS norm never has."""
+    norms_per_layer: int = 2
+    final_norm: bool = True
+    """Whether there is a norm behind the last layer (post-norm models: no)."""
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """Norms on queries and keys: one `head_dim` vector for all heads, or one per channel."""
+    attention_bias: bool = False
+    """Biases on q, k, v."""
+    output_bias: bool = False
+    """Bias on the attention's output projection."""
+    attention_sinks: bool = False
+    """One learned logit per head that takes weight from all tokens (GPT-OSS)."""
+    relative_buckets: int = 0
+    """Buckets of the learned relative position bias, stored in each stack's first layer (T5)."""
+    mlp_bias: bool = False
+    parallel_block: bool = False
+    """Attention and MLP read the same input (GPT-NeoX, Falcon, Phi)."""
+    sliding_window: int = 0
+    """Tokens that a windowed layer sees; 0: all layers see everything."""
+    full_attention_every: int = 1
+    """With a sliding window: one layer in this many has full attention (0: none has)."""
+    decoder_layers: int = 0
+    """Layers of the decoder of an encoder-decoder; each also attends to the encoder."""
+    image_size: int = 0
+    """Pixels along one side (vision)."""
+    patch_size: int = 0
+    image_channels: int = 3
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
+    extra: dict[str, int] = {}
+    """Parameters of family-specific tensors that no field above describes, by tensor name."""

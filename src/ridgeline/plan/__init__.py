@@ -1,0 +1,5 @@
+"""Search: which layout of a training run is best, and why the others lose.
+
+The arithmetic of one layout is `cost/`'s; here layouts are enumerated, judged in bulk, ranked and
+explained. No torch, no measuring. Start reading at `training.py`.
+"""

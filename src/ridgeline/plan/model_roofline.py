@@ -1,0 +1,115 @@
+"""`ridgeline roofline`: every operator of a model on the roofline of one or more devices.
+
+From a model's name or configuration and devices' names to the record that `report/` draws.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from ridgeline.cost.convnet_operators import convnet_operators
+from ridgeline.cost.operator import WIDTHS, Operator
+from ridgeline.cost.operator_roofline import place_operators
+from ridgeline.cost.operators import Phase, model_operators
+from ridgeline.errors import InputError
+from ridgeline.hardware.catalogue import device as find_device
+from ridgeline.models.convnet import ConvNet
+from ridgeline.models.convnets import convnet_names, load_convnet
+from ridgeline.models.counts import parameter_count
+from ridgeline.models.load import load_model
+from ridgeline.models.presets import shelf
+from ridgeline.models.spec import ModelSpec
+from ridgeline.records.roofline import ModelRoofline
+
+DEFAULT_SEQ = 4096
+"""Tokens per sequence where the model allows as many."""
+
+
+def model_roofline(
+    model: str | Path | ModelSpec | ConvNet,
+    devices: Sequence[str],
+    *,
+    batch: int = 1,
+    seq: int | None = None,
+    phase: Phase = "train",
+) -> ModelRoofline:
+    """One pass of a model in each device's 16-bit arithmetic.
+
+    `model` is a preset, a `config.json`, sizes as text, or the name of a convolutional network.
+    `seq` defaults to 4096 or what the model allows; images have none.
+
+    >>> roof = model_roofline("llama-3-8b", ["h100"], phase="decode", seq=8192)
+    >>> roof.devices[0].operators[2].name, roof.devices[0].operators[2].bound
+    ('qkv', 'memory')
+    """
+    if not devices:
+        raise InputError("a roofline needs a device; name one, e.g. --device h100")
+    if phase not in ("train", "prefill", "decode"):
+        raise InputError(f"phase {phase!r}: it must be train, prefill or decode")
+    parts = [find_device(name) for name in devices]
+    if len({part.name for part in parts}) < len(parts):
+        raise InputError(f"{', '.join(devices)}: a device is named twice; keep one")
+    shape = model if isinstance(model, ModelSpec | ConvNet) else _find(model)
+    length = _length(shape, seq)
+    by_dtype: dict[str, list[Operator]] = {}
+    for part in parts:
+        dtype = part.training_dtype
+        if dtype in by_dtype:
+            continue
+        if isinstance(shape, ConvNet):
+            by_dtype[dtype] = convnet_operators(shape, batch, phase, dtype)
+        else:
+            assert length is not None
+            by_dtype[dtype] = model_operators(shape, length, batch, 1, phase, dtype)
+    operators = by_dtype[parts[0].training_dtype]
+    return ModelRoofline(
+        model=shape.name,
+        phase=phase,
+        batch=batch,
+        seq=length,
+        num_layers=None if isinstance(shape, ConvNet) else shape.layers + shape.decoder_layers,
+        weight_bytes=_parameters(shape) * WIDTHS[parts[0].training_dtype],
+        flops=sum(one.flops * one.count for one in operators),
+        moved_bytes=sum(one.moved_bytes * one.count for one in operators),
+        devices=[
+            place_operators(by_dtype[part.training_dtype], part, part.training_dtype)
+            for part in parts
+        ],
+    )
+
+
+def _find(name: str | Path) -> ModelSpec | ConvNet:
+    text = str(name)
+    if convnet_names().get(text) is not None and not Path(text).exists():
+        return load_convnet(text)
+    try:
+        return load_model(name)
+    except InputError:
+        near = difflib.get_close_matches(text.casefold(), convnet_names().owners, n=3, cutoff=0.7)
+        known = difflib.get_close_matches(text.casefold(), shelf().names.owners, n=1, cutoff=0.7)
+        if not near or known or "=" in text or Path(text).suffix:
+            raise
+        names = list(dict.fromkeys(convnet_names().owners[one] for one in near))
+        raise InputError(f"unknown model {text!r}; did you mean {', '.join(names)}?") from None
+
+
+def _parameters(shape: ModelSpec | ConvNet) -> int:
+    return shape.parameters if isinstance(shape, ConvNet) else parameter_count(shape)
+
+
+def _length(shape: ModelSpec | ConvNet, seq: int | None) -> int | None:
+    if isinstance(shape, ConvNet):
+        if seq is not None:
+            raise InputError(f"{shape.name} takes images, not tokens; leave --seq out")
+        return None
+    if seq is not None:
+        if shape.learned_positions and 0 < shape.max_positions < seq:
+            raise InputError(
+                f"{shape.name} has {shape.max_positions} positions; --seq {seq} is too long"
+            )
+        return seq
+    if shape.kind == "vision":
+        return (shape.image_size // shape.patch_size) ** 2 + 1
+    return min(DEFAULT_SEQ, shape.max_positions or DEFAULT_SEQ)

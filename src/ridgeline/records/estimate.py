@@ -1,0 +1,63 @@
+"""What theory says a training run will take: never the same type as a measurement.
+
+The field names are the JSON contract of `ridgeline predict training` and `plan training`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ridgeline.records.layout import Layout
+
+Fit = Literal["fits", "tight", "oom"]
+
+
+class StageMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak device memory of one pipeline stage, by term."""
+
+    stage: int
+    terms: dict[str, float]
+    """Term → bytes: weights, gradients, master, optimizer, activations, logits, buffers, …"""
+    total_bytes: float
+
+
+class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Peak memory over the stages, against what one device has."""
+
+    stages: list[StageMemory]
+    peak_bytes: float
+    capacity_bytes: float
+    verdict: Fit
+
+
+class CoefficientChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One coefficient that measured steps moved."""
+
+    name: str
+    before: float
+    after: float
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """One predicted training step."""
+
+    layout: Layout
+    step_seconds: float
+    interval: tuple[float, float]
+    """Step seconds between which 80 of 100 such runs are expected to lie."""
+    tokens_per_second_per_gpu: float
+    mfu: float
+    """Model FLOPs (no recomputation; convention in `flops_convention`) over dense peak."""
+    hfu: float
+    """Executed FLOPs, recomputation included, over dense peak."""
+    flops_convention: str
+    memory: MemoryEstimate
+    breakdown: dict[str, float]
+    """Term → exposed seconds of the step; the terms add up to `step_seconds`."""
+    bottleneck: str
+    assumed: list[str]
+    """Coefficients and inputs that were assumed rather than measured or given."""
+    calibrated: list[CoefficientChange] = []
+    """What the user's own measured steps changed."""

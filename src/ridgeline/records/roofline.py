@@ -1,0 +1,66 @@
+"""A model's operators under the roofs of devices: what theory allows, nothing measured.
+
+The field names are the JSON contract of `ridgeline roofline`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class PlacedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator on one device. FLOPs, bytes and seconds are of one occurrence."""
+
+    name: str
+    direction: Literal["forward", "backward"]
+    kind: Literal["product", "attention", "elementwise"]
+    shape: str
+    dtype: str
+    count: int
+    """Occurrences in the whole pass, over all layers."""
+    flops: float
+    moved_bytes: float
+    intensity_flops_per_byte: float
+    bound: Literal["compute", "memory"]
+    attainable_flops_per_second: float
+    seconds: float
+    """The least time that peak and bandwidth allow."""
+    share: float
+    """Of the whole pass, all occurrences together."""
+
+
+class DeviceRoofline(msgspec.Struct, frozen=True, kw_only=True):
+    """One device's roof, and the operators under it."""
+
+    device: str
+    dtype: str
+    peak_flops_per_second: float
+    """Dense, of the matrix units."""
+    vector_flops_per_second: float | None
+    """Of the vector units in fp32, where element-wise work runs; None: not published."""
+    bandwidth_bytes_per_second: float
+    ridge_flops_per_byte: float
+    seconds: float
+    """The least time of the whole pass, one operator after the other."""
+    compute_bound_share: float
+    """Of that time."""
+    operators: list[PlacedOperator]
+
+
+class ModelRoofline(msgspec.Struct, frozen=True, kw_only=True):
+    """One pass of a model on several devices."""
+
+    model: str
+    phase: Literal["train", "prefill", "decode"]
+    batch: int
+    seq: int | None
+    """Tokens of a sequence (in `decode`: already in the cache); None for images."""
+    num_layers: int | None
+    weight_bytes: float
+    """All weights in the arithmetic of the first device: whether they fit is another question."""
+    flops: float
+    """Of the whole pass."""
+    moved_bytes: float
+    devices: list[DeviceRoofline]

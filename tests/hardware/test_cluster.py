@@ -1,0 +1,107 @@
+"""Clusters by name: typical surroundings, stated assumptions, overrides, bad input."""
+
+from __future__ import annotations
+
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.hardware import catalogue
+from ridgeline.hardware.cluster import parse_cluster
+from ridgeline.hardware.nodes import typical_node
+
+
+@pytest.mark.parametrize("name", [part.name for part in catalogue.devices()])
+def test_every_device_has_a_typical_cluster_with_a_source(name: str) -> None:
+    cluster = parse_cluster(f"16x{name}")
+    node, source = typical_node(name)
+    assert source.url.startswith("https://")
+    assert any(node.name in sentence for sentence in cluster.assumed)
+    assert cluster.domain_bytes_per_second > 0
+    assert cluster.network_bytes_per_second > 0
+    assert cluster.host_bytes_per_second > 0
+    assert cluster.domain_latency_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "domain", "fabric_gigabytes", "network_gigabits"),
+    [
+        ("64xH100", 8, 450.0, 400.0),
+        ("64 x A100", 8, 300.0, 200.0),
+        ("1,024×B200", 8, 900.0, 400.0),
+        ("144xGB200", 72, 900.0, 400.0),
+        ("16xMI300X", 8, 448.0, 400.0),
+        ("16*L40S", 8, 31.508, 50.0),
+        ("16xV100", 8, 150.0, 50.0),
+        ("256xTPU-v5e", 256, 200.0, 25.0),
+    ],
+)
+def test_typical_figures_are_those_of_the_usual_machine(
+    text: str, domain: int, fabric_gigabytes: float, network_gigabits: float
+) -> None:
+    cluster = parse_cluster(text)
+    assert cluster.domain_size == domain
+    assert cluster.domain_bytes_per_second == pytest.approx(fabric_gigabytes * 1e9)
+    assert cluster.network_bytes_per_second * 8 == pytest.approx(network_gigabits * 1e9)
+
+
+def test_an_ambiguous_device_is_a_stated_assumption() -> None:
+    sentences = parse_cluster("64xA100").assumed
+    assert any("A100-SXM-80GB" in one and "A100-SXM-40GB" in one for one in sentences)
+    assert not any("read as" in one for one in parse_cluster("64xA100-SXM-40GB").assumed)
+    assert not any("read as" in one for one in parse_cluster("64xB200").assumed)
+
+
+def test_what_is_given_replaces_what_is_typical() -> None:
+    cluster = parse_cluster(
+        "64xH100",
+        domain_size=4,
+        domain_bytes_per_second=1e11,
+        network_bytes_per_second=1.25e10,
+        oversubscription=2.0,
+    )
+    assert cluster.domain_size == 4
+    assert cluster.domain_bytes_per_second == 1e11
+    assert cluster.network_bytes_per_second == 1.25e10
+    assert cluster.oversubscription == 2.0
+    assert not any("oversubscription" in one for one in cluster.assumed)
+    assert not any("DGX" in one for one in cluster.assumed), "nothing of the usual node is left"
+    partly = parse_cluster("64xH100", network_bytes_per_second=1.25e10).assumed
+    assert any("DGX H100: 8 x H100-SXM-80GB (" in one for one in partly)
+
+
+def test_a_part_filled_last_node_is_said() -> None:
+    assert any("last node with 4 of 8" in one for one in parse_cluster("20xH100").assumed)
+    assert not any("last node" in one for one in parse_cluster("4xH100").assumed)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "write a count"),
+        ("H100", "write a count"),
+        ("64", "write a count"),
+        ("-8xH100", "write a count"),
+        ("0xH100", "the count must be"),
+        (",xH100", "the count must be"),
+        ("64xH1000", "did you mean H100"),
+        ("64xWARP9", "ridgeline hardware --list"),
+    ],
+)
+def test_bad_clusters_are_one_clear_line(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        parse_cluster(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"domain_size": 0},
+        {"domain_bytes_per_second": 0.0},
+        {"network_bytes_per_second": -1.0},
+        {"oversubscription": 0.5},
+    ],
+)
+def test_overrides_that_make_no_sense_are_refused(overrides: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=r"above 0|1 or more"):
+        parse_cluster("8xH100", **overrides)  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""`predict_training`: what it answers, what it refuses, what measured steps change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.plan.predict import predict_training
+from ridgeline.records.layout import Layout
+
+LAYOUT = Layout(dp=8, fsdp=8, zero=3, global_batch=16, recompute="full")
+
+
+def predict(tmp_path: Path | None = None, content: object = None, **changes: object):  # type: ignore[no-untyped-def]
+    measured = []
+    if tmp_path is not None:
+        path = tmp_path / "run.json"
+        path.write_text(json.dumps(content))
+        measured = [path]
+    words = {"model": "Llama-3-8B", "cluster": "8xH100", "seq": 8192, "layout": LAYOUT} | changes
+    return predict_training(**words, measured=measured)  # type: ignore[arg-type]
+
+
+def test_what_was_assumed_is_said() -> None:
+    words = " ".join(predict().assumed)
+    for part in ("H100-SXM-80GB", "DGX H100", "of the bf16 peak", "published runs on Hopper",
+                 "class torch"):  # fmt: skip
+        assert part in words
+
+
+def test_an_architecture_without_published_runs_is_called_assumed() -> None:
+    words = " ".join(predict(cluster="8xMI355X").assumed)
+    assert "assumed: no published run with bf16 on CDNA 4" in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layout": Layout(dp=4, global_batch=4)}, "fills dp 4"),
+        ({"layout": Layout(tp=8, global_batch=1), "model": "layers=4,hidden=60,heads=6,vocab=9"},
+         "does not divide the 6 heads"),
+        ({"layout": Layout(pp=8, vpp=8, global_batch=8)}, "more than the 32 layers"),
+        ({"layout": Layout(dp=8, ep=2, global_batch=8)}, "has no experts"),
+        ({"layout": Layout(dp=8, ep=3, global_batch=8), "model": "Mixtral-8x7B"}, "8 experts"),
+        ({"layout": Layout(dp=8, precision="fp8", global_batch=8), "cluster": "8xA100"}, "no fp8"),
+        ({"layout": Layout(cp=8, global_batch=1), "seq": 1001}, "--cp 8 does not divide"),
+        ({"software": "megatorn"}, "did you mean megatron"),
+    ],
+)  # fmt: skip
+def test_a_layout_that_cannot_run_is_one_line(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        predict(**changes)
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.25])
+def test_a_measured_step_pulls_the_prediction_towards_it(tmp_path: Path, factor: float) -> None:
+    before = predict()
+    seconds = before.step_seconds * factor
+    after = predict(tmp_path, {"step_seconds": seconds})
+    assert after.step_seconds == pytest.approx(seconds, rel=0.08)
+    assert after.calibrated
+    assert all(change.before != change.after for change in after.calibrated)
+    width = after.interval[1] / after.interval[0]
+    assert width < before.interval[1] / before.interval[0]
+
+
+def test_the_median_step_of_a_doctor_record_is_what_was_measured(tmp_path: Path) -> None:
+    seconds = predict().step_seconds * 1.2
+    record = {"profile": {"step_seconds": {"p50": seconds, "mean": 9 * seconds}}, "findings": []}
+    from_record = predict(tmp_path, record).step_seconds
+    assert from_record == predict(tmp_path, {"step_seconds": seconds}).step_seconds
+
+
+def test_a_measured_step_that_agrees_changes_nothing(tmp_path: Path) -> None:
+    before = predict()
+    after = predict(tmp_path, {"step_seconds": before.step_seconds})
+    assert after.calibrated == []
+    assert after.step_seconds == pytest.approx(before.step_seconds, rel=1e-6)
+
+
+def test_a_measurement_under_another_layout_carries_over(tmp_path: Path) -> None:
+    """A node that is slower than we think makes every layout slower."""
+    other = {"layout": {"dp": 8, "global_batch": 64}, "step_seconds": 0.0}
+    base = predict(layout=Layout(dp=8, fsdp=8, zero=3, global_batch=64, recompute="full"))
+    other["step_seconds"] = base.step_seconds * 1.3
+    assert predict(tmp_path, other).step_seconds > 1.1 * predict().step_seconds
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"step_seconds": 0}, "must be above 0"),
+        ({"seconds": 1.0}, "unknown key seconds"),
+        ({"profile": {}}, "must be above 0"),
+        ({"profile": []}, "must be above 0"),
+        ({"step_seconds": 1.0, "layout": {"tpp": 2}}, "tpp"),
+        ([], "give one to three"),
+        ([1.0], "holds float"),
+        ([{"step_seconds": 1.0}] * 4, "give one to three"),
+    ],
+)
+def test_a_bad_calibration_file_is_one_line(tmp_path: Path, content: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        predict(tmp_path, content)

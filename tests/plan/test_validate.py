@@ -1,0 +1,242 @@
+"""Reading published tables and holding the model against them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.plan.calibration import coefficients_for
+from ridgeline.plan.prepared import choose
+from ridgeline.plan.published import COLUMNS, Run, Unreadable, read_row, read_table
+from ridgeline.plan.validate import validate_training
+
+HEADER = (
+    "source,model,params_b,layers,hidden,ffn,heads,kv_heads,vocab,seq,gpu,n_gpus,dp,tp,pp,"
+    "micro_batch,global_batch,precision,recompute,sharding,metric_name,metric_value,"
+    "peak_mem_gb,note"
+)
+ROW = (
+    "lab,Llama-x,8.03,32,4096,14336,32,8,128256,8192,H100,64,64,1,1,"
+    "1,128,bf16,none,fsdp,step_time_s,2.0,,"
+)
+
+
+def cells(**changes: str) -> dict[str, str]:
+    return dict(zip(HEADER.split(","), ROW.split(","), strict=True)) | changes
+
+
+def table(tmp_path: Path, *rows: str, header: str = HEADER) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def run_of(**changes: str) -> Run:
+    found = read_row(1, cells(**changes))
+    assert isinstance(found, Run), found
+    return found
+
+
+def test_a_missing_column_is_named_with_the_cure(tmp_path: Path) -> None:
+    path = table(tmp_path, header=HEADER.replace("vocab,", ""))
+    with pytest.raises(InputError, match=r"no column vocab; add it"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("content", ["", HEADER + "\n", "\x00\x01\x02"])
+def test_what_is_no_table_is_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"table.csv"):
+        read_table(path)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_table(tmp_path / "nowhere.csv")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "reason"),
+    [
+        ({"layers": "", "model": "x"}, "insufficient", "layers"),
+        ({"seq": ""}, "insufficient", "seq"),
+        ({"n_gpus": ""}, "insufficient", "n_gpus"),
+        ({"gpu": "H101"}, "refused", "H101"),
+        ({"dp": "7"}, "refused", "is not n_gpus"),
+        ({"precision": "bf17"}, "refused", "bf17"),
+        ({"recompute": "half"}, "refused", "half"),
+        ({"sharding": "zero9"}, "refused", "zero9"),
+        ({"metric_name": "speed"}, "refused", "speed"),
+        ({"metric_value": "fast"}, "refused", "metric_value"),
+        ({"metric_value": "-1"}, "refused", "metric_value"),
+        ({"tp": "two"}, "refused", "tp"),
+    ],
+)
+def test_a_row_that_cannot_be_estimated_says_why(
+    changes: dict[str, str], status: str, reason: str
+) -> None:
+    found = read_row(1, cells(**changes))
+    assert isinstance(found, Unreadable)
+    assert (found.status, reason in found.reason) == (status, True), found
+
+
+def test_every_metric_is_converted_by_its_own_counting() -> None:
+    from ridgeline.plan.prepared import prepare
+
+    run = run_of()
+    seconds = prepare([run], coefficients_for).published_seconds[0]
+    assert seconds == 2.0
+    rate = 128 * 8192 / 64 / 2.0
+    other = run_of(metric_name="tokens_per_s_per_gpu", metric_value=str(rate))
+    assert prepare([other], coefficients_for).published_seconds[0] == pytest.approx(2.0)
+    by_note = {}
+    for note in ("flops=model attn_flops=causal", "flops=model attn_flops=full",
+                 "flops=hw attn_flops=full"):  # fmt: skip
+        one = run_of(metric_name="tflops_per_gpu", metric_value="400", note=note, recompute="full")
+        by_note[note] = prepare([one], coefficients_for).published_seconds[0]
+    causal, full, hardware = by_note.values()
+    assert causal < full < hardware
+    assert hardware / full == pytest.approx(4 / 3, rel=0.06)
+    share = run_of(metric_name="mfu", metric_value="0.4")
+    named = run_of(metric_name="tflops_per_gpu", metric_value=str(0.4 * 989.4))
+    times = prepare([share, named], coefficients_for).published_seconds
+    assert times[0] == pytest.approx(times[1])
+
+
+def test_unstated_recomputation_is_the_cheapest_that_fits() -> None:
+    roomy = choose(run_of(recompute="", gpu="B200"), coefficients_for)
+    assert roomy.layout.recompute == "none"
+    cramped = run_of(recompute="", micro_batch="8", global_batch="512")
+    chosen = choose(cramped, coefficients_for)
+    assert chosen.layout.recompute != "none"
+
+
+def test_unstated_sharding_is_the_least_that_fits() -> None:
+    small = run_of(sharding="", layers="8", params_b="", model="small", vocab="32000", seq="1024")
+    assert choose(small, coefficients_for).layout.zero == 0
+    large = run_of(sharding="")
+    assert choose(large, coefficients_for).layout.zero > 0
+
+
+def test_choosing_never_looks_at_the_answer() -> None:
+    open_cells = {"recompute": "", "micro_batch": "", "sharding": ""}
+    slow = choose(run_of(**open_cells, metric_value="200"), coefficients_for)
+    fast = choose(run_of(**open_cells, metric_value="0.02"), coefficients_for)
+    assert slow == fast
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"note": "MaxText (JAX/XLA)"}, "jax"),
+        ({"note": "Megatron-DeepSpeed"}, "legacy"),
+        ({"precision": "fp16"}, "legacy"),
+        ({"gpu": "V100-SXM2-32GB", "precision": ""}, "legacy"),
+        ({"note": "NeMo 24.07"}, "megatron"),
+        ({"note": "reported tflops=193 (Megatron formula)"}, "torch"),
+        ({}, "torch"),
+    ],
+)
+def test_words_of_a_row_name_the_software(changes: dict[str, str], name: str) -> None:
+    assert run_of(**changes).workload.stack.name == name
+
+
+def test_a_stated_network_replaces_the_typical_one() -> None:
+    typical = run_of().cluster.network_bytes_per_second
+    stated = run_of(note="4x100Gb RoCE per node").cluster.network_bytes_per_second
+    assert typical == 50e9
+    assert stated == pytest.approx(4 * 100e9 / 8 / 8)
+
+
+def test_a_row_that_ran_out_of_memory_is_judged_on_the_verdict(tmp_path: Path) -> None:
+    note = "outcome=OOM (no metric)"
+    gone = ROW.replace(",step_time_s,2.0,,", f",,,,{note}").replace(",1,128,bf16", ",64,4096,bf16")
+    fine = ROW.replace(",step_time_s,2.0,,", f",,,,{note}")
+    found = validate_training(table(tmp_path, gone, fine))
+    assert [row.status for row in found.rows] == ["ok", "ok"]
+    assert (found.overall.oom_rows, found.overall.oom_right) == (2, 1)
+    assert found.rows[0].verdict == "oom"
+
+
+def test_the_document_keeps_the_contract(tmp_path: Path) -> None:
+    faster = ROW.replace("step_time_s,2.0", "tokens_per_s_per_gpu,9000")
+    found = validate_training(table(tmp_path, ROW, faster, ROW.replace("H100", "H101")))
+    first, second, third = found.rows
+    assert (first.status, second.status, third.status) == ("ok", "ok", "refused")
+    for row in (first, second):
+        assert row.predicted is not None
+        assert row.low is not None
+        assert row.high is not None
+        assert row.published is not None
+        assert row.low < row.predicted < row.high
+    assert first.predicted is not None
+    assert second.predicted is not None
+    assert first.error == pytest.approx(first.predicted / 2.0 - 1.0)
+    assert second.error == pytest.approx(9000 / second.predicted - 1.0)
+    assert set(found.by_source) == {"lab"}
+    assert found.overall.refused == 1
+
+
+def test_a_calibration_file_that_is_none_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere.toml"):
+        validate_training(table(tmp_path, ROW), calibration="nowhere.toml")
+
+
+def test_the_columns_that_must_be_there_are_in_the_published_table() -> None:
+    assert set(COLUMNS) <= set(HEADER.split(","))
+
+
+def published_table() -> Path:
+    for root in Path(__file__).resolve().parents:
+        found = root / "shared" / "data" / "published_training.csv"
+        if found.exists():
+            return found
+    pytest.skip("the published table is not here (shared/data/published_training.csv)")
+
+
+def test_accuracy_has_not_got_worse_than_the_committed_figures() -> None:
+    gate = json.loads(
+        (Path(__file__).parents[2] / "docs" / "results" / "accuracy_training.json").read_text()
+    )
+    whole = validate_training(published_table()).overall
+    seen = {
+        "dense_median": whole.dense.median,
+        "dense_p90": whole.dense.p90,
+        "experts_median": whole.experts.median,
+        "memory_median": whole.memory_median,
+        "regret_median": whole.regret_median,
+    }
+    for name, value in seen.items():
+        assert value is not None
+        assert value <= gate[name] + 0.002, name
+    assert whole.oom_right >= gate["oom_right"]
+    assert whole.ok >= gate["rows_judged"]
+
+
+def test_the_shipped_calibration_is_what_a_fit_would_find() -> None:
+    """No coefficient was edited by hand: the fit's cost is flat where the file stands."""
+    from ridgeline.plan.prepared import prepare
+    from ridgeline.plan.priors import prior_coefficients, priors
+    from ridgeline.plan.refit import fit, observed
+
+    runs = [one for one in read_table(published_table()) if isinstance(one, Run)]
+    prepared = prepare(runs, coefficients_for)
+    parameters = priors()
+    start = np.log([_shipped(one.architecture, one.key, one.precisions) for one in parameters])
+    seen = observed(prepared, np.ones(len(runs), dtype=bool))
+    moved = fit(seen, parameters, start, base=prior_coefficients, rounds=3).logs
+    assert math.exp(float(np.max(np.abs(moved - start)))) < 1.15
+
+
+def _shipped(architecture: str, key: str, precisions: tuple[str, ...]) -> float:
+    from ridgeline.hardware import devices
+
+    part = next(one for one in devices() if one.architecture.startswith(architecture))
+    coefficients = coefficients_for(part)
+    return coefficients.gemm[precisions[0]] if key == "gemm" else getattr(coefficients, key)

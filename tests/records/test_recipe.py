@@ -1,0 +1,79 @@
+"""A recipe comes back as it was written; a bad one names the file and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.plan.tasks import a_task
+
+from ridgeline.errors import InputError
+from ridgeline.plan.recipe import recipe_of
+from ridgeline.plan.training import plan_task
+from ridgeline.records.recipe import Recipe, read_recipe, write_recipe
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    task = a_task("8xH100", global_batch=8, seq=512)
+    return recipe_of(plan_task(task, tokens=1e9), "small", task.model, task.cluster)
+
+
+def test_a_recipe_comes_back_as_it_was_written(recipe: Recipe, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "recipe.toml"
+    write_recipe(path, recipe)
+    assert read_recipe(path) == recipe
+    assert [one.name for one in path.parent.iterdir()] == ["recipe.toml"]
+
+
+def test_it_holds_the_plan_and_leaves_the_data_to_the_user(recipe: Recipe) -> None:
+    assert recipe.model.config == "small"
+    assert recipe.data.path == ""
+    assert recipe.data.tokens == 1e9
+    assert recipe.layout.num_devices == 8
+    assert recipe.optimizer.learning_rate == 3e-4
+    assert recipe.optimizer.final_learning_rate == 3e-5
+    assert recipe.cluster.devices == "8xH100-SXM-80GB"
+    assert recipe.prediction is not None
+    assert recipe.prediction.steps == -(-int(1e9) // (8 * 512))
+
+
+def test_without_tokens_there_is_no_null_in_the_file(tmp_path: Path) -> None:
+    task = a_task("8xH100", global_batch=8, seq=512)
+    path = tmp_path / "recipe.toml"
+    write_recipe(path, recipe_of(plan_task(task), "small", task.model, task.cluster))
+    assert "tokens =" not in path.read_text()
+    assert read_recipe(path).data.tokens is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("micro_batch", "micro_bach", "micro_bach"),
+        ("dp = ", "dp = 3#", "multiple of dp x micro-batch|does not divide"),
+        ("[optimizer]", "[optimiser]", "optimiser"),
+        ('precision = "bf16"', 'precision = "bf61"', "bf61"),
+        ("[layout]", "[layout", "layout|table"),
+    ],
+)
+def test_a_bad_recipe_names_the_file_and_the_key(
+    recipe: Recipe, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = tmp_path / "recipe.toml"
+    write_recipe(path, recipe)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=message) as caught:
+        read_recipe(path)
+    assert "recipe.toml" in str(caught.value)
+
+
+def test_a_missing_recipe_and_a_folder_that_cannot_be_written(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_recipe(tmp_path / "gone.toml")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"recipe\.toml"):
+        write_recipe(tmp_path / "file" / "recipe.toml", recipe)

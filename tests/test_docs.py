@@ -1,0 +1,65 @@
+"""Every `ridgeline` command that the documents show is one that the program understands."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from ridgeline.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+
+
+def shown_commands(page: Path) -> list[list[str]]:
+    """Words of the `ridgeline …` lines in a page's code blocks, comments left out."""
+    found = []
+    for block in FENCE.findall(page.read_text()):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True) if is_command(line) else []
+            if ">" in words:  # the shell's business
+                words = words[: words.index(">")]
+            if words:
+                found.append(words[1:])
+    return found
+
+
+def is_command(line: str) -> bool:
+    """A command that could be typed: a synopsis has brackets or dots in it."""
+    shown = line.removeprefix("$ ")
+    return shown.startswith("ridgeline ") and "…" not in shown and "[" not in shown
+
+
+SHOWN = [(page.relative_to(ROOT).as_posix(), words) for page in PAGES
+         for words in shown_commands(page)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("page", "words"), SHOWN, ids=[f"{p}: {' '.join(w)}" for p, w in SHOWN])
+def test_a_command_in_the_documents_parses(page: str, words: list[str]) -> None:
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    assert name in COMMANDS, f"{page} shows a command that does not exist"
+    module = importlib.import_module(COMMANDS[name][0])
+    app = typer.Typer(add_completion=False)
+    app.command()(getattr(module, name.replace(" ", "_")))
+    rest = words[len(name.split()) :]
+    if rest not in (["--help"], ["-h"]):
+        typer.main.get_command(app).make_context(name, rest)
+
+
+def test_the_documents_show_every_command() -> None:
+    shown = {" ".join(words) for _, words in SHOWN}
+    missing = [name for name in COMMANDS if not any(line.startswith(name) for line in shown)]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_in_the_documents_lead_somewhere(page: Path) -> None:
+    targets = [target for target, _ in LINK.findall(page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
