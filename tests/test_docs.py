@@ -47,7 +47,7 @@ def test_a_command_in_the_documents_parses(page: str, words: list[str]) -> None:
     assert name in COMMANDS, f"{page} shows a command that does not exist"
     module = importlib.import_module(COMMANDS[name][0])
     app = typer.Typer(add_completion=False)
-    app.command()(getattr(module, name.replace(" ", "_")))
+    app.command()(getattr(module, re.sub(r"\W", "_", name)))
     rest = words[len(name.split()) :]
     if rest not in (["--help"], ["-h"]):
         typer.main.get_command(app).make_context(name, rest)

@@ -63,10 +63,10 @@ def test_the_readme_shows_every_room() -> None:
 def test_public_names_are_these() -> None:
     assert sorted(ridgeline.__all__) == [
         "Comparison", "Device", "Examination", "Finding", "Job", "Ledger", "ModelSpec", "Plan",
-        "RidgelineError", "StepProfile", "all_techniques", "compare_runs", "device", "doctor",
-        "explain", "load_model", "model_roofline", "parameter_count", "parse_cluster",
-        "plan_training", "predict_training", "read_run", "run_with_stack", "this_machine", "tune",
-        "validate_training",
+        "RidgelineError", "StepProfile", "Trace", "all_techniques", "compare_runs", "device",
+        "doctor", "explain", "load_model", "load_traces", "model_roofline", "parameter_count",
+        "parse_cluster", "plan_training", "predict_training", "read_run", "run_with_stack",
+        "this_machine", "tune", "validate_training",
     ]  # fmt: skip
     for name in ridgeline.__all__:
         assert getattr(ridgeline, name) is not None

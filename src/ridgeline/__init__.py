@@ -6,6 +6,7 @@ why, closes the gap, and proves every step by measurement.
     doctor(command)           where the time goes, what bounds it, ranked cures
     tune(job)                 stack cures, prove each one, return the ledger
     compare_runs(a, b)        is the new run slower beyond noise?
+    load_traces(paths)        profiler traces as columns, for the questions of `ridgeline trace`
     model_roofline(model, …)  every operator of a model under the roofs of devices
     device(name)              the facts of a device; this_machine() of the one we are on
     plan_training(model, …)   the best layout of a training run, and why the others lose
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from ridgeline.plan.validate import validate_training
     from ridgeline.records import Finding, Ledger, StepProfile
     from ridgeline.techniques import all_techniques
+    from ridgeline.trace.columns import Trace
+    from ridgeline.trace.load import load_traces
     from ridgeline.tune.stack import run_with_stack
     from ridgeline.tune.tuner import Job, tune
 
@@ -47,12 +50,14 @@ _HOMES = {
     "Plan": "ridgeline.measure.profile",
     "RidgelineError": "ridgeline.errors",
     "StepProfile": "ridgeline.records",
+    "Trace": "ridgeline.trace.columns",
     "all_techniques": "ridgeline.techniques",
     "compare_runs": "ridgeline.measure.comparison",
     "device": "ridgeline.hardware",
     "doctor": "ridgeline.diagnose.doctor",
     "explain": "ridgeline.plan.explain",
     "load_model": "ridgeline.models",
+    "load_traces": "ridgeline.trace.load",
     "model_roofline": "ridgeline.plan.model_roofline",
     "parameter_count": "ridgeline.models",
     "parse_cluster": "ridgeline.hardware.cluster",
@@ -77,12 +82,14 @@ __all__ = [
     "Plan",
     "RidgelineError",
     "StepProfile",
+    "Trace",
     "all_techniques",
     "compare_runs",
     "device",
     "doctor",
     "explain",
     "load_model",
+    "load_traces",
     "model_roofline",
     "parameter_count",
     "parse_cluster",

@@ -1,18 +1,31 @@
-"""`ridgeline doctor -- script.py args…`: where the time goes, what bounds it, ranked cures."""
+"""`ridgeline doctor -- script.py args…`: where the time goes, what bounds it, ranked cures.
+
+`ridgeline doctor --trace FILES…` answers the same from profiler traces alone; it runs nothing.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
+
+from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.diagnose.doctor import Examination
 
 
 def doctor(
-    command: Annotated[list[str], typer.Argument(metavar="-- SCRIPT [ARGS]…")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- SCRIPT [ARGS]…", help="With --trace: more trace files."),
+    ] = None,
+    trace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Judge profiler traces; several, folders, globs."),
+    ] = None,
     steps: Annotated[int, typer.Option(help="Steps to time.")] = 40,
     warmup: Annotated[
         int | None,
@@ -30,6 +43,15 @@ def doctor(
     ] = None,
 ) -> None:
     """Examine an unmodified script: where its time goes, what bounds it, what is worth doing."""
+    if trace:
+        _refuse_script_options(command or [], report=report)
+        _judge_traces([*trace, *(command or [])], json=json, out=out)
+        return
+    if not command:
+        raise InputError(
+            "nothing to examine: give a SCRIPT (ridgeline doctor -- train.py) or traces "
+            "(ridgeline doctor --trace FILE)"
+        )
     from ridgeline.cli.show import print_json, print_view, progress
     from ridgeline.diagnose.doctor import doctor as examine
     from ridgeline.measure.command import resolve
@@ -48,8 +70,42 @@ def doctor(
         print_view(profile_view(examination.profile, examination.findings, examination.verdict))
 
 
+def _refuse_script_options(command: list[str], *, report: Path | None) -> None:
+    if any(word.endswith(".py") or word.startswith("-") for word in command):
+        raise InputError(f"--trace and a command ({command[0]}): give one or the other")
+    if report is not None:
+        raise InputError("--report with --trace: use `ridgeline trace report FILES --html FILE`")
+
+
+def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
+    from functools import partial
+
+    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.diagnose.trace_facts import trace_facts
+    from ridgeline.diagnose.trace_verdict import verdict_of
+    from ridgeline.records.store import write_atomically
+    from ridgeline.report.trace_across_terminal import verdict_view
+    from ridgeline.trace.load import for_each_rank, trace_files
+
+    paths = trace_files(files)
+    with progress() as say:
+        say(f"reading {len(paths)} traces")
+        question = partial(trace_facts, window="trace")
+        facts = [fact for each in for_each_rank(paths, question, details=True) for fact in each]
+    verdict = verdict_of(facts)
+    document = {"files": [str(path) for path in paths], "window": "trace", "verdict": verdict}
+    if out is not None:
+        try:
+            write_atomically(out, msgspec.json.format(msgspec.json.encode(document), indent=1))
+        except OSError as error:
+            raise InputError(f"{out}: cannot be written: {error.strerror or error}") from None
+    if json:
+        print_json(document)
+    else:
+        print_view(verdict_view(verdict))
+
+
 def _write(examination: Examination, out: Path | None, report: Path | None) -> None:
-    from ridgeline.errors import InputError
     from ridgeline.records.store import write_record
     from ridgeline.report.html import write_profile_report
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,32 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
     "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
     "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
+    "trace summary": ("ridgeline.cli.trace", "busy, idle, compute, communication; what bounds it"),
+    "trace idle": ("ridgeline.cli.trace", "why the GPU waited, and the largest gaps"),
+    "trace kernels": ("ridgeline.cli.trace", "kernels by name and class, tensor cores, occupancy"),
+    "trace overlap": ("ridgeline.cli.trace", "communication hidden behind compute, and exposed"),
+    "trace communication": ("ridgeline.cli.trace", "collectives by size, bandwidth and group"),
+    "trace launch": ("ridgeline.cli.trace", "launch delay, queue depth, CUDA graphs"),
+    "trace sync": ("ridgeline.cli.trace", "every wait of the host for the GPU, with its line"),
+    "trace steps": ("ridgeline.cli.trace", "profiler steps, their phases, the outlier"),
+    "trace operators": ("ridgeline.cli.trace", "host and GPU time by operator, shape, call site"),
+    "trace memory": ("ridgeline.cli.trace", "GPU memory over time: peak, growth, who holds it"),
+    "trace critical-path": (
+        "ridgeline.cli.trace_across",
+        "what made the run as long as it was; what-if",
+    ),
+    "trace stragglers": (
+        "ridgeline.cli.trace_across",
+        "which rank arrives last, and what it costs",
+    ),
+    "trace compare": (
+        "ridgeline.cli.trace_across",
+        "B against A by kernel or operator; exit 3 when slower",
+    ),
+    "trace tree": ("ridgeline.cli.trace_across", "frames and operators inside each other"),
+    "trace stack": ("ridgeline.cli.trace_across", "folded stacks for a flame graph"),
+    "trace export": ("ridgeline.cli.trace_across", "an annotated trace for Perfetto"),
+    "trace report": ("ridgeline.cli.trace_across", "one HTML page with every answer"),
     "roofline": ("ridgeline.cli.roofline", "every operator of a model under the roofs of devices"),
     "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
     "validate training": ("ridgeline.cli.validate_training", "error against published runs"),
@@ -29,7 +56,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
 """Command → (module, one line of help). The module defines a function of the command's name, with
-`_` between two words: `plan training` is `plan_training` in `cli/plan_training.py`."""
+`_` for every other sign: `trace summary` is `trace_summary` in `cli/trace.py`."""
 
 
 def main() -> None:
@@ -67,7 +94,7 @@ def _second_words(first: str) -> dict[str, str]:
 
 def _without_second_word(name: str, rest: Sequence[str], followers: dict[str, str]) -> int:
     if rest and rest[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {word:<10} {summary}" for word, summary in followers.items())
+        rows = "\n".join(f"  {word:<14} {summary}" for word, summary in followers.items())
         sys.stdout.write(
             f"Usage: ridgeline {name} WORD [options]\n\n{rows}\n"
             f"\n`ridgeline {name} WORD --help` tells its options.\n"
@@ -113,13 +140,13 @@ def _run_command(name: str, arguments: list[str]) -> int:
 
 def _function(name: str) -> Callable[..., object]:
     found: Callable[..., object] = getattr(
-        importlib.import_module(COMMANDS[name][0]), name.replace(" ", "_")
+        importlib.import_module(COMMANDS[name][0]), re.sub(r"\W", "_", name)
     )
     return found
 
 
 def _overview() -> str:
-    rows = "\n".join(f"  {name:<18} {summary}" for name, (_, summary) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<20} {summary}" for name, (_, summary) in COMMANDS.items())
     return (
         "How far is your PyTorch script from what the hardware can do, why, and what closes it.\n"
         f"\nUsage: ridgeline COMMAND [options] [-- script.py args…]\n\n{rows}\n"

@@ -7,6 +7,13 @@
     diagnosis.py   all of it for one script: `diagnose(profiles, ceilings)`
     doctor.py      measure and diagnose: `doctor(command)`
 
+and, for profiler traces instead of measurements,
+
+    trace_facts.py    what rules need of one GPU of one rank
+    trace_reading.py  the facts of all ranks with the questions that rules ask
+    trace_rules/      one file per rule
+    trace_verdict.py  all of it, the cause that bounds the run first: `trace_verdict(traces)`
+
 What may not enter: how a cure is applied (that is `techniques/`; a finding only names one), the
 report, and torch. A rule argues from evidence alone: no script, model or machine is known by
 name, and what was not measured is not claimed. Start reading at `rules/__init__.py`, then at a

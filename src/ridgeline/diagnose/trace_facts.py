@@ -1,0 +1,216 @@
+"""What the trace rules need of one GPU of one rank, small enough to travel home from a worker.
+
+`trace_facts(trace)` asks the questions of `ridgeline.trace` and keeps the figures.
+
+    pending     of host wait: from the end of a launch to the start of its work. The host had asked;
+                something on the device held it back.
+    start-up    of host wait: calls of a millisecond or more that neither wait nor copy, made while
+                the GPU had nothing to do: allocation, loading of modules, creation of streams
+    floor       of communication: as if each collective took as long as the fastest one of its
+                name and size. What is above that is waiting, as far as one rank can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Category, Kind, Mask, Trace
+from ridgeline.trace.idle import host_wait_by, idle_gap
+from ridgeline.trace.intervals import covered, union
+from ridgeline.trace.kernel_classes import KERNEL_CLASSES, KernelClass, kernel_classes
+from ridgeline.trace.kernels import RankKernels, kernel_use
+from ridgeline.trace.launch import RankLaunches, launches
+from ridgeline.trace.launches import launch_rows
+from ridgeline.trace.ranks import RankCollectives, rank_collectives
+from ridgeline.trace.summary import RankSummary, summarize, summarize_view
+from ridgeline.trace.sync import SyncPoint, sync_points
+from ridgeline.trace.waits import LAUNCH_GAP_US, Gaps, Wait, device_gaps
+from ridgeline.trace.windows import View, views
+
+_NO_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch")
+_START_UP_US = 1000.0
+_SINGLE_PRECISION = re.compile(r"sgemm|ffma|scudnn|_simt_sgemm|engine<float|f32f32_f32f32")
+_MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
+_SMALL_US = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongestGap:
+    """The longest time in which the GPU did nothing."""
+
+    us: float
+    cause: str
+    call: str | None
+    call_us: float
+    line: str | None
+    pending: bool
+    """Was the work that ended it already launched for most of the gap?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """One GPU of one rank."""
+
+    summary: RankSummary
+    collectives: RankCollectives
+    host_span_us: float
+    """From the first host event to the last."""
+    host_wait_by: dict[str, float]
+    pending_us: float
+    start_up_us: float
+    start_up_calls: tuple[str, ...]
+    longest_gap: LongestGap | None
+    kernels: RankKernels | None
+    small_us: float
+    """In kernels under 5 µs."""
+    matrix_us: float
+    single_precision_us: float
+    """Of `matrix_us`: by names that say fp32 without tensor cores."""
+    launches: RankLaunches | None
+    sync_gap_us: float
+    sync_points: tuple[SyncPoint, ...]
+    communication_floor_us: float | None
+    """None where the trace does not say how large the messages are."""
+    copies_us: dict[str, float]
+    """Name of the copy → time."""
+
+    @property
+    def window_us(self) -> float:
+        """Length of the window."""
+        return self.summary.window_us
+
+
+def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
+    """One set of facts per GPU of the trace; one without GPU figures where nothing ran on a GPU."""
+    found = [_of_view(view, place) for place, view in enumerate(views(trace, window))]
+    if found:
+        return found
+    summary = summarize(trace, window)[0]
+    return [
+        RankFacts(
+            summary=summary, collectives=rank_collectives(trace), host_span_us=_host_span(trace),
+            host_wait_by={}, pending_us=0.0, start_up_us=0.0, start_up_calls=(), longest_gap=None,
+            kernels=None, small_us=0.0, matrix_us=0.0, single_precision_us=0.0, launches=None,
+            sync_gap_us=0.0, sync_points=(), communication_floor_us=None, copies_us={},
+        )
+    ]  # fmt: skip
+
+
+def _of_view(view: View, place: int) -> RankFacts:
+    trace = view.trace
+    found = device_gaps(view)
+    durations = view.durations_us()
+    classes = kernel_classes(trace)[view.rows]
+    kernel = trace.gpu.kind[view.rows] == Kind.KERNEL
+    matrix = kernel & np.isin(classes, _MATRIX)
+    single = np.array([bool(_SINGLE_PRECISION.search(name)) for name in trace.names] or [False])
+    plain = single[trace.gpu.name[view.rows]]
+    start_up, calls = _start_up(view, found)
+    waits = sync_points(trace, view.window)
+    return RankFacts(
+        summary=summarize_view(view),
+        collectives=rank_collectives(trace),
+        host_span_us=_host_span(trace),
+        host_wait_by=host_wait_by(view, found),
+        pending_us=_pending(view, found),
+        start_up_us=start_up,
+        start_up_calls=calls,
+        longest_gap=_longest(view, found),
+        kernels=kernel_use(trace, view.window, top=5)[place],
+        small_us=float(durations[kernel & (durations < _SMALL_US)].sum()),
+        matrix_us=float(durations[matrix].sum()),
+        single_precision_us=float(durations[matrix & plain].sum()),
+        launches=launches(trace, view.window)[place],
+        sync_gap_us=min(waits.gpu_gap_us, found.total_us(Wait.HOST)),
+        sync_points=tuple(waits.points[:5]),
+        communication_floor_us=_floor(view),
+        copies_us=_copies(view, classes == KERNEL_CLASSES.index("copy")),
+    )
+
+
+def _host_span(trace: Trace) -> float:
+    host = trace.host
+    if not len(host):
+        return 0.0
+    return float((host.start_us + host.duration_us).max() - host.start_us.min())
+
+
+def _launch_ends(view: View, found: Gaps) -> np.ndarray:
+    """When the launch of the work after each gap returned; NaN where there is none."""
+    host, ends = view.trace.host, np.full(len(found.start_us), np.nan)
+    has = np.flatnonzero(found.after >= 0)
+    rows = launch_rows(view.trace)[found.after[has]]
+    known = rows != ABSENT
+    ends[has[known]] = host.start_us[rows[known]] + host.duration_us[rows[known]]
+    return ends
+
+
+def _pending(view: View, found: Gaps) -> float:
+    waited = found.end_us - np.maximum(_launch_ends(view, found), found.start_us)
+    long = (found.cause == Wait.HOST) & (waited >= LAUNCH_GAP_US)
+    return float(waited[long].sum())
+
+
+def _start_up(view: View, found: Gaps) -> tuple[float, tuple[str, ...]]:
+    trace, host = view.trace, view.trace.host
+    call = (host.category == Category.RUNTIME) | (host.category == Category.DRIVER)
+    waits = np.array([bool(_NO_START_UP.search(name)) for name in trace.names] or [False])
+    long: Mask = call & (host.duration_us >= _START_UP_US)
+    rows = np.flatnonzero(long)
+    rows = rows[~waits[host.name[rows]]]
+    idle = found.cause == Wait.HOST
+    if not len(rows) or not idle.any():
+        return 0.0, ()
+    spans = union(host.start_us[rows], host.start_us[rows] + host.duration_us[rows])
+    total = float(covered(spans, found.start_us[idle], found.end_us[idle]).sum())
+    inside = host.start_us[rows] + host.duration_us[rows] > found.start_us[idle][0]
+    inside &= host.start_us[rows] < found.end_us[idle][-1]
+    rows = rows[inside]
+    rows = rows[np.argsort(-host.duration_us[rows])][:4]
+    calls = [f"{trace.names[host.name[row]]} {host.duration_us[row] / 1e3:.1f} ms" for row in rows]
+    return total, tuple(calls)
+
+
+def _longest(view: View, found: Gaps) -> LongestGap | None:
+    if not len(found.start_us):
+        return None
+    longest = int(np.argmax(found.length_us))
+    worst = idle_gap(view.trace, found, longest)
+    launched = _launch_ends(view, found)[longest]
+    waited = float(found.end_us[longest]) - max(launched, float(found.start_us[longest]))
+    return LongestGap(
+        us=worst.length_us,
+        cause=worst.cause,
+        call=worst.host_call,
+        call_us=worst.host_call_us or 0.0,
+        line=worst.line,
+        pending=bool(waited > 0.5 * worst.length_us),
+    )
+
+
+def _floor(view: View) -> float | None:
+    """Communication if every collective took as long as the fastest one like it."""
+    talks = rank_collectives(view.trace)
+    if not talks.facts or None in talks.facts:
+        return None
+    groups: dict[object, list[float]] = defaultdict(list)
+    for name, fact, start, end in zip(
+        talks.names, talks.facts, talks.start_us.tolist(), talks.end_us.tolist(), strict=True
+    ):
+        if view.start_us <= start < view.end_us:
+            size = None if fact is None else (fact.elements_in, fact.elements_out, fact.dtype)
+            groups[name, size].append(end - start)
+    return sum(min(times) * len(times) for times in groups.values())
+
+
+def _copies(view: View, is_copy: Mask) -> dict[str, float]:
+    trace = view.trace
+    totals: dict[str, float] = defaultdict(float)
+    rows, durations = view.rows[is_copy], view.durations_us()[is_copy]
+    for name, us in zip(trace.gpu.name[rows].tolist(), durations.tolist(), strict=True):
+        totals[trace.names[name]] += us
+    return dict(sorted(totals.items(), key=lambda item: -item[1])[:4])

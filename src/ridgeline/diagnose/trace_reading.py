@@ -1,0 +1,99 @@
+"""The facts of all ranks, with the questions that trace rules ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from ridgeline.diagnose.trace_facts import RankFacts
+from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.trace.stragglers import Stragglers, stragglers
+
+
+class TraceReading:
+    """All ranks that were given."""
+
+    def __init__(self, facts: Sequence[RankFacts]) -> None:
+        self.all_facts = tuple(facts)
+        self.facts = tuple(fact for fact in facts if fact.window_us > 0)
+        """Those with GPU work."""
+
+    @property
+    def window_us(self) -> float:
+        """Mean window of a rank."""
+        return self.mean(lambda fact: fact.window_us)
+
+    def mean(self, of: Callable[[RankFacts], float]) -> float:
+        """Mean over the ranks with GPU work."""
+        return sum(map(of, self.facts)) / len(self.facts) if self.facts else 0.0
+
+    def share(self, of: Callable[[RankFacts], float]) -> float:
+        """Time of all ranks over their windows."""
+        whole = sum(fact.window_us for fact in self.facts)
+        return sum(map(of, self.facts)) / whole if whole else 0.0
+
+    def worst(self, of: Callable[[RankFacts], float]) -> RankFacts:
+        """The rank with the largest share of something."""
+        return max(self.facts, key=lambda fact: of(fact) / fact.window_us)
+
+    @cached_property
+    def stragglers(self) -> Stragglers | None:
+        """Who arrives last; None for a single rank."""
+        distinct = {id(fact.collectives): fact.collectives for fact in self.facts}
+        if len(distinct) < 2:
+            return None
+        return stragglers(list(distinct.values()))
+
+    def finding(
+        self,
+        cause: str,
+        *,
+        of: Callable[[RankFacts], float],
+        confidence: float,
+        summary: str,
+        evidence: Mapping[str, float | int | str | None],
+        cure: str,
+        where: Sequence[str | None] = (),
+    ) -> TraceFinding:
+        """A finding over all ranks; what was not measured is left out of its evidence."""
+        share = self.share(of)
+        steps = [fact.summary.step_us for fact in self.facts if fact.summary.step_us]
+        known = {key: value for key, value in evidence.items() if value is not None}
+        if steps:
+            known["step_us"] = sum(steps) / len(steps)
+        if len(self.facts) > 1:
+            known["ranks"] = len(self.facts)
+        return TraceFinding(
+            cause=cause,
+            share=share,
+            worth_us=share * self.window_us,
+            confidence=round(confidence, 2),
+            summary=summary,
+            evidence={key: _rounded(value) for key, value in known.items()},
+            where=[place for place in dict.fromkeys(where) if place],
+            cure=cure,
+        )
+
+
+def percent(share: float) -> str:
+    """A share as people read it.
+
+    >>> percent(0.4561), percent(0.004)
+    ('46 %', '0.4 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1f} %"
+
+
+def time_text(us: float) -> str:
+    """Microseconds as people read them.
+
+    >>> time_text(12.34), time_text(45_600), time_text(2_300_000)
+    ('12 µs', '45.6 ms', '2.3 s')
+    """
+    if us >= 1e6:
+        return f"{us / 1e6:.1f} s"
+    return f"{us / 1e3:.1f} ms" if us >= 1e3 else f"{us:.0f} µs"
+
+
+def _rounded(value: float | str) -> float | int | str:
+    return round(value, 4) if isinstance(value, float) else value

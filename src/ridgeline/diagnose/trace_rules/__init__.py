@@ -1,0 +1,47 @@
+"""One file per rule over profiler traces. `trace_verdict` finds them here and names none of them.
+
+A rule module defines
+
+    CAUSES                        names of the causes that it may report; each has one owner
+    LEADS_FROM                    share of the window from which its cause can be what bounds the
+                                  run
+    find(reading) -> [finding]    pure: evidence in, findings out
+
+A rule reports what its evidence supports; the order is for `trace_verdict.py`. A new file is a new
+rule. What may not enter: another rule, torch, a clock, a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import Any, Protocol
+
+from ridgeline.diagnose.trace_reading import TraceReading
+from ridgeline.records.trace_finding import TraceFinding
+
+
+class TraceRule(Protocol):
+    """The shape of a rule module."""
+
+    CAUSES: tuple[str, ...]
+    LEADS_FROM: float
+
+    def find(self, reading: TraceReading) -> list[TraceFinding]:
+        """Findings of this rule on the ranks of one job."""
+
+
+@cache
+def all_trace_rules() -> dict[str, TraceRule]:
+    """Every rule by file name."""
+    found: dict[str, TraceRule] = {}
+    owners: dict[str, str] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module: Any = importlib.import_module(f"{__name__}.{info.name}")
+        for cause in module.CAUSES:
+            if cause in owners:
+                raise AssertionError(f"{cause} belongs to both {owners[cause]} and {info.name}")
+            owners[cause] = info.name
+        found[info.name] = module
+    return found

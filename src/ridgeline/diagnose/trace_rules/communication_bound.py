@@ -1,0 +1,113 @@
+"""Communication that compute does not cover: because the links are busy, or because ranks are late.
+
+With several ranks, transfer and skew are told apart exactly (`trace/stragglers.py`). With one, the
+fastest collective of the same name and size is the best guess at a transfer. `rank-skew` is the
+part that is waiting, when most is; it names who comes last, and what that rank's GPU was short of.
+"""
+
+from __future__ import annotations
+
+from ridgeline.diagnose.trace_facts import RankFacts
+from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
+from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.trace.stragglers import Stragglers
+
+CAUSES = ("communication-bound", "rank-skew")
+LEADS_FROM = 0.15
+_LEAST_SHARE = 0.03
+_MOSTLY = 0.7
+
+
+def _exposed_us(fact: RankFacts) -> float:
+    return fact.summary.communication_exposed_us
+
+
+def find(reading: TraceReading) -> list[TraceFinding]:
+    """Exposed communication."""
+    share = reading.share(_exposed_us)
+    if share < _LEAST_SHARE:
+        return []
+    together = reading.stragglers
+    total = sum(fact.summary.communication_us for fact in reading.facts)
+    if together is not None and together.matched and together.waited_us > _MOSTLY * total:
+        return [_skew(reading, together, share, together.waited_us / total)]
+    worst = reading.worst(_exposed_us)
+    summary = worst.summary
+    floors = [fact.communication_floor_us for fact in reading.facts]
+    known = [floor for floor in floors if floor is not None]
+    waiting = together.waited_us / total if together and together.matched else None
+    guess = 1 - sum(known) / total if waiting is None and len(known) == len(floors) else None
+    return [
+        reading.finding(
+            "communication-bound",
+            of=_exposed_us,
+            confidence=0.85 if share >= 0.3 else 0.65,
+            summary=f"{percent(share)} of the window is communication with no compute beside it "
+            f"({percent(summary.overlap_ratio or 0.0)} of it overlaps)."
+            + _waiting_words(waiting, guess),
+            evidence={
+                "exposed_us": reading.mean(_exposed_us),
+                "communication_us": reading.mean(lambda fact: fact.summary.communication_us),
+                "overlap_ratio": summary.overlap_ratio,
+                "skew_wait_share_of_communication": waiting,
+                "above_fastest_like_it_share": guess,
+                "transfer_us": together.transfer_us if together and together.matched else None,
+            },
+            cure="Overlap it with compute (bucketed or prefetched collectives, DDP "
+            "gradient_as_bucket_view, FSDP prefetch), send less (bf16 gradients, accumulation with "
+            "no_sync), or shard within the fast links."
+            if (waiting or guess or 0.0) < 0.5
+            else "Most of it is waiting for other ranks: load the traces of all ranks together "
+            "(ridgeline trace stragglers) and balance the late one.",
+        )
+    ]
+
+
+def _waiting_words(waiting: float | None, guess: float | None) -> str:
+    if waiting is not None:
+        return f" {percent(waiting)} of it is waiting for late ranks."
+    if guess is not None and guess > 0.3:
+        return (
+            f" {percent(guess)} of it is above the fastest collective of the same name and size: "
+            "probably waiting for other ranks."
+        )
+    return ""
+
+
+def _skew(
+    reading: TraceReading, together: Stragglers, share: float, waiting: float
+) -> TraceFinding:
+    late = together.ranks[0]
+    fact = next((one for one in reading.facts if one.summary.file == late.file), reading.facts[0])
+    short_of = {
+        "the host": fact.summary.host_wait_us,
+        "other streams": fact.summary.dependency_wait_us,
+        "nothing: it computes": fact.summary.compute_us,
+    }
+    reason = max(short_of, key=lambda name: short_of[name])
+    return reading.finding(
+        "rank-skew",
+        of=lambda one: one.summary.communication_exposed_us * waiting,
+        confidence=0.85,
+        summary=f"Ranks wait for each other: {percent(waiting)} of communication is waiting for "
+        f"the last to arrive, the transfers need {time_text(together.transfer_us)} in all. Rank "
+        f"{late.rank} is last in {late.last_arrivals} of {together.matched} collectives; its GPU "
+        f"waits mostly for {reason} ({percent(short_of[reason] / fact.window_us)})."
+        if "nothing" not in reason
+        else f"Ranks wait for each other: {percent(waiting)} of communication is waiting for the "
+        f"last to arrive. Rank {late.rank} is last in {late.last_arrivals} of "
+        f"{together.matched} collectives, computing meanwhile.",
+        evidence={
+            "skew_wait_us_all_ranks": together.waited_us,
+            "transfer_us": together.transfer_us,
+            "skew_wait_share_of_communication": waiting,
+            "exposed_communication_share": share,
+            "last_rank": late.rank,
+            "last_arrivals": late.last_arrivals,
+            "collectives": together.matched,
+            "late_rank_host_wait_share": fact.summary.host_wait_us / fact.window_us,
+        },
+        where=[f"rank {late.rank}"],
+        cure="Find what the late rank does before each collective and even it out: same batch and "
+        "sequence lengths, balanced shards, no logging or checkpoints on one rank alone.",
+    )

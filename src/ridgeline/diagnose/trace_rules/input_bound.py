@@ -1,0 +1,47 @@
+"""The GPU waits while the launching thread waits for its loader.
+
+Host wait is time in which the GPU had nothing to do because nothing was launched; the part of it
+that the host spent inside the loader's iterator is input. A loader that works while the GPU is
+busy costs nothing and is not counted.
+"""
+
+from __future__ import annotations
+
+from ridgeline.diagnose.trace_facts import RankFacts
+from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
+from ridgeline.records.trace_finding import TraceFinding
+
+CAUSES = ("input-bound",)
+LEADS_FROM = 0.10
+_LEAST_SHARE = 0.02
+
+
+def _loader_us(fact: RankFacts) -> float:
+    return fact.host_wait_by.get("loader", 0.0)
+
+
+def find(reading: TraceReading) -> list[TraceFinding]:
+    """GPU idle inside the loader."""
+    share = reading.share(_loader_us)
+    if share < _LEAST_SHARE:
+        return []
+    worst = reading.worst(_loader_us)
+    gap = worst.longest_gap
+    return [
+        reading.finding(
+            "input-bound",
+            of=_loader_us,
+            confidence=0.9 if share >= LEADS_FROM else 0.7,
+            summary=f"The GPU stands still for {percent(share)} of the window while the host "
+            f"prepares input: {time_text(reading.mean(_loader_us))} inside the data loader.",
+            evidence={
+                "loader_wait_us": reading.mean(_loader_us),
+                "idle_share": reading.share(lambda fact: fact.summary.idle_us),
+                "longest_gap_us": gap.us if gap else None,
+                "longest_gap_call": gap.call if gap else None,
+            },
+            where=[gap.line if gap else None],
+            cure="Prepare batches in other processes (DataLoader num_workers, prefetch_factor, "
+            "persistent_workers), move decoding and resizing there or to the GPU, or cache it.",
+        )
+    ]

@@ -1,0 +1,76 @@
+"""What the page of a trace needs of one rank: every answer, and pictures within a budget.
+
+It is made where the rank is read, so that a page of many ranks never holds their events together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.diagnose.trace_facts import RankFacts, trace_facts
+from ridgeline.trace.columns import Trace
+from ridgeline.trace.communication import RankCommunication, communication
+from ridgeline.trace.critical_path import CriticalPath, critical_path, path_pieces
+from ridgeline.trace.flame import FlameNode, flame_graph, pruned
+from ridgeline.trace.idle import RankIdle, idle_time
+from ridgeline.trace.kernels import RankKernels, kernel_use
+from ridgeline.trace.launch import RankLaunches, launches
+from ridgeline.trace.memory import RankMemory, memory_use
+from ridgeline.trace.operators import RankOperators, operator_times
+from ridgeline.trace.overlap import RankOverlap, overlap
+from ridgeline.trace.steps import RankSteps, step_times
+from ridgeline.trace.sync import RankSync, sync_points
+from ridgeline.trace.timeline import Timeline, timeline
+
+SLICES = 48_000
+"""Slices of all timelines on a page together: about a megabyte and a half."""
+DRAWN_RANKS = 4
+"""Ranks with a timeline and a flame graph of their own."""
+_NARROWEST = 0.002
+_DEEPEST = 40
+ROWS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracePageRank:
+    """Every answer about one trace."""
+
+    file: str
+    rank: int | None
+    facts: list[RankFacts]
+    idle: list[RankIdle]
+    kernels: list[RankKernels]
+    overlap: list[RankOverlap]
+    communication: list[RankCommunication]
+    launches: list[RankLaunches]
+    sync: RankSync
+    steps: RankSteps
+    operators: RankOperators
+    memory: RankMemory
+    path: CriticalPath
+    flame: list[FlameNode]
+    timeline: Timeline
+
+
+def trace_page_rank(trace: Trace, window: str = "trace", ranks: int = 1) -> TracePageRank:
+    """Ask every question of one trace; `ranks` share the page's budget of slices."""
+    slices = SLICES // min(DRAWN_RANKS, max(1, ranks))
+    roots = flame_graph(trace)
+    widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
+    return TracePageRank(
+        file=trace.file,
+        rank=trace.rank,
+        facts=trace_facts(trace, window),
+        idle=idle_time(trace, window, top=ROWS),
+        kernels=kernel_use(trace, window, top=ROWS),
+        overlap=overlap(trace, window, top=ROWS),
+        communication=communication(trace, window, top=ROWS),
+        launches=launches(trace, window),
+        sync=sync_points(trace, window, top=ROWS),
+        steps=step_times(trace),
+        operators=operator_times(trace, window, top=ROWS),
+        memory=memory_use(trace, top=ROWS),
+        path=critical_path([trace]),
+        flame=pruned(roots, _NARROWEST * widest, _DEEPEST),
+        timeline=timeline(trace, path_pieces([trace]), slices),
+    )

@@ -1,0 +1,342 @@
+"""A profiler trace as numpy columns: what every reader fills and every question reads.
+
+Times are float64 microseconds since `Trace.base_us`, because profilers write microseconds with
+three decimals since an epoch that float64 cannot hold to a nanosecond. Names, categories and
+threads are interned: a column holds the index. `ABSENT` (-1) in an integer column and NaN in a
+float column mean that the trace does not say.
+
+GPU work is told by its category (kernel, memcpy, memset), never by an argument such as `stream`:
+Triton's host operators and CUPTI's synchronisation records carry one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Narrow = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int8]
+Mask = npt.NDArray[np.bool_]
+
+ABSENT = -1
+"""In an integer column: the trace does not say."""
+
+Answer = TypeVar("Answer")
+
+
+class Kind(IntEnum):
+    """What a GPU event is."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+
+
+class Category(IntEnum):
+    """What a host event is."""
+
+    OPERATOR = 0
+    """aten and user operators (`cpu_op`)."""
+    RUNTIME = 1
+    """Calls of the CUDA, HIP or XPU runtime."""
+    DRIVER = 2
+    """Calls of the driver (`cuLaunchKernel`)."""
+    PYTHON = 3
+    """Python frames, named `file.py(line): function`."""
+    ANNOTATION = 4
+    """`record_function` ranges and ProfilerStep."""
+    OVERHEAD = 5
+    """The profiler's own work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEvents:
+    """Kernels, copies and fills, by start time."""
+
+    start_us: Floats
+    duration_us: Floats
+    name: Narrow
+    """Index into `Trace.names`."""
+    kind: Codes
+    """A `Kind`."""
+    device: Narrow
+    stream: Ints
+    correlation: Ints
+    """The launch that brought it: a runtime or driver call with the same number."""
+    external_id: Ints
+    """The operator that was open on the host at the launch."""
+    graph: Ints
+    """CUDA graph that it is a node of, where the trace says so."""
+    bytes: Ints
+    """Size of a copy or fill."""
+    blocks: Ints
+    """Thread blocks of the grid."""
+    threads_per_block: Narrow
+    blocks_per_sm: Floats
+    occupancy_percent: Floats
+    """Kineto's `est. achieved occupancy %`."""
+    registers_per_thread: Narrow
+    shared_bytes: Ints
+    collective: Narrow
+    """Index into `Trace.collectives`."""
+
+    def __len__(self) -> int:
+        return len(self.start_us)
+
+    @property
+    def end_us(self) -> Floats:
+        """Start plus duration."""
+        return self.start_us + self.duration_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEvents:
+    """Operators, runtime calls, Python frames and annotations, in the order of the file."""
+
+    start_us: Floats
+    duration_us: Floats
+    name: Narrow
+    """Index into `Trace.names`."""
+    category: Codes
+    """A `Category`."""
+    thread: Narrow
+    """Index into `Trace.threads`."""
+    correlation: Ints
+    """Of runtime and driver calls: what the GPU events that they started carry too."""
+    external_id: Ints
+    shape: Narrow
+    """Index into `Trace.shapes`; filled when the trace was loaded with `details`."""
+    stack: Narrow
+    """Index into `Trace.stacks`: the call stack that old traces write beside an operator; filled
+    when the trace was loaded with `details`."""
+    sequence: Ints
+    """Autograd's sequence number, which a backward operator shares with its forward one; filled
+    when the trace was loaded with `details`."""
+
+    def __len__(self) -> int:
+        return len(self.start_us)
+
+    @property
+    def end_us(self) -> Floats:
+        """Start plus duration."""
+        return self.start_us + self.duration_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRecords:
+    """CUPTI's synchronisation records (`cuda_sync`): waits, not GPU work."""
+
+    start_us: Floats
+    duration_us: Floats
+    name: Narrow
+    device: Narrow
+    stream: Ints
+    correlation: Ints
+    wait_on_stream: Ints
+    wait_on_record: Ints
+    """Correlation of the cudaEventRecord that is waited for."""
+
+    def __len__(self) -> int:
+        return len(self.start_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEvents:
+    """Allocations (positive) and frees (negative) that the profiler noted, in file order."""
+
+    time_us: Floats
+    bytes: Ints
+    address: npt.NDArray[np.uint64]
+    device_type: Narrow
+    """torch's `c10::DeviceType`: 0 CPU, 1 CUDA, 6 HIP, 12 XPU."""
+    device: Narrow
+    allocated_bytes: Ints
+    """Total allocated on the device after the event."""
+    reserved_bytes: Ints
+    thread: Narrow
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU as the trace describes it."""
+
+    index: int
+    name: str
+    num_sms: int | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    warp_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """What the arguments of a communication kernel say about it."""
+
+    name: str
+    """`allreduce`, `_allgather_base`, …"""
+    elements_in: int | None = None
+    elements_out: int | None = None
+    dtype: str | None = None
+    group_size: int | None = None
+    group: str | None = None
+    """Process group's name."""
+    group_description: str | None = None
+    ranks: str | None = None
+    """Ranks of the group as written, perhaps shortened by the profiler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One rank's trace. Load it with `ridgeline.load_traces`.
+
+    >>> trace = empty_trace("nothing.json")
+    >>> len(trace.gpu), trace.rank
+    (0, None)
+    """
+
+    file: str
+    """Where it was read from."""
+    rank: int | None = None
+    """The rank that the trace itself, or the name of its file, gives."""
+    world_size: int | None = None
+    base_us: float = 0.0
+    """Absolute time of 0 in the columns, on the clock of the trace."""
+    clock_offset_ns: int = 0
+    """Added to the clock of the trace it gives nanoseconds since 1970 (`baseTimeNanoseconds`)."""
+    nanosecond_stamps: bool = False
+    """Are there fractions of a microsecond?"""
+    devices: tuple[Device, ...] = ()
+    backend: str | None = None
+    """Of torch.distributed."""
+    process_groups: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    threads: tuple[tuple[int | str, int | str], ...] = ()
+    """(process, thread) of each index in a `thread` column."""
+    thread_names: dict[int, str] = field(default_factory=dict)
+    """Name of a thread by its index in `threads`, where the trace says."""
+    collectives: tuple[Collective, ...] = ()
+    shapes: tuple[str, ...] = ()
+    """JSON text `[dims, types]` of an operator's inputs, when loaded with `details`."""
+    stacks: tuple[str, ...] = ()
+    num_events: int = 0
+    """Events in the file, of all kinds."""
+    raw_bytes: int = 0
+    """Uncompressed size of the file."""
+    details: bool = False
+    """Were shapes, stacks and sequence numbers asked for?"""
+    gpu: GpuEvents
+    host: HostEvents
+    sync: SyncRecords
+    memory: MemoryEvents
+    gpu_annotations: GpuEvents
+    """`record_function` ranges as the GPU saw them (`gpu_user_annotation`): no GPU work."""
+    _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def derived(self, key: str, compute: Callable[[Trace], Answer]) -> Answer:
+        """What `compute` makes of this trace, computed once; several questions share it."""
+        if key not in self._derived:
+            self._derived[key] = compute(self)
+        found: Answer = self._derived[key]
+        return found
+
+    def to_pandas(self, table: str = "gpu") -> pd.DataFrame:
+        """A table (`gpu`, `host`, `sync`, `memory`) as a pandas DataFrame, with names as text."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtra("pandas", "trace") from None
+        return pd.DataFrame(self._columns(table))
+
+    def to_polars(self, table: str = "gpu") -> pl.DataFrame:
+        """A table (`gpu`, `host`, `sync`, `memory`) as a polars DataFrame, with names as text."""
+        try:
+            import polars as pl
+        except ImportError:
+            raise MissingExtra("polars", "trace") from None
+        return pl.DataFrame(self._columns(table))
+
+    def _columns(self, table: str) -> dict[str, Any]:
+        tables: dict[str, Any] = {
+            "gpu": self.gpu,
+            "host": self.host,
+            "sync": self.sync,
+            "memory": self.memory,
+        }
+        if table not in tables:
+            raise InputError(f"no table {table!r} in a trace; there are {', '.join(tables)}")
+        found = tables[table]
+        columns: dict[str, Any] = {f.name: getattr(found, f.name) for f in fields(found)}
+        if "name" in columns:
+            columns["name"] = [self.names[index] for index in columns["name"]]
+        for name, codes in (("kind", Kind), ("category", Category)):
+            if name in columns:
+                columns[name] = [codes(code).name.lower() for code in columns[name]]
+        return columns
+
+
+def empty_gpu() -> GpuEvents:
+    """No GPU events."""
+    return GpuEvents(**_no_rows(GpuEvents))
+
+
+def empty_host() -> HostEvents:
+    """No host events."""
+    return HostEvents(**_no_rows(HostEvents))
+
+
+def empty_sync() -> SyncRecords:
+    """No synchronisation records."""
+    return SyncRecords(**_no_rows(SyncRecords))
+
+
+def empty_memory() -> MemoryEvents:
+    """No memory events."""
+    return MemoryEvents(**_no_rows(MemoryEvents))
+
+
+def empty_trace(file: str) -> Trace:
+    """A trace with nothing in it."""
+    return Trace(
+        file=file,
+        gpu=empty_gpu(),
+        host=empty_host(),
+        sync=empty_sync(),
+        memory=empty_memory(),
+        gpu_annotations=empty_gpu(),
+    )
+
+
+COLUMN_TYPES = {
+    "Floats": np.float64,
+    "Ints": np.int64,
+    "Narrow": np.int32,
+    "Codes": np.int8,
+    "npt.NDArray[np.uint64]": np.uint64,
+}
+"""Annotation of a column → its numpy type."""
+
+
+def column_types(table: type) -> dict[str, Any]:
+    """Column → numpy type of a table above."""
+    return {column.name: COLUMN_TYPES[str(column.type)] for column in fields(table)}
+
+
+def _no_rows(table: type) -> dict[str, Any]:
+    return {name: np.zeros(0, kind) for name, kind in column_types(table).items()}

@@ -1,0 +1,261 @@
+"""Two traces side by side: which kernel or operator is new, gone, slower or faster, beyond noise.
+
+Two captures seldom hold the same amount of work, so they are put on one scale first: by whole
+profiler steps where both have them, else by how often the kernels that both ran were called (the
+median ratio of calls, weighted by time; captures whose ratios differ widely are of different work
+and are not judged).
+
+Noise: each row's mean per call has a 95 % interval (Welch, 1947, normal quantile for its many
+calls); a row is slower when the whole interval is above 0 and its change matters. The run as a
+whole is slower when its step time is beyond the interval of the steps, or, without steps, its time
+per unit of work is beyond the spread of the ratios; and by more than the threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ridgeline.errors import InputError
+from ridgeline.trace.columns import Category, Floats, Trace
+from ridgeline.trace.windows import profiler_steps, views
+
+GROUPINGS = ("kernel", "operator")
+_NORMAL_95 = 1.959964
+_STUDENT_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+)  # fmt: skip
+"""Two-sided 95 % points of Student's t for 1 … 20 degrees of freedom."""
+_SAME_WORK = 0.15
+"""Spread of the ratios of calls up to which two captures are of the same work."""
+
+
+class ComparedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel or operator in both traces."""
+
+    name: str
+    status: str
+    """`new`, `gone`, `slower`, `faster`, `more calls`, `fewer calls` or `same`."""
+    calls_a: int
+    calls_b: int
+    """As recorded."""
+    mean_a_us: float
+    mean_b_us: float
+    low_us: float | None
+    high_us: float | None
+    """95 % interval of the difference of the means; None for new and gone."""
+    change_us: float
+    """B less A, in time per unit of A's work."""
+
+
+class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A against B."""
+
+    file_a: str
+    file_b: str
+    by: str
+    verdict: str
+    """`slower`, `faster`, `same` or `not comparable`."""
+    ratio: float | None
+    """Time of B over time of A for the same work."""
+    low: float | None
+    high: float | None
+    scale: str
+    """What the same work is: `steps` or `calls`."""
+    work_ratio: float | None
+    """Work in B over work in A."""
+    idle_a_us: float
+    idle_b_us: float
+    summary: str
+    rows: list[ComparedRow]
+    """Largest change first."""
+    warnings: list[str]
+
+
+def compare_traces(
+    a: Trace, b: Trace, *, by: str = "kernel", threshold: float = 0.02
+) -> TraceComparison:
+    """Is B slower than A, and where?"""
+    if by not in GROUPINGS:
+        raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
+    warnings: list[str] = []
+    calls_a, calls_b = _calls(a, by), _calls(b, by)
+    if not calls_a or not calls_b:
+        empty = a.file if not calls_a else b.file
+        raise InputError(f"{empty}: no {by} in it to compare")
+    steps_a, steps_b = _step_lengths(a), _step_lengths(b)
+    work, spread = _work_ratio(calls_a, calls_b)
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    stepped = min(len(steps_a), len(steps_b)) >= 2 and steps_a.sum() > 0 and steps_b.sum() > 0
+    scale = "steps" if stepped else "calls"
+    if scale == "steps":
+        work = max(1, len(profiler_steps(b))) / max(1, len(profiler_steps(a)))
+        ratio, low, high = _ratio_of_means(steps_a, steps_b)
+    elif work is None or spread is None or spread > _SAME_WORK:
+        warnings.append("the two traces run different kernels, or in other proportions")
+    elif _window(a) <= 0 or _window(b) <= 0:
+        warnings.append("a trace whose work takes no time cannot be compared")
+    else:
+        ratio = (_window(b) / _window(a)) / work
+        low, high = ratio * (1 - spread), ratio * (1 + spread)
+    rows = _rows(calls_a, calls_b, work or 1.0, threshold * _total(calls_a))
+    verdict = _verdict(ratio, low, high, threshold)
+    idle_a, idle_b = _idle(a), _idle(b)
+    return TraceComparison(
+        file_a=a.file, file_b=b.file, by=by, verdict=verdict, ratio=ratio, low=low, high=high,
+        scale=scale, work_ratio=work, idle_a_us=idle_a, idle_b_us=idle_b,
+        summary=_summary(verdict, ratio, low, high, scale, (idle_a, idle_b)),
+        rows=rows, warnings=warnings,
+    )  # fmt: skip
+
+
+Calls = dict[str, Floats]
+"""Name → duration of each call."""
+
+
+def _calls(trace: Trace, by: str) -> Calls:
+    if by == "kernel":
+        names, durations = trace.gpu.name, trace.gpu.duration_us
+    else:
+        rows = np.flatnonzero(trace.host.category == Category.OPERATOR)
+        names, durations = trace.host.name[rows], trace.host.duration_us[rows]
+    if not len(names):
+        return {}
+    order = np.argsort(names, kind="stable")
+    used, first = np.unique(names[order], return_index=True)
+    parts = np.split(durations[order], first[1:])
+    return {trace.names[name]: part for name, part in zip(used.tolist(), parts, strict=True)}
+
+
+def _total(calls: Calls) -> float:
+    return float(sum(part.sum() for part in calls.values()))
+
+
+def _step_lengths(trace: Trace) -> Floats:
+    starts = np.array([step.start_us for step in profiler_steps(trace)])
+    lengths: Floats = np.diff(starts)
+    return lengths
+
+
+def _window(trace: Trace) -> float:
+    gpu = trace.gpu
+    if len(gpu):
+        return float(gpu.end_us.max() - gpu.start_us.min())
+    host = trace.host
+    return float(host.end_us.max() - host.start_us.min())
+
+
+def _idle(trace: Trace) -> float:
+    from ridgeline.trace.summary import summarize_view
+
+    return sum(summarize_view(view).idle_us for view in views(trace))
+
+
+def _work_ratio(a: Calls, b: Calls) -> tuple[float | None, float | None]:
+    """Work in B over work in A, and its relative spread: within it lies four fifths of the time."""
+    shared = [name for name in a if name in b]
+    weights = np.array([float(a[name].sum() + b[name].sum()) for name in shared])
+    whole = _total(a) + _total(b)
+    if not shared or weights.sum() < 0.5 * whole:
+        return None, None
+    ratios = np.array([len(b[name]) / len(a[name]) for name in shared])
+    middle = _weighted_quantile(ratios, weights, 0.5)
+    return middle, _weighted_quantile(np.abs(ratios / middle - 1), weights, 0.8)
+
+
+def _weighted_quantile(values: Floats, weights: Floats, quantile: float) -> float:
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    at = int(np.searchsorted(reached, reached[-1] * quantile))
+    return float(values[order][min(at, len(values) - 1)])
+
+
+def _ratio_of_means(a: Floats, b: Floats) -> tuple[float, float, float]:
+    """Of two sets of steps, with Fieller's first-order interval."""
+
+    def error(steps: Floats) -> float:
+        return _variance(steps) / len(steps) / float(steps.mean()) ** 2
+
+    ratio = float(b.mean() / a.mean())
+    relative = math.sqrt(error(a) + error(b))
+    freedom = min(len(a), len(b)) - 1
+    quantile = _STUDENT_95[freedom - 1] if freedom <= len(_STUDENT_95) else _NORMAL_95
+    return ratio, ratio * (1 - quantile * relative), ratio * (1 + quantile * relative)
+
+
+def _variance(values: Floats) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _verdict(ratio: float | None, low: float | None, high: float | None, threshold: float) -> str:
+    if ratio is None or low is None or high is None:
+        return "not comparable"
+    if low > 1 and ratio > 1 + threshold:
+        return "slower"
+    if high < 1 and ratio < 1 - threshold:
+        return "faster"
+    return "same"
+
+
+def _rows(a: Calls, b: Calls, work: float, matters_us: float) -> list[ComparedRow]:
+    nothing = np.zeros(0)
+    rows = []
+    for name in {**a, **b}:
+        own_a, own_b = a.get(name, nothing), b.get(name, nothing)
+        mean_a = float(own_a.mean()) if len(own_a) else 0.0
+        mean_b = float(own_b.mean()) if len(own_b) else 0.0
+        change = float(own_b.sum()) / work - float(own_a.sum())
+        low = high = None
+        if len(own_a) and len(own_b):
+            error = math.sqrt(_variance(own_a) / len(own_a) + _variance(own_b) / len(own_b))
+            low = mean_b - mean_a - _NORMAL_95 * error
+            high = mean_b - mean_a + _NORMAL_95 * error
+        rows.append(
+            ComparedRow(
+                name=name,
+                status=_status(len(own_a), len(own_b) / work, low, high, abs(change) > matters_us),
+                calls_a=len(own_a), calls_b=len(own_b), mean_a_us=mean_a, mean_b_us=mean_b,
+                low_us=low, high_us=high, change_us=change,
+            )
+        )  # fmt: skip
+    return sorted(rows, key=lambda row: (-abs(row.change_us), row.name))
+
+
+def _status(
+    calls_a: float, calls_b: float, low: float | None, high: float | None, matters: bool
+) -> str:
+    if low is None or high is None:
+        return "gone" if calls_a else "new"
+    if not matters:
+        return "same"
+    if low > 0:
+        return "slower"
+    if high < 0:
+        return "faster"
+    if calls_b > 1.1 * calls_a:
+        return "more calls"
+    return "fewer calls" if calls_b < 0.9 * calls_a else "same"
+
+
+def _summary(
+    verdict: str,
+    ratio: float | None,
+    low: float | None,
+    high: float | None,
+    scale: str,
+    idle_us: Sequence[float],
+) -> str:
+    if ratio is None:
+        return "Not comparable as a whole: the traces hold different work."
+    what = "Per step" if scale == "steps" else "For the same number of kernel calls"
+    word = {"slower": "is slower", "faster": "is faster", "same": "takes the same time"}[verdict]
+    return (
+        f"{what} B {word}: {ratio:.3f} times A's time [{low:.3f}, {high:.3f}]; idle "
+        f"{idle_us[0] / 1e3:.1f} ms in A, {idle_us[1] / 1e3:.1f} ms in B."
+    )

@@ -1,0 +1,196 @@
+"""An annotated trace for Perfetto: what was recorded, with counters and the critical path drawn in.
+
+Format: Chrome's trace events ("Trace Event Format", Google, 2016), JSON Object form: `X` slices,
+`C` counters, `M` names, `s`/`f` flows, which ui.perfetto.dev and chrome://tracing open. Times are
+in microseconds on one clock for all ranks (`ranks.py`). Each rank has three processes: its host,
+its GPU and its counters; the critical path is a process of its own, with a flow from every piece
+to the next where they are on different tracks.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ridgeline.trace.columns import ABSENT, Category, Trace
+from ridgeline.trace.counters import counters, span_us
+from ridgeline.trace.critical_path import PathPiece, path_pieces
+from ridgeline.trace.kernel_classes import KERNEL_CLASSES, kernel_classes
+from ridgeline.trace.launches import launch_rows
+from ridgeline.trace.ranks import job, rank_collectives
+
+COUNTER_SLICES = 2000
+PATH_PROCESS = 1_000_000
+_PER_RANK = 10
+_HOST, _GPU, _COUNTERS = 1, 2, 3
+
+Event = dict[str, Any]
+
+
+def export_chrome(traces: Sequence[Trace], path: Path) -> dict[str, int]:
+    """Write the annotated trace; returns how many events of each sort. Whole file or none."""
+    counts = {"events": 0, "flows": 0, "counters": 0, "path_pieces": 0}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with _opened(temporary, packed=path.name.endswith(".gz")) as file:
+            file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
+            for number, event in enumerate(_events(traces, counts)):
+                file.write(
+                    ("" if number == 0 else ",\n") + json.dumps(event, separators=(",", ":"))
+                )
+                counts["events"] += 1
+            file.write("\n]}\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return counts
+
+
+def _opened(path: Path, *, packed: bool) -> IO[str]:
+    if packed:
+        return gzip.open(path, "wt", encoding="utf-8", compresslevel=5)
+    return path.open("w", encoding="utf-8")
+
+
+def _events(traces: Sequence[Trace], counts: dict[str, int]) -> Iterator[Event]:
+    shifts = _shifts(traces)
+    origin = min(
+        (span_us(trace)[0] + shift for trace, shift in zip(traces, shifts, strict=True)),
+        default=0.0,
+    )
+    flows = _Flows(counts)
+    for rank, (trace, shift) in enumerate(zip(traces, shifts, strict=True)):
+        yield from _rank_events(trace, rank, shift - origin, flows)
+        yield from _counter_events(trace, rank, shift - origin, counts)
+    yield from _path_events(traces, origin, flows, counts)
+
+
+def _shifts(traces: Sequence[Trace]) -> list[float]:
+    if len(traces) < 2:
+        return [0.0] * len(traces)
+    return list(job([rank_collectives(trace) for trace in traces]).shift_us)
+
+
+class _Flows:
+    """Numbers for arrows."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+
+    def arrow(
+        self, name: str, source: tuple[int, int, float], target: tuple[int, int, float]
+    ) -> Iterable[Event]:
+        """An arrow between two (process, thread, time)."""
+        self.counts["flows"] += 1
+        number = self.counts["flows"]
+        shared = {"name": name, "cat": name, "id": number}
+        yield {"ph": "s", **shared, "pid": source[0], "tid": source[1], "ts": _ts(source[2])}
+        yield {"ph": "f", "bp": "e", **shared, "pid": target[0], "tid": target[1],
+               "ts": _ts(target[2])}  # fmt: skip
+
+
+def _rank_events(trace: Trace, rank: int, shift: float, flows: _Flows) -> Iterator[Event]:
+    host_process, gpu_process = (_PER_RANK * rank + part for part in (_HOST, _GPU))
+    label = f"rank {rank if trace.rank is None else trace.rank}"
+    yield _named("process_name", host_process, 0, f"{label} host")
+    yield _named("process_name", gpu_process, 0, f"{label} GPU")
+    for thread in range(len(trace.threads)):
+        text = f"{trace.thread_names.get(thread, 'thread')} {trace.threads[thread][1]}"
+        yield _named("thread_name", host_process, thread, text)
+    host, gpu, names = trace.host, trace.gpu, trace.names
+    for start, duration, name, category, thread in zip(
+        host.start_us.tolist(), host.duration_us.tolist(), host.name.tolist(),
+        host.category.tolist(), host.thread.tolist(), strict=True,
+    ):  # fmt: skip
+        yield {
+            "ph": "X", "name": names[name], "cat": Category(category).name.lower(),
+            "pid": host_process, "tid": thread, "ts": _ts(start + shift), "dur": _ts(duration),
+        }  # fmt: skip
+    classes, launched = kernel_classes(trace).tolist(), launch_rows(trace).tolist()
+    for row, (start, duration, name, stream) in enumerate(
+        zip(gpu.start_us.tolist(), gpu.duration_us.tolist(), gpu.name.tolist(),
+            gpu.stream.tolist(), strict=True)
+    ):  # fmt: skip
+        track = max(0, int(stream))
+        event: Event = {
+            "ph": "X", "name": names[name], "cat": KERNEL_CLASSES[classes[row]],
+            "pid": gpu_process, "tid": track, "ts": _ts(start + shift), "dur": _ts(duration),
+        }  # fmt: skip
+        call = launched[row]
+        if call != ABSENT:
+            at = float(host.start_us[call])
+            event["args"] = {"launch to start (us)": round(start - at, 3)}
+            source = (host_process, int(host.thread[call]), at + shift)
+            yield from flows.arrow("launch", source, (gpu_process, track, start + shift))
+        yield event
+
+
+def _counter_events(
+    trace: Trace, rank: int, shift: float, counts: dict[str, int]
+) -> Iterator[Event]:
+    if not len(trace.gpu):
+        return
+    process = _PER_RANK * rank + _COUNTERS
+    label = f"rank {rank if trace.rank is None else trace.rank}"
+    yield _named("process_name", process, 0, f"{label} counters")
+    found = counters(trace, min(COUNTER_SLICES, max(10, 2 * len(trace.gpu))))
+    series = {
+        "GPU busy %": found.busy * 100,
+        "communication %": found.communication * 100,
+        "queue depth": found.queue_depth,
+    }
+    if found.memory_bytes is not None:
+        series["GPU memory bytes"] = found.memory_bytes
+    for name, values in series.items():
+        before = None
+        for start, value in zip(found.edges_us[:-1].tolist(), values.tolist(), strict=True):
+            if value != before:
+                counts["counters"] += 1
+                yield {"ph": "C", "name": name, "pid": process, "ts": _ts(start + shift),
+                       "args": {"value": round(value, 3)}}  # fmt: skip
+            before = value
+
+
+def _path_events(
+    traces: Sequence[Trace], origin: float, flows: _Flows, counts: dict[str, int]
+) -> Iterator[Event]:
+    pieces = path_pieces(traces)
+    if not pieces:
+        return
+    yield _named("process_name", PATH_PROCESS, 0, "critical path")
+    before: PathPiece | None = None
+    for piece in pieces:
+        counts["path_pieces"] += 1
+        start = piece.start_us - origin
+        yield {
+            "ph": "X", "name": piece.name, "cat": piece.kind, "pid": PATH_PROCESS, "tid": 0,
+            "ts": _ts(start), "dur": _ts(piece.duration_us), "args": {"kind": piece.kind},
+        }  # fmt: skip
+        source, target = _track(traces, before), _track(traces, piece)
+        if before is not None and source is not None and target is not None and source != target:
+            ended = before.start_us + before.duration_us - origin
+            yield from flows.arrow("critical path", (*source, ended), (*target, start))
+        before = piece
+
+
+def _track(traces: Sequence[Trace], piece: PathPiece | None) -> tuple[int, int] | None:
+    """The process and thread that a piece ran on."""
+    if piece is None:
+        return None
+    if piece.gpu_event is not None:
+        stream = int(traces[piece.rank].gpu.stream[piece.gpu_event])
+        return _PER_RANK * piece.rank + _GPU, max(0, stream)
+    return None if piece.thread is None else (_PER_RANK * piece.rank + _HOST, piece.thread)
+
+
+def _named(kind: str, process: int, thread: int, name: str) -> Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _ts(us: float) -> float:
+    """Nanoseconds are as fine as profilers are."""
+    return round(us, 3)

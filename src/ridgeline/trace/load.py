@@ -1,0 +1,173 @@
+"""`load_traces(paths)`: files, directories of ranks and globs as `Trace`s; ranks in parallel.
+
+A thousand ranks do not fit in memory as columns, so `for_each_rank` analyses each rank in a worker
+and brings home only the answer.
+"""
+
+from __future__ import annotations
+
+import glob
+import multiprocessing
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ridgeline.errors import ChildDied, InputError
+from ridgeline.trace.columns import Trace
+
+SUFFIXES = (".json", ".json.gz", ".sqlite")
+"""What is taken from a directory. A file that is named may have any suffix."""
+REFUSALS = {
+    ".nsys-rep": "export it first: nsys export --type sqlite FILE.nsys-rep",
+    ".qdrep": "export it first: nsys export --type sqlite FILE.qdrep",
+    ".pickle": "a memory snapshot; ask `ridgeline trace memory`",
+}
+"""Suffix of a file that is no trace → what to do with it."""
+LARGE_HEADER_BYTES = 2**16
+"""A text with this much before its first event may still be a trace."""
+SQLITE_MAGIC = b"SQLite format 3\0"
+_DIGITS = re.compile(r"(\d+)")
+
+Answer = TypeVar("Answer")
+
+
+def load_traces(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    details: bool = False,
+    cache: Path | None = None,
+) -> list[Trace]:
+    """Load traces: files, directories and globs, in the order of their ranks' numbers.
+
+    `details` adds shapes, call stacks and sequence numbers; `cache` is a folder for parsed columns.
+    """
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    return [
+        trace
+        for path in trace_files(given)
+        for trace in read_traces(path, details=details, cache=cache)
+    ]
+
+
+def read_traces(path: Path, *, details: bool = False, cache: Path | None = None) -> list[Trace]:
+    """Read one file of any kind that we know: one trace, or one per GPU of an Nsight export."""
+    if path.suffix in REFUSALS:
+        raise InputError(f"{path}: {REFUSALS[path.suffix]}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(SQLITE_MAGIC))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if start == SQLITE_MAGIC:
+        from ridgeline.trace.nsight import read_nsight
+
+        return read_nsight(path)
+    if not start:
+        raise InputError(f"{path}: the file is empty; record the trace again")
+    from ridgeline.trace.kineto import read_kineto
+
+    if cache is None:
+        return [read_kineto(path, details=details)]
+    from ridgeline.trace.cache import cached
+
+    return [cached(cache, path, details=details)]
+
+
+def trace_files(given: Iterable[str | Path]) -> list[Path]:
+    """The files that paths, directories and globs name.
+
+    Raises:
+        InputError: one of them names no file.
+    """
+    found: list[Path] = []
+    for each in given:
+        path = Path(each)
+        if path.is_dir():
+            named = (child for child in path.rglob("*") if child.name.endswith(SUFFIXES))
+            inside = [child for child in named if _looks_like_a_trace(child)]
+            if not inside:
+                raise InputError(f"{path}: no trace in this folder ({', '.join(SUFFIXES)})")
+            found += sorted(inside, key=_by_number)
+        elif path.exists():
+            found.append(path)
+        else:
+            matches = glob.glob(os.fspath(each), recursive=True)
+            if not matches:
+                raise InputError(f"{each}: there is no such file{_nearest(path)}")
+            found += sorted((Path(match) for match in matches), key=_by_number)
+    if not found:
+        raise InputError("no trace was given; name files, a folder of ranks, or a glob")
+    return list(dict.fromkeys(found))
+
+
+def _looks_like_a_trace(path: Path) -> bool:
+    """Folders hold other JSON too; a file that is named is read whatever it looks like."""
+    if path.suffix == ".sqlite":
+        return True
+    from ridgeline.trace.kineto_text import text_pieces
+
+    start = next(text_pieces(path, []), b"")
+    return b'"traceEvents"' in start or b'"ph"' in start or len(start) >= LARGE_HEADER_BYTES
+
+
+def _by_number(path: Path) -> list[Any]:
+    """Rank 10 after rank 9."""
+    return [int(part) if part.isdecimal() else part for part in _DIGITS.split(os.fspath(path))]
+
+
+def _nearest(path: Path) -> str:
+    import difflib
+
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return f": the folder {path.parent} is not there either"
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.parent / near[0]}?" if near else ""
+
+
+def for_each_rank(
+    paths: Sequence[Path],
+    question: Callable[[Trace], Answer],
+    *,
+    details: bool = False,
+    cache: Path | None = None,
+) -> Iterator[Answer]:
+    """Ask every trace, in order; several files are read side by side in processes of their own.
+
+    `question` must be a function of a module, or a partial of one: it travels to the workers.
+    """
+    ask = partial(_ask, question=question, details=details, cache=cache)
+    num_workers = min(len(paths), _usable_cores())
+    if num_workers < 2:
+        for path in paths:
+            yield from ask(path)
+        return
+    # Forked workers share what is imported; we have started no threads.
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
+        try:
+            for answers in pool.map(ask, paths):
+                yield from answers
+        except BrokenProcessPool:
+            raise ChildDied(
+                "a process that read a trace was killed, perhaps for memory; give fewer files"
+            ) from None
+
+
+def _ask(
+    path: Path, *, question: Callable[[Trace], Answer], details: bool, cache: Path | None
+) -> list[Answer]:
+    return [question(trace) for trace in read_traces(path, details=details, cache=cache)]
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,133 @@
+"""Which part of a trace a question is about: all of it, or its whole profiler steps.
+
+The whole trace is the span of one GPU's work: first start to last end. The step window is
+[start of the first ProfilerStep, start of the last), because only a step whose successor is in the
+trace is known to be whole; with one step it is that step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.errors import InputError
+from ridgeline.trace.columns import Category, Floats, Ints, Mask, Trace
+from ridgeline.trace.intervals import Intervals, clipped, union
+from ridgeline.trace.sorting import distinct
+
+WINDOWS = ("trace", "steps")
+_STEP = re.compile(r"ProfilerStep\s*#(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One ProfilerStep on the host."""
+
+    number: int
+    start_us: float
+    end_us: float
+    thread: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One GPU of one trace within a window."""
+
+    trace: Trace
+    device: int
+    start_us: float
+    end_us: float
+    rows: Ints
+    """GPU events of the device that touch the window, by start."""
+    window: str
+    """`trace` or `steps`."""
+    steps: tuple[Step, ...]
+
+    @property
+    def window_us(self) -> float:
+        """Length of the window."""
+        return self.end_us - self.start_us
+
+    def set_of(self, chosen: Mask | None = None) -> Intervals:
+        """When GPU events run (those of `chosen`, a mask over `trace.gpu`), inside the window."""
+        rows = self.rows if chosen is None else self.rows[chosen[self.rows]]
+        gpu = self.trace.gpu
+        start = gpu.start_us[rows]
+        return clipped(union(start, start + gpu.duration_us[rows]), self.start_us, self.end_us)
+
+    def durations_us(self) -> Floats:
+        """How long each event of `rows` runs inside the window."""
+        start = self.trace.gpu.start_us[self.rows]
+        end = start + self.trace.gpu.duration_us[self.rows]
+        inside: Floats = np.minimum(end, self.end_us) - np.maximum(start, self.start_us)
+        return inside
+
+
+def profiler_steps(trace: Trace) -> tuple[Step, ...]:
+    """The ProfilerSteps that the host saw, by start; the GPU's copies of them do not count."""
+    return trace.derived("profiler_steps", _profiler_steps)
+
+
+def _profiler_steps(trace: Trace) -> tuple[Step, ...]:
+    host = trace.host
+    numbers = {
+        index: int(found[1])
+        for index, name in enumerate(trace.names)
+        if (found := _STEP.match(name)) is not None
+    }
+    if not numbers:
+        return ()
+    rows = np.flatnonzero(
+        np.isin(host.name, list(numbers))
+        & ((host.category == Category.ANNOTATION) | (host.category == Category.OPERATOR))
+    )
+    steps = [
+        Step(
+            number=numbers[int(host.name[row])],
+            start_us=float(host.start_us[row]),
+            end_us=float(host.start_us[row] + host.duration_us[row]),
+            thread=int(host.thread[row]),
+        )
+        for row in rows
+    ]
+    return tuple(sorted(steps, key=lambda step: step.start_us))
+
+
+def views(trace: Trace, window: str = "trace") -> Iterator[View]:
+    """One view per GPU that did something; none for a trace without GPU events."""
+    if window not in WINDOWS:
+        raise InputError(f"--window {window}: there is `trace` (all of it) and `steps`")
+    gpu = trace.gpu
+    steps = profiler_steps(trace)
+    if window == "steps" and not steps:
+        raise InputError(
+            f"{trace.file}: no ProfilerStep in it, so there is no step window; call "
+            "profiler.step() once per step when recording, or use --window trace"
+        )
+    end_us = gpu.end_us
+    for device in distinct(gpu.device):
+        rows = np.flatnonzero(gpu.device == device)
+        if window == "steps":
+            start, end = step_window(steps)
+            rows = rows[(gpu.start_us[rows] < end) & (end_us[rows] > start)]
+        else:
+            start, end = float(gpu.start_us[rows[0]]), float(end_us[rows].max())
+        yield View(
+            trace=trace,
+            device=int(device),
+            start_us=start,
+            end_us=end,
+            rows=rows,
+            window=window,
+            steps=steps,
+        )
+
+
+def step_window(steps: tuple[Step, ...]) -> tuple[float, float]:
+    """From the start of the first step to the start of the last: the steps known to be whole."""
+    if len(steps) == 1:
+        return steps[0].start_us, steps[0].end_us
+    return steps[0].start_us, steps[-1].start_us

@@ -1,0 +1,172 @@
+"""What bounds a run, from traces alone: published ones, and small ones with one cause each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.trace.written import call, host, kernel, write
+
+from ridgeline.diagnose.trace_rules import all_trace_rules
+from ridgeline.diagnose.trace_verdict import trace_verdict
+from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.load import load_traces
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "traces"
+
+FIRST_CAUSES = {
+    "v100_resnet50_dataloader/num_workers_0.pt.trace.json.gz": {"input-bound"},
+    "v100_resnet50_dataloader/num_workers_4.pt.trace.json.gz": {"compute-bound"},
+    "v100_dlrm_8rank_nccl": {"rank-skew"},
+    "a100_dlrm_16rank/rank0.json.gz": {"dependency-wait"},
+    "ddp_compare/a100_8rank_rank3.control.json.gz": {"communication-bound"},
+    "ddp_compare/v100_2rank_rank1.test.json.gz": {"compute-bound"},
+    "rtx2080ti_linear/linear_kineto.json.gz": {"host-bound", "launch-bound"},
+    "a100_critical_path/alexnet_cuda_sync.json.gz": {"host-bound-start-up"},
+    "a100_critical_path/event_sync_multi_stream.json.gz": {"host-bound"},
+    "h100_inference/gaunernst_bert-small-uncased__1016001.json.gz": {"launch-bound"},
+    "h100_inference/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": {"compute-bound"},
+    # 46 % of the window is image resizing inside `enumerate(DataLoader)` of the launching thread.
+    "h100_inference/google_owlv2-large-patch14-ensemble__1016001.json.gz": {"input-bound"},
+    "mi300x_inference/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": {"compute-bound"},
+    "mi300x_inference/vllm_prefilldecode_piecewise_hipgraph.json.gz": {"compute-bound"},
+    "mi300x_inference/sglang_Qwen3-8B_decode_hipgraph.json.gz": {"empty-window"},
+    "mi300x_ddp/resnet_act_checkpoint.json.gz": {"communication-bound"},
+    "b200_vllm_tp8/eager_trace.json.gz": {"host-bound"},
+    "edge_cases/cpu_only_rank34.pt.trace.json.gz": {"cpu-only"},
+    "edge_cases/distributed_info_not_found.json.gz": {"cpu-only"},
+    "edge_cases/triton_example.json.gz": {"hardly-any-gpu-work"},
+    "edge_cases/mi250_minitoy_train_ROCm6_2_kineto.json.gz": {"host-bound-start-up"},
+    "nsys_2gpu/mfu_2gpu_before.sqlite": {"compute-bound"},
+    "nsys_2gpu/mfu_2gpu_after.sqlite": {"compute-bound"},
+}
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
+@pytest.mark.parametrize("name", FIRST_CAUSES)
+def test_the_first_cause_of_a_published_trace(name: str) -> None:
+    found = trace_verdict(load_traces(SHARED / name))
+    assert found[0].cause in FIRST_CAUSES[name], [(f.cause, f.share) for f in found]
+    for finding in found:
+        assert 0 <= finding.share <= 1.001
+        assert 0 <= finding.confidence <= 1
+        assert finding.evidence
+        assert finding.cure
+
+
+def verdict(tmp_path: Path, events: list[dict[str, Any]], **extra: Any) -> list[TraceFinding]:
+    return trace_verdict([read_kineto(write(tmp_path / "t.json", events, **extra))])
+
+
+def train(
+    steps: int,
+    *,
+    loader: float = 0.0,
+    kernel_us: float = 400.0,
+    wait: bool = False,
+    copy_us: float = 0.0,
+    talk_us: float = 0.0,
+    name: str = "sm90_xmma_gemm_bf16bf16",
+) -> list[dict[str, Any]]:
+    """A loop that launches ten kernels per step, well ahead of the GPU unless it waits."""
+    now, free, number, events = 0.0, 0.0, 0, []
+
+    def launched(length: float, called: str, **options: Any) -> None:
+        nonlocal now, free, number
+        number += 1
+        events.append(call(now, 4, number))
+        start = max(now + 6, free)
+        events.append(kernel(start, length, correlation=number, name=called, **options))
+        now, free = now + 10, start + length
+
+    for _ in range(steps):
+        if loader:
+            label = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+            events.append(host(now, loader, label))
+            now += loader
+        if copy_us:
+            launched(copy_us, "Memcpy HtoD (Pageable -> Device)", category="gpu_memcpy")
+        for _ in range(10):
+            launched(kernel_us, name)
+        if talk_us:
+            launched(talk_us, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+        if wait:
+            events.append(host(now, max(free - now, 0) + 4, "aten::item"))
+            events.append(call(now, max(free - now, 0) + 3, 0, "cudaStreamSynchronize"))
+            now = max(free, now) + 3
+            events.append(host(now, 1500, "aten::mul"))
+            now += 1500
+    return events
+
+
+def test_a_loop_that_keeps_the_gpu_busy_is_compute_bound(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8))
+    assert [finding.cause for finding in found] == ["compute-bound"]
+
+
+def test_waiting_for_the_loader_is_input_bound(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, loader=6000, kernel_us=300))
+    assert found[0].cause == "input-bound"
+    assert found[0].share == pytest.approx(0.45, abs=0.1)
+
+
+def test_a_loader_that_works_while_the_gpu_is_busy_costs_nothing(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, loader=3000, kernel_us=400))
+    assert [finding.cause for finding in found] == ["compute-bound"]
+
+
+def test_reading_a_value_in_every_step_is_sync_bound(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, wait=True))
+    assert found[0].cause == "sync-bound"
+    assert found[0].evidence["waits"] == 8
+    assert "aten::item" in found[0].where
+
+
+def test_copies_that_nothing_hides_are_copy_bound(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, copy_us=6000))
+    assert found[0].cause == "copy-bound"
+    assert "pin" in found[0].cure.lower()
+
+
+def test_exposed_collectives_are_communication_bound(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, talk_us=3000))
+    assert found[0].cause == "communication-bound"
+    assert found[0].share == pytest.approx(3 / 7, abs=0.02)
+
+
+def test_plain_fp32_is_named_beside_what_bounds_the_run(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, name="volta_sgemm_128x64_nn"))
+    assert [finding.cause for finding in found] == ["compute-bound", "no-tensor-cores"]
+
+
+def test_tiny_kernels_from_an_empty_queue_are_launch_bound(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(50, kernel_us=2.0))
+    assert found[0].cause == "launch-bound"
+    assert found[0].confidence >= 0.8
+
+
+def test_a_close_second_makes_the_first_a_guess(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, talk_us=3000, copy_us=2600))
+    assert {found[0].cause, found[1].cause} == {"communication-bound", "copy-bound"}
+    assert found[0].confidence < 0.6
+
+
+def test_work_that_waits_for_another_stream_is_no_fault_of_the_host(tmp_path: Path) -> None:
+    events = []
+    for number in range(1, 21):
+        events += [
+            call(10.0 * number, 4, number),
+            kernel(1000.0 * number, 300, correlation=number, stream=number % 2),
+        ]
+    found = verdict(tmp_path, events)
+    assert found[0].cause == "dependency-wait"
+    assert not [finding for finding in found if finding.cause.startswith("host")]
+
+
+def test_every_cause_has_one_owner_and_a_place_in_the_reference() -> None:
+    causes = [cause for rule in all_trace_rules().values() for cause in rule.CAUSES]
+    assert len(causes) == len(set(causes))
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "trace-verdict.md").read_text()
+    assert [cause for cause in causes if f"`{cause}`" not in page] == []

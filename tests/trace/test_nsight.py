@@ -1,0 +1,179 @@
+"""Nsight exports: the published numbers on the real files, and small files built by hand."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.trace.columns import ABSENT, Category, Kind
+from ridgeline.trace.nsight import is_nsight, read_nsight
+
+SHARED = Path(__file__).parents[3] / "shared"
+FOLDER = SHARED / "data" / "traces" / "nsys_2gpu"
+REFERENCE = SHARED / "notes" / "nsys_reference.json"
+real = pytest.mark.skipif(not REFERENCE.exists(), reason="needs ../shared")
+
+
+def union_us(starts: np.ndarray, ends: np.ndarray) -> float:
+    total, reached = 0.0, -np.inf
+    for start, end in sorted(zip(starts.tolist(), ends.tolist(), strict=True)):
+        if end > reached:
+            total += end - max(start, reached)
+            reached = end
+    return total
+
+
+@real
+@pytest.mark.parametrize("name", ["mfu_2gpu_before.sqlite", "mfu_2gpu_after.sqlite"])
+def test_a_real_export_gives_the_reference_numbers(name: str) -> None:
+    files = {entry["file"]: entry for entry in json.loads(REFERENCE.read_text())["files"]}
+    expected = files[name]["devices"]
+    traces = read_nsight(FOLDER / name)
+    assert [str(trace.devices[0].index) for trace in traces] == sorted(expected)
+    delays = []
+    for trace in traces:
+        want, gpu = expected[str(trace.devices[0].index)], trace.gpu
+        kernels = gpu.kind == Kind.KERNEL
+        talk = np.array(["nccl" in trace.names[index] for index in gpu.name])
+        assert int(kernels.sum()) == want["kernels"]
+        assert int(talk.sum()) == want["nccl_kernels"]
+        assert int((~kernels).sum()) == want["mem_ops"]
+        span = gpu.end_us.max() - gpu.start_us.min()
+        busy = union_us(gpu.start_us, gpu.end_us)
+        compute = kernels & ~talk
+        assert span == pytest.approx(want["span_ms"] * 1e3, abs=0.01)
+        assert busy == pytest.approx(want["busy_ms"] * 1e3, abs=0.01)
+        assert union_us(gpu.start_us[compute], gpu.end_us[compute]) == pytest.approx(
+            want["compute_ms"] * 1e3, abs=0.01
+        )
+        assert union_us(gpu.start_us[talk], gpu.end_us[talk]) == pytest.approx(
+            want["comm_ms"] * 1e3, abs=0.01
+        )
+        assert gpu.duration_us[kernels].sum() == pytest.approx(
+            want["kernel_sum_ms"] * 1e3, abs=0.01
+        )
+        host = trace.host
+        launch = {
+            number: start
+            for number, start in zip(host.correlation.tolist(), host.start_us.tolist(), strict=True)
+            if number != ABSENT
+        }
+        delays += [
+            start - launch[number]
+            for number, start, kind in zip(
+                gpu.correlation.tolist(), gpu.start_us.tolist(), gpu.kind.tolist(), strict=True
+            )
+            if number in launch and kind == Kind.KERNEL
+        ]
+    assert len(delays) == files[name]["launch"]["matched"]
+    median = files[name]["launch"]["launch_to_start_median_us"]
+    assert float(np.median(delays)) == pytest.approx(median, abs=0.01)
+
+
+@real
+def test_torch_ranges_become_operators_that_own_their_kernels() -> None:
+    trace = read_nsight(FOLDER / "mfu_2gpu_before.sqlite")[0]
+    operators = trace.host.category == Category.OPERATOR
+    names = {trace.names[index] for index in trace.host.name[operators]}
+    assert "aten::to" in names
+    assert not [name for name in names if "op_id" in name]
+    owned = trace.gpu.external_id != ABSENT
+    assert owned.mean() > 0.9
+    by_id = dict(zip(trace.host.external_id[operators].tolist(),
+                     trace.host.name[operators].tolist(), strict=True))  # fmt: skip
+    flash = [index for index, name in enumerate(trace.gpu.name)
+             if "flash_fwd_kernel" in trace.names[name] and owned[index]]  # fmt: skip
+    owners = {trace.names[by_id[int(trace.gpu.external_id[index])]] for index in flash}
+    assert owners
+    assert all("Flash" in owner or "flash" in owner for owner in owners), owners
+
+
+def an_export(path: Path, statements: list[str]) -> Path:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return path
+
+
+INSERT = "INSERT INTO CUPTI_ACTIVITY_KIND_"
+KERNELS = (
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, "
+    "streamId INTEGER, correlationId INTEGER, globalPid INTEGER, shortName INTEGER)"
+)
+
+
+def test_an_export_of_an_old_schema_with_one_table_is_read(tmp_path: Path) -> None:
+    path = an_export(
+        tmp_path / "one.sqlite",
+        [KERNELS, "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3500, 0, 7, 5, NULL, 1)"],
+    )
+    (trace,) = read_nsight(path)
+    assert trace.gpu.duration_us.tolist() == [2.5]
+    assert trace.gpu.blocks.tolist() == [ABSENT]
+    assert np.isnan(trace.gpu.blocks_per_sm).all()
+    assert len(trace.host) == len(trace.sync) == 0
+    assert trace.rank is None
+
+
+def test_two_processes_may_use_the_same_correlation_number(tmp_path: Path) -> None:
+    calls = (
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, "
+        "correlationId INTEGER, nameId INTEGER)"
+    )
+    first, second = 1 << 24, 2 << 24
+    path = an_export(
+        tmp_path / "two.sqlite",
+        [
+            KERNELS,
+            calls,
+            "CREATE TABLE StringIds (id INTEGER, value TEXT)",
+            "INSERT INTO StringIds VALUES (1, 'work'), (2, 'cudaLaunchKernel_v7000')",
+            f"{INSERT}KERNEL VALUES (1000, 2000, 0, 7, 5, {first}, 1)",
+            f"{INSERT}KERNEL VALUES (3000, 4000, 1, 7, 5, {second}, 1)",
+            f"{INSERT}RUNTIME VALUES (100, 200, {first + 9}, 5, 2)",
+            f"{INSERT}RUNTIME VALUES (2100, 2200, {second + 9}, 5, 2)",
+        ],
+    )
+    one, two = read_nsight(path)
+    assert (one.rank, two.rank) == (0, 1)
+    assert one.host.start_us.tolist() == [0.0]
+    assert two.host.start_us.tolist() == [2.0]
+    assert one.names[one.host.name[0]] == "cudaLaunchKernel"
+    assert one.gpu.correlation.tolist() == one.host.correlation.tolist()
+    assert one.gpu.correlation.tolist() != two.gpu.correlation.tolist()
+
+
+def test_what_is_no_export_gets_one_clear_line(tmp_path: Path) -> None:
+    text = tmp_path / "text.sqlite"
+    text.write_text("not a database at all, but long enough to be taken for one" * 20)
+    half = tmp_path / "half.sqlite"
+    half.write_bytes(
+        an_export(tmp_path / "a.sqlite", [KERNELS, "CREATE TABLE b (c)"]).read_bytes()[:5000]
+    )
+    empty = an_export(tmp_path / "empty.sqlite", ["CREATE TABLE other (a INTEGER)"])
+    report = tmp_path / "run.nsys-rep"
+    for path in (text, half, empty, report, tmp_path / "absent.sqlite"):
+        with pytest.raises(InputError) as caught:
+            read_nsight(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert not is_nsight(text)
+    assert is_nsight(empty)
+
+
+def test_reading_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    path = an_export(
+        tmp_path / "one.sqlite",
+        [KERNELS, "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 7, 5, NULL, 1)"],
+    )
+    before = path.read_bytes()
+    read_nsight(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == before
