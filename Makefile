@@ -13,7 +13,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,examples,frameworks,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,examples,frameworks,trace,dev]'
 	touch $@
 
 test: install

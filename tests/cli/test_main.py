@@ -32,6 +32,7 @@ def test_without_a_command_the_overview_and_exit_code_2(
         (["doctor"], "SCRIPT"),
         (["doctor", "--", "missing.py"], "missing.py: no such script"),
         (["doctor", "--stpes", "3", "--", "x.py"], "--stpes"),
+        (["doctor", "train.py", "--lr", "1"], "stands after `--`: ridgeline doctor -- train.py"),
         (["doctor", "--steps", "many", "--", "x.py"], "valid integer"),
         (["doctor", "--steps", "0", "--", __file__], "--steps must be at least 1"),
         (["tune", "--", "missing.py"], "missing.py: no such script"),

@@ -30,7 +30,7 @@ def judge(task: Task) -> Judge:
 
 
 @pytest.mark.parametrize("model", [a_model(), a_mixture()], ids=lambda model: model.name)
-@pytest.mark.parametrize("cluster", ["8xH100", "12xL40S"])
+@pytest.mark.parametrize("cluster", ["8xH100", pytest.param("12xL40S", marks=pytest.mark.slow)])
 def test_the_best_is_that_of_brute_force_over_single_estimates(model, cluster: str) -> None:
     task = a_task(cluster, model=model, global_batch=24)
     layouts = [

@@ -268,5 +268,9 @@ def test_columns_become_data_frames(plain: Trace) -> None:
     frame = plain.to_pandas("gpu")
     assert isinstance(frame, pandas.DataFrame)
     assert frame["kind"].tolist() == ["kernel", "memcpy"]
+    polars = pytest.importorskip("polars")
+    other = plain.to_polars("gpu")
+    assert isinstance(other, polars.DataFrame)
+    assert other["kind"].to_list() == frame["kind"].tolist()
     with pytest.raises(RidgelineError, match="no table 'gpus'"):
         plain.to_pandas("gpus")

@@ -126,7 +126,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
         app.command()(_function(name))
         code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
     except usage_error as error:
-        return _complain(error.format_message() + f" (see `ridgeline {name} --help`)", 2)
+        return _complain(f"{error.format_message()}; {_advice(name, arguments)}", 2)
     except RidgelineError as error:
         return _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -136,6 +136,13 @@ def _run_command(name: str, arguments: list[str]) -> int:
     if code == 130:  # typer answers Ctrl-C with this code and says nothing
         return _complain("interrupted", 130)
     return code if isinstance(code, int) else 0
+
+
+def _advice(name: str, arguments: Sequence[str]) -> str:
+    scripts = [word for word in arguments if word.endswith(".py")]
+    if scripts and "--" not in arguments:
+        return f"what belongs to {scripts[0]} stands after `--`: ridgeline {name} -- {scripts[0]} …"
+    return f"see `ridgeline {name} --help`"
 
 
 def _function(name: str) -> Callable[..., object]:
