@@ -30,7 +30,7 @@ def main():
     rank = dist.get_rank()
     torch.manual_seed(0)
 
-    width, classes, batch_size = 128, 32, 512
+    width, classes, batch_size = 128, 32, 1024
     model = DistributedDataParallel(
         nn.Sequential(*[Residual(width) for _ in range(64)], nn.Linear(width, classes)),
         find_unused_parameters=not args.repaired,
