@@ -6,6 +6,7 @@
     verdict.py     what bounds the step, top down
     diagnosis.py   all of it for one script: `diagnose(profiles, ceilings)`
     doctor.py      measure and diagnose: `doctor(command)`
+    rule_files.py  finds the files of a folder of rules, here and for traces
 
 and, for profiler traces instead of measurements,
 

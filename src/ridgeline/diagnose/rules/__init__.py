@@ -12,12 +12,11 @@ rule, torch, a clock, a file.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from ridgeline.diagnose.reading import Reading
+from ridgeline.diagnose.rule_files import rule_files
 from ridgeline.records import Finding
 
 
@@ -33,13 +32,4 @@ class Rule(Protocol):
 @cache
 def all_rules() -> dict[str, Rule]:
     """Every rule by file name."""
-    found: dict[str, Rule] = {}
-    owners: dict[str, str] = {}
-    for info in pkgutil.iter_modules(__path__):
-        module: Any = importlib.import_module(f"{__name__}.{info.name}")
-        for cause in module.CAUSES:
-            if cause in owners:
-                raise AssertionError(f"{cause} belongs to both {owners[cause]} and {info.name}")
-            owners[cause] = info.name
-        found[info.name] = module
-    return found
+    return rule_files(__name__, __path__)

@@ -13,11 +13,10 @@ rule. What may not enter: another rule, torch, a clock, a file.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
+from ridgeline.diagnose.rule_files import rule_files
 from ridgeline.diagnose.trace_reading import TraceReading
 from ridgeline.records.trace_finding import TraceFinding
 
@@ -35,13 +34,4 @@ class TraceRule(Protocol):
 @cache
 def all_trace_rules() -> dict[str, TraceRule]:
     """Every rule by file name."""
-    found: dict[str, TraceRule] = {}
-    owners: dict[str, str] = {}
-    for info in pkgutil.iter_modules(__path__):
-        module: Any = importlib.import_module(f"{__name__}.{info.name}")
-        for cause in module.CAUSES:
-            if cause in owners:
-                raise AssertionError(f"{cause} belongs to both {owners[cause]} and {info.name}")
-            owners[cause] = info.name
-        found[info.name] = module
-    return found
+    return rule_files(__name__, __path__)
