@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ridgeline.cli.show import write_text
 from ridgeline.errors import InputError, Regression
 from ridgeline.measure import history as histories
 from ridgeline.measure.comparison import Comparison, compare_runs, read_run
 from ridgeline.measure.history import HistoryVerdict
-from ridgeline.records.store import write_atomically
 from ridgeline.report.comparison import (
     comparison_markdown,
     comparison_view,
@@ -77,10 +77,7 @@ def _write_markdown(path: Path, text: str) -> None:
     if path == STDOUT:
         typer.echo(text, nl=False)
         return
-    try:
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise InputError(f"--markdown {path}: {error.strerror or error}") from None
+    write_text("--markdown", path, text)
 
 
 def _raise_regression(comparison: Comparison, history: HistoryVerdict | None) -> None:

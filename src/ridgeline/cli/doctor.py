@@ -80,18 +80,17 @@ def _refuse_script_options(command: list[str], *, report: Path | None) -> None:
 def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
     from functools import partial
 
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.trace_files import ask
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.records.store import write_atomically
     from ridgeline.report.trace_across_terminal import verdict_view
-    from ridgeline.trace.load import for_each_rank, trace_files
+    from ridgeline.trace.load import trace_files
 
     paths = trace_files(files)
-    with progress() as say:
-        say(f"reading {len(paths)} traces")
-        question = partial(trace_facts, window="trace")
-        facts = [fact for each in for_each_rank(paths, question, details=True) for fact in each]
+    answers = ask(files, partial(trace_facts, window="trace"), details=True)
+    facts = [fact for answer in answers for fact in answer]
     verdict = verdict_of(facts)
     document = {"files": [str(path) for path in paths], "window": "trace", "verdict": verdict}
     if out is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,15 +48,9 @@ def plan_training(
         float | None,
         typer.Option(help="Find the smallest cluster (with --objective cost: the cheapest)."),
     ] = None,
-    domain_size: Annotated[
-        int | None, typer.Option(help="Devices that the fast fabric joins.")
-    ] = None,
-    network: Annotated[
-        float | None, typer.Option(metavar="GBIT/S", help="Network of one device, per direction.")
-    ] = None,
-    oversubscription: Annotated[
-        float | None, typer.Option(help="Of the network's core; 1 is none.")
-    ] = None,
+    domain_size: DomainSize = None,
+    network: Network = None,
+    oversubscription: Oversubscription = None,
     write: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the best layout as a recipe (TOML).")
     ] = None,
@@ -65,22 +60,15 @@ def plan_training(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """The best layout of a training run out of every valid one, and why the others lose."""
-    from ridgeline.hardware.cluster import parse_cluster
     from ridgeline.plan import training
 
     if objective not in ("time", "cost", "memory"):
         raise InputError(f"--objective {objective}: use time, cost or memory")
     amount = None if tokens is None else _amount(tokens)
-    speed = None if network is None else network * 1e9 / 8
     tasks = [
         training.task_of(
             model,
-            parse_cluster(
-                text,
-                domain_size=domain_size,
-                network_bytes_per_second=speed,
-                oversubscription=oversubscription,
-            ),
+            cluster_of(text, domain_size, network, oversubscription),
             global_batch=global_batch,
             seq=seq,
             precisions=precision,  # type: ignore[arg-type]  # checked there, word by word
@@ -129,8 +117,8 @@ def _amount(text: str) -> float:
 
 
 def _write_page(path: Path, plan: Plan, task: Task) -> None:
+    from ridgeline.cli.show import write_text
     from ridgeline.plan.scaling_curves import training_scaling
-    from ridgeline.records.store import write_atomically
     from ridgeline.report.planning_page import planning_page
 
     page = planning_page(
@@ -144,10 +132,7 @@ def _write_page(path: Path, plan: Plan, task: Task) -> None:
         ),
         notes=[sentence for runner in plan.runners_up for sentence in runner.why[:1]],
     )
-    try:
-        write_atomically(path, page.encode())
-    except OSError as error:
-        raise InputError(f"--html {path}: {error.strerror or error}") from None
+    write_text("--html", path, page)
 
 
 def _show(plan: Plan, *, as_json: bool) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
 from ridgeline.errors import InputError
-
-if TYPE_CHECKING:
-    from ridgeline.records.estimate import Estimate
 
 
 def predict_training(
@@ -55,15 +53,9 @@ def predict_training(
         list[Path] | None,
         typer.Option(metavar="RUN.json", help="Measured steps of your own, one to three."),
     ] = None,
-    domain_size: Annotated[
-        int | None, typer.Option(help="Devices that the fast fabric joins.")
-    ] = None,
-    network: Annotated[
-        float | None, typer.Option(metavar="GBIT/S", help="Network of one device, per direction.")
-    ] = None,
-    oversubscription: Annotated[
-        float | None, typer.Option(help="Of the network's core; 1 is none.")
-    ] = None,
+    domain_size: DomainSize = None,
+    network: Network = None,
+    oversubscription: Oversubscription = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page to look at.")
     ] = None,
@@ -72,17 +64,11 @@ def predict_training(
     """Step time, memory by stage, where the time goes, and how sure that is."""
     import msgspec
 
-    from ridgeline.cli.show import print_json, print_view
-    from ridgeline.hardware.cluster import parse_cluster
+    from ridgeline.cli.show import print_json, print_view, write_text
     from ridgeline.plan import predict
     from ridgeline.records.layout import Layout
 
-    place = parse_cluster(
-        cluster,
-        domain_size=domain_size,
-        network_bytes_per_second=None if network is None else network * 1e9 / 8,
-        oversubscription=oversubscription,
-    )
+    place = cluster_of(cluster, domain_size, network, oversubscription)
     if seq < 1 or min(tp, pp, cp) < 1:
         raise InputError("--seq, --tp, --pp and --cp must be 1 or more")
     ranks = place.num_devices // (tp * pp * cp)
@@ -119,7 +105,9 @@ def predict_training(
         model, place, seq=seq, layout=layout, software=software, measured=calibrate or ()
     )
     if html is not None:
-        _write_page(html, found, f"{model} on {cluster}")
+        from ridgeline.report.planning_page import planning_page
+
+        write_text("--html", html, planning_page([found], title=f"{model} on {cluster}"))
     if json:
         print_json(found)
         return
@@ -128,16 +116,6 @@ def predict_training(
     print_view(estimate_panel(found))
     for change in found.calibrated:
         print_view(f"{change.name}: {change.before:.4g} -> {change.after:.4g}, as measured")
-
-
-def _write_page(path: Path, estimate: Estimate, title: str) -> None:
-    from ridgeline.records.store import write_atomically
-    from ridgeline.report.planning_page import planning_page
-
-    try:
-        write_atomically(path, planning_page([estimate], title=title).encode())
-    except OSError as error:
-        raise InputError(f"--html {path}: {error.strerror or error}") from None
 
 
 def _usual_zero(ranks: int, pp: int) -> int:

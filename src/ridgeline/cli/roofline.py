@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-
-from ridgeline.errors import InputError
 
 
 def roofline(
@@ -33,22 +30,17 @@ def roofline(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """What bounds each operator of a model, and the least time it can take."""
+    from ridgeline.cli.show import print_json, print_view, write_text
     from ridgeline.plan.model_roofline import model_roofline
 
     roof = model_roofline(model, device, batch=batch, seq=seq, phase=phase)  # type: ignore[arg-type]
     if html is not None:
-        from ridgeline.records.store import write_atomically
         from ridgeline.report.roofline_page import roofline_page
 
-        try:
-            write_atomically(html, roofline_page(roof).encode())
-        except OSError as error:
-            raise InputError(f"--html {html}: {error.strerror or error}") from None
+        write_text("--html", html, roofline_page(roof))
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(roof), indent=1).decode())
+        print_json(roof)
         return
-    from rich.console import Console
-
     from ridgeline.report.roofline_terminal import roofline_view
 
-    Console().print(roofline_view(roof))
+    print_view(roofline_view(roof))

@@ -5,14 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 from rich.console import Console, RenderableType
+
+from ridgeline.errors import InputError
+from ridgeline.records.store import write_atomically
 
 
 def print_json(document: object) -> None:
     """Exactly one JSON document on stdout."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+
+
+def write_text(option: str, path: Path, text: str) -> None:
+    """What an option asks to write to a file; an error names both."""
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise InputError(f"{option} {path}: {error.strerror or error}") from None
 
 
 def print_view(view: RenderableType) -> None:

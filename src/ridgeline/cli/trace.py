@@ -8,33 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ridgeline.cli.show import print_json, print_view, progress
+from ridgeline.cli.show import print_json, print_view
+from ridgeline.cli.trace_files import Answer, Cache, Files, Json, Top, Window, ask
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.load import for_each_rank, trace_files
 from ridgeline.trace.summary import NO_GPU
-
-Answer = TypeVar("Answer")
-
-Files = Annotated[
-    list[str],
-    typer.Argument(metavar="FILES…", help="Traces, folders of ranks, or globs in quotes."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Window = Annotated[
-    str, typer.Option(help="`trace`: all of it; `steps`: whole profiler steps only.")
-]
-Top = Annotated[int, typer.Option(min=1, help="How many rows to give.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Keep parsed traces here, and read them from here."),
-]
 
 
 def trace_summary(
@@ -45,7 +29,7 @@ def trace_summary(
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.report.trace_terminal import summary_view
 
-    answers = _ask(files, partial(trace_facts, window=window), details=True, cache=cache)
+    answers = ask(files, partial(trace_facts, window=window), details=True, cache=cache)
     facts = [fact for answer in answers for fact in answer]
     ranks, verdict = [fact.summary for fact in facts], verdict_of(facts)
     if json:
@@ -138,7 +122,7 @@ def trace_sync(
     from ridgeline.trace.sync import sync_points
 
     question = partial(sync_points, window=window, top=top)
-    _show({"ranks": _ask(files, question, details=True, cache=cache)}, sync_view, json=json)
+    _show({"ranks": ask(files, question, details=True, cache=cache)}, sync_view, json=json)
 
 
 def trace_steps(files: Files, cache: Cache = None, json: Json = False) -> None:
@@ -146,7 +130,7 @@ def trace_steps(files: Files, cache: Cache = None, json: Json = False) -> None:
     from ridgeline.report.trace_terminal import steps_view
     from ridgeline.trace.steps import step_times
 
-    _show({"ranks": _ask(files, step_times, cache=cache)}, steps_view, json=json)
+    _show({"ranks": ask(files, step_times, cache=cache)}, steps_view, json=json)
 
 
 def trace_operators(
@@ -164,7 +148,7 @@ def trace_operators(
     if by not in GROUPINGS:
         raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
     question = partial(operator_times, window=window, by=by, top=top)
-    _show({"ranks": _ask(files, question, details=True, cache=cache)}, operators_view, json=json)
+    _show({"ranks": ask(files, question, details=True, cache=cache)}, operators_view, json=json)
 
 
 def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
@@ -177,7 +161,7 @@ def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = 
         _show_snapshots(snapshots, len(files), json=json)
         return
     question = partial(memory_use, top=top)
-    _show({"ranks": _ask(files, question, cache=cache)}, memory_view, json=json)
+    _show({"ranks": ask(files, question, cache=cache)}, memory_view, json=json)
 
 
 def _show_snapshots(names: list[str], given: int, *, json: bool) -> None:
@@ -196,20 +180,6 @@ def _show_snapshots(names: list[str], given: int, *, json: bool) -> None:
         print_view(snapshot_view(devices))
 
 
-def _ask(
-    files: list[str],
-    question: Callable[[Trace], Answer],
-    *,
-    details: bool = False,
-    cache: Path | None = None,
-) -> list[Answer]:
-    paths = trace_files(files)
-    with progress() as say:
-        if len(paths) > 1:
-            say(f"reading {len(paths)} traces")
-        return list(for_each_rank(paths, question, details=details, cache=cache))
-
-
 def _ask_gpus(
     files: list[str],
     question: Callable[[Trace], list[Answer]],
@@ -218,7 +188,7 @@ def _ask_gpus(
     cache: Path | None = None,
 ) -> tuple[list[Answer], list[str]]:
     """An answer per GPU, and a line for each trace in which nothing ran on a GPU."""
-    answers = _ask(files, partial(_named, question=question), details=details, cache=cache)
+    answers = ask(files, partial(_named, question=question), details=details, cache=cache)
     silent = [f"{file}: {NO_GPU}" for file, found in answers if not found]
     return [answer for _, found in answers for answer in found], silent
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.show import print_json, print_view, progress
-from ridgeline.cli.trace import Cache, Files, Json, Window, _ask
+from ridgeline.cli.trace_files import Cache, Files, Json, Window, ask
 from ridgeline.errors import InputError, Regression
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.load import load_traces, trace_files
@@ -45,7 +45,7 @@ def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> N
     from ridgeline.trace.ranks import collectives_of_ranks
     from ridgeline.trace.stragglers import stragglers
 
-    ranks = [one for each in _ask(files, collectives_of_ranks, cache=cache) for one in each]
+    ranks = [one for each in ask(files, collectives_of_ranks, cache=cache) for one in each]
     if len(ranks) < 2:
         raise InputError(
             f"{files[0]}: stragglers needs the traces of two ranks or more; name them all, or "
@@ -103,7 +103,7 @@ def trace_tree(
     from ridgeline.report.trace_across_terminal import tree_view
     from ridgeline.trace.flame import flame_graph
 
-    trees = _ask(files, flame_graph, cache=cache)
+    trees = ask(files, flame_graph, cache=cache)
     if json:
         print_json({"ranks": trees})
     else:
@@ -120,7 +120,7 @@ def trace_stack(
     """Folded stacks on stdout, one per line, as flamegraph.pl and speedscope read them."""
     from ridgeline.trace.flame import folded
 
-    stacks = _ask(files, partial(folded, gpu=gpu), cache=cache)
+    stacks = ask(files, partial(folded, gpu=gpu), cache=cache)
     if json:
         print_json({"ranks": stacks})
     else:
@@ -159,7 +159,7 @@ def trace_report(
     from ridgeline.report.trace_rank import trace_page_rank
 
     question = partial(trace_page_rank, window=window, ranks=len(trace_files(files)))
-    ranks = _ask(files, question, details=True, cache=cache)
+    ranks = ask(files, question, details=True, cache=cache)
     try:
         size = write_trace_report(html, ranks)
     except OSError as error:

@@ -1,0 +1,44 @@
+"""What every `ridgeline trace` command takes, and how it asks: ranks in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from ridgeline.cli.show import progress
+from ridgeline.trace.columns import Trace
+from ridgeline.trace.load import for_each_rank, trace_files
+
+Answer = TypeVar("Answer")
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILES…", help="Traces, folders of ranks, or globs in quotes."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Window = Annotated[
+    str, typer.Option(help="`trace`: all of it; `steps`: whole profiler steps only.")
+]
+Top = Annotated[int, typer.Option(min=1, help="How many rows to give.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Keep parsed traces here, and read them from here."),
+]
+
+
+def ask(
+    files: list[str],
+    question: Callable[[Trace], Answer],
+    *,
+    details: bool = False,
+    cache: Path | None = None,
+) -> list[Answer]:
+    """The answer to a question about each trace, one per file, in the order of the files."""
+    paths = trace_files(files)
+    with progress() as say:
+        if len(paths) > 1:
+            say(f"reading {len(paths)} traces")
+        return list(for_each_rank(paths, question, details=details, cache=cache))
