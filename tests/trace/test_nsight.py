@@ -11,7 +11,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Kind
-from ridgeline.trace.nsight import is_nsight, read_nsight
+from ridgeline.trace.nsight import read_nsight
 
 SHARED = Path(__file__).parents[3] / "shared"
 FOLDER = SHARED / "data" / "traces" / "nsys_2gpu"
@@ -164,8 +164,6 @@ def test_what_is_no_export_gets_one_clear_line(tmp_path: Path) -> None:
             read_nsight(path)
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
-    assert not is_nsight(text)
-    assert is_nsight(empty)
 
 
 def test_reading_leaves_nothing_beside_the_file(tmp_path: Path) -> None:

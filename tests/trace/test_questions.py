@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.trace.asked import QUESTIONS
 from tests.trace.test_reference import FILES
 from tests.trace.written import call, host, kernel, step, write
 
@@ -30,18 +31,6 @@ from ridgeline.trace.summary import summarize
 from ridgeline.trace.sync import sync_points
 
 Made = Callable[..., Trace]
-QUESTIONS: tuple[Any, ...] = (
-    summarize,
-    idle_time,
-    kernel_use,
-    overlap,
-    communication,
-    launches,
-    sync_points,
-    step_times,
-    operator_times,
-    memory_use,
-)
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
         app.command()(_function(name))
         code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
     except usage_error as error:
-        return _complain(f"{error.format_message()}; {_advice(name, arguments)}", 2)
+        return _complain(f"{error.format_message().rstrip('.')}; {_advice(name, arguments)}", 2)
     except RidgelineError as error:
         return _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

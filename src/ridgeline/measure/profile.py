@@ -15,7 +15,7 @@ from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.assemble import Windows, assemble
 from ridgeline.measure.conductor import ENTRY, Conductor
-from ridgeline.measure.statistics import steady_start
+from ridgeline.measure.statistics import is_steady
 from ridgeline.measure.wire import Instrument, Report, Session
 from ridgeline.records import StepProfile
 
@@ -165,16 +165,12 @@ def _warm_up(run: Conductor, plan: Plan, windows: Windows, say: Progress, starte
         say(f"warming up: step {len(windows.warmup_seconds)}")
         if windows.ended:
             return
-        if plan.warmup is None and _is_settled(windows.warmup_seconds):
+        if plan.warmup is None and is_steady(windows.warmup_seconds):
             windows.steady = True
             return
         if monotonic() - started > 0.4 * plan.budget_seconds:
             break
     windows.steady = plan.warmup is not None
-
-
-def _is_settled(seconds: list[float]) -> bool:
-    return steady_start(seconds) is not None
 
 
 def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:

@@ -63,11 +63,25 @@ class Category(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuEvents:
-    """Kernels, copies and fills, by start time."""
+class Spans:
+    """Things that last, a row each."""
 
     start_us: Floats
     duration_us: Floats
+
+    def __len__(self) -> int:
+        return len(self.start_us)
+
+    @property
+    def end_us(self) -> Floats:
+        """Start plus duration."""
+        return self.start_us + self.duration_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEvents(Spans):
+    """Kernels, copies and fills, by start time."""
+
     name: Narrow
     """Index into `Trace.names`."""
     kind: Codes
@@ -93,21 +107,11 @@ class GpuEvents:
     collective: Narrow
     """Index into `Trace.collectives`."""
 
-    def __len__(self) -> int:
-        return len(self.start_us)
-
-    @property
-    def end_us(self) -> Floats:
-        """Start plus duration."""
-        return self.start_us + self.duration_us
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostEvents:
+class HostEvents(Spans):
     """Operators, runtime calls, Python frames and annotations, in the order of the file."""
 
-    start_us: Floats
-    duration_us: Floats
     name: Narrow
     """Index into `Trace.names`."""
     category: Codes
@@ -126,21 +130,11 @@ class HostEvents:
     """Autograd's sequence number, which a backward operator shares with its forward one; filled
     when the trace was loaded with `details`."""
 
-    def __len__(self) -> int:
-        return len(self.start_us)
-
-    @property
-    def end_us(self) -> Floats:
-        """Start plus duration."""
-        return self.start_us + self.duration_us
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRecords:
+class SyncRecords(Spans):
     """CUPTI's synchronisation records (`cuda_sync`): waits, not GPU work."""
 
-    start_us: Floats
-    duration_us: Floats
     name: Narrow
     device: Narrow
     stream: Ints
@@ -148,9 +142,6 @@ class SyncRecords:
     wait_on_stream: Ints
     wait_on_record: Ints
     """Correlation of the cudaEventRecord that is waited for."""
-
-    def __len__(self) -> int:
-        return len(self.start_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

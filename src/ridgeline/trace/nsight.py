@@ -41,7 +41,6 @@ from ridgeline.trace.columns import (
     empty_memory,
 )
 
-MAGIC = b"SQLite format 3\x00"
 _PROCESS = ~0xFFFFFF
 _THREAD = 0xFFFFFF
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
@@ -55,15 +54,6 @@ _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manage
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _VERSION = re.compile(r"_(v\d+|ptsz|ptds)(_(ptsz|ptds))?(_v\d+)?$")
 _TORCH_RANGE = re.compile(r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?, op_id = (?P<id>\d+)")
-
-
-def is_nsight(path: Path) -> bool:
-    """Does the file begin as an sqlite database does?"""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
 
 
 def read_nsight(path: Path) -> list[Trace]:

@@ -20,7 +20,7 @@ from time import monotonic
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.child.saved_files import put_back
 from ridgeline.measure.conductor import Conductor
-from ridgeline.measure.statistics import RatioInterval, ratio_interval, steady_start
+from ridgeline.measure.statistics import RatioInterval, is_steady, ratio_interval
 from ridgeline.measure.wire import Applied, Report, Session
 from ridgeline.tune.install import ENTRY
 
@@ -226,7 +226,7 @@ def _warm_up(sides: list[_Side], plan: DuelPlan) -> int:
             seen.extend(side.run(size))
             if side.conductor.ended:
                 return 0
-        settled = all(steady_start(seen) is not None for seen in seconds)
+        settled = all(is_steady(seen) for seen in seconds)
         if settled or len(seconds[0]) >= _MAX_WARMUP or plan.is_over():
             break
     slow = max(sorted(seen[-size:])[size // 2] for seen in seconds)

@@ -6,7 +6,7 @@ may be absent has the same default there. Sizes have no default; a file without 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from ridgeline.models.keys import Keys
 from ridgeline.models.spec import ModelSpec
@@ -17,8 +17,6 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 FFN = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-
-Head = Literal["lm", "masked-lm", "pre-training", "classifier", "pooler", "none"]
 
 
 class Windows(TypedDict):
