@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,10 @@ from ridgeline.plan.refit import (
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_training_cv.json"
+RELEASES = re.compile(r"same config across (\d+) releases: ([\d.]+)\.\.([\d.]+)")
+RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534, 7: 2.704, 8: 2.847}
+"""Mean range of so many normal samples in standard deviations (d2 of control charts; Tippett,
+"On the extreme individuals and the range of samples", Biometrika 17, 1925)."""
 REFILLS = 2
 """Times that empty cells are filled again with the coefficients just fitted."""
 
@@ -64,13 +69,14 @@ def main() -> None:
     outside = np.where(usable(prepared), outside, np.nan)
     experts = np.array([run.model.experts is not None for run in runs])
     sigma = sigma_of(prepared, outside, ~experts)
-    sigma_experts = sigma_of(prepared, outside, experts)
+    sigma_experts = sigma_of_experts(prepared, outside, experts, sigma)
     report = {
         "calibrated": by_source(prepared, inside, experts),
         "source left out": by_source(prepared, outside, experts),
         "coverage": coverage(prepared, outside, experts),
         "sigma": sigma,
         "sigma_experts": sigma_experts,
+        "between releases": between_releases(runs),
     }
     print(json.dumps(report, indent=1))
     if options.write:
@@ -90,6 +96,53 @@ def sigma_of(prepared: Prepared, errors: Floats, rows: Bools) -> float:
     return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
 
 
+def sigma_of_experts(prepared: Prepared, errors: Floats, rows: Bools, dense: float) -> float:
+    """The same where few sources are known: their mean square with what is believed without them.
+
+    That is the spread of dense models, and beside it the spread of one configuration between
+    releases of its software, which the model cannot know.
+    """
+    sources = np.array([run.source for run in prepared.runs])
+    releases = release_spread([run for run in prepared.runs if run.model.experts is not None])
+    squares = [dense**2 + releases**2]
+    for source in sorted(set(sources[rows & np.isfinite(errors)])):
+        squares.append(sigma_of(prepared, errors, rows & (sources == source)) ** 2)
+    return float(np.sqrt(np.mean(squares)))
+
+
+def release_ratios(runs: Sequence[Run]) -> list[tuple[int, float]]:
+    """(releases, best over worst) of every configuration whose note states both."""
+    found = []
+    for run in runs:
+        stated = RELEASES.search(run.cells.get("note", ""))
+        if stated:
+            found.append((int(stated[1]), float(stated[3]) / float(stated[2])))
+    return found
+
+
+def release_spread(runs: Sequence[Run]) -> float:
+    """Standard deviation of log throughput between releases, by the range of normal samples."""
+    squares = [(np.log(ratio) / RANGES[count]) ** 2 for count, ratio in release_ratios(runs)]
+    return float(np.sqrt(np.mean(squares))) if squares else 0.0
+
+
+def between_releases(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """How far the same configuration moved between releases of its publisher's software."""
+    report = {}
+    for kind, experts in (("dense", False), ("experts", True)):
+        alike = [run for run in runs if (run.model.experts is not None) is experts]
+        ratios = np.array([ratio for _, ratio in release_ratios(alike)])
+        if len(ratios):
+            report[kind] = {
+                "configurations": len(ratios),
+                "median": round(float(np.median(ratios)) - 1.0, 4),
+                "most": round(float(ratios.max()) - 1.0, 4),
+                "moved by a third": int(np.sum(ratios > 4.0 / 3.0)),
+                "sigma": round(release_spread(alike), 4),
+            }
+    return report
+
+
 def coverage(prepared: Prepared, errors: Floats, experts: Bools) -> dict[str, float]:
     """Mean over sources of the share of rows inside the interval that the others suggest."""
     sources = np.array([run.source for run in prepared.runs])
@@ -98,6 +151,9 @@ def coverage(prepared: Prepared, errors: Floats, experts: Bools) -> dict[str, fl
         shares = []
         for source in sorted(set(sources[rows & np.isfinite(errors)])):
             others = sigma_of(prepared, errors, rows & (sources != source))
+            if kind == "experts":
+                dense = sigma_of(prepared, errors, ~experts & (sources != source))
+                others = sigma_of_experts(prepared, errors, rows & (sources != source), dense)
             own = np.abs(errors[rows & (sources == source) & np.isfinite(errors)])
             shares.append(np.mean(own <= COVERAGE_80 * others))
         found[kind] = round(float(np.mean(shares)), 4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,14 +63,24 @@ def test_a_group_over_nodes_leaves_each_through_the_cards_of_its_members(
     assert narrow == pytest.approx(7 / 8 * 1e9 / 50e9)
 
 
-def test_a_token_crosses_the_network_once_per_node_that_it_has_experts_in(
-    setting: Setting,
-) -> None:
+def test_half_of_an_all_to_all_over_two_nodes_crosses_the_network(setting: Setting) -> None:
+    """Eight copies to experts that are spread evenly: four of them to the other node."""
     group = group_of(setting, one(16), one(1))
     seconds = dispatch_seconds(setting, one(1e9), one(8), group)[0]
+    latency = setting.site.domain_latency_seconds[0] + setting.site.network_latency_seconds[0]
+    assert seconds == pytest.approx(1e9 * 4 / 50e9 + latency)
+
+
+def test_a_hierarchical_dispatch_crosses_once_per_node_that_has_an_expert(
+    setting: Setting,
+) -> None:
+    """DeepSeek-V3 (arXiv 2412.19437), section 3.2.2; 45 of 50 GB/s as DeepEP's README states."""
+    tiered = replace(setting.software, hierarchical_dispatch=np.ones(1, dtype=bool))
+    group = group_of(setting, one(16), one(1))
+    seconds = dispatch_seconds(replace(setting, software=tiered), one(1e9), one(8), group)[0]
     crossings = 1 - 0.5**8
     latency = setting.site.domain_latency_seconds[0] + setting.site.network_latency_seconds[0]
-    assert seconds == pytest.approx(1e9 * crossings / 50e9 + latency)
+    assert seconds == pytest.approx(1e9 * crossings / 45e9 + latency)
 
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000))

@@ -56,6 +56,8 @@ class Coefficients:
     host_eager: float = 8e-6
     """Seconds of host time per operator, eager PyTorch."""
     host_compiled: float = 5e-6
+    host_modules: float = 65e-6
+    """Seconds per operator where layers are modules of Transformer Engine."""
     host_legacy: float = 40e-6
     """Seconds per operator in the frameworks of 2019 to 2022, recomputation in Python included."""
     host_experts: float = 2e-3
@@ -102,6 +104,7 @@ class Rates:
     contention: Floats
     host_eager: Floats
     host_compiled: Floats
+    host_modules: Floats
     host_legacy: Floats
     host_experts: Floats
     routing: Floats

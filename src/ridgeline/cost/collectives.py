@@ -19,6 +19,10 @@ from numpy.typing import NDArray
 from ridgeline.cost.layouts import Floats, Ints
 from ridgeline.cost.setting import Setting
 
+TIERED_NETWORK_SHARE = 0.9
+"""Of a card's line rate that a hierarchical dispatch reaches: of 50 GB/s 45 leave the domain with
+two domains and 46 with four (DeepEP, README of 2026, table "Performance", own domain's part of the
+printed bandwidth taken off)."""
 Numbers = NDArray[np.floating[Any]] | Ints
 """What arithmetic on layouts gives: the type checker cannot tell that it is always of 64 bits."""
 
@@ -93,16 +97,20 @@ def all_reduce_seconds(
 def dispatch_seconds(setting: Setting, token_bytes: Floats, copies: Floats, group: Group) -> Floats:
     """Tokens of `token_bytes` in all, each to `copies` random ranks: an all-to-all.
 
-    A token crosses the network once per domain that it has an expert in, and is copied to its
-    ranks there over the fast fabric (DeepSeek-V3, arXiv 2412.19437, section 3.2.2). With experts
-    spread evenly that is (nodes - 1)·(1 - (1 - 1/nodes)^copies) crossings, and copies·(n - 1)/n
-    messages over the fabric. Both run side by side.
+    Of copies to experts spread evenly, copies·(1 - 1/nodes) cross the network. A hierarchical
+    dispatch sends a token once to each domain that it has an expert in, and copies it to its ranks
+    there over the fast fabric (DeepSeek-V3, arXiv 2412.19437, section 3.2.2): with experts spread
+    evenly that is (nodes - 1)·(1 - (1 - 1/nodes)^copies) crossings. Over the fabric go
+    copies·(n - 1)/n messages. Both run side by side.
     """
     reach = setting.rates.all_to_all
     nodes = group.nodes
-    crossings = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+    once = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+    tiered = setting.software.hierarchical_dispatch
+    crossings = np.where(tiered, once, copies * (1.0 - 1.0 / nodes))
     inside = setting.site.domain_bytes_per_second * reach
-    across = network_rate(setting, group)
+    line = setting.site.network_bytes_per_second * TIERED_NETWORK_SHARE
+    across = np.where(tiered, line, network_rate(setting, group))
     local = token_bytes * copies * (group.size - 1.0) / group.size / inside
     remote = token_bytes * crossings / across
     latency = setting.site.domain_latency_seconds + np.where(

@@ -63,7 +63,6 @@ def expert_seconds(setting: Setting) -> Floats:
     group = group_of(setting, layouts.ep, np.ones(1))
     message = setting.routed_tokens * dims.hidden * ACTIVATION_BYTES
     moved = 2.0 * dispatch_seconds(setting, message, dims.top_k, group)
-    moved = moved / setting.software.expert_rate
     return np.where(dims.experts > 0, moved, 0.0)
 
 

@@ -34,16 +34,27 @@ def exposed_waits(
     backward_ring = np.maximum(2.0 * ring - layer.backward["attention"], 2.0 * LEAST_RING * ring)
     context = layers * (backward_ring + forward_ring * (passes - 1.0))
     moe = dims.moe_layers / dims.layers
+    beside = layers * (total(layer.forward) * (passes - 1.0) + total(layer.backward))
     expert = layers * moe * passes * communication.expert_seconds(setting)
     exposed_shards = _shard_waits(setting, layer, layers, full)
     pipeline = communication.pipeline_seconds(setting)
     return {
         "tensor": tensor,
         "context": context,
-        "expert": expert,
+        "expert": _dispatch_waits(setting, expert, beside),
         "shards": exposed_shards,
         "pipeline": pipeline,
     }
+
+
+def _dispatch_waits(setting: Setting, dispatch: Floats, beside: Floats) -> Floats:
+    """All-to-alls of experts that another micro-batch's computation does not hide."""
+    layouts, software = setting.layouts, setting.software
+    spans = (layouts.ep > setting.site.domain_size) & (layouts.vpp > 1)
+    overlaps = software.overlap_experts | (software.interleave_experts & spans)
+    late = np.maximum(dispatch - beside, LEAST_RING * dispatch)
+    slowed = setting.rates.contention * np.minimum(dispatch, beside)
+    return np.where(overlaps, late + slowed, dispatch)
 
 
 def _shard_waits(setting: Setting, layer: LayerPass, layers: Floats, full: Bools) -> Floats:

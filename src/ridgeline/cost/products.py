@@ -31,7 +31,7 @@ class Product:
     count: Floats
     """Independent products of this shape in one launch; 0 where the model has none."""
     grouped: bool = False
-    """Many small products in one launch: routed experts."""
+    """Many small products in one launch: routed experts. One expert alone is a dense product."""
 
     @property
     def flops(self) -> Floats:
@@ -118,7 +118,7 @@ def seconds(setting: Setting, product: Product, phase: str) -> Floats:
     rate = rate * alignment(product.inner, width, rates.misalignment)
     rate = rate * alignment(product.outer, width, rates.misalignment)
     if product.grouped:
-        rate = rate * rates.expert_gemm
+        rate = rate * np.where(product.count > 1.0, rates.expert_gemm, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         compute = product.flops / (site.peak * rate)
     traffic = product.count * gemm_bytes(rows, outer, inner, width)

@@ -59,10 +59,14 @@ class Software:
     vendor_attention: Bools
     sink_attention: Bools
     fused_elementwise: Bools
+    modules: Bools
     legacy: Bools
     overlap_tensor: Bools
     overlap_data: Bools
     expert_rate: Floats
+    hierarchical_dispatch: Bools
+    overlap_experts: Bools
+    interleave_experts: Bools
     dropout: Bools
     frozen_weights: Bools
     chunked_logits: Bools

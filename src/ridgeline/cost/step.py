@@ -1,7 +1,7 @@
 """Where one training step's time goes, term by term, and the FLOPs that it does.
 
 micro-batch  = products + attention + element-wise + recomputation + exposed waits, or the
-launches where those take longer
+launches where those take longer: in each pass by itself where experts are routed
 pipeline     = micro-batches x slowest stage + (pp - 1)/vpp x mean stage
 step         = pipeline + exposed gradient traffic + optimizer + work beside the model
 """
@@ -12,9 +12,9 @@ import numpy as np
 
 from ridgeline.cost import attention_kernel
 from ridgeline.cost.bubble import bubble_seconds
-from ridgeline.cost.host import launch_seconds
+from ridgeline.cost.host import launch_seconds, update_seconds
 from ridgeline.cost.layer_pass import in_sixteen_bits, layer_pass, layer_products, total
-from ridgeline.cost.layouts import Floats
+from ridgeline.cost.layouts import Bools, Floats
 from ridgeline.cost.logits import head_product, head_seconds
 from ridgeline.cost.memory import FULL, SELECTIVE
 from ridgeline.cost.optimizer_step import optimizer_seconds
@@ -32,20 +32,38 @@ def step_terms(setting: Setting) -> dict[str, Floats]:
     again = np.where(full, setting.software.recompute_share * total(layer.forward), 0.0)
     core = layouts.recompute == SELECTIVE
     work["recompute"] = layers * np.where(core, layer.forward["attention"], again)
-    work |= exposed_waits(setting, layer, layers, full)
+    waits = exposed_waits(setting, layer, layers, full)
+    work |= waits
     busy = total(work)
-    stalled = np.maximum(launch_seconds(setting, layers, full) - busy, 0.0)
+    passes = 2.0 + np.where(full, setting.software.recompute_share, 0.0)
+    forward = layers * total(layer.forward) + total(waits) / passes
+    stalled = stalled_seconds(setting, layers, (forward, busy - forward), full)
     stage = busy + stalled
     head = total(head_seconds(setting, in_sixteen_bits(setting)))
     micro = layouts.num_microbatches
     terms = {name: micro * value for name, value in work.items()}
-    terms["host"] = micro * stalled + rates.step_overhead
+    terms["host"] = micro * stalled + update_seconds(setting) + rates.step_overhead
     terms["logits"] = micro * head / layouts.pp
     terms["bubble"] = bubble_seconds(layouts, dims.layers, stage, head)
     terms["data"] = exposed_data_seconds(setting, stage, full)
     terms["optimizer"] = optimizer_seconds(setting)
     terms["straggle"] = _straggling(setting) * total(terms)
     return terms
+
+
+def stalled_seconds(
+    setting: Setting, layers: Floats, busy: tuple[Floats, Floats], full: Bools
+) -> Floats:
+    """How long the device of a mean stage waits for its host during one micro-batch.
+
+    Launches are queued a thousand kernels ahead, about a pass: what a forward pass is late, the
+    backward pass makes up, whose kernels take longer. Not so where experts are routed: in each such
+    layer the host waits for the counts of tokens, so that its queue is empty again.
+    """
+    forward, backward = launch_seconds(setting, layers, full)
+    whole = np.maximum(forward + backward - busy[0] - busy[1], 0.0)
+    apart = np.maximum(forward - busy[0], 0.0) + np.maximum(backward - busy[1], 0.0)
+    return np.where(setting.dims.moe_layers > 0, apart, whole)
 
 
 def _straggling(setting: Setting) -> Floats:

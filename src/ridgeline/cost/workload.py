@@ -22,6 +22,9 @@ class Stack:
     """That attention also takes learned sinks."""
     fused_elementwise: bool = False
     """Element-wise chains are hand-fused whatever the layout's `compiled` says (Megatron, XLA)."""
+    modules: bool = False
+    """Layers are modules of a vendor's library (Transformer Engine), whose Python around each
+    launch takes longer than the launch."""
     legacy: bool = False
     """Frameworks of 2019 to 2022: slow host, no overlap of communication."""
     overlap_tensor: bool = False
@@ -29,7 +32,14 @@ class Stack:
     overlap_data: bool = True
     """Gradient and parameter traffic runs beside the backward pass."""
     expert_rate: float = 1.0
-    """Speed of routing, dispatching and launching experts over that of 2025's frameworks."""
+    """Speed of routing, permuting and launching experts over that of 2025's frameworks."""
+    hierarchical_dispatch: bool = False
+    """A token crosses the network once per domain, not once per expert (DeepEP, HybridEP)."""
+    overlap_experts: bool = False
+    """Dispatch and combination run beside another micro-batch's layers (DualPipe and the like)."""
+    interleave_experts: bool = False
+    """They do where it is worth its memory: experts span domains, and virtual pipeline stages put
+    a forward pass beside a backward pass (Megatron-LM's `--overlap-moe-expert-parallel-comm`)."""
     dropout: bool = False
     weight_bytes: float = 2.0
     """Of the copy that the products read."""

@@ -268,6 +268,10 @@ def stack_of_row(cells: Mapping[str, str]) -> Stack:
         changes["chunked_logits"] = True
     if "flash" in note:
         changes["fused_attention"] = True
+    if re.search(r"\b(deepep|hybridep)\b", note):
+        changes["hierarchical_dispatch"] = True
+    if re.search(r"dualpipe|\b(ep|a2a|all-?to-?all|expert)[- ](parallel )?overlap", note):
+        changes["overlap_experts"] = True
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
