@@ -20,6 +20,7 @@ from ridgeline.trace.compare import compare_traces
 from ridgeline.trace.critical_path import critical_path
 from ridgeline.trace.export import export_chrome
 from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.rank_path import rank_path
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -164,7 +165,7 @@ def test_any_trace_has_a_page_an_export_and_a_comparison(
     path = critical_path(traces, {"gemm": 10.0})
     assert path.path_us == pytest.approx(path.window_us, abs=1e-6)
     assert path.what_if is None or path.what_if.saved_us >= 0
-    export_chrome(traces, folder / "out.json")
+    export_chrome(traces, [rank_path(trace) for trace in traces], folder / "out.json")
     json.loads((folder / "out.json").read_text())
     if len(traces[0].gpu):
         assert compare_traces(traces[0], traces[0]).verdict in {"same", "not comparable"}

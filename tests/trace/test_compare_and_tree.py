@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from ridgeline.trace.export import export_chrome
 from ridgeline.trace.flame import FlameNode, flame_graph, folded, pruned
 from ridgeline.trace.kineto import read_kineto
 from ridgeline.trace.load import load_traces
+from ridgeline.trace.rank_path import rank_path
 from ridgeline.trace.timeline import timeline
 
 
@@ -153,7 +156,7 @@ def events_of(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
 def test_an_export_is_a_whole_chrome_trace_with_pairs_of_flows(tmp_path: Path, name: str) -> None:
     trace = nested(tmp_path / "t.json")
-    counts = export_chrome([trace], tmp_path / name)
+    counts = export_chrome([trace], [rank_path(trace)], tmp_path / name)
     events = events_of(tmp_path / name)
     assert len(events) == counts["events"]
     kinds = {kind: [e for e in events if e["ph"] == kind] for kind in ("X", "C", "s", "f", "M")}
@@ -175,12 +178,29 @@ def test_an_exported_rank_is_moved_to_the_common_clock(tmp_path: Path) -> None:
             kernel(clock + 1000 * n, 100, name="ncclDevKernel_AllReduce") for n in range(1, 6)
         ]
         traces.append(read_kineto(write(tmp_path / f"rank{rank}.json", events)))
-    export_chrome(traces, tmp_path / "out.json")
+    export_chrome(iter(traces), [rank_path(trace) for trace in traces], tmp_path / "out.json")
     kernels = [e for e in events_of(tmp_path / "out.json")
                if e["ph"] == "X" and e["pid"] != 1_000_000]  # fmt: skip
     assert sorted(e["ts"] for e in kernels if e["pid"] < 10) == sorted(
         e["ts"] for e in kernels if e["pid"] > 10
     )
+
+
+def test_an_export_lets_go_of_each_rank_before_it_asks_for_the_next(tmp_path: Path) -> None:
+    def ranks() -> Iterator[Trace]:
+        for rank in range(3):
+            alive = [held for held in seen if held() is not None]
+            assert not alive, "the rank before is still held"
+            path = write(tmp_path / f"rank{rank}.json", [kernel(10.0 * n, 5) for n in range(9)])
+            traces = [read_kineto(path)]
+            seen.append(weakref.ref(traces[0].gpu.start_us))
+            yield traces.pop()
+
+    seen: list[weakref.ref[Any]] = []
+    paths = [rank_path(trace) for trace in [a_run(tmp_path / "a.json", steps=2)] * 3]
+    counts = export_chrome(ranks(), paths, tmp_path / "out.json")
+    assert len(seen) == 3
+    assert counts["events"] == len(events_of(tmp_path / "out.json"))
 
 
 @given(st.integers(100, 400), st.integers(0, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +15,15 @@ from tests.trace.written import call, host, kernel, write
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.critical_path import WHAT_IF_CLASSES, critical_path, path_pieces
+from ridgeline.trace.critical_path import (
+    WHAT_IF_CLASSES,
+    critical_path,
+    job_path,
+    path_pieces,
+)
 from ridgeline.trace.kineto import read_kineto
 from ridgeline.trace.load import read_traces
+from ridgeline.trace.rank_path import rank_path
 
 LATENCY, RETURN, FREE = 5, 2, 2
 """Launch to start with an empty queue; GPU end to return of a wait; a wait for nothing."""
@@ -171,6 +178,72 @@ def test_across_ranks_the_path_runs_through_the_one_that_comes_last(tmp_path: Pa
     free = critical_path(traces, {"communication": 100}).what_if
     assert free is not None
     assert free.saved_us == pytest.approx(10), "waiting for a late rank is not transfer"
+
+
+def job_of(work: list[list[int]], transfer: float, gemm: float = 1.0) -> list[list[Any]]:
+    """Events per rank: rounds of a matrix product of `work[rank][round]`, then an all-reduce."""
+    now = [5.0] * len(work)
+    ranks: list[list[Any]] = [[] for _ in work]
+    for turn in range(len(work[0])):
+        arrived = [at + own[turn] * gemm for at, own in zip(now, work, strict=True)]
+        end = max(arrived) + transfer
+        for rank, events in enumerate(ranks):
+            number = 2 * turn + 1
+            events += [
+                call(0.1 * number, 0.1, number), call(0.1 * number + 0.1, 0.1, number + 1),
+                kernel(now[rank], arrived[rank] - now[rank], correlation=number, name="sgemm"),
+                kernel(arrived[rank], end - arrived[rank], correlation=number + 1,
+                       name="ncclDevKernel_AllReduce_Sum"),
+            ]  # fmt: skip
+        now = [end] * len(work)
+    return ranks
+
+
+@given(
+    st.integers(2, 4).flatmap(
+        lambda ranks: st.lists(
+            st.lists(st.integers(20, 400), min_size=6, max_size=6), min_size=ranks, max_size=ranks
+        )
+    ),
+    st.integers(1, 50),
+    st.integers(0, 60),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_what_if_over_ranks_is_the_run_with_shorter_kernels(
+    tmp_path_factory: pytest.TempPathFactory, work: list[list[int]], transfer: int, percent: int
+) -> None:
+    recorded = job_of(work, transfer)
+    paths = [rank_path(read(tmp_path_factory, events), {"gemm": percent}) for events in recorded]
+    found = job_path(paths, {"gemm": percent})
+    assert found.path_us == pytest.approx(found.window_us)
+    longest = sum(max(turn) for turn in zip(*work, strict=True))
+    on_path = {part.name: part.us for part in found.classes}
+    assert on_path["gemm"] == pytest.approx(longest)
+    assert on_path["communication"] == pytest.approx(6 * transfer)
+    faster = job_of(work, transfer, gemm=1 - percent / 100)
+    end, sooner = (
+        max(event["ts"] + event["dur"] for events in ranks for event in events)
+        for ranks in (recorded, faster)
+    )
+    if percent:
+        assert found.what_if is not None
+        assert found.what_if.saved_us == pytest.approx(end - sooner, abs=1e-3)
+
+
+def test_what_a_rank_brings_to_the_path_is_a_small_part_of_its_trace(tmp_path: Path) -> None:
+    events = [
+        event
+        for step in range(400)
+        for event in (
+            host(step * 100.0, 20, "aten::mm"), host(step * 100.0 + 40, 20, "aten::relu"),
+            call(step * 100.0 + 10, 2, 2 * step + 1), call(step * 100.0 + 50, 2, 2 * step + 2),
+            kernel(step * 100.0 + 15, 60, correlation=2 * step + 1, name="sgemm"),
+            kernel(step * 100.0 + 80, 15, correlation=2 * step + 2, name="relu"),
+        )
+    ]  # fmt: skip
+    trace = read_kineto(write(tmp_path / "t.json", events))
+    brought = len(pickle.dumps(rank_path(trace, {"gemm": 10.0})))
+    assert brought < trace.raw_bytes / 4
 
 
 def test_a_wrong_class_names_the_right_ones(tmp_path: Path) -> None:

@@ -120,6 +120,9 @@ def test_memory_that_rises_from_part_to_part_is_growth() -> None:
         content["segments"] = [dict(content["segments"][0], blocks=blocks, total_size=6400)]
         (memory,) = snapshot_memory(msgspec.convert(content, Snapshot))
         assert memory.growing is leak
+        assert memory.growth_sentence.startswith("grows" if leak else "does not grow")
+        assert ("train.py:5 step: 16 blocks, 1.60 kB" in memory.growth_sentence) is leak
+        assert len(memory.part_lows_bytes) == 8
 
 
 class Malicious:

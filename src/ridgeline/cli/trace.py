@@ -60,12 +60,12 @@ def trace_kernels(
     cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """GPU time by kernel and class, tensor cores, occupancy, launch delay."""
+    """GPU time by kernel and class, tensor cores, occupancy, launch delay, roofline position."""
     from ridgeline.report.trace_terminal import kernels_view
     from ridgeline.trace.kernels import kernel_use
 
     question = partial(kernel_use, window=window, top=top)
-    _show_gpus(_ask_gpus(files, question, cache=cache), kernels_view, json=json)
+    _show_gpus(_ask_gpus(files, question, details=True, cache=cache), kernels_view, json=json)
 
 
 def trace_overlap(

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.show import print_json, print_view, progress
+from ridgeline.cli.show import print_json, print_view
 from ridgeline.cli.trace_files import Cache, Files, Json, Window, ask
 from ridgeline.errors import InputError, Regression
-from ridgeline.trace.columns import Trace
-from ridgeline.trace.load import load_traces, trace_files
+from ridgeline.trace.load import trace_files
 
 WhatIf = Annotated[
     list[str] | None,
@@ -29,10 +28,13 @@ def trace_critical_path(
 ) -> None:
     """The chain of launches, kernels and waits that made the run as long as it was; what-if."""
     from ridgeline.report.trace_across_terminal import critical_path_view
-    from ridgeline.trace.critical_path import critical_path
+    from ridgeline.trace.critical_path import check_classes, job_path
+    from ridgeline.trace.rank_path import rank_paths
 
     shorten = _shortened(what_if or [])
-    path = critical_path(_loaded(files, cache), shorten)
+    check_classes(shorten)
+    question = partial(rank_paths, shorten=shorten)
+    path = job_path([one for each in ask(files, question, cache=cache) for one in each], shorten)
     if json:
         print_json(path)
     else:
@@ -70,17 +72,21 @@ def trace_compare(
 ) -> None:
     """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise."""
     from ridgeline.report.trace_across_terminal import comparison_view
-    from ridgeline.trace.compare import compare_traces
+    from ridgeline.trace.compare import check_grouping, compare_times, times_of_ranks
 
-    sides = [_loaded([side], cache) for side in (reference, new)]
+    check_grouping(by)
+    question = partial(times_of_ranks, by=by)
+    sides = [
+        [one for each in ask([side], question, cache=cache) for one in each]
+        for side in (reference, new)
+    ]
     if len(sides[0]) != len(sides[1]):
         raise InputError(
             f"{reference} has {len(sides[0])} ranks and {new} has {len(sides[1])}; compare runs of "
             "the same number of ranks, or one rank of each"
         )
     found = [
-        compare_traces(a, b, by=by, threshold=threshold)
-        for a, b in zip(sides[0], sides[1], strict=True)
+        compare_times(a, b, threshold=threshold) for a, b in zip(sides[0], sides[1], strict=True)
     ]
     if json:
         print_json({"ranks": found})
@@ -136,9 +142,12 @@ def trace_export(
 ) -> None:
     """An annotated trace for Perfetto: counters, and the critical path as a track with flows."""
     from ridgeline.trace.export import export_chrome
+    from ridgeline.trace.load import each_trace
+    from ridgeline.trace.rank_path import rank_paths
 
+    paths = [one for each in ask(files, rank_paths, cache=cache) for one in each]
     try:
-        counts = export_chrome(_loaded(files, cache), out)
+        counts = export_chrome(each_trace(trace_files(files), cache=cache), paths, out)
     except OSError as error:
         raise InputError(f"--out {out}: cannot be written: {error.strerror or error}") from None
     if json:
@@ -168,12 +177,6 @@ def trace_report(
         print_json({"file": str(html), "bytes": size})
     else:
         typer.echo(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
-
-
-def _loaded(files: list[str], cache: Path | None) -> list[Trace]:
-    with progress() as say:
-        say("reading traces")
-        return load_traces(list(files), cache=cache)
 
 
 def _shortened(given: list[str]) -> dict[str, float]:

@@ -72,6 +72,9 @@ class RankFacts:
     """Of `matrix_us`: by names that say fp32 without tensor cores."""
     launches: RankLaunches | None
     sync_gap_us: float
+    """GPU idle around the ends of the host's waits."""
+    sync_blocked_us: float
+    """Time of the host in those waits."""
     sync_points: tuple[SyncPoint, ...]
     communication_floor_us: float | None
     """None where the trace does not say how large the messages are."""
@@ -82,6 +85,34 @@ class RankFacts:
     def window_us(self) -> float:
         """Length of the window."""
         return self.summary.window_us
+
+    @property
+    def loader_us(self) -> float:
+        """Of host wait: the launching thread was in its loader."""
+        return self.host_wait_by.get("loader", 0.0)
+
+    @property
+    def sync_us(self) -> float:
+        """Of host wait, without the loader: what goes away when the host no longer waits.
+
+        A host that never waits runs ahead by the time that it was blocked, and no further: a gap
+        after a wait that is longer than that is a host that is slow, not one that waits. Nothing
+        on a launch-bound run, whose queue is empty anyway; nothing where it is the lesser part.
+        """
+        if self.launches is None or self.launches.launch_bound:
+            return 0.0
+        rest = self._other_host_wait_us
+        found = max(0.0, min(self.sync_gap_us - self.loader_us, self.sync_blocked_us, rest))
+        return found if found >= 0.5 * rest else 0.0
+
+    @property
+    def host_us(self) -> float:
+        """Of host wait: what loader, pending launches and waits of the host do not explain."""
+        return self._other_host_wait_us - self.sync_us
+
+    @property
+    def _other_host_wait_us(self) -> float:
+        return max(0.0, self.summary.host_wait_us - self.loader_us - self.pending_us)
 
 
 def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
@@ -95,7 +126,8 @@ def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
             summary=summary, collectives=rank_collectives(trace), host_span_us=_host_span(trace),
             host_wait_by={}, pending_us=0.0, start_up_us=0.0, start_up_calls=(), longest_gap=None,
             kernels=None, small_us=0.0, matrix_us=0.0, single_precision_us=0.0, launches=None,
-            sync_gap_us=0.0, sync_points=(), communication_floor_us=None, copies_us={},
+            sync_gap_us=0.0, sync_blocked_us=0.0, sync_points=(), communication_floor_us=None,
+            copies_us={},
         )
     ]  # fmt: skip
 
@@ -120,12 +152,13 @@ def _of_view(view: View, place: int) -> RankFacts:
         start_up_us=start_up,
         start_up_calls=calls,
         longest_gap=_longest(view, found),
-        kernels=kernel_use(trace, view.window, top=5)[place],
+        kernels=kernel_use(trace, view.window, top=5, roofline=False)[place],
         small_us=float(durations[kernel & (durations < _SMALL_US)].sum()),
         matrix_us=float(durations[matrix].sum()),
         single_precision_us=float(durations[matrix & plain].sum()),
         launches=launches(trace, view.window)[place],
         sync_gap_us=min(waits.gpu_gap_us, found.total_us(Wait.HOST)),
+        sync_blocked_us=waits.host_us,
         sync_points=tuple(waits.points[:5]),
         communication_floor_us=_floor(view),
         copies_us=_copies(view, classes == KERNEL_CLASSES.index("copy")),

@@ -1,8 +1,10 @@
 """What bounds a run, from its traces alone: every rule over every rank, the first cause first.
 
 Order: a cause that takes at least its rule's `LEADS_FROM` of the window can bound the run; of
-those the largest comes first, causes between ranks before what a rank shows by itself. Where none
-does, the run is bound by its arithmetic if that fills half of the window. What else was found
+those the largest comes first, causes between ranks before what a rank shows by itself. Waiting for
+the host is one wait with several causes: when one of them may lead, the largest of them does, so
+that a small cause does not stand before a larger one only because it is more certain. Where none
+leads, the run is bound by its arithmetic if that fills half of the window. What else was found
 follows by size. When the second is almost as large as the first, the first is less sure.
 
     trace_verdict([trace])                    one trace or all ranks of a job
@@ -25,6 +27,8 @@ _CLOSE = 1.3
 """A second cause within this factor of the first makes the first a guess."""
 _UNSURE = 0.55
 _BETWEEN_RANKS = ("rank-skew",)
+_OF_THE_HOST = ("input-bound", "host-bound", "launch-bound", "host-bound-start-up", "sync-bound")
+"""Parts of host wait; none counts a microsecond that another one does."""
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _USEFUL = "compute-bound"
@@ -45,6 +49,11 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
     for rule in all_trace_rules().values():
         for finding in rule.find(reading):
             (leading if finding.share >= rule.LEADS_FROM else others).append(finding)
+    host = max((one.share for one in leading if one.cause in _OF_THE_HOST), default=None)
+    for finding in list(others):
+        if host is not None and finding.cause in _OF_THE_HOST and finding.share > host:
+            others.remove(finding)
+            leading.append(finding)
     leading.sort(key=_importance)
     others.sort(key=_importance)
     return _with_doubt(leading + others)

@@ -148,15 +148,22 @@ def snapshot_view(devices: Sequence[DeviceMemory]) -> RenderableType:
                 f"GPU {memory.device}: peak {quantity.memory(memory.peak_bytes)}, now "
                 f"{quantity.memory(memory.active_bytes)} of "
                 f"{quantity.memory(memory.reserved_bytes)} reserved, "
-                f"{quantity.percent(memory.fragmentation)} lost to fragmentation"
-                + (", growing" if memory.growing else ""),
+                f"{quantity.percent(memory.fragmentation)} lost to fragmentation",
                 style="bold",
             )
+        )
+        parts.append(
+            Text(f"memory {memory.growth_sentence}", style="yellow" if memory.growing else "dim")
         )
         table = _table("Held at the peak", "bytes", "blocks")
         for entry in memory.peak_by_site[:ROWS]:
             table.add_row(entry.site, quantity.memory(entry.bytes), str(entry.blocks))
         parts.append(table)
+        if memory.growing:
+            kept = _table("Kept: allocated in the history, not freed", "bytes", "blocks")
+            for entry in memory.growth_by_site[:ROWS]:
+                kept.add_row(entry.site, quantity.memory(entry.bytes), str(entry.blocks))
+            parts.append(kept)
     return Group(*parts)
 
 

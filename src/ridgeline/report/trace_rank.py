@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ridgeline.diagnose.trace_facts import RankFacts, trace_facts
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.communication import RankCommunication, communication
-from ridgeline.trace.critical_path import CriticalPath, critical_path, path_pieces
+from ridgeline.trace.critical_path import CriticalPath, job_path, job_pieces
 from ridgeline.trace.flame import FlameNode, flame_graph, pruned
 from ridgeline.trace.idle import RankIdle, idle_time
 from ridgeline.trace.kernels import RankKernels, kernel_use
@@ -18,6 +18,7 @@ from ridgeline.trace.launch import RankLaunches, launches
 from ridgeline.trace.memory import RankMemory, memory_use
 from ridgeline.trace.operators import RankOperators, operator_times
 from ridgeline.trace.overlap import RankOverlap, overlap
+from ridgeline.trace.rank_path import rank_path
 from ridgeline.trace.steps import RankSteps, step_times
 from ridgeline.trace.sync import RankSync, sync_points
 from ridgeline.trace.timeline import Timeline, timeline
@@ -56,6 +57,7 @@ def trace_page_rank(trace: Trace, window: str = "trace", ranks: int = 1) -> Trac
     """Ask every question of one trace; `ranks` share the page's budget of slices."""
     slices = SLICES // min(DRAWN_RANKS, max(1, ranks))
     roots = flame_graph(trace)
+    path = [rank_path(trace)]
     widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
     return TracePageRank(
         file=trace.file,
@@ -70,7 +72,7 @@ def trace_page_rank(trace: Trace, window: str = "trace", ranks: int = 1) -> Trac
         steps=step_times(trace),
         operators=operator_times(trace, window, top=ROWS),
         memory=memory_use(trace, top=ROWS),
-        path=critical_path([trace]),
+        path=job_path(path),
         flame=pruned(roots, _NARROWEST * widest, _DEEPEST),
-        timeline=timeline(trace, path_pieces([trace]), slices),
+        timeline=timeline(trace, job_pieces(path)[0], slices),
     )

@@ -7,6 +7,7 @@ cell carries its plain value for the page's script to sort by.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ridgeline.report import quantity
@@ -50,6 +51,14 @@ def every_section(ranks: Sequence[TracePageRank], together: Stragglers | None) -
              for use in one.kernels),
             ("name", "kernel_class", "count", "total_us", "share", "mean_us", "max_us",
              "tensor_cores", "occupancy_percent", "launch_delay_us")),
+        _of("Roofline",
+            "Kernels whose operators' shapes are in the trace: FLOPs and least memory traffic by "
+            "those shapes, and what they attain of what the device allows.",
+            ((name, use) for name, rank in _detailed(ranks) for one in rank.kernels
+             for use in one.kernels if use.roofline is not None),
+            ("name", "total_us", "roofline.known_share", "roofline.intensity_flops_per_byte",
+             "roofline.flops_per_second", "roofline.bytes_per_second", "roofline.arithmetic",
+             "roofline.bound", "roofline.attained_percent")),
         _of("Classes of kernels", "",
             ((name, use) for name, rank in _detailed(ranks) for one in rank.kernels
              for use in one.classes),
@@ -81,7 +90,15 @@ def every_section(ranks: Sequence[TracePageRank], together: Stragglers | None) -
         _of("Memory", "Allocated at the peak.",
             ((name, one) for name, rank in _detailed(ranks) for device in rank.memory.devices
              for one in device.holders),
-            ("operator", "line", "bytes", "allocations")),
+            ("operator", "line", "phase", "bytes", "allocations")),
+        _of("Memory from step to step", _growth_note(ranks),
+            ((name, one) for name, rank in _detailed(ranks) for device in rank.memory.devices
+             if device.growth.verdict == "grows" for one in device.growth.steps),
+            ("number", "lowest_bytes", "highest_bytes", "end_bytes")),
+        _of("Memory that is kept", "Allocated in a step and never freed.",
+            ((name, one) for name, rank in _detailed(ranks) for device in rank.memory.devices
+             for one in device.growth.kept),
+            ("operator", "line", "phase", "bytes", "allocations")),
     ]  # fmt: skip
     return [part for part in found if part is not None]
 
@@ -102,17 +119,27 @@ def _of(
     taken = list(rows)
     if not taken:
         return None
-    shown = [name for name in columns if any(getattr(row, name) is not None for _, row in taken)]
+    value = {name: attrgetter(name) for name in columns}
+    shown = [name for name in columns if any(value[name](row) is not None for _, row in taken)]
     several = len({rank for rank, _ in taken}) > 1
     header = (["rank"] if several else []) + [_title(name) for name in shown]
     body = []
     for rank, row in taken[:ROWS]:
         cells = [_cell("rank", rank)] if several else []
-        cells += [_cell(name, getattr(row, name)) for name in shown]
+        cells += [_cell(name, value[name](row)) for name in shown]
         body.append(element("tr", *cells))
     if len(taken) > ROWS:
         note = f"{note} The first {ROWS} of {len(taken)} rows.".strip()
     return section(title, note, _sortable(header, body))
+
+
+def _growth_note(ranks: Sequence[TracePageRank]) -> str:
+    return " ".join(
+        f"Rank {name}, {device.device}: memory {device.growth.sentence}."
+        for name, rank in _detailed(ranks)
+        for device in rank.memory.devices
+        if device.growth.verdict == "grows"
+    )
 
 
 def _stragglers(together: Stragglers | None) -> Markup | None:
@@ -165,6 +192,7 @@ def _sortable(header: Sequence[str], rows: Sequence[Markup]) -> Markup:
 
 
 def _title(name: str) -> str:
+    name = name.rpartition(".")[2]
     for ending in ("_us", "_bytes_per_second", "_per_second"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")

@@ -19,7 +19,8 @@ from ridgeline.trace.communication import RankCommunication
 from ridgeline.trace.idle import RankIdle
 from ridgeline.trace.kernels import RankKernels
 from ridgeline.trace.launch import RankLaunches
-from ridgeline.trace.memory import RankMemory
+from ridgeline.trace.memory import DeviceMemory, RankMemory
+from ridgeline.trace.memory_holders import MemoryHolder
 from ridgeline.trace.operators import RankOperators
 from ridgeline.trace.overlap import RankOverlap
 from ridgeline.trace.steps import PHASES, RankSteps
@@ -60,7 +61,7 @@ def summary_view(ranks: Sequence[RankSummary], verdict: Sequence[TraceFinding]) 
     used = [rank.flops_utilization for rank in working if rank.flops_utilization is not None]
     if used:
         share = quantity.percent(sum(used) / len(used))
-        parts.append(Text(f"Matrix products and attention: {share} of the peak FLOP/s"))
+        parts.append(Text(f"Products, convolutions, attention: {share} of the peak FLOP/s"))
     parts += [_cause(finding, leads=number == 0) for number, finding in enumerate(verdict)]
     return Group(*parts, *_warnings((rank.file, rank.warnings) for rank in ranks))
 
@@ -112,8 +113,33 @@ def kernels_view(ranks: Sequence[RankKernels]) -> RenderableType:
                 _us(use.total_us), quantity.percent(use.share), _us(use.mean_us),
                 _us(use.launch_delay_us),
             )  # fmt: skip
-        shown += [table, Text()]
+        shown += [table, Text(), *_roofline(rank)]
     return Group(*shown)
+
+
+def _roofline(rank: RankKernels) -> list[RenderableType]:
+    """The kernels whose work is known by the shapes of their operators."""
+    placed = [(use.name, use.roofline) for use in rank.kernels if use.roofline is not None]
+    if not placed:
+        return []
+    table = _table("kernel", "FLOP/byte", "arithmetic", "memory", "bound", "attained")
+    for name, place in placed:
+        intensity, percent = place.intensity_flops_per_byte, place.attained_percent
+        table.add_row(
+            _name(name), "–" if intensity is None else f"{intensity:.3g}",
+            _rate(place.flops_per_second, "FLOP/s"), _rate(place.bytes_per_second, "B/s"),
+            " ".join(part for part in (place.arithmetic, place.bound) if part) or "–",
+            "–" if percent is None else quantity.percent(percent / 100),
+        )  # fmt: skip
+    note = (
+        "FLOPs and least traffic by the shapes of operators; attained: of what the device's "
+        "roofline allows"
+    )
+    return [Text("under the roofline"), table, Text(note, style="dim"), Text()]
+
+
+def _rate(value: float | None, unit: str) -> str:
+    return "–" if value is None else quantity.scaled(value, unit)
 
 
 def overlap_view(ranks: Sequence[RankOverlap]) -> RenderableType:
@@ -247,24 +273,48 @@ def memory_view(ranks: Sequence[RankMemory]) -> RenderableType:
                 facts.append(f"peak {quantity.memory(device.peak_bytes)}")
             if device.fragmentation is not None:
                 facts.append(f"{quantity.percent(device.fragmentation)} of reserved unused then")
-            if device.growth_bytes_per_step is not None:
-                facts.append(f"grows {quantity.memory(device.growth_bytes_per_step)} per step")
             shown.append(_title(rank, ", ".join(facts)))
-            table = _table("held at the peak by", "line", "allocations", "bytes")
-            if device.before_bytes:
-                table.add_row("(before the trace)", "–", "–", quantity.memory(device.before_bytes))
-            for holder in device.holders:
-                table.add_row(_name(holder.operator), _name(holder.line),
-                              quantity.count(holder.allocations),
-                              quantity.memory(holder.bytes))  # fmt: skip
-            shown += [table, Text()]
+            shown += [_growth(device), *_held(device), Text()]
     return Group(*shown)
+
+
+def _growth(device: DeviceMemory) -> Text:
+    grows = device.growth.verdict == "grows"
+    start = " (counted from the start of the trace)" if device.start_bytes is None else ""
+    return Text(f"memory {device.growth.sentence}{start}", style="yellow" if grows else "dim")
+
+
+def _held(device: DeviceMemory) -> list[RenderableType]:
+    """Who holds the peak and, where memory grows, the level of each step and what is kept."""
+    parts: list[RenderableType] = []
+    if device.growth.verdict == "grows":
+        levels = _table("step", "lowest", "highest", "at its end")
+        for step in device.growth.steps:
+            figures = (step.lowest_bytes, step.highest_bytes, step.end_bytes)
+            levels.add_row(str(step.number), *(quantity.memory(size) for size in figures))
+        parts += [levels, _holders("kept by", device.growth.kept)]
+    if device.held_by_phase:
+        phases = (f"{name} {quantity.memory(size)}" for name, size in device.held_by_phase.items())
+        parts.append(Text("allocated in " + ", ".join(phases), style="dim"))
+    if device.holders or device.before_bytes:
+        parts.append(_holders("held at the peak by", device.holders, device.before_bytes))
+    return parts
+
+
+def _holders(heading: str, holders: Sequence[MemoryHolder], before: int | None = None) -> Table:
+    table = _table(heading, "line", "phase", "allocations", "bytes")
+    if before:
+        table.add_row("(before the trace)", "–", "–", "–", quantity.memory(before))
+    for one in holders:
+        table.add_row(_name(one.operator), _name(one.line), Text(one.phase),
+                      quantity.count(one.allocations), quantity.memory(one.bytes))  # fmt: skip
+    return table
 
 
 def _table(*headings: str) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     left = {"rank", "host call", "line", "next on the GPU", "kernel", "collective",
-            "group", "call", "operator", "shape", "held at the peak by"}  # fmt: skip
+            "group", "call", "operator", "shape", "held at the peak by", "kept by"}  # fmt: skip
     for number, heading in enumerate(headings):
         names = heading in left and not (heading == "kernel" and number > 0)
         # Figures keep their width; names give way, each cell cut with an ellipsis.

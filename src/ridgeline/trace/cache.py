@@ -29,7 +29,7 @@ from ridgeline.trace.columns import (
 from ridgeline.trace.kineto import read_kineto
 
 MAGIC = b"RIDGELINE-TRACE\0"
-VERSION = 1
+VERSION = 2
 """Raise it when columns change their meaning."""
 TABLES = {
     "gpu": GpuEvents,

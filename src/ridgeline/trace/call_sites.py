@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Ints, Mask, Trace
+from ridgeline.trace.sorting import by_start
 
 _INTERNAL = re.compile(
     r"^(<|nn\.Module|torch/|threading\.py|importlib|contextlib|functools\.py|runpy\.py"
@@ -41,7 +42,7 @@ def busiest_call(trace: Trace, thread: int, start_us: float, end_us: float) -> i
     rows = rows[overlap > _SMALLEST_SHARE * (end_us - start_us)]
     if not len(rows):
         return ABSENT
-    rows = rows[np.lexsort((-host.duration_us[rows], host.start_us[rows]))]
+    rows = rows[by_start(host.start_us[rows], host.duration_us[rows])]
     own: dict[int, float] = {}
     open_rows: list[tuple[float, int]] = []
     for row in rows.tolist():
@@ -62,7 +63,7 @@ def enclosing(trace: Trace, thread: int, time_us: float) -> Ints:
     host, rows = trace.host, thread_rows(trace, thread)
     start = host.start_us[rows]
     rows = rows[(start <= time_us) & (start + host.duration_us[rows] >= time_us)]
-    return rows[np.lexsort((-host.duration_us[rows], host.start_us[rows]))]
+    return rows[by_start(host.start_us[rows], host.duration_us[rows])]
 
 
 def python_line(trace: Trace, thread: int, time_us: float) -> str | None:

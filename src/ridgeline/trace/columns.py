@@ -224,7 +224,8 @@ class Trace:
     """Name of a thread by its index in `threads`, where the trace says."""
     collectives: tuple[Collective, ...] = ()
     shapes: tuple[str, ...] = ()
-    """JSON text `[dims, types]` of an operator's inputs, when loaded with `details`."""
+    """JSON text `[dims, types]` of an operator's inputs, when loaded with `details`; that of a
+    convolution has its other arguments as a third (`["", "", "", "[2, 2]", …]`)."""
     stacks: tuple[str, ...] = ()
     num_events: int = 0
     """Events in the file, of all kinds."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -76,50 +77,102 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """How often a kernel or operator was called, and for how long."""
+
+    count: int
+    total_us: float
+    mean_us: float
+    variance: float
+    """Of single calls, in µs²; 0 of one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimes:
+    """What one trace brings to the comparison: small enough to keep a thousand of them."""
+
+    file: str
+    by: str
+    calls: dict[str, Calls]
+    """By name of the kernel or operator."""
+    steps: int
+    step_lengths_us: Floats
+    window_us: float
+    """0 when there is nothing in it."""
+    idle_us: float
+
+
+_NEVER = Calls(count=0, total_us=0.0, mean_us=0.0, variance=0.0)
+
+
 def compare_traces(
     a: Trace, b: Trace, *, by: str = "kernel", threshold: float = 0.02
 ) -> TraceComparison:
     """Is B slower than A, and where?"""
+    return compare_times(rank_times(a, by=by), rank_times(b, by=by), threshold=threshold)
+
+
+def rank_times(trace: Trace, *, by: str = "kernel") -> RankTimes:
+    """The times of one trace, by `kernel` or `operator`."""
+    check_grouping(by)
+    steps = profiler_steps(trace)
+    return RankTimes(
+        file=trace.file,
+        by=by,
+        calls=_calls(trace, by),
+        steps=len(steps),
+        step_lengths_us=np.diff(np.array([step.start_us for step in steps])),
+        window_us=_window(trace),
+        idle_us=_idle(trace),
+    )
+
+
+def times_of_ranks(trace: Trace, *, by: str) -> list[RankTimes]:
+    """The same as a list, one per GPU: what `for_each_rank` brings home."""
+    return [rank_times(trace, by=by)]
+
+
+def check_grouping(by: str) -> None:
+    """Is there this way to align two traces?"""
     if by not in GROUPINGS:
         raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
+
+
+def compare_times(a: RankTimes, b: RankTimes, *, threshold: float = 0.02) -> TraceComparison:
+    """Is B slower than A, and where?"""
     warnings: list[str] = []
-    calls_a, calls_b = _calls(a, by), _calls(b, by)
-    if not calls_a or not calls_b:
-        empty = a.file if not calls_a else b.file
-        raise InputError(f"{empty}: no {by} in it to compare")
-    steps_a, steps_b = _step_lengths(a), _step_lengths(b)
-    work, spread = _work_ratio(calls_a, calls_b)
+    if not a.calls or not b.calls:
+        empty = a.file if not a.calls else b.file
+        raise InputError(f"{empty}: no {a.by} in it to compare")
+    steps_a, steps_b = a.step_lengths_us, b.step_lengths_us
+    work, spread = _work_ratio(a.calls, b.calls)
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
     stepped = min(len(steps_a), len(steps_b)) >= 2 and steps_a.sum() > 0 and steps_b.sum() > 0
     scale = "steps" if stepped else "calls"
     if scale == "steps":
-        work = max(1, len(profiler_steps(b))) / max(1, len(profiler_steps(a)))
+        work = max(1, b.steps) / max(1, a.steps)
         ratio, low, high = _ratio_of_means(steps_a, steps_b)
     elif work is None or spread is None or spread > _SAME_WORK:
         warnings.append("the two traces run different kernels, or in other proportions")
-    elif _window(a) <= 0 or _window(b) <= 0:
+    elif a.window_us <= 0 or b.window_us <= 0:
         warnings.append("a trace whose work takes no time cannot be compared")
     else:
-        ratio = (_window(b) / _window(a)) / work
+        ratio = (b.window_us / a.window_us) / work
         low, high = ratio * (1 - spread), ratio * (1 + spread)
-    rows = _rows(calls_a, calls_b, work or 1.0, threshold * _total(calls_a))
+    rows = _rows(a.calls, b.calls, work or 1.0, threshold * _total(a.calls))
     verdict = _verdict(ratio, low, high, threshold)
-    idle_a, idle_b = _idle(a), _idle(b)
     return TraceComparison(
-        file_a=a.file, file_b=b.file, by=by, verdict=verdict, ratio=ratio, low=low, high=high,
-        scale=scale, work_ratio=work, idle_a_us=idle_a, idle_b_us=idle_b,
-        summary=_summary(verdict, ratio, low, high, scale, (idle_a, idle_b)),
+        file_a=a.file, file_b=b.file, by=a.by, verdict=verdict, ratio=ratio, low=low, high=high,
+        scale=scale, work_ratio=work, idle_a_us=a.idle_us, idle_b_us=b.idle_us,
+        summary=_summary(verdict, ratio, low, high, scale, (a.idle_us, b.idle_us)),
         rows=rows, warnings=warnings,
     )  # fmt: skip
 
 
-Calls = dict[str, Floats]
-"""Name → duration of each call."""
-
-
-def _calls(trace: Trace, by: str) -> Calls:
+def _calls(trace: Trace, by: str) -> dict[str, Calls]:
     if by == "kernel":
         names, durations = trace.gpu.name, trace.gpu.duration_us
     else:
@@ -130,17 +183,17 @@ def _calls(trace: Trace, by: str) -> Calls:
     order = np.argsort(names, kind="stable")
     used, first = np.unique(names[order], return_index=True)
     parts = np.split(durations[order], first[1:])
-    return {trace.names[name]: part for name, part in zip(used.tolist(), parts, strict=True)}
+    return {
+        trace.names[name]: Calls(
+            count=len(part), total_us=float(part.sum()), mean_us=float(part.mean()),
+            variance=_variance(part),
+        )
+        for name, part in zip(used.tolist(), parts, strict=True)
+    }  # fmt: skip
 
 
-def _total(calls: Calls) -> float:
-    return float(sum(part.sum() for part in calls.values()))
-
-
-def _step_lengths(trace: Trace) -> Floats:
-    starts = np.array([step.start_us for step in profiler_steps(trace)])
-    lengths: Floats = np.diff(starts)
-    return lengths
+def _total(calls: dict[str, Calls]) -> float:
+    return sum(own.total_us for own in calls.values())
 
 
 def _window(trace: Trace) -> float:
@@ -148,7 +201,7 @@ def _window(trace: Trace) -> float:
     if len(gpu):
         return float(gpu.end_us.max() - gpu.start_us.min())
     host = trace.host
-    return float(host.end_us.max() - host.start_us.min())
+    return float(host.end_us.max() - host.start_us.min()) if len(host) else 0.0
 
 
 def _idle(trace: Trace) -> float:
@@ -157,14 +210,14 @@ def _idle(trace: Trace) -> float:
     return sum(summarize_view(view).idle_us for view in views(trace))
 
 
-def _work_ratio(a: Calls, b: Calls) -> tuple[float | None, float | None]:
+def _work_ratio(a: dict[str, Calls], b: dict[str, Calls]) -> tuple[float | None, float | None]:
     """Work in B over work in A, and its relative spread: within it lies four fifths of the time."""
     shared = [name for name in a if name in b]
-    weights = np.array([float(a[name].sum() + b[name].sum()) for name in shared])
+    weights = np.array([a[name].total_us + b[name].total_us for name in shared])
     whole = _total(a) + _total(b)
     if not shared or weights.sum() < 0.5 * whole:
         return None, None
-    ratios = np.array([len(b[name]) / len(a[name]) for name in shared])
+    ratios = np.array([b[name].count / a[name].count for name in shared])
     middle = _weighted_quantile(ratios, weights, 0.5)
     return middle, _weighted_quantile(np.abs(ratios / middle - 1), weights, 0.8)
 
@@ -203,25 +256,25 @@ def _verdict(ratio: float | None, low: float | None, high: float | None, thresho
     return "same"
 
 
-def _rows(a: Calls, b: Calls, work: float, matters_us: float) -> list[ComparedRow]:
-    nothing = np.zeros(0)
+def _rows(
+    a: dict[str, Calls], b: dict[str, Calls], work: float, matters_us: float
+) -> list[ComparedRow]:
     rows = []
     for name in {**a, **b}:
-        own_a, own_b = a.get(name, nothing), b.get(name, nothing)
-        mean_a = float(own_a.mean()) if len(own_a) else 0.0
-        mean_b = float(own_b.mean()) if len(own_b) else 0.0
-        change = float(own_b.sum()) / work - float(own_a.sum())
+        own_a, own_b = a.get(name, _NEVER), b.get(name, _NEVER)
+        change = own_b.total_us / work - own_a.total_us
         low = high = None
-        if len(own_a) and len(own_b):
-            error = math.sqrt(_variance(own_a) / len(own_a) + _variance(own_b) / len(own_b))
-            low = mean_b - mean_a - _NORMAL_95 * error
-            high = mean_b - mean_a + _NORMAL_95 * error
+        if own_a.count and own_b.count:
+            error = math.sqrt(own_a.variance / own_a.count + own_b.variance / own_b.count)
+            low = own_b.mean_us - own_a.mean_us - _NORMAL_95 * error
+            high = own_b.mean_us - own_a.mean_us + _NORMAL_95 * error
         rows.append(
             ComparedRow(
                 name=name,
-                status=_status(len(own_a), len(own_b) / work, low, high, abs(change) > matters_us),
-                calls_a=len(own_a), calls_b=len(own_b), mean_a_us=mean_a, mean_b_us=mean_b,
-                low_us=low, high_us=high, change_us=change,
+                status=_status(own_a.count, own_b.count / work, low, high,
+                               abs(change) > matters_us),
+                calls_a=own_a.count, calls_b=own_b.count, mean_a_us=own_a.mean_us,
+                mean_b_us=own_b.mean_us, low_us=low, high_us=high, change_us=change,
             )
         )  # fmt: skip
     return sorted(rows, key=lambda row: (-abs(row.change_us), row.name))

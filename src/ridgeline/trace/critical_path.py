@@ -10,8 +10,14 @@ How much earlier a moment gets, with r the reduction of an edge and slack what i
 
     earlier(node) = min over edges of ( slack + earlier(source) + r · weight )
 
+Ranks meet at collectives: a matched one ends on a rank once the last of all ranks has arrived and
+the transfer is done. So a walk that comes to its end goes on at the start of the rank that arrived
+last, and in a what-if its end waits for the latest of all starts, whoever that is then. A rank
+brings only its walks and what a what-if needs (`rank_path.py`), not its trace.
+
     critical_path([trace])                         where the time of the window went
     critical_path([trace], {"gemm": 20.0})         and what 20 % shorter matrix products would bring
+    job_path(paths)                                the same of what ranks brought
 """
 
 from __future__ import annotations
@@ -23,28 +29,13 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.trace.columns import Floats, Ints, Trace
-from ridgeline.trace.dependencies import (
-    EDGE_NAMES,
-    HOST_EDGE,
-    LAUNCH_EDGE,
-    RUN_EDGE,
-    STREAM_EDGE,
-    SYNC_EDGE,
-    WAIT_EDGE,
-    Moments,
-)
-from ridgeline.trace.innermost import innermost_at
-from ridgeline.trace.kernel_classes import KERNEL_CLASSES, kernel_classes
-from ridgeline.trace.rank_dependencies import joined_dependencies
+from ridgeline.trace.columns import Trace
+from ridgeline.trace.joined_ranks import JoinedRanks, joined_ranks
+from ridgeline.trace.rank_path import KINDS, RankPath, Walks, rank_path
+from ridgeline.trace.stream_waits import NONE
+from ridgeline.trace.what_if import shortened_end_us
 
-HOST_CLASSES = {
-    HOST_EDGE: "host", LAUNCH_EDGE: "launch", STREAM_EDGE: "gap", WAIT_EDGE: "wait",
-    SYNC_EDGE: "synchronise",
-}  # fmt: skip
-"""Sort of an edge → the name that what-if knows it by; GPU pieces have their kernel's class."""
-WHAT_IF_CLASSES = (*KERNEL_CLASSES, *HOST_CLASSES.values())
-STARTING = "before the first event"
+WHAT_IF_CLASSES = KINDS
 TOP = 30
 
 
@@ -81,7 +72,10 @@ class PathPiece(msgspec.Struct, frozen=True, kw_only=True):
     duration_us: float
     gpu_event: int | None
     """Row of the GPU table for pieces that ran on the GPU."""
+    stream: int | None
+    """Of pieces that ran on the GPU."""
     thread: int | None
+    """Of pieces of the host."""
 
 
 class CriticalPath(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,37 +103,48 @@ def critical_path(
     Raises:
         InputError: a class that there is not, or a percentage outside 0 … 100.
     """
-    _check(shorten or {})
-    moments, rank_of, warnings = joined_dependencies(traces)
-    files = [trace.file for trace in traces]
-    if not len(moments):
-        warnings.append("no GPU work in it: a critical path needs launches and GPU events")
-        return CriticalPath(
-            files=files, window_us=0.0, start_us=0.0, path_us=0.0, classes=[], names=[], ranks={},
-            what_if=None, warnings=warnings,
-        )  # fmt: skip
-    pieces = _pieces(traces, moments, rank_of)
-    window = float(moments.time_us[-1] - moments.time_us[0])
-    return CriticalPath(
-        files=files,
-        window_us=window,
-        start_us=float(moments.time_us[0]),
-        path_us=sum(piece.duration_us for piece in pieces),
-        classes=_ranked(pieces, window, by_name=False),
-        names=_ranked(pieces, window, by_name=True)[:TOP],
-        ranks=_by_rank(traces, pieces, window),
-        what_if=_what_if(traces, moments, rank_of, shorten) if shorten else None,
-        warnings=warnings,
-    )
+    check_classes(shorten or {})
+    return job_path([rank_path(trace, shorten) for trace in traces], shorten)
 
 
 def path_pieces(traces: Sequence[Trace]) -> list[PathPiece]:
     """The path in order of time; empty without GPU work."""
-    moments, rank_of, _ = joined_dependencies(traces)
-    return _pieces(traces, moments, rank_of) if len(moments) else []
+    return _pieces(joined_ranks([rank_path(trace) for trace in traces]))
 
 
-def _check(shorten: Mapping[str, float]) -> None:
+def job_path(paths: Sequence[RankPath], shorten: Mapping[str, float] | None = None) -> CriticalPath:
+    """The critical path from what ranks brought; `shorten` must be what they were asked with."""
+    joined = joined_ranks(paths)
+    pieces = _pieces(joined)
+    files = [path.collectives.file for path in paths]
+    if not pieces:
+        nothing = "no GPU work in it: a critical path needs launches and GPU events"
+        return CriticalPath(
+            files=files, window_us=0.0, start_us=0.0, path_us=0.0, classes=[], names=[], ranks={},
+            what_if=None, warnings=[*joined.warnings, nothing],
+        )  # fmt: skip
+    window = joined.end_us - joined.origin_us
+    return CriticalPath(
+        files=files,
+        window_us=window,
+        start_us=joined.origin_us,
+        path_us=sum(piece.duration_us for piece in pieces),
+        classes=_ranked(pieces, window, by_name=False),
+        names=_ranked(pieces, window, by_name=True)[:TOP],
+        ranks=_by_rank(paths, pieces, window),
+        what_if=_what_if(joined, shorten) if shorten else None,
+        warnings=list(joined.warnings),
+    )
+
+
+def job_pieces(paths: Sequence[RankPath]) -> tuple[list[PathPiece], tuple[float, ...]]:
+    """The path in order of time, and what puts each rank on the common clock."""
+    joined = joined_ranks(paths)
+    return _pieces(joined), joined.shift_us
+
+
+def check_classes(shorten: Mapping[str, float]) -> None:
+    """Are these classes and percentages?"""
     for name, percent in shorten.items():
         if name not in WHAT_IF_CLASSES:
             known = ", ".join(WHAT_IF_CLASSES)
@@ -148,87 +153,70 @@ def _check(shorten: Mapping[str, float]) -> None:
             raise InputError(f"--what-if {name}={percent:g}: a percentage from 0 to 100")
 
 
-def _walk(moments: Moments) -> tuple[Ints, Ints]:
-    """Nodes of the path but the origin, earliest first, and the slot of each that binds."""
-    binding = moments.binding
-    has_source = np.max(moments.source, axis=1) >= 0
-    nodes = []
-    node = len(moments) - 1
-    while has_source[node]:
-        nodes.append(node)
-        node = int(moments.source[node, binding[node]])
-    nodes.append(node)
-    path = np.array(nodes[::-1], np.int64)
-    return path, binding[path]
+# -- the path -----------------------------------------------------------------------------------
 
 
-def _pieces(traces: Sequence[Trace], moments: Moments, rank_of: Ints) -> list[PathPiece]:
-    path, slots = _walk(moments)
-    first = int(path[0])
-    origin = float(moments.time_us[0])
-    pieces = []
-    labels = _host_labels(traces, moments, rank_of, path, slots)
-    classes = [kernel_classes(trace) for trace in traces]
-    if moments.time_us[first] > origin:
-        pieces.append(_beginning(traces, moments, rank_of, first))
-    for node, slot in zip(path[1:].tolist(), slots[1:].tolist(), strict=True):
-        source = int(moments.source[node, slot])
-        edge, rank = int(moments.edge[node, slot]), int(rank_of[node])
-        event = int(moments.gpu_event[node])
-        start = float(moments.time_us[source])
-        duration = float(moments.time_us[node]) - start
-        if duration <= 0:
-            continue
-        trace = traces[rank]
-        if edge == RUN_EDGE:
-            kind = KERNEL_CLASSES[classes[rank][event]]
-            name = trace.names[trace.gpu.name[event]]
-        else:
-            kind = HOST_CLASSES[edge]
-            name = labels.get(node, EDGE_NAMES[edge])
-        pieces.append(
-            PathPiece(
-                rank=rank, kind=kind, name=name, start_us=start, duration_us=duration,
-                gpu_event=event if event >= 0 else None,
-                thread=int(moments.thread[node]) if event < 0 else None,
-            )
+def _pieces(joined: JoinedRanks) -> list[PathPiece]:
+    if not joined.paths or not len(joined.paths[joined.last].walks):
+        return []
+    arrivals = _arrivals(joined)
+    rank, node = joined.last, len(joined.paths[joined.last].walks) - 1
+    columns = [_Columns(path.walks) for path in joined.paths]
+    found = []
+    while node != NONE:
+        own, shift = columns[rank], joined.shift_us[rank]
+        source_rank, source = arrivals.get((rank, node), (rank, own.source[node]))
+        start = joined.origin_us
+        if source != NONE:
+            start = columns[source_rank].time_us[source] + joined.shift_us[source_rank]
+        if own.time_us[node] + shift > start:
+            found.append(own.piece(rank, node, start, own.time_us[node] + shift))
+        rank, node = source_rank, source
+    return found[::-1]
+
+
+class _Columns:
+    """The columns of walks as Python reads them quickest, one number at a time."""
+
+    def __init__(self, walks: Walks) -> None:
+        self.names = walks.names
+        self.time_us, self.source = walks.time_us.data, walks.source.data
+        self.kind, self.label = walks.kind.data, walks.label.data
+        self.event, self.stream, self.thread = (
+            walks.gpu_event.data, walks.stream.data, walks.thread.data,
         )  # fmt: skip
-    return pieces
+
+    def piece(self, rank: int, node: int, start: float, end: float) -> PathPiece:
+        """What ends in the node."""
+        event = self.event[node]
+        on_gpu = event != NONE
+        return PathPiece(
+            rank=rank,
+            kind=KINDS[self.kind[node]],
+            name=self.names[self.label[node]],
+            start_us=start,
+            duration_us=end - start,
+            gpu_event=event if on_gpu else None,
+            stream=self.stream[node] if on_gpu else None,
+            thread=None if on_gpu else self.thread[node],
+        )
 
 
-def _beginning(traces: Sequence[Trace], moments: Moments, rank_of: Ints, first: int) -> PathPiece:
-    """From the first moment of the window to the first that the path knows a reason for."""
-    rank, thread = int(rank_of[first]), int(moments.thread[first])
-    origin, end = float(moments.time_us[0]), float(moments.time_us[first])
-    name = STARTING
-    if thread >= 0:
-        middle = np.array([(origin + end) / 2 - moments.shifts_us[rank]])
-        row = int(innermost_at(traces[rank], np.array([thread]), middle)[0])
-        name = traces[rank].names[traces[rank].host.name[row]] if row >= 0 else STARTING
-    return PathPiece(
-        rank=rank, kind="host", name=name, start_us=origin, duration_us=end - origin,
-        gpu_event=None, thread=thread if thread >= 0 else None,
-    )  # fmt: skip
-
-
-def _host_labels(
-    traces: Sequence[Trace], moments: Moments, rank_of: Ints, path: Ints, slots: Ints
-) -> dict[int, str]:
-    """What each host piece of the path was: the innermost host event in its middle."""
-    labels: dict[int, str] = {}
-    edges = moments.edge[path, slots]
-    own_time = (edges == HOST_EDGE) | ((edges == SYNC_EDGE) & (slots == 0))
-    host = np.flatnonzero(own_time & (moments.gpu_event[path] < 0))
-    host = host[host > 0]
-    for rank, trace in enumerate(traces):
-        own = host[rank_of[path[host]] == rank]
-        nodes = path[own]
-        sources = moments.source[nodes, slots[own]]
-        middle = (moments.time_us[nodes] + moments.time_us[sources]) / 2
-        rows = innermost_at(trace, moments.thread[nodes], middle - moments.shifts_us[rank])
-        for node, row in zip(nodes.tolist(), rows.tolist(), strict=True):
-            labels[node] = trace.names[trace.host.name[row]] if row >= 0 else "host, no operator"
-    return labels
+def _arrivals(joined: JoinedRanks) -> dict[tuple[int, int], tuple[int, int]]:
+    """(Rank, end of a collective) → (rank that came last, its start)."""
+    found = {}
+    for meeting in joined.meetings:
+        matched = meeting.matched
+        last = int(np.argmax(matched.start_us))
+        came = joined.paths[matched.positions[last]].walks
+        target = (matched.positions[last], int(came.starts[meeting.events[last]]))
+        for index, (position, event) in enumerate(
+            zip(matched.positions, meeting.events, strict=True)
+        ):
+            end = int(joined.paths[position].walks.ends[event])
+            if end != NONE and matched.end_us[index] > meeting.arrived_us:
+                found[position, end] = target
+    return found
 
 
 def _ranked(pieces: Sequence[PathPiece], window: float, *, by_name: bool) -> list[PathPart]:
@@ -246,64 +234,28 @@ def _ranked(pieces: Sequence[PathPiece], window: float, *, by_name: bool) -> lis
 
 
 def _by_rank(
-    traces: Sequence[Trace], pieces: Sequence[PathPiece], window: float
+    paths: Sequence[RankPath], pieces: Sequence[PathPiece], window: float
 ) -> dict[str, float]:
-    totals: dict[str, float] = {}
+    totals = [0.0] * len(paths)
     for piece in pieces:
-        rank = traces[piece.rank].rank
-        name = str(piece.rank if rank is None else rank)
-        totals[name] = totals.get(name, 0.0) + piece.duration_us / window
-    return totals
+        totals[piece.rank] += piece.duration_us
+    found: dict[str, float] = {}
+    for position, us in enumerate(totals):
+        if us:
+            name = str(paths[position].collectives.name(position))
+            found[name] = found.get(name, 0.0) + us / window
+    return found
 
 
-def _what_if(
-    traces: Sequence[Trace], moments: Moments, rank_of: Ints, shorten: Mapping[str, float]
-) -> WhatIf:
-    reduction = _reductions(traces, moments, rank_of, shorten)
-    earlier = _propagated(moments, reduction)
-    before = float(moments.time_us[-1] - moments.time_us[0])
-    after = float((moments.time_us - earlier).max() - moments.time_us[0])
+# -- what-if ------------------------------------------------------------------------------------
+
+
+def _what_if(joined: JoinedRanks, shorten: Mapping[str, float]) -> WhatIf:
+    before = joined.end_us - joined.origin_us
+    after = shortened_end_us(joined) - joined.origin_us
     return WhatIf(
         shortened=dict(shorten),
         window_us=after,
         saved_us=before - after,
         speedup=before / after if after > 0 else float("inf"),
     )
-
-
-def _reductions(
-    traces: Sequence[Trace], moments: Moments, rank_of: Ints, shorten: Mapping[str, float]
-) -> Floats:
-    """By how much each edge gets shorter."""
-    fraction = np.zeros(moments.edge.shape)
-    for edge, name in HOST_CLASSES.items():
-        fraction[moments.edge == edge] = shorten.get(name, 0.0) / 100
-    per_class = np.array([shorten.get(name, 0.0) / 100 for name in KERNEL_CLASSES])
-    run = moments.edge == RUN_EDGE
-    of_node = np.zeros(len(moments))
-    for rank, trace in enumerate(traces):
-        own = np.flatnonzero((rank_of == rank) & (moments.gpu_event >= 0))
-        of_node[own] = per_class[kernel_classes(trace)[moments.gpu_event[own]]]
-    fraction = np.where(run, of_node[:, None], fraction)
-    found: Floats = np.where(moments.source >= 0, fraction * moments.weight_us, 0.0)
-    return found
-
-
-def _propagated(moments: Moments, reduction: Floats) -> Floats:
-    """How much earlier each moment gets."""
-    time, source = moments.time_us, moments.source
-    slack = time[:, None] - np.where(source >= 0, time[source] + moments.weight_us, -np.inf)
-    margin = np.where(source >= 0, np.maximum(slack, 0.0) + reduction, np.inf)
-    rows = np.arange(len(time))
-    binding = moments.binding
-    margin[rows, binding] = np.where(source[rows, binding] >= 0, reduction[rows, binding], np.inf)
-    earlier = [0.0] * len(time)
-    sources, margins = source.tolist(), margin.tolist()
-    for node, (froms, spare) in enumerate(zip(sources, margins, strict=True)):
-        best = float("inf")
-        for origin, own in zip(froms, spare, strict=True):
-            if origin >= 0:
-                found = own + earlier[origin]
-                best = min(best, found)
-        earlier[node] = best if best != float("inf") else 0.0
-    return np.array(earlier)

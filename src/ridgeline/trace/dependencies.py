@@ -32,6 +32,7 @@ import numpy.typing as npt
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Kind, Mask, Trace
 from ridgeline.trace.launches import launch_rows, launch_start_us
 from ridgeline.trace.pauses import pauses
+from ridgeline.trace.sorting import distinct, quantile
 from ridgeline.trace.stream_waits import NONE, before_on_stream, stream_of_call, waits_for
 
 ORIGIN_EDGE, HOST_EDGE, LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE, RUN_EDGE, SYNC_EDGE = range(7)
@@ -61,8 +62,6 @@ class Moments:
     """(nodes, SLOTS)."""
     edge: npt.NDArray[np.int8]
     """(nodes, SLOTS): its sort."""
-    shifts_us: tuple[float, ...] = (0.0,)
-    """Per trace: from its own clock to that of the nodes."""
 
     def __len__(self) -> int:
         return len(self.time_us)
@@ -106,7 +105,7 @@ class _Building:
     def _threads(self) -> Ints:
         """Threads that start GPU work or wait for it: the others' time does not count."""
         rows = np.concatenate((self.launch[self.launch != ABSENT], self.waits))
-        return np.unique(self.host.thread[rows]).astype(np.int64)
+        return distinct(self.host.thread[rows]).astype(np.int64)
 
     def _waiting_calls(self) -> Ints:
         """Host rows of calls that return only when GPU work is done."""
@@ -116,12 +115,12 @@ class _Building:
         by_name = np.flatnonzero(calls & waiting[host.name]) if len(host) else np.zeros(0, np.int64)
         known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
         blocked = host.end_us[self.launch[known]] >= self.gpu.end_us[known]
-        return np.unique(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
+        return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
 
     def _place_nodes(self) -> None:
         host, count = self.host, len(self.gpu)
-        launches = np.unique(self.launch[self.launch != ABSENT])
-        plain = np.setdiff1d(launches, self.waits)
+        launches = distinct(self.launch[self.launch != ABSENT])
+        plain = launches[~np.isin(launches, self.waits)]
         pauses = self.pauses
         time = [host.start_us[plain], host.start_us[self.waits], host.end_us[self.waits],
                 pauses.begin_us, pauses.end_us, pauses.other_us]  # fmt: skip
@@ -218,7 +217,7 @@ class _Building:
         behind = np.where(before != NONE, gpu.start_us - gpu.end_us[before], np.inf)
         waits = waits_for(self.trace, before, np.minimum(lag, behind))
         idle = known & (lag > 0) & (lag < behind)
-        least = float(np.percentile(lag[idle], 5)) if idle.any() else 0.0
+        least = quantile(lag[idle], 0.05) if idle.any() else 0.0
         other = np.where(waits != NONE, gpu.start_us - gpu.end_us[waits], np.inf)
         # Ready times as distances back from the start: the smallest distance binds.
         by_launch = known & (lag >= 0)

@@ -5,74 +5,83 @@ Format: Chrome's trace events ("Trace Event Format", Google, 2016), JSON Object 
 in microseconds on one clock for all ranks (`ranks.py`). Each rank has three processes: its host,
 its GPU and its counters; the critical path is a process of its own, with a flow from every piece
 to the next where they are on different tracks.
+
+Ranks are written one after the other and need not be in memory together: clocks and the path come
+from what `rank_path.py` keeps of each.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
+
+import msgspec
 
 from ridgeline.trace.columns import ABSENT, Category, Trace
-from ridgeline.trace.counters import counters, span_us
-from ridgeline.trace.critical_path import PathPiece, path_pieces
+from ridgeline.trace.counters import counters
+from ridgeline.trace.critical_path import PathPiece, job_pieces
 from ridgeline.trace.kernel_classes import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.launches import launch_rows
-from ridgeline.trace.ranks import job, rank_collectives
+from ridgeline.trace.rank_path import RankPath
 
 COUNTER_SLICES = 2000
 PATH_PROCESS = 1_000_000
 _PER_RANK = 10
 _HOST, _GPU, _COUNTERS = 1, 2, 3
+_TOGETHER = 4096
+"""Events that are encoded at a time."""
 
 Event = dict[str, Any]
 
 
-def export_chrome(traces: Sequence[Trace], path: Path) -> dict[str, int]:
-    """Write the annotated trace; returns how many events of each sort. Whole file or none."""
+def export_chrome(traces: Iterable[Trace], paths: Sequence[RankPath], path: Path) -> dict[str, int]:
+    """Write the annotated trace; returns how many events of each sort. Whole file or none.
+
+    `paths` holds the `rank_path` of each trace, in the same order.
+    """
     counts = {"events": 0, "flows": 0, "counters": 0, "path_pieces": 0}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    encode = msgspec.json.Encoder().encode
     try:
         with _opened(temporary, packed=path.name.endswith(".gz")) as file:
-            file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-            for number, event in enumerate(_events(traces, counts)):
-                file.write(
-                    ("" if number == 0 else ",\n") + json.dumps(event, separators=(",", ":"))
-                )
-                counts["events"] += 1
-            file.write("\n]}\n")
+            file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+            events = _events(traces, paths, counts)
+            while many := [encode(event) for event in islice(events, _TOGETHER)]:
+                file.write((b",\n" if counts["events"] else b"") + b",\n".join(many))
+                counts["events"] += len(many)
+            file.write(b"\n]}\n")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return counts
 
 
-def _opened(path: Path, *, packed: bool) -> IO[str]:
+def _opened(path: Path, *, packed: bool) -> IO[bytes]:
     if packed:
-        return gzip.open(path, "wt", encoding="utf-8", compresslevel=5)
-    return path.open("w", encoding="utf-8")
+        return cast("IO[bytes]", gzip.open(path, "wb", compresslevel=5))
+    return path.open("wb")
 
 
-def _events(traces: Sequence[Trace], counts: dict[str, int]) -> Iterator[Event]:
-    shifts = _shifts(traces)
+def _events(
+    traces: Iterable[Trace], paths: Sequence[RankPath], counts: dict[str, int]
+) -> Iterator[Event]:
+    pieces, shifts = job_pieces(paths)
     origin = min(
-        (span_us(trace)[0] + shift for trace, shift in zip(traces, shifts, strict=True)),
-        default=0.0,
+        (path.first_us + shift for path, shift in zip(paths, shifts, strict=True)), default=0.0
     )
     flows = _Flows(counts)
-    for rank, (trace, shift) in enumerate(zip(traces, shifts, strict=True)):
+    following = iter(traces)
+    for rank, shift in enumerate(shifts):
+        # Not a loop over the traces: it would hold one while the next is read.
+        trace = next(following)
         yield from _rank_events(trace, rank, shift - origin, flows)
         yield from _counter_events(trace, rank, shift - origin, counts)
-    yield from _path_events(traces, origin, flows, counts)
-
-
-def _shifts(traces: Sequence[Trace]) -> list[float]:
-    if len(traces) < 2:
-        return [0.0] * len(traces)
-    return list(job([rank_collectives(trace) for trace in traces]).shift_us)
+        del trace
+    yield from _path_events(pieces, origin, flows, counts)
 
 
 class _Flows:
@@ -156,9 +165,8 @@ def _counter_events(
 
 
 def _path_events(
-    traces: Sequence[Trace], origin: float, flows: _Flows, counts: dict[str, int]
+    pieces: Sequence[PathPiece], origin: float, flows: _Flows, counts: dict[str, int]
 ) -> Iterator[Event]:
-    pieces = path_pieces(traces)
     if not pieces:
         return
     yield _named("process_name", PATH_PROCESS, 0, "critical path")
@@ -170,20 +178,19 @@ def _path_events(
             "ph": "X", "name": piece.name, "cat": piece.kind, "pid": PATH_PROCESS, "tid": 0,
             "ts": _ts(start), "dur": _ts(piece.duration_us), "args": {"kind": piece.kind},
         }  # fmt: skip
-        source, target = _track(traces, before), _track(traces, piece)
+        source, target = _track(before), _track(piece)
         if before is not None and source is not None and target is not None and source != target:
             ended = before.start_us + before.duration_us - origin
             yield from flows.arrow("critical path", (*source, ended), (*target, start))
         before = piece
 
 
-def _track(traces: Sequence[Trace], piece: PathPiece | None) -> tuple[int, int] | None:
+def _track(piece: PathPiece | None) -> tuple[int, int] | None:
     """The process and thread that a piece ran on."""
     if piece is None:
         return None
-    if piece.gpu_event is not None:
-        stream = int(traces[piece.rank].gpu.stream[piece.gpu_event])
-        return _PER_RANK * piece.rank + _GPU, max(0, stream)
+    if piece.stream is not None:
+        return _PER_RANK * piece.rank + _GPU, max(0, piece.stream)
     return None if piece.thread is None else (_PER_RANK * piece.rank + _HOST, piece.thread)
 
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Trace
+from ridgeline.trace.innermost import rows_by_start
 from ridgeline.trace.launches import launch_rows
 
 DEEPEST = 200
@@ -105,8 +106,7 @@ class _Nodes:
 
     def _thread(self, thread: int, node_of_row: np.ndarray) -> None:
         host, names = self.trace.host, self.trace.names
-        rows = np.flatnonzero(host.thread == thread)
-        rows = rows[np.lexsort((-host.duration_us[rows], host.start_us[rows]))]
+        rows = rows_by_start(self.trace, thread)
         called = self.trace.thread_names.get(thread, "thread")
         root = self._node(ABSENT, -2 - thread, f"{called} {self.trace.threads[thread][1]}")
         starts, durations = host.start_us[rows].tolist(), host.duration_us[rows].tolist()

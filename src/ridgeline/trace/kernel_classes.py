@@ -136,6 +136,16 @@ def on_tensor_cores(name: str) -> bool:
     return any(part in name for part in _TENSOR_CORE) or bool(_TENSOR_CORE_PATTERN.search(name))
 
 
+@lru_cache(maxsize=65536)
+def on_plain_fp32(name: str) -> bool:
+    """Does the name say that the kernel multiplies fp32 numbers without tensor cores?
+
+    >>> on_plain_fp32("volta_sgemm_128x64_nn"), on_plain_fp32("ampere_s16816gemm_bf16")
+    (True, False)
+    """
+    return any(part in name.lower() for part in _NO_TENSOR_CORE)
+
+
 def kernel_classes(trace: Trace) -> Codes:
     """`KernelClass` of each GPU event; copies and fills are COPY."""
     return trace.derived("kernel_classes", _kernel_classes)

@@ -3,7 +3,8 @@
 SM efficiency is Σ duration · min(1, blocks per SM) / window, and occupancy the mean of Kineto's
 `est. achieved occupancy %` weighted by duration: torch_tb_profiler's definitions, and estimates,
 since a trace has no hardware counters. An event that runs into the next one of its stream counts up
-to there.
+to there. A kernel's position under the roofline is there when the trace has the shapes of operators
+and was loaded with `details` (`kernel_roofline.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ridgeline.trace.kernel_classes import (
     kernel_classes,
     on_tensor_cores,
 )
+from ridgeline.trace.kernel_roofline import KernelRoofline, kernel_rooflines
 from ridgeline.trace.launches import launch_start_us
 from ridgeline.trace.sorting import distinct, median
 from ridgeline.trace.windows import View, views
@@ -41,6 +43,8 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     blocks_per_sm: float | None
     launch_delay_us: float | None
     """Median from the start of the launch call to the start on the GPU."""
+    roofline: KernelRoofline | None
+    """None where no operator with known shapes launched it."""
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,12 +82,14 @@ class RankKernels(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of kernels, by count."""
 
 
-def kernel_use(trace: Trace, window: str = "trace", *, top: int = 30) -> list[RankKernels]:
-    """What each GPU of the trace ran."""
-    return [_kernels_of(view, top) for view in views(trace, window)]
+def kernel_use(
+    trace: Trace, window: str = "trace", *, top: int = 30, roofline: bool = True
+) -> list[RankKernels]:
+    """What each GPU of the trace ran; without `roofline` in half of the time."""
+    return [_kernels_of(view, top, roofline=roofline) for view in views(trace, window)]
 
 
-def _kernels_of(view: View, top: int) -> RankKernels:
+def _kernels_of(view: View, top: int, *, roofline: bool) -> RankKernels:
     trace, gpu, rows = view.trace, view.trace.gpu, view.rows
     durations = without_overruns(view)
     total = float(durations.sum())
@@ -95,6 +101,7 @@ def _kernels_of(view: View, top: int) -> RankKernels:
     places = np.searchsorted(used, gpu.name[rows])
     sums = np.bincount(places, weights=durations, minlength=len(used))
     most = np.argsort(-sums, kind="stable")[:top]
+    positions = kernel_rooflines(view, durations) if roofline else {}
     return RankKernels(
         file=trace.file,
         rank=trace.rank,
@@ -114,7 +121,13 @@ def _kernels_of(view: View, top: int) -> RankKernels:
             if counts[number]
         ],
         kernels=[
-            _use(view, int(used[number]), np.flatnonzero(places == number), durations, total)
+            _use(
+                view,
+                np.flatnonzero(places == number),
+                durations,
+                total,
+                positions.get(int(used[number])),
+            )
             for number in most
         ],
         names=len(used),
@@ -127,9 +140,13 @@ def _kernels_of(view: View, top: int) -> RankKernels:
     )
 
 
-def _use(view: View, name: int, members: Ints, durations: Floats, total: float) -> KernelUse:
+def _use(
+    view: View, members: Ints, durations: Floats, total: float, position: KernelRoofline | None
+) -> KernelUse:
+    """All events of one name, which are the `members` of the view's rows."""
     trace, gpu = view.trace, view.trace.gpu
     rows, times = view.rows[members], durations[members]
+    name = int(gpu.name[rows[0]])
     delay = gpu.start_us[rows] - launch_start_us(trace)[rows]
     known = delay[~np.isnan(delay)]
     return KernelUse(
@@ -145,6 +162,7 @@ def _use(view: View, name: int, members: Ints, durations: Floats, total: float) 
         occupancy_percent=weighted(gpu.occupancy_percent[rows], times),
         blocks_per_sm=weighted(gpu.blocks_per_sm[rows], times),
         launch_delay_us=median(known) if len(known) else None,
+        roofline=position,
     )
 
 

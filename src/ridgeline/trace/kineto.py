@@ -221,6 +221,10 @@ class _Reading:
         category, phase = event.get("cat"), event.get("ph")
         if phase == "M":
             self._take_metadata(event)
+        elif category is None and event.get("name") == "[memory]":  # torch 1.8 gives it none
+            self.num_events -= 1
+            event["cat"] = "cpu_instant_event"
+            self._take_each([msgspec.Raw(msgspec.json.encode(event))])
         elif phase != "X" or not isinstance(category, str):
             return  # counters, flows, instants, spans of other programs
         elif category not in self.tags:
@@ -341,8 +345,8 @@ def _closing_bracket(array: bytes, error: Exception) -> int | None:
     return end - 1 if end > 0 else None
 
 
-def _shape(dims: bytes, types: bytes) -> str:
-    text = b"[" + dims + b"," + (types or b"[]") + b"]"
+def _shape(dims: bytes, types: bytes, values: bytes) -> str:
+    text = b"[" + dims + b"," + (types or b"[]") + (b"," + values if values else b"") + b"]"
     try:
         return msgspec.json.encode(msgspec.json.decode(text)).decode()  # without white space
     except _BROKEN:

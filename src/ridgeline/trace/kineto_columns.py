@@ -159,7 +159,9 @@ class Columns:
         shapes, stacks = [], []
         for event in events:
             dims, types = bytes(event.args.dims), bytes(event.args.types)
-            shapes.append(self.shapes[dims, types] if dims else ABSENT)
+            # A convolution's work depends on its stride too; elsewhere values only multiply texts.
+            values = bytes(event.args.values) if "conv" in event.name else b""
+            shapes.append(self.shapes[dims, types, values] if dims else ABSENT)
             stacks.append(self.stacks[event.args.stack] if event.args.stack else ABSENT)
         return {
             "shape": np.array(shapes, np.int32),

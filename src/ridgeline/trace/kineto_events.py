@@ -134,6 +134,7 @@ class DetailedOperatorArgs(msgspec.Struct, frozen=True, gc=False):
     sequence: _Int64 = msgspec.field(default=ABSENT, name="Sequence number")
     dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
+    values: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Concrete Inputs")
     stack: str = msgspec.field(default="", name="Call stack")
 
 

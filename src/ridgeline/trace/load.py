@@ -78,6 +78,14 @@ def read_traces(path: Path, *, details: bool = False, cache: Path | None = None)
     return [cached(cache, path, details=details)]
 
 
+def each_trace(
+    paths: Sequence[Path], *, details: bool = False, cache: Path | None = None
+) -> Iterator[Trace]:
+    """The traces of files one after the other, none kept here: who asks may drop each in turn."""
+    for path in paths:
+        yield from read_traces(path, details=details, cache=cache)
+
+
 def trace_files(given: Iterable[str | Path]) -> list[Path]:
     """The files that paths, directories and globs name.
 

@@ -1,8 +1,8 @@
 """`memory_use(trace)`: memory over time, from allocations (`profile_memory=True`).
 
 Each event carries its bytes (negative: freed), its address and the allocator's totals after it.
-What is live at the peak is grouped by the operator and the line that allocated it; growth is the
-line through what is allocated at the end of each profiler step.
+What is live at the peak is grouped by the operator, the line and the phase of the step that
+allocated it; whether it grows from step to step is judged in `memory_growth.py`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ridgeline.trace.call_sites import best_frame, user_frames
-from ridgeline.trace.columns import ABSENT, Category, Ints, Trace
-from ridgeline.trace.innermost import innermost_at
-from ridgeline.trace.windows import profiler_steps
+from ridgeline.trace.columns import Ints, Trace
+from ridgeline.trace.memory_growth import MemoryGrowth, memory_growth
+from ridgeline.trace.memory_holders import MemoryHolder, holders, live_after
 
 CPU = 0
 """torch's `c10::DeviceType` of the host."""
 _POINTS = 240
 """Of the timeline: enough for a picture."""
-
-
-class MemoryHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one operator at one line held at the peak."""
-
-    operator: str | None
-    line: str | None
-    bytes: int
-    allocations: int
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +31,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     start_bytes: int | None
     """Allocated before the first event."""
     peak_bytes: int | None
-    """None where the trace has no totals."""
+    """None where the trace has no totals; levels are then relative to its start."""
     peak_at_us: float | None
     reserved_at_peak_bytes: int | None
     fragmentation: float | None
@@ -49,8 +39,11 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     end_bytes: int | None
     growth_bytes_per_step: float | None
     """Slope over the ends of the profiler steps; None below three steps."""
+    growth: MemoryGrowth
     holders: list[MemoryHolder]
     """Allocated inside the trace and live at the peak, by place."""
+    held_by_phase: dict[str, int]
+    """The same bytes by the phase of the step that allocated them."""
     before_bytes: int | None
     """Live at the peak and allocated before the trace began."""
     timeline: list[tuple[float, int, int]]
@@ -89,8 +82,17 @@ def _device(trace: Trace, kind: int, index: int, top: int) -> DeviceMemory:
     sizes = memory.bytes[rows]
     told = bool(np.all(totals >= 0)) and bool(np.any(totals > 0))
     peak = int(np.argmax(totals)) if told else int(np.argmax(np.cumsum(sizes)))
-    live = _live_at(trace, rows, peak)
+    live = live_after(trace, rows[: peak + 1])
+    held = holders(trace, live)
     held_bytes = int(memory.bytes[live].sum())
+    before = int(totals[0] - sizes[0]) if told else 0
+    growth = memory_growth(
+        trace,
+        rows,
+        np.concatenate(([before], totals if told else np.cumsum(sizes))),
+        capacity_bytes=_capacity(trace, index) if told and kind != CPU else None,
+        top=top,
+    )
     fragmentation = None
     if told and reserved[peak] > 0:
         fragmentation = 1 - float(totals[peak]) / float(reserved[peak])
@@ -98,60 +100,30 @@ def _device(trace: Trace, kind: int, index: int, top: int) -> DeviceMemory:
         device="cpu" if kind == CPU else f"gpu {index}",
         events=len(rows),
         allocated_bytes=int(sizes[sizes > 0].sum()),
-        start_bytes=int(totals[0] - sizes[0]) if told else None,
+        start_bytes=before if told else None,
         peak_bytes=int(totals[peak]) if told else None,
         peak_at_us=float(memory.time_us[rows[peak]]),
         reserved_at_peak_bytes=int(reserved[peak]) if told and reserved[peak] >= 0 else None,
         fragmentation=fragmentation,
         end_bytes=int(totals[-1]) if told else None,
-        growth_bytes_per_step=_growth(trace, rows) if told else None,
-        holders=_holders(trace, live)[:top],
+        growth_bytes_per_step=growth.bytes_per_step,
+        growth=growth,
+        holders=held[:top],
+        held_by_phase=_by_phase(held),
         before_bytes=max(0, int(totals[peak]) - held_bytes) if told else None,
         timeline=_timeline(trace, rows, peak),
     )
 
 
-def _live_at(trace: Trace, rows: Ints, peak: int) -> Ints:
-    """Rows of the allocations up to the peak that are not freed by then."""
-    live: dict[int, int] = {}
-    sizes, addresses = trace.memory.bytes, trace.memory.address
-    for row in rows[: peak + 1].tolist():
-        if sizes[row] > 0:
-            live[int(addresses[row])] = row
-        else:
-            live.pop(int(addresses[row]), None)
-    return np.array(list(live.values()), np.int64)
+def _by_phase(held: list[MemoryHolder]) -> dict[str, int]:
+    phases: dict[str, int] = {}
+    for holder in held:
+        phases[holder.phase] = phases.get(holder.phase, 0) + holder.bytes
+    return phases
 
 
-def _holders(trace: Trace, live: Ints) -> list[MemoryHolder]:
-    host, memory = trace.host, trace.memory
-    if not len(live):
-        return []
-    threads, moments = memory.thread[live].astype(np.int64), memory.time_us[live]
-    operators = innermost_at(trace, threads, moments, host.category == Category.OPERATOR)
-    frames = innermost_at(trace, threads, moments, user_frames(trace))
-    held: dict[tuple[str | None, str | None], list[int]] = {}
-    for row, operator, frame in zip(live, operators, frames, strict=True):
-        name = None if operator == ABSENT else trace.names[host.name[operator]]
-        line = None if frame == ABSENT else best_frame([trace.names[host.name[frame]]])
-        held.setdefault((name, line), []).append(int(memory.bytes[row]))
-    found = [
-        MemoryHolder(operator=name, line=line, bytes=sum(sizes), allocations=len(sizes))
-        for (name, line), sizes in held.items()
-    ]
-    return sorted(found, key=lambda holder: -holder.bytes)
-
-
-def _growth(trace: Trace, rows: Ints) -> float | None:
-    steps = profiler_steps(trace)
-    if len(steps) < 3:
-        return None
-    times = trace.memory.time_us[rows]
-    places = np.searchsorted(times, [step.end_us for step in steps], "right") - 1
-    if np.any(places < 0):
-        return None
-    ends = trace.memory.allocated_bytes[rows][places].astype(np.float64)
-    return float(np.polyfit(np.arange(len(ends)), ends, 1)[0])
+def _capacity(trace: Trace, index: int) -> int | None:
+    return next((device.memory_bytes for device in trace.devices if device.index == index), None)
 
 
 def _timeline(trace: Trace, rows: Ints, peak: int) -> list[tuple[float, int, int]]:

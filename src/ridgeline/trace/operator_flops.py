@@ -1,52 +1,81 @@
 """Floating-point operations of an operator by its input shapes: 2·m·n·k for a product of matrices.
 
 The same counts as torch.utils.flop_counter (torch/utils/flop_counter.py): a multiplication and an
-addition are two. Only operators that call a GPU library themselves are counted, so that
-`aten::linear` does not count again what the `aten::addmm` inside it does. Convolutions are left
-out: the trace has the stride and padding of an input only as text, and not for every version.
+addition are two, a causal mask is not seen. Convolutions: `convolution_flops.py`.
+
+Of operators inside one another (`aten::convolution` and the library's own inside it) the outermost
+that has a formula counts; `aten::linear` has none, so the `aten::addmm` inside it counts.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
-import msgspec
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Trace
+from ridgeline.trace.columns import ABSENT, Ints, Trace
+from ridgeline.trace.convolution_flops import CONVOLUTIONS, convolution_flops
+from ridgeline.trace.operator_inputs import Dims, Inputs, inputs_of
 from ridgeline.trace.sorting import distinct
 
-_ATTENTION = (
-    "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_cudnn_attention",
+PRODUCTS = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::_scaled_mm": 0,
+    "aten::addmm": 1,
+    "aten::_addmm_activation": 1,
+    "aten::baddbmm": 1,
+}
+"""Products of matrices → place of the first matrix; the second follows it."""
+ATTENTION = tuple(
+    f"aten::_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")
 )
-
-
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::_addmm_activation", "aten::bmm", "aten::baddbmm")
-_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::cudnn_convolution")
+"""(query, key, value, …), each [batch, heads, length, width]."""
+ATTENTION_BACKWARD = tuple(f"{name}_backward" for name in ATTENTION)
+"""(gradient, query, key, value, …)."""
+COUNTED = (*PRODUCTS, *ATTENTION, *ATTENTION_BACKWARD, *CONVOLUTIONS)
+"""Operators with a formula."""
 
 
 def executed_flops(trace: Trace, start_us: float, end_us: float) -> float | None:
     """FLOPs of the operators that started in a stretch, recomputation included.
 
-    None without shapes, and where convolutions ran, which are not counted.
+    None without shapes, and where a convolution's other arguments are not in the trace.
     """
     host = trace.host
-    counted = [n for n, name in enumerate(trace.names) if name in (*_PRODUCTS, *_ATTENTION)]
-    convolves = [n for n, name in enumerate(trace.names) if name in _CONVOLUTIONS]
-    rows = np.flatnonzero(np.isin(host.name, counted) & (host.shape != ABSENT))
+    rows = counted_rows(trace)
     rows = rows[(host.start_us[rows] >= start_us) & (host.start_us[rows] < end_us)]
-    if not len(rows) or np.isin(host.name, convolves).any():
+    if not len(rows) or not np.any(host.shape[rows] != ABSENT):
         return None
-    keys = host.name[rows].astype(np.int64) * len(trace.shapes) + host.shape[rows]
+    many = len(trace.shapes) + 1
+    keys = host.name[rows].astype(np.int64) * many + host.shape[rows] + 1
     total = 0.0
     for key in distinct(keys).tolist():
-        name, shape = divmod(key, len(trace.shapes))
-        flops = flops_of(trace.names[name], trace.shapes[shape])
+        name, shape = divmod(key, many)
+        flops = flops_of(trace.names[name], trace.shapes[shape - 1]) if shape else None
+        if flops is None and trace.names[name] in CONVOLUTIONS:
+            return None
         total += (flops or 0.0) * int(np.sum(keys == key))
     return total
+
+
+def counted_rows(trace: Trace) -> Ints:
+    """Rows of `trace.host` of the operators that count: with a formula, and in no other such."""
+    return trace.derived("counted_rows", _counted_rows)
+
+
+def _counted_rows(trace: Trace) -> Ints:
+    host = trace.host
+    known = [number for number, name in enumerate(trace.names) if name in COUNTED]
+    rows = np.flatnonzero(np.isin(host.name, known))
+    outermost = []
+    for thread in distinct(host.thread[rows]).tolist():
+        own = rows[host.thread[rows] == thread]
+        own = own[np.lexsort((-host.duration_us[own], host.start_us[own]))]
+        ends = np.maximum.accumulate(host.end_us[own])
+        inside = host.start_us[own][1:] < ends[:-1]
+        outermost.append(own[np.append(True, ~inside)])
+    return np.sort(np.concatenate(outermost)) if outermost else rows
 
 
 def flops_of(operator: str, shapes: str) -> float | None:
@@ -55,35 +84,34 @@ def flops_of(operator: str, shapes: str) -> float | None:
     >>> flops_of("aten::mm", "[[[128, 64], [64, 32]], []]")
     524288.0
     """
-    try:
-        dims: Any = msgspec.json.decode(shapes)[0]
-    except (msgspec.DecodeError, IndexError, TypeError):
+    if operator not in COUNTED:
         return None
-    dims = [dim for dim in dims if isinstance(dim, list) and dim]
-    if not all(isinstance(size, int) for dim in dims for size in dim):
+    inputs = inputs_of(shapes)
+    if inputs is None:
         return None
-    if operator == "aten::mm" and len(dims) >= 2:
-        return _product(dims[0], dims[1])
-    if operator in ("aten::addmm", "aten::_addmm_activation") and len(dims) >= 3:
-        return _product(dims[1], dims[2])
-    if operator == "aten::bmm" and len(dims) >= 2:
-        return _product(dims[0], dims[1])
-    if operator == "aten::baddbmm" and len(dims) >= 3:
-        return _product(dims[1], dims[2])
-    if operator in _ATTENTION and len(dims) >= 3:
-        return _attention(*dims[:3])
-    return None
+    if operator in CONVOLUTIONS:
+        return convolution_flops(operator, inputs)
+    if operator in PRODUCTS:
+        first = PRODUCTS[operator]
+        return _product(inputs.tensor(first), inputs.tensor(first + 1))
+    return _attention(operator, inputs)
 
 
-def _product(a: list[int], b: list[int]) -> float | None:
-    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
+def _product(a: Dims | None, b: Dims | None) -> float | None:
+    if a is None or b is None or len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
         return None
     return 2.0 * prod(a) * b[-1]
 
 
-def _attention(query: list[int], key: list[int], value: list[int]) -> float | None:
-    """q·kᵀ and its product with v, for [batch, heads, length, width]; a causal mask is not seen."""
+def _attention(operator: str, inputs: Inputs) -> float | None:
+    """q·kᵀ and its product with v; backward recomputes the first and has two gradients of each."""
+    first = int(operator in ATTENTION_BACKWARD)
+    query, key, value = (inputs.tensor(first + place) for place in range(3))
+    if query is None or key is None or value is None:
+        return None
     if not len(query) == len(key) == len(value) == 4:
         return None
     batch, heads, length, width = query
-    return 2.0 * batch * heads * length * key[2] * (width + value[3])
+    scores = 2.0 * batch * heads * length * key[2]
+    times = (3, 2) if first else (1, 1)
+    return scores * (times[0] * width + times[1] * value[3])

@@ -17,6 +17,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Collective, Floats, Ints, Trace
 from ridgeline.trace.kernel_classes import is_communication
 from ridgeline.trace.kernel_names import short_name
+from ridgeline.trace.sorting import median
 
 SAME_CLOCK_US = 50.0
 """Ends of one collective differ by this much on one clock: polling, and the profiler's stamps."""
@@ -195,7 +196,7 @@ def _clock_offsets(
                 differences[position].append(left - right)
     offsets = [0.0] * len(ranks)
     for position, parts in differences.items():
-        offset = float(np.median(np.concatenate(parts)))
+        offset = median(np.concatenate(parts))
         if abs(offset) > SAME_CLOCK_US:
             offsets[position] = offset
             name = ranks[position].name(position)

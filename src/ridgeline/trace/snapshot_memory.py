@@ -8,8 +8,8 @@ are counted, and their call site is only known where the block itself carries on
     fragmentation   share of the reserved bytes that nobody holds and that lie in segments which
                     also hold something: they cannot be given back to the device
     rounding        bytes of live blocks beyond what was asked for
-    growth          level after each eighth of the history; a leak is a lowest level that rises
-                    from part to part
+    growth          lowest level of each eighth of the history; memory grows when each lies above
+                    the one before, the first aside: weights and optimizer state appear in it
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ridgeline.trace.memory_growth import bytes_text
 from ridgeline.trace.snapshot import NO_STACK, AllocatorEvent, Segment, Snapshot, call_site
 
 PARTS = 8
@@ -76,6 +77,9 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Level at the end less the level at the start of the history."""
     growing: bool
     """Do the lowest levels rise from part to part?"""
+    growth_sentence: str
+    part_lows_bytes: list[int]
+    """Lowest level in each eighth of the history; empty for a short one."""
     growth_by_site: list[SiteBytes]
     """Allocated in the recorded history and never freed."""
     out_of_memory: int
@@ -109,6 +113,9 @@ def _device(
     active = sum(fact.active_bytes for fact in facts)
     unusable = sum(f.total_bytes - f.active_bytes for f in facts if f.active_bytes)
     replay = _Replay(segments, history)
+    lows = _lows(replay.levels)
+    growing = _rises(lows, float(replay.levels.max()))
+    kept = _ranked(replay.kept())
     requested = sum(
         block.size if block.requested_size is None else block.requested_size
         for segment in segments
@@ -128,8 +135,10 @@ def _device(
         peak_by_site=_ranked(replay.held_at_peak()),
         live_by_site=_ranked(replay.live),
         growth_bytes=int(replay.levels[-1] - replay.levels[0]),
-        growing=_rises(replay.levels),
-        growth_by_site=_ranked(replay.kept()),
+        growing=growing,
+        growth_sentence=_growth_sentence(lows, kept, growing=growing),
+        part_lows_bytes=lows,
+        growth_by_site=kept,
         out_of_memory=sum(1 for event in history if event.action == "oom"),
         history_events=len(history),
         timeline=replay.timeline(),
@@ -261,10 +270,35 @@ def _ranked(held: Held) -> list[SiteBytes]:
     return [SiteBytes(site=site, bytes=size, blocks=count) for site, (size, count) in ranked]
 
 
-def _rises(levels: NDArray[np.int64]) -> bool:
+def _lows(levels: NDArray[np.int64]) -> list[int]:
     if len(levels) < 4 * PARTS:
+        return []
+    return [int(part.min()) for part in np.array_split(levels, PARTS)]
+
+
+def _rises(lows: Sequence[int], highest: float) -> bool:
+    """Does memory grow? One part may stand still; none may fall."""
+    steps = np.diff(np.array(lows[1:]))
+    if not len(steps) or bool((steps < 0).any()):
         return False
-    lows = np.array([part.min() for part in np.array_split(levels, PARTS)])[1:]
-    steps = np.diff(lows)  # the first part is start-up: weights and optimizer state appear there
-    rises = int((steps > 0).sum()) >= len(steps) - 1 and not bool((steps < 0).any())
-    return rises and float(lows[-1] - lows[0]) > _LEAST_GROWTH * float(levels.max())
+    rises = int((steps > 0).sum()) >= len(steps) - 1
+    return rises and lows[-1] - lows[1] > _LEAST_GROWTH * highest
+
+
+def _growth_sentence(lows: Sequence[int], kept: Sequence[SiteBytes], *, growing: bool) -> str:
+    if not lows:
+        return "growth cannot be told: the history is too short"
+    settled = lows[1:]
+    low, high = bytes_text(min(settled)), bytes_text(max(settled))
+    if not growing:
+        return (
+            f"does not grow: the lowest levels of {len(settled)} eighths of the history lie "
+            f"between {low} and {high}"
+        )
+    text = (
+        f"grows: its lowest level rises from eighth to eighth of the history, from {low} to {high}"
+    )
+    if kept:
+        most = kept[0]
+        text += f"; most is kept from {most.site}: {most.blocks} blocks, {bytes_text(most.bytes)}"
+    return text

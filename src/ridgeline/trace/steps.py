@@ -121,19 +121,10 @@ def _rows(
 
 def _phases(trace: Trace, start: Floats, end: Floats) -> dict[str, Floats]:
     host = trace.host
-    operators = host.category == Category.OPERATOR
-    marks = operators | (host.category == Category.ANNOTATION)
-    step_names = names_matching(trace, re.compile(r"^ProfilerStep"))[host.name]
-    sorts = {
-        "data": names_matching(trace, LOADER)[host.name],
-        "optimizer": marks & names_matching(trace, _OPTIMIZER)[host.name],
-        "backward": operators & names_matching(trace, _BACKWARD)[host.name],
-        "forward": operators & ~step_names,
-    }
     phases: dict[str, Floats] = {}
     so_far = np.zeros(len(host), bool)
     below = np.zeros(len(start))
-    for name, rows in sorts.items():
+    for name, rows in _marks(trace).items():
         so_far = so_far | rows
         begun = host.start_us[so_far]
         share = covered(union(begun, begun + host.duration_us[so_far]), start, end)
@@ -141,6 +132,37 @@ def _phases(trace: Trace, start: Floats, end: Floats) -> dict[str, Floats]:
         below = share
     phases["other"] = end - start - below
     return phases
+
+
+def phase_at(trace: Trace, moments_us: Floats) -> list[str]:
+    """The phase of the step that each moment belongs to."""
+    host = trace.host
+    found = np.full(len(moments_us), len(PHASES) - 1)
+    for number, rows in reversed(list(enumerate(_marks(trace).values()))):
+        spans = union(host.start_us[rows], host.end_us[rows])
+        if not spans.size:
+            continue
+        places = np.searchsorted(spans.start, moments_us, "right") - 1
+        found[(places >= 0) & (spans.end[places] > moments_us)] = number
+    return [PHASES[number] for number in found.tolist()]
+
+
+def _marks(trace: Trace) -> dict[str, Mask]:
+    """Host events of each phase but the last, in the order in which they take a moment."""
+    return trace.derived("phase marks", _phase_marks)
+
+
+def _phase_marks(trace: Trace) -> dict[str, Mask]:
+    host = trace.host
+    operators = host.category == Category.OPERATOR
+    marks = operators | (host.category == Category.ANNOTATION)
+    step_names = names_matching(trace, re.compile(r"^ProfilerStep"))[host.name]
+    return {
+        "data": names_matching(trace, LOADER)[host.name],
+        "optimizer": marks & names_matching(trace, _OPTIMIZER)[host.name],
+        "backward": operators & names_matching(trace, _BACKWARD)[host.name],
+        "forward": operators & ~step_names,
+    }
 
 
 def _outliers(lengths: Floats) -> Mask:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Trace
 from ridgeline.trace.launches import launch_start_us
+from ridgeline.trace.sorting import distinct
 
 NONE = -1
 """No such event, or no edge."""
@@ -35,7 +36,7 @@ def waits_for(trace: Trace, before: Ints, unexplained: Floats) -> Ints:
     """The event of another stream that each GPU event waited for, or NONE."""
     gpu = trace.gpu
     found = np.full(len(gpu), NONE, np.int64)
-    if len(np.unique(gpu.stream)) < 2:
+    if len(distinct(gpu.stream)) < 2:
         return found
     by_end = np.argsort(gpu.end_us, kind="stable")
     last = np.searchsorted(gpu.end_us[by_end], gpu.start_us, side="right") - 1
@@ -85,7 +86,7 @@ def _launch_orders(trace: Trace) -> dict[int, tuple[Floats, Ints]]:
     asked = launch_start_us(trace)
     launched = np.where(np.isnan(asked), trace.gpu.start_us, asked)
     found = {}
-    for stream in np.unique(trace.gpu.stream).tolist():
+    for stream in distinct(trace.gpu.stream).tolist():
         rows = np.flatnonzero(trace.gpu.stream == stream)
         rows = rows[np.lexsort((trace.gpu.start_us[rows], launched[rows]))]
         found[stream] = (launched[rows], rows)

@@ -52,8 +52,9 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kernel_wait_us: float
     unknown_wait_us: float
     flops: float | None
-    """Of matrix products and attention that were started in the window, recomputation included;
-    None when the trace was loaded without details, has no shapes, or convolves."""
+    """Of matrix products, convolutions and attention that were started in the window, recomputation
+    included; None when the trace was loaded without details, has no shapes, or convolves without
+    saying how (torch before 2.1)."""
     flops_utilization: float | None
     """Over the window and the device's dense 16-bit peak, where the catalogue knows the device: MFU
     where nothing is recomputed."""

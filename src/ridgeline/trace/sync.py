@@ -18,6 +18,7 @@ from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
 from ridgeline.trace.innermost import innermost_at
 from ridgeline.trace.intervals import gaps, union
 from ridgeline.trace.launches import launch_rows
+from ridgeline.trace.sorting import by_start
 from ridgeline.trace.windows import profiler_steps, step_window
 
 _BLOCKING = re.compile(
@@ -99,7 +100,7 @@ def blocking_calls(trace: Trace) -> Ints:
     blocking[copies[copies != ABSENT]] = True
     rows = np.flatnonzero(blocking)
     # A driver call beneath a runtime call is the same wait.
-    rows = rows[np.lexsort((-host.duration_us[rows], host.start_us[rows]))]
+    rows = rows[by_start(host.start_us[rows], host.duration_us[rows])]
     ends = np.maximum.accumulate(host.end_us[rows]) if len(rows) else host.end_us[rows]
     nested = np.zeros(len(rows), bool)
     same = host.thread[rows][1:] == host.thread[rows][:-1]

@@ -15,6 +15,7 @@ import numpy as np
 from ridgeline.trace.columns import Category, Floats, Ints, Trace
 from ridgeline.trace.counters import counters, span_us
 from ridgeline.trace.critical_path import PathPiece
+from ridgeline.trace.innermost import rows_by_start
 from ridgeline.trace.kernel_classes import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.kernel_names import short_name
 
@@ -130,8 +131,8 @@ def _threads(trace: Trace) -> list[Row]:
     threads, counts = np.unique(host.thread[drawn], return_counts=True)
     found: list[Row] = []
     for thread in threads[np.argsort(-counts)][:4].tolist():
-        rows = np.flatnonzero(drawn & (host.thread == thread))
-        rows = rows[np.lexsort((-host.duration_us[rows], host.start_us[rows]))]
+        rows = rows_by_start(trace, thread)
+        rows = rows[drawn[rows]]
         level = _levels(host.start_us[rows], host.duration_us[rows])
         rows, level = rows[level < HOST_LEVELS], level[level < HOST_LEVELS]
         name = trace.thread_names.get(thread, "thread")

@@ -18,20 +18,18 @@ _LEAST_SHARE = 0.03
 _SMALL_SHARE = 0.5
 
 
-def host_us(fact: RankFacts) -> float:
-    """Host wait that nothing else explains."""
-    other = fact.host_wait_by.get("loader", 0.0) + fact.pending_us
-    return max(0.0, fact.summary.host_wait_us - other)
+def _host_us(fact: RankFacts) -> float:
+    return fact.host_us
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
     """GPU idle for want of a launch."""
-    share = reading.share(host_us)
+    share = reading.share(_host_us)
     if share < _LEAST_SHARE:
         return []
-    worst = reading.worst(host_us)
+    worst = reading.worst(_host_us)
     start_up = reading.mean(lambda fact: fact.start_up_us)
-    if start_up > 0.5 * reading.mean(host_us):
+    if start_up > 0.5 * reading.mean(_host_us):
         return [_start_up(reading, share, worst)]
     launches = worst.launches
     kernels = worst.kernels
@@ -45,14 +43,14 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     return [
         reading.finding(
             cause,
-            of=host_us,
+            of=_host_us,
             confidence=0.5 if untraced else (0.9 if empty_queue else 0.75),
             summary=f"The GPU waits for the host to launch for {percent(share)} of the window; the "
             f"launching thread is mostly in {_WORDS[doing]}."
             + (" Its queue is empty: every kernel starts as soon as it is asked for."
                if empty_queue else ""),
             evidence={
-                "host_wait_us": reading.mean(host_us),
+                "host_wait_us": reading.mean(_host_us),
                 "launch_to_start_median_us": launches.delay_us.get("median") if launches else None,
                 "kernels_under_5us_share": small,
                 "shorter_than_their_launch_share": launches.shorter_than_launch_share
@@ -84,12 +82,12 @@ _WORDS = {
 def _start_up(reading: TraceReading, share: float, worst: RankFacts) -> TraceFinding:
     return reading.finding(
         "host-bound-start-up",
-        of=host_us,
+        of=_host_us,
         confidence=0.85,
         summary=f"{percent(share)} of the window is start-up: the GPU waits while the host "
         f"initialises ({', '.join(worst.start_up_calls[:2])}).",
         evidence={
-            "host_wait_us": reading.mean(host_us),
+            "host_wait_us": reading.mean(_host_us),
             "start_up_us": reading.mean(lambda fact: fact.start_up_us),
             "start_up_share": reading.share(lambda fact: fact.start_up_us),
         },
