@@ -13,11 +13,12 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,examples,frameworks,trace,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,kubernetes,examples,frameworks,trace,dev]'
 	touch $@
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m "not slow and not alone"
+	$(BIN)/python -m pytest -m "not slow and alone"
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --timeout 3600

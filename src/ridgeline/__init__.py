@@ -10,6 +10,7 @@ why, closes the gap, and proves every step by measurement.
     model_roofline(model, …)  every operator of a model under the roofs of devices
     device(name)              the facts of a device; this_machine() of the one we are on
     plan_training(model, …)   the best layout of a training run, and why the others lose
+    train_recipe(recipe, …)   run a recipe: a language model on torch.distributed
 
 Everything here is loaded when it is first used; importing the package costs nothing.
 """
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     from ridgeline.plan.training import plan_training
     from ridgeline.plan.validate import validate_training
     from ridgeline.records import Finding, Ledger, StepProfile
+    from ridgeline.records.recipe import read_recipe
     from ridgeline.techniques import all_techniques
     from ridgeline.trace.columns import Trace
     from ridgeline.trace.load import load_traces
+    from ridgeline.train.start import train_recipe
     from ridgeline.tune.stack import run_with_stack
     from ridgeline.tune.tuner import Job, tune
 
@@ -63,9 +66,11 @@ _HOMES = {
     "parse_cluster": "ridgeline.hardware.cluster",
     "plan_training": "ridgeline.plan.training",
     "predict_training": "ridgeline.plan.predict",
+    "read_recipe": "ridgeline.records.recipe",
     "read_run": "ridgeline.measure.comparison",
     "run_with_stack": "ridgeline.tune.stack",
     "this_machine": "ridgeline.hardware",
+    "train_recipe": "ridgeline.train.start",
     "tune": "ridgeline.tune.tuner",
     "validate_training": "ridgeline.plan.validate",
 }
@@ -95,9 +100,11 @@ __all__ = [
     "parse_cluster",
     "plan_training",
     "predict_training",
+    "read_recipe",
     "read_run",
     "run_with_stack",
     "this_machine",
+    "train_recipe",
     "tune",
     "validate_training",
 ]

@@ -6,7 +6,8 @@
     │   └── ScriptError         2   the user's own script failed (it also fails without us)
     ├── ChildDied               1   the measured process was killed or vanished
     ├── Regression              3   `compare` found a slowdown beyond noise
-    └── Interrupted           130   Ctrl-C, with what is left and how to go on
+    ├── Interrupted           130   Ctrl-C, with what is left and how to go on
+    └── Preempted             143   SIGTERM, the same
 
 A message is one line: what was wrong, where, and what to do about it.
 """
@@ -47,6 +48,12 @@ class Interrupted(RidgelineError):
     """Ctrl-C in a job that can be resumed."""
 
     exit_code = 130
+
+
+class Preempted(RidgelineError):
+    """SIGTERM in a job that can be resumed: the scheduler wants the machine."""
+
+    exit_code = 143
 
 
 class Regression(RidgelineError):

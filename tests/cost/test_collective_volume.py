@@ -13,7 +13,9 @@ from ridgeline.cost.collective_volume import (
     all_gather_bytes,
     all_reduce_bytes,
     all_reduce_seconds,
+    doubling_all_reduce_seconds,
     ring_all_reduce_seconds,
+    ring_from_bytes,
 )
 from ridgeline.cost.scaling import (
     DataParallelStep,
@@ -131,3 +133,70 @@ def test_strong_scaling_without_communication_is_amdahls_law(share: float, count
 def test_a_share_outside_0_and_1_is_refused() -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         gustafson_speedup(1.5, 8)
+
+
+def doubled(num_ranks: int) -> int:
+    """Exchanges until each rank has the sum of all: by passing real contributions around."""
+    power = 1 << (num_ranks.bit_length() - 1)
+    held = [{rank} for rank in range(num_ranks)]
+    steps = 0
+    for extra in range(power, num_ranks):
+        held[extra - power] |= held[extra]
+    steps += num_ranks > power
+    distance = 1
+    while distance < power:
+        held = [
+            held[rank] | held[rank ^ distance] if rank < power else held[rank]
+            for rank in range(num_ranks)
+        ]
+        distance *= 2
+        steps += 1
+    for extra in range(power, num_ranks):
+        held[extra] = held[extra - power]
+    steps += num_ranks > power
+    assert all(len(one) == num_ranks for one in held)
+    return steps
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 5, 7, 8, 16])
+def test_doubling_takes_as_many_steps_as_it_takes(num_ranks: int) -> None:
+    assert doubling_all_reduce_seconds(num_ranks, 0.0, 1.0, 1.0) == doubled(num_ranks)
+    assert doubling_all_reduce_seconds(num_ranks, 1.0, 1.0) == doubled(num_ranks)
+
+
+@given(
+    num_ranks=st.integers(3, 4096),
+    speed=st.floats(1e5, 1e12),
+    latency=st.floats(1e-7, 1e-2),
+    ring_host=st.floats(0.0, 1.0),
+    doubling_host=st.floats(0.0, 1.0),
+)
+def test_the_ring_is_ahead_from_there_on_and_not_before(
+    num_ranks: int, speed: float, latency: float, ring_host: float, doubling_host: float
+) -> None:
+    def ring(size: float) -> float:
+        return ring_all_reduce_seconds(num_ranks, size, speed, latency, host_seconds=ring_host)
+
+    def doubling(size: float) -> float:
+        return doubling_all_reduce_seconds(
+            num_ranks, size, speed, latency, host_seconds=doubling_host
+        )
+
+    size = ring_from_bytes(
+        num_ranks,
+        speed,
+        latency,
+        ring_host_seconds=ring_host,
+        doubling_host_seconds=doubling_host,
+    )
+    for factor in (1.0, 1.5, 10.0, 1000.0):
+        assert ring(size * factor) <= doubling(size * factor) * (1 + 1e-9)
+    if size > 0.0:
+        assert ring(size * 0.999) >= doubling(size * 0.999) * (1 - 1e-9)
+
+
+def test_hosts_work_while_bytes_travel() -> None:
+    short = ring_all_reduce_seconds(4, 1e3, 1e9, 1e-6, host_seconds=1e-3)
+    long = ring_all_reduce_seconds(4, 1e9, 1e9, 1e-6, host_seconds=1e-3)
+    assert short == 1e-3
+    assert long == ring_all_reduce_seconds(4, 1e9, 1e9, 1e-6)

@@ -58,6 +58,31 @@ def test_gathered_schemes_send_more_with_more_ranks_and_reduced_ones_do_not(sche
     assert reduced[1] < 1.06 * reduced[0]
 
 
+@pytest.mark.parametrize("scheme", ["int8", "sign"])
+def test_two_steps_send_no_more_than_gathering_and_little_more_with_more_ranks(
+    scheme: str,
+) -> None:
+    gathered = Compression(scheme=scheme)  # type: ignore[arg-type]
+    two_step = Compression(scheme=scheme, two_step=True)  # type: ignore[arg-type]
+    for ranks in (2, 16, 128):
+        whole = message_bytes(LARGE, two_step)
+        sent = exchange(LARGE, two_step, ranks, ETHERNET, HBM).sent_bytes
+        assert sent == pytest.approx(2 * (ranks - 1) / ranks * whole)
+        assert sent <= exchange(LARGE, gathered, ranks, ETHERNET, HBM).sent_bytes * (1 + 1e-12)
+
+
+def test_random_places_send_half_of_the_largest_and_do_not_gather() -> None:
+    random, largest = Compression(scheme="random-k"), Compression(scheme="top-k")
+    assert message_bytes(LARGE, random) == message_bytes(LARGE, largest) / 2
+    sent = [exchange(LARGE, random, ranks, ETHERNET, HBM).sent_bytes for ranks in (16, 128)]
+    assert sent[1] < 1.06 * sent[0]
+
+
+def test_encoding_that_was_measured_stands_in_place_of_its_bound() -> None:
+    one = exchange(LARGE, Compression(scheme="int8"), 4, ETHERNET, HBM, encode_seconds=0.25)
+    assert one.encode_seconds == 0.25
+
+
 def test_a_gather_takes_the_time_of_its_bytes() -> None:
     one = exchange(LARGE, Compression(scheme="top-k"), 16, ETHERNET, HBM)
     assert one.travel_seconds == pytest.approx(one.sent_bytes / 1e9)

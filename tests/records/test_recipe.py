@@ -10,7 +10,23 @@ from tests.plan.tasks import a_task
 from ridgeline.errors import InputError
 from ridgeline.plan.recipe import recipe_of
 from ridgeline.plan.training import plan_task
-from ridgeline.records.recipe import Recipe, read_recipe, write_recipe
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+    RecipeSource,
+    anchored,
+    changed,
+    read_recipe,
+    write_recipe,
+)
+
+SHORT = Recipe(
+    model=RecipeModel(config="gpt2"),
+    data=RecipeData(path="a", seq=64),
+    optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +93,29 @@ def test_a_missing_recipe_and_a_folder_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"recipe\.toml"):
         write_recipe(tmp_path / "file" / "recipe.toml", recipe)
+
+
+def test_relative_paths_are_found_beside_the_recipe_and_names_stay(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    recipe = Recipe(
+        model=RecipeModel(config="gpt2"),
+        data=RecipeData(path="texts", seq=64, sources=(RecipeSource(path="texts"),)),
+        optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
+    )
+    found = anchored(recipe, tmp_path)
+    assert found.data.path == found.data.sources[0].path == str(tmp_path / "texts")
+    assert found.model.config == "gpt2"
+
+
+def test_a_value_set_from_the_command_line_replaces_that_of_the_file() -> None:
+    new = changed(SHORT, ["data.path=/b", "layout.dp=2", "layout.global_batch=4", "run.steps=7"])
+    assert (new.data.path, new.layout.dp, new.run.steps) == ("/b", 2, 7)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "named"),
+    [("run.step=7", "step"), ("steps", "TABLE.KEY"), ("run.steps=many", "run.steps=many")],
+)
+def test_a_value_that_cannot_be_set_is_named(assignment: str, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        changed(SHORT, [assignment])

@@ -2,7 +2,8 @@
 
 Only the module of the command that was named is imported, so `ridgeline --help` and a mistyped
 command cost nothing. A command has one word or two: `plan training` is a row of the table like any
-other, and `ridgeline plan --help` lists the rows that begin with `plan`.
+other, and `ridgeline plan --help` lists the rows that begin with `plan`. A first word may be a
+command too: `launch status` is a row beside `launch`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
     "validate training": ("ridgeline.cli.validate_training", "error against published runs"),
     "plan training": ("ridgeline.cli.plan_training", "the best layout for a training run, and why"),
+    "train": ("ridgeline.cli.train", "run a recipe: train a language model on torch.distributed"),
+    "launch": ("ridgeline.cli.launch", "run a recipe on a cluster; --check judges manifests"),
+    "launch status": ("ridgeline.cli.launch_runs", "how a launched run stands, and why it waits"),
+    "launch logs": ("ridgeline.cli.launch_runs", "all ranks' logs as one, the first error first"),
+    "launch cancel": ("ridgeline.cli.launch_runs", "end a launched run and what belongs to it"),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
 """Command → (module, one line of help). The module defines a function of the command's name, with
@@ -76,10 +82,10 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"ridgeline {metadata.version('ridgeline')}\n")
         return 0
     followers = _second_words(name)
-    if followers and name not in COMMANDS:
-        if not rest or rest[0] not in followers:
-            return _without_second_word(name, rest, followers)
+    if rest and rest[0] in followers:
         name = f"{name} {rest.pop(0)}"
+    elif followers and name not in COMMANDS:
+        return _without_second_word(name, rest, followers)
     if name not in COMMANDS:
         hint = _nearest(name, {known.partition(" ")[0] for known in COMMANDS}, "ridgeline")
         return _complain(f"no command {name!r}; {hint}", 2)

@@ -49,15 +49,74 @@ def all_reduce_bytes(num_ranks: int, buffer_bytes: float) -> float:
 
 
 def ring_all_reduce_seconds(
-    num_ranks: int, buffer_bytes: float, bytes_per_second: float, latency_seconds: float = 0.0
+    num_ranks: int,
+    buffer_bytes: float,
+    bytes_per_second: float,
+    latency_seconds: float = 0.0,
+    *,
+    host_seconds: float = 0.0,
 ) -> float:
     """Time of a ring all-reduce.
+
+    `host_seconds` is what the processors need for its steps, as an all-reduce of next to nothing
+    shows. They work while bytes travel, so that the longer of the two counts.
 
     >>> ring_all_reduce_seconds(4, 1e9, 1.5e9), ring_all_reduce_seconds(4, 0.0, 1e9, 1e-6)
     (1.0, 6e-06)
     """
     moved = all_reduce_bytes(num_ranks, buffer_bytes) / bytes_per_second
-    return moved + 2.0 * (num_ranks - 1) * latency_seconds
+    return max(host_seconds, moved + 2.0 * (num_ranks - 1) * latency_seconds)
+
+
+def doubling_all_reduce_seconds(
+    num_ranks: int,
+    buffer_bytes: float,
+    bytes_per_second: float,
+    latency_seconds: float = 0.0,
+    *,
+    host_seconds: float = 0.0,
+) -> float:
+    """Time of a recursive-doubling all-reduce: few steps, each with the whole buffer.
+
+    Thakur et al. 2005, section 4.5: log2(n) exchanges with a partner; where n is no power of two,
+    one step more to fold the others in and one to tell them.
+
+    >>> doubling_all_reduce_seconds(4, 1e9, 1e9), doubling_all_reduce_seconds(3, 0.0, 1e9, 1e-6)
+    (2.0, 3e-06)
+    """
+    _check(num_ranks)
+    steps = num_ranks.bit_length() - 1
+    if num_ranks & (num_ranks - 1):
+        steps += 2
+    return max(host_seconds, steps * (latency_seconds + buffer_bytes / bytes_per_second))
+
+
+def ring_from_bytes(
+    num_ranks: int,
+    bytes_per_second: float,
+    latency_seconds: float,
+    *,
+    ring_host_seconds: float = 0.0,
+    doubling_host_seconds: float = 0.0,
+) -> float:
+    """The buffer above which a ring beats recursive doubling; infinite where it never does.
+
+    >>> round(ring_from_bytes(4, 12.5e6, 1e-4)), ring_from_bytes(2, 12.5e6, 1e-4)
+    (10000, inf)
+    """
+    ring_latency = ring_all_reduce_seconds(num_ranks, 0.0, 1.0, latency_seconds)
+    latency = doubling_all_reduce_seconds(num_ranks, 0.0, 1.0, latency_seconds)
+    per_byte = doubling_all_reduce_seconds(num_ranks, 1.0, bytes_per_second)
+    saved = per_byte - ring_all_reduce_seconds(num_ranks, 1.0, bytes_per_second)
+    if saved <= 0.0:
+        return math.inf
+    on_the_link = max(0.0, (ring_latency - latency) / saved)
+    if latency + per_byte * on_the_link <= doubling_host_seconds:
+        on_the_link = 0.0
+    on_the_host = 0.0
+    if ring_host_seconds > doubling_host_seconds:
+        on_the_host = (ring_host_seconds - latency) / per_byte
+    return max(on_the_link, on_the_host)
 
 
 def all_reduce_seconds(num_ranks: int, buffer_bytes: float, fabric: Fabric) -> float:

@@ -1,10 +1,15 @@
 """Sending fewer gradient bytes: what each scheme sends, what encoding costs, when it loses.
 
     none       4 bytes per element, all-reduced
-    fp16       2, all-reduced
-    int8       1, and a scale of 4 bytes per group; sums overflow, so it is gathered from all ranks
+    fp16, bf16 2, all-reduced
+    int8       1, and a scale of 4 bytes per group; sums overflow, so it is gathered from all ranks,
+               or averaged in two steps: each rank gets a part of everyone's, averages it, encodes
+               again and shares the result           Tang et al., 1905.05957
+    sign       1/8, with scales and exchanges as int8       Karimireddy et al., 1901.09847
     top-k      a share k of the elements, 4 bytes of value and 4 of index each, gathered
                                                                 Aji, Heafield, 1704.05021
+    random-k   a share k, 4 bytes each; the same places on all ranks, so all-reduced
+                                                                Stich et al., 1809.07599
     powersgd   rank · (rows + columns) values of each matrix, all-reduced
                                                                 Vogels et al., 1905.13727, s. 3
 
@@ -26,11 +31,20 @@ from ridgeline.cost.collective_volume import (
     all_reduce_seconds,
 )
 
-Scheme = Literal["none", "fp16", "int8", "top-k", "powersgd"]
+Scheme = Literal["none", "fp16", "bf16", "int8", "sign", "top-k", "random-k", "powersgd"]
 FP32 = 4.0
-PASSES = {"none": 0.0, "fp16": 3.0, "int8": 4.0, "top-k": 8.0}
+PASSES = {
+    "none": 0.0,
+    "fp16": 3.0,
+    "bf16": 3.0,
+    "int8": 4.0,
+    "sign": 4.0,
+    "top-k": 8.0,
+    "random-k": 5.0,
+}
 """Reads and writes of the whole gradient, in units of its fp32 bytes, that encoding and decoding
 take at the least: fp16 reads 4 and writes 2 bytes, and back; int8 reads twice for the scale;
+sign the same; random-k adds to its error feedback, clears what it sends and writes the result;
 top-k selects, gathers, keeps the rest as error feedback and scatters the result (a sort in place
 of a selection would be several times dearer). PowerSGD's follow from its products."""
 
@@ -59,7 +73,9 @@ class Compression:
     """Share of the elements that top-k keeps."""
     rank: int = 4
     group: int = 256
-    """Elements that share a scale (int8)."""
+    """Elements that share a scale (int8, sign)."""
+    two_step: bool = False
+    """Average int8 or signs in two steps instead of gathering them from all ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +103,13 @@ def message_bytes(gradient: Gradient, compression: Compression) -> float:
     count = gradient.num_elements
     if compression.scheme == "none":
         return FP32 * count
-    if compression.scheme == "fp16":
+    if compression.scheme in ("fp16", "bf16"):
         return 2.0 * count
-    if compression.scheme == "int8":
-        return count * (1.0 + FP32 / compression.group)
+    if compression.scheme in ("int8", "sign"):
+        code = 1.0 if compression.scheme == "int8" else 1.0 / 8.0
+        return count * (code + FP32 / compression.group)
+    if compression.scheme == "random-k":
+        return compression.density * count * FP32
     if compression.scheme == "top-k":
         return compression.density * count * 2.0 * FP32
     factors = sum(
@@ -105,8 +124,12 @@ def exchange(
     num_ranks: int,
     fabric: Fabric,
     memory_bytes_per_second: float,
+    *,
+    encode_seconds: float | None = None,
 ) -> Exchange:
     """What one exchange sends and takes.
+
+    `encode_seconds`, where it was measured, stands in place of the bound by memory traffic.
 
     >>> fabric = Fabric(
     ...     domain_size=1, domain_bytes_per_second=1e9, network_bytes_per_second=1e9
@@ -119,7 +142,10 @@ def exchange(
     """
     message = message_bytes(gradient, compression)
     encode = _encoded_bytes(gradient, compression) / memory_bytes_per_second
-    if compression.scheme in ("int8", "top-k"):
+    if encode_seconds is not None:
+        encode = encode_seconds
+    quantised = compression.scheme in ("int8", "sign")
+    if compression.scheme == "top-k" or (quantised and not compression.two_step):
         sent = all_gather_bytes(num_ranks, num_ranks * message)
         # A gather of n messages sends half of what an all-reduce of n times the buffer would.
         travel = all_reduce_seconds(num_ranks, num_ranks * message, fabric) / 2.0

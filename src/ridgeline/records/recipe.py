@@ -1,11 +1,15 @@
 """A training run as TOML: what to train, on what, laid out how.
 
-`ridgeline plan training --write` makes one; the data are left to the user, the optimizer has the
+`ridgeline plan training --write` makes one, `ridgeline train` runs it. The optimizer has the
 defaults of published runs (Touvron et al., "LLaMA", arXiv 2302.13971, section 2.3 and table 2).
+Every other default is off: a recipe of four lines trains, and what it does not name does not
+happen.
 """
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,32 +28,214 @@ class RecipeModel(Section, frozen=True, kw_only=True):
     """What is trained."""
 
     config: str
-    """A preset's name, or the path of a Hugging Face `config.json`."""
+    """A preset's name, or the path of a Hugging Face `config.json` or of its folder."""
+    checkpoint: str = ""
+    """Folder of a Hugging Face checkpoint (safetensors) to start from; empty: random weights."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Which attention of transformers computes it, where `layout.cp` is 1."""
+
+
+class RecipeAdapter(Section, frozen=True, kw_only=True):
+    """Train a small addition to frozen weights (through peft)."""
+
+    kind: Literal["lora", "qlora", "dora", "adalora"] = "lora"
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers that are adapted; empty: all but the output head."""
+
+
+class RecipeDistillation(Section, frozen=True, kw_only=True):
+    """Learn from a teacher (Hinton et al., arXiv 1503.02531)."""
+
+    teacher: str
+    """Folder of the teacher's Hugging Face checkpoint."""
+    temperature: float = 2.0
+    soft_weight: float = 0.5
+    """Share of the teacher's distribution in the loss; the rest is the labels'."""
+    hidden_weight: float = 0.0
+    """Weight of matching hidden states (mean squared error), layers mapped evenly."""
+    attention_weight: float = 0.0
+    """Weight of matching attention probabilities; needs `model.attention = "eager"`."""
+    progressive_steps: int = 0
+    """Hidden and attention matching fade out over so many steps; 0: they stay."""
+
+
+class RecipeSource(Section, frozen=True, kw_only=True):
+    """One source of a mixture."""
+
+    path: str
+    weight: float = 1.0
+    """Share of the sequences drawn from it, relative to the other sources."""
 
 
 class RecipeData(Section, frozen=True, kw_only=True):
     """What it is trained on."""
 
     path: str = ""
-    """Left to the user: a file, a folder or a dataset's name."""
+    """A file or folder of text, JSONL or Parquet, a saved HF dataset, or prepared shards."""
+    sources: tuple[RecipeSource, ...] = ()
+    """Several of those, mixed; instead of `path`."""
+    pattern: str = ""
+    """Which files of a folder, e.g. `**/*.py`; empty: all of a known kind."""
+    exclude: tuple[str, ...] = ()
+    """Files of a folder to leave out, e.g. `["**/test/**"]`."""
+    column: str = "text"
+    """Where JSONL, Parquet and datasets keep the text."""
+    tokenizer: str = ""
+    """Folder or hub name of a tokenizer; empty: the checkpoint's or the config folder's own."""
     seq: int
     """Tokens in one sequence."""
     tokens: float | None = None
-    """Of the whole run."""
+    """Of the whole run; sets the number of steps where `run.steps` does not."""
+    packing: Literal["packed", "padded"] = "packed"
+    """`packed`: documents follow each other without a gap; `padded`: one document a sequence."""
+    document_mask: bool = False
+    """In packed sequences, no token sees another document."""
+    shuffle: bool = True
+    workers: int = 1
+    """Processes that read ahead; 0: the training process itself."""
+    validation: str = ""
+    """As `path`: held-out text; its loss is taken every `run.evaluate_every` steps."""
+    holdout: int = 0
+    """One document in so many is held out for validation, chosen by a hash of its name or text;
+    0: none."""
 
 
 class RecipeOptimizer(Section, frozen=True, kw_only=True):
-    """AdamW with a warm-up and a cosine decay."""
+    """The optimizer, its learning rate over time, and what is done to gradients."""
 
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw", "adamw8bit", "adafactor", "lion", "muon", "sgd"] = "adamw"
     learning_rate: float
+    """Peak. With `muon`: of the matrices inside the blocks (`adam_learning_rate` has the rest)."""
+    adam_learning_rate: float | None = None
+    """With `muon`, of embeddings, head, norms and biases, which AdamW trains. Without it one rate
+    serves all: updates of matrices are scaled to AdamW's size (arXiv 2502.16982)."""
     betas: tuple[float, float] = (0.9, 0.95)
+    momentum: float = 0.95
+    """Of `sgd` and `muon`."""
     epsilon: float = 1e-8
     weight_decay: float = 0.1
+    """On matrices; norms and biases have none."""
     clip_norm: float = 1.0
+    """Largest norm of all gradients together; 0: not clipped."""
+    schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
+    """`wsd`: warm-up, stable, then linear decay over the last `decay_share`."""
     warmup_steps: int = 2000
     final_learning_rate: float
-    """At the end of the cosine."""
+    """At the end of the schedule."""
+    decay_share: float = 0.2
+    """With `wsd`, the last part of the steps, in which the rate falls."""
+    batch_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """How `learning_rate` follows `layout.global_batch` from `reference_batch`."""
+    reference_batch: int | None = None
+    """Sequences in the batch that `learning_rate` was found for."""
+    ema: float = 0.0
+    """Decay of an exponential moving average of the weights; 0: none is kept."""
+    z_loss: float = 0.0
+    """Weight of log²Z in the loss (PaLM, arXiv 2204.02311, section 5: 1e-4); 0: none."""
+
+
+class RecipePrecision(Section, frozen=True, kw_only=True):
+    """How weights are kept; `layout.precision` says how they are multiplied."""
+
+    weights: Literal["fp32", "bf16"] = "fp32"
+    """`fp32`: master weights; `bf16`: half the memory."""
+    stochastic_rounding: bool = False
+    """Round updates of bf16 weights up or down by chance, so that small ones are not lost."""
+    reduce: Literal["fp32", "bf16"] = "fp32"
+    """In what gradients are summed over ranks."""
+    loss_scale: float = 65536.0
+    """With fp16, the first one."""
+    growth_interval: int = 2000
+    """With fp16: steps without overflow after which the scale doubles."""
+
+
+class RecipeCommunication(Section, frozen=True, kw_only=True):
+    """How data-parallel ranks agree on gradients."""
+
+    bucket_bytes: int = 25 * 2**20
+    """Gradients that travel together (DDP)."""
+    compression: Literal["none", "fp16", "bf16", "powersgd", "topk", "randomk", "int8", "sign"] = (
+        "none"
+    )
+    """What travels in place of fp32 gradients; lossy ones carry their error to the next step."""
+    powersgd_rank: int = 4
+    kept_share: float = 0.01
+    """Of the gradient's elements, with `topk` and `randomk`."""
+    compression_start: int = 0
+    """Steps of plain all-reduce before compression begins."""
+    hierarchical: bool = False
+    """Reduce inside each node, then across nodes, then share inside the node."""
+    sync_every: int = 1
+    """Steps between agreements; above 1 each rank trains alone in between (local SGD)."""
+    outer: Literal["average", "diloco"] = "average"
+    """With `sync_every` above 1: plain averaging, or Nesterov on the outer difference (DiLoCo,
+    arXiv 2311.08105)."""
+    outer_learning_rate: float = 0.7
+    outer_momentum: float = 0.9
+
+
+class RecipeMemory(Section, frozen=True, kw_only=True):
+    """What is given up for memory, beyond `layout.recompute` and `layout.offload`."""
+
+    activation_budget_bytes: float | None = None
+    """Recompute as few layers as keep a rank's activations below this; overrides
+    `layout.recompute`."""
+    offload_activations: bool = False
+    """Keep what backward needs in host memory."""
+
+
+class RecipeRun(Section, frozen=True, kw_only=True):
+    """How long, how it is watched."""
+
+    steps: int | None = None
+    """Optimizer steps; without it, from `data.tokens`."""
+    seed: int = 0
+    log_every: int = 10
+    evaluate_every: int = 0
+    """0: only at the end, where there is validation data."""
+    profile_steps: tuple[int, ...] = ()
+    """Steps of which each rank writes a profiler trace."""
+    stack: str = ""
+    """A stack.toml of `ridgeline tune` that is applied to every rank."""
+
+
+class RecipeCheckpoint(Section, frozen=True, kw_only=True):
+    """How often the whole state of the run is saved, and what is kept."""
+
+    every_steps: int | None = None
+    """Optimizer steps between checkpoints."""
+    every_seconds: float | None = None
+    """Time between checkpoints. With neither, it follows from what a save costs and how often the
+    run fails (Young and Daly), at most half an hour; the first is made after the first step."""
+    mean_seconds_between_failures: float | None = None
+    """Of the whole run; without it, 5.8 years over the number of devices (Llama 3, arXiv
+    2407.21783, section 3.3.4)."""
+    keep: int = 2
+    """The newest so many stay; 0: no checkpoints are made."""
+    keep_every: int = 0
+    """One checkpoint in so many stays for good; 0: none does."""
+
+
+class RecipeSurvive(Section, frozen=True, kw_only=True):
+    """What a run does when something fails."""
+
+    max_restarts: int = 3
+    """Starts of all ranks from the last checkpoint after a rank died or hung; then the run ends."""
+    allow_shrink: bool = False
+    """Go on with fewer data-parallel ranks while a node is away; the batch stays as it is."""
+    hang_seconds: float = 600.0
+    """No rank moves for so long: the run hangs, is ended and starts again; 0: nobody watches.
+    Longer than the longest save takes."""
+    grace_seconds: float = 30.0
+    """After SIGTERM or Ctrl-C, for the step under way and a checkpoint; then ranks are killed."""
+    spike_deviations: float = 0.0
+    """A loss so many standard deviations above the mean of the last 100 steps is rolled back and
+    its batch skipped; 0: only a loss or gradient that is no number."""
+    max_rollbacks: int = 3
+    """Then the run ends; 0: nothing is rolled back."""
 
 
 class RecipeCluster(Section, frozen=True, kw_only=True):
@@ -76,9 +262,17 @@ class Recipe(Section, frozen=True, kw_only=True):
 
     model: RecipeModel
     data: RecipeData
-    layout: Layout
+    layout: Layout = Layout()
     optimizer: RecipeOptimizer
-    cluster: RecipeCluster
+    precision: RecipePrecision = RecipePrecision()
+    communication: RecipeCommunication = RecipeCommunication()
+    memory: RecipeMemory = RecipeMemory()
+    run: RecipeRun = RecipeRun()
+    checkpoint: RecipeCheckpoint = RecipeCheckpoint()
+    survive: RecipeSurvive = RecipeSurvive()
+    adapter: RecipeAdapter | None = None
+    distillation: RecipeDistillation | None = None
+    cluster: RecipeCluster | None = None
     prediction: RecipePrediction | None = None
 
 
@@ -91,11 +285,15 @@ _HEADER = """\
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
     """Write the recipe; the file is whole or not there."""
-    content = msgspec.toml.encode(_without_nulls(msgspec.to_builtins(recipe)))
     try:
-        write_atomically(path, _HEADER.encode() + content)
+        write_atomically(path, _HEADER.encode() + recipe_toml(recipe).encode())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """The recipe as a file has it, without a header."""
+    return msgspec.toml.encode(_without_nulls(msgspec.to_builtins(recipe))).decode()
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -106,6 +304,71 @@ def read_recipe(path: Path) -> Recipe:
         raise InputError(f"{path}: no such file") from None
     except (OSError, msgspec.MsgspecError, ValueError, InputError) as error:
         raise InputError(f"{path}: {error}") from None
+
+
+_PATHS = (
+    ("model", "config"),
+    ("model", "checkpoint"),
+    ("data", "path"),
+    ("data", "tokenizer"),
+    ("data", "validation"),
+    ("distillation", "teacher"),
+    ("run", "stack"),
+)
+
+
+def anchored(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe with its relative paths made absolute, so that it can be run from anywhere.
+
+    A relative path is looked for beside the recipe (`folder`), then from where we are; what is in
+    neither place is left as it is: a preset's name, a tokenizer of the hub.
+    """
+    tables = msgspec.to_builtins(recipe)
+    for table, key in _PATHS:
+        if tables.get(table):
+            tables[table][key] = _found(tables[table][key], folder)
+    for source in tables["data"]["sources"]:
+        source["path"] = _found(source["path"], folder)
+    return msgspec.convert(tables, type=Recipe)
+
+
+def _found(text: str, folder: Path) -> str:
+    if not text:
+        return text
+    places = (place / Path(text).expanduser() for place in (folder, Path()))
+    return next((str(place.resolve()) for place in places if place.exists()), text)
+
+
+def changed(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
+    """The recipe with values replaced, each as `table.key=value`; the value is TOML or plain text.
+
+    >>> base = Recipe(
+    ...     model=RecipeModel(config="gpt2"),
+    ...     data=RecipeData(seq=128),
+    ...     optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
+    ... )
+    >>> changed(base, ["data.seq=64", "run.steps=10", "data.path=/tmp/text"]).data.seq
+    64
+    """
+    tables = _without_nulls(msgspec.to_builtins(recipe))
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        table, dot, key = name.strip().partition(".")
+        if not equals or not dot:
+            raise InputError(f"{assignment!r} is not TABLE.KEY=VALUE, such as run.steps=100")
+        tables.setdefault(table, {})[key] = _value(text.strip())
+    try:
+        return msgspec.convert(tables, type=Recipe)
+    except (msgspec.ValidationError, InputError) as error:
+        raise InputError(f"{', '.join(assignments)}: {error}") from None
+
+
+def _value(text: str) -> Any:
+    """What the text means in TOML, or the text itself where it means nothing there."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _without_nulls(value: Any) -> Any:

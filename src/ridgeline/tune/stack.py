@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -107,12 +109,8 @@ def run_with_stack(command: list[str], path: Path) -> int:
     Standard streams, signals and files are the script's own: nothing is captured, nothing is
     cut short.
     """
-    stack = read_stack(path)
-    folder = Path(tempfile.mkdtemp(prefix="ridgeline-run-"))
-    session = Session(stack=stack.applied(), report=False)
-    (folder / SESSION_NAME).write_bytes(msgspec.json.encode(session))
-    process = subprocess.Popen(resolve(command), env=child_environment(folder, ENTRY))
-    try:
+    with stack_environment(path) as environment:
+        process = subprocess.Popen(resolve(command), env=environment)
         while True:
             try:
                 code = process.wait()
@@ -120,6 +118,16 @@ def run_with_stack(command: list[str], path: Path) -> int:
             except KeyboardInterrupt:
                 # The terminal sent it to the script too; how to end is the script's decision.
                 continue
+    return code if code >= 0 else 128 + signal.Signals(-code)
+
+
+@contextmanager
+def stack_environment(path: Path) -> Iterator[dict[str, str]]:
+    """The environment in which every Python process that imports torch has the stack applied."""
+    session = Session(stack=read_stack(path).applied(), report=False)
+    folder = Path(tempfile.mkdtemp(prefix="ridgeline-run-"))
+    try:
+        (folder / SESSION_NAME).write_bytes(msgspec.json.encode(session))
+        yield child_environment(folder, ENTRY)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return code if code >= 0 else 128 + signal.Signals(-code)

@@ -1,0 +1,211 @@
+"""`ridgeline launch recipe.toml --on PLACE`: run a recipe somewhere; `--check`: judge manifests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from ridgeline.launch.cluster_file import ClusterFile
+    from ridgeline.launch.job import Job
+    from ridgeline.records.launched_run import Place
+    from ridgeline.records.recipe import Recipe
+
+WORKER = ("-m", "ridgeline.train.worker")
+"""What a rank runs, after `python`."""
+
+
+def launch(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="RECIPE.toml", help="With --check: manifests, any number."),
+    ],
+    on: Annotated[
+        Literal["local", "torchrun", "slurm", "kubernetes", "ray"],
+        typer.Option(help="Where it runs; torchrun: hosts that are reached by ssh."),
+    ] = "local",
+    cluster: Annotated[
+        Path | None,
+        typer.Option(metavar="CLUSTER.toml", help="What the place needs: image, queue, hosts ..."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="What the run is called. Default: from the recipe's name.")
+    ] = "",
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="A value of the recipe to change; repeatable."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Judge manifests offline, stricter than the API server."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Run a recipe on this machine or a cluster; it says first what that will cost."""
+    from ridgeline.errors import InputError
+
+    if check:
+        _check(files, json=json)
+        return
+    if len(files) != 1:
+        raise InputError(f"one recipe is launched at a time, not {len(files)}")
+    job = _job(files[0], on, cluster, name, change or [])
+    if dry_run:
+        _show(job, on, cluster, json=json)
+    elif on in ("local", "torchrun"):
+        _run_here(job, on, cluster, json=json)
+    else:
+        _submit(job, on, cluster, json=json)
+
+
+def _job(path: Path, on: Place, cluster: Path | None, name: str, change: list[str]) -> Job:
+    """The recipe on the cluster; paths are made absolute where its files are on these disks."""
+    from ridgeline.launch.cluster_file import ClusterFile, read_cluster_file
+    from ridgeline.launch.job import checked_name, job_of, run_folder, run_name
+    from ridgeline.records.recipe import anchored, changed, read_recipe, recipe_toml
+
+    recipe: Recipe = changed(read_recipe(path), change)
+    known = read_cluster_file(cluster) if cluster else ClusterFile()
+    fallback = path.with_suffix("").resolve()
+    if on == "local":
+        known = _this_machine(known, recipe.layout.num_devices)
+    if on in ("local", "torchrun", "slurm"):
+        recipe = anchored(recipe, path.parent)
+    else:
+        fallback = Path(known.kubernetes.mount) / "runs" / fallback.name
+    chosen = checked_name(name) if name else run_name(path.stem)
+    return job_of(
+        recipe,
+        recipe_toml(recipe),
+        known,
+        name=chosen,
+        worker=WORKER,
+        folder=run_folder(known, chosen, fallback),
+    )
+
+
+def _this_machine(cluster: ClusterFile, ranks: int) -> ClusterFile:
+    """All ranks on one node, which has this interpreter and these cores."""
+    import os
+    import sys
+
+    import msgspec
+
+    from ridgeline.launch.cluster_file import Nodes
+
+    section = msgspec.structs.replace(cluster.run, python=sys.executable)
+    nodes = Nodes(device=cluster.nodes.device, ranks=ranks, cpus=os.cpu_count() or 1)
+    return msgspec.structs.replace(cluster, run=section, nodes=nodes)
+
+
+def _show(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
+    import sys
+
+    from ridgeline.cli.show import print_json
+    from ridgeline.launch.places import written
+    from ridgeline.launch.price import price_of
+
+    text = written(job, on, cluster)
+    price = price_of(job.recipe, job.cluster.nodes.device)
+    if json:
+        print_json({"name": job.name, "on": on, "price": price, "written": text})
+        return
+    _say_price(job)
+    sys.stdout.write(text)
+
+
+def _say_price(job: Job) -> None:
+    from ridgeline.cli.show import progress
+    from ridgeline.launch.price import price_of
+    from ridgeline.report.launch_terminal import price_line
+
+    price = price_of(job.recipe, job.cluster.nodes.device)
+    with progress() as say:
+        say(
+            price_line(
+                job.recipe.layout.num_devices,
+                seconds=price.seconds,
+                device_hours=price.device_hours,
+                usd=price.usd,
+                unknown=price.unknown,
+            )
+        )
+
+
+def _run_here(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
+    """Run to the end, as long as this process lives."""
+    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.launch.merge import LogLine
+    from ridgeline.launch.places import refuse_twins, run_here, written
+    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.records.store import read_record
+    from ridgeline.records.training_run import TrainingRun
+    from ridgeline.report.training_terminal import LiveView, run_view
+    from ridgeline.train.check import check
+
+    check(job.recipe)
+    written(job, on, cluster)  # complains of missing keys before anything starts
+    remembered = Remembered(state_folder())
+    refuse_twins(job, remembered)
+    _say_price(job)
+    folder = Path(job.folder)
+    with progress() as say:
+
+        def show(line: LogLine) -> None:
+            if line.text.strip():
+                say(line.prefixed)
+
+        watch = LiveView(folder, say).refresh if folder.is_dir() or on == "local" else None
+        run_here(job, on, remembered, show, *([watch] if watch else []))
+    result = folder / "run.json"
+    if not result.exists():  # the folder is on other machines' disks alone
+        _print_run(job.name, json=json)
+    elif json:
+        print_json(read_record(result, TrainingRun))
+    else:
+        print_view(run_view(read_record(result, TrainingRun), folder))
+
+
+def _submit(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
+    from ridgeline.launch.places import refuse_twins, submit
+    from ridgeline.launch.remembered import Remembered, state_folder
+
+    remembered = Remembered(state_folder())
+    refuse_twins(job, remembered)
+    _say_price(job)
+    submit(job, on, cluster, remembered)
+    _print_run(job.name, json=json)
+
+
+def _print_run(name: str, *, json: bool) -> None:
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.launch.places import find, status
+    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.report.launch_terminal import status_view
+
+    found = status(find(name, Remembered(state_folder())))
+    if json:
+        print_json(found)
+    else:
+        print_view(status_view(found))
+
+
+def _check(files: list[Path], *, json: bool) -> None:
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.launch.check import check_files
+    from ridgeline.report.launch_check_terminal import check_view
+
+    report = check_files(files)
+    if json:
+        print_json(report)
+    else:
+        print_view(check_view(report.verdicts))
+    if not report.passed:
+        raise typer.Exit(3)

@@ -1,0 +1,67 @@
+"""`ridgeline train recipe.toml`: run a recipe on this machine."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the run lives. Default: the recipe's name."),
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="A value of the recipe to change; repeatable."
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete the run's checkpoints, begin at step 0.")
+    ] = False,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="FEWEST:MOST", help="Machines that share the run; on each of them."),
+    ] = None,
+    rendezvous: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --nodes: who leads, and a free port."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Train what the recipe says, on as many processes as its layout has."""
+    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.errors import InputError
+    from ridgeline.records.recipe import anchored, changed, read_recipe
+    from ridgeline.report.training_terminal import LiveView, run_view
+    from ridgeline.train.nodes import Nodes
+    from ridgeline.train.start import train_recipe
+    from ridgeline.train.survive.events import EventTail
+    from ridgeline.tune.stack import stack_environment
+
+    wanted = anchored(changed(read_recipe(recipe), change or []), recipe.parent)
+    folder = out or recipe.with_suffix("")
+    if (nodes is None) != (rendezvous is None):
+        raise InputError("--nodes and --rendezvous go together: how many machines, and who leads")
+    machines = Nodes.read(nodes, rendezvous) if nodes and rendezvous else None
+    stack = stack_environment(Path(wanted.run.stack)) if wanted.run.stack else nullcontext()
+    with progress() as say, stack as environment:
+        view, events = LiveView(folder, say), EventTail(folder)
+        events.read()  # of earlier starts
+
+        def refresh() -> None:
+            for event in events.read():
+                if event.note and event.kind in {"ready", "checkpoint", "hung", "rolled_back"}:
+                    typer.echo(event.note, err=True)
+            view.refresh()
+
+        run = train_recipe(wanted, folder, refresh, environment, nodes=machines, fresh=fresh)
+    if json:
+        print_json(run)
+    else:
+        print_view(run_view(run, folder))

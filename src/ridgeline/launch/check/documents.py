@@ -1,0 +1,122 @@
+"""Manifests in files: YAML with several documents, or JSON; lists of objects are opened.
+
+PyYAML reads the YAML; duplicate keys, which it lets pass, are errors as they are for kubectl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    import yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object and where it stands."""
+
+    source: str
+    """`file:line`, or a name of the caller's."""
+    manifest: Any
+
+
+def read_files(paths: list[Path]) -> list[Document]:
+    """All objects of some files; `-` is standard input."""
+    found: list[Document] = []
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not text in UTF-8") from error
+        found += read_text(text, str(path))
+    return found
+
+
+def read_text(text: str, name: str) -> list[Document]:
+    """All objects of a text. JSON is YAML too."""
+    return list(_objects(_parse(text, name), name))
+
+
+def _parse(text: str, name: str) -> list[tuple[int, Any]]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtra("pyyaml", "kubernetes") from error
+    found = []
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            _refuse_duplicates(node, name)
+            found.append((node.start_mark.line + 1, _plain(loader.construct_document(node))))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        raise InputError(f"{where}: not YAML: {error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    finally:
+        loader.dispose()
+    return found
+
+
+def _refuse_duplicates(node: yaml.Node, name: str) -> None:
+    pending = [node]
+    visited: set[int] = set()
+    while pending:
+        current = pending.pop()
+        if id(current) in visited or not isinstance(current.value, list):
+            continue
+        visited.add(id(current))
+        keys: set[Hashable] = set()
+        for entry in current.value:
+            if not isinstance(entry, tuple):
+                pending.append(entry)
+                continue
+            key, value = entry
+            if isinstance(key.value, str):
+                if key.value in keys and key.value != "<<":
+                    line = key.start_mark.line + 1
+                    raise InputError(f"{name}:{line}: {key.value!r} is given twice; remove one")
+                keys.add(key.value)
+            pending.append(value)
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON knows: YAML's dates become text and keys that are no strings, strings."""
+    if isinstance(value, Mapping):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # As kubectl writes it into JSON.
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return str(value)
+
+
+def _key(key: object) -> str:
+    return {True: "true", False: "false", None: "null"}.get(key, str(key))  # type: ignore[call-overload,no-any-return]
+
+
+def _objects(parsed: list[tuple[int, Any]], name: str) -> Iterator[Document]:
+    for line, value in parsed:
+        source = f"{name}:{line}"
+        if value is None:
+            continue
+        if not isinstance(value, Mapping):
+            raise InputError(f"{source}: not an object with apiVersion and kind")
+        if value.get("kind") == "List" and isinstance(value.get("items"), list):
+            for index, item in enumerate(value["items"]):
+                yield Document(f"{source} items[{index}]", item)
+        else:
+            yield Document(source, value)

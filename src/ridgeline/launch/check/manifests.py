@@ -1,0 +1,92 @@
+"""Verdicts on objects: what the API server would say, and what it would not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ridgeline.launch.check.catalogue import Kind, find_kind
+from ridgeline.launch.check.core import code_problems
+from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems
+from ridgeline.launch.check.documents import Document, read_files
+from ridgeline.launch.check.stricter import stricter_problems
+from ridgeline.launch.check.structural import schema_problems
+from ridgeline.launch.check.verdict import SERVER, Problem, Problems, Report, Verdict
+
+_METADATA = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_PARTNERS = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
+_UNREADABLE = frozenset({"TypeInvalid", UNKNOWN_FIELD})
+
+
+def check_files(paths: list[Path]) -> Report:
+    """Verdicts on every object of some files. No cluster is asked."""
+    verdicts = tuple(check_manifests(read_files(paths)))
+    return Report(passed=all(verdict.runs for verdict in verdicts), verdicts=verdicts)
+
+
+def check_manifests(documents: Iterable[Document]) -> list[Verdict]:
+    """Verdicts on objects, in their order; a TrainJob and its runtime are seen together."""
+    listed = list(documents)
+    partners = [document.manifest for document in listed if _may_be_partner(document.manifest)]
+    return [_verdict(document, partners) for document in listed]
+
+
+def _may_be_partner(manifest: Any) -> bool:
+    """A readable TrainJob or training runtime."""
+    if not isinstance(manifest, Mapping) or manifest.get("kind") not in _PARTNERS:
+        return False
+    kind = find_kind(str(manifest.get("apiVersion")), str(manifest["kind"]))
+    return kind is not None and not server_problems(manifest, kind)
+
+
+def _verdict(document: Document, partners: Sequence[Mapping[str, Any]]) -> Verdict:
+    manifest = document.manifest if isinstance(document.manifest, Mapping) else {}
+    api_version, kind_name = manifest.get("apiVersion"), manifest.get("kind")
+    missing = [key for key in ("apiVersion", "kind") if not isinstance(manifest.get(key), str)]
+    name = ""
+    if isinstance(manifest.get("metadata"), Mapping):
+        name = str(manifest["metadata"].get("name") or manifest["metadata"].get("generateName", ""))
+    problems: tuple[Problem, ...] = ()
+    kind = None
+    if missing:
+        found = Problems()
+        for key in missing:
+            found.required(key, "every object names its kind")
+        problems = tuple(found.found)
+    else:
+        kind = find_kind(str(api_version), str(kind_name))
+    if kind is not None:
+        problems = server_problems(manifest, kind)
+        # Rules about pods need fields of the right types.
+        if not any(problem.reason in _UNREADABLE for problem in problems):
+            problems += stricter_problems(manifest, custom=kind.custom, among=partners)
+    return Verdict(
+        source=document.source,
+        kind=f"{api_version}/{kind_name}",
+        name=name,
+        known=kind is not None or bool(missing),
+        accepted=not any(problem.rule == SERVER for problem in problems),
+        runs=not any(problem.severity == "error" for problem in problems),
+        problems=problems,
+    )
+
+
+def server_problems(manifest: Mapping[str, Any], kind: Kind) -> tuple[Problem, ...]:
+    """What the API server would reject in an object of a known kind, in its order of steps."""
+    if not kind.custom:
+        decoded = decode_problems(manifest, kind.schema)
+        if any(problem.reason != UNKNOWN_FIELD for problem in decoded.found):
+            return tuple(decoded.found)
+        # The server stops at unknown fields; one run that names the rest too saves a second.
+        return (*decoded.found, *code_problems(manifest, kind).found)
+    metadata = decode_problems(
+        {"metadata": manifest.get("metadata")},
+        {"properties": {"metadata": {"$ref": _METADATA}}},
+    )
+    if metadata.found:
+        return tuple(metadata.found)
+    by_schema, by_code = schema_problems(manifest, kind.schema), code_problems(manifest, kind)
+    if any(problem.reason == UNKNOWN_FIELD for problem in by_schema.found):
+        return (*by_schema.found, *by_code.found)
+    return (*by_code.found, *by_schema.found)

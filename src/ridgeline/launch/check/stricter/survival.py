@@ -1,0 +1,283 @@
+"""Whether a job outlives a lost pod: checkpoints, restarts, shared memory, time limits.
+
+Sources: kubeflow/trainer #2000 (NCCL timeouts differ per worker, OnFailure never converges),
+#1638 (one lost pod), #2185 (a hung GPU); PyTorch's data loader and NCCL use /dev/shm, which a
+container has 64 MiB of unless a volume is mounted there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ridgeline.launch.check.metadata import entries, section
+from ridgeline.launch.check.stricter.rule import Finding, Rule
+from ridgeline.launch.check.stricter.workload import (
+    BATCH_KINDS,
+    TORCH,
+    PodSet,
+    Workload,
+    devices_of,
+)
+
+_DURABLE = frozenset(
+    {
+        "persistentVolumeClaim",
+        "ephemeral",
+        "nfs",
+        "csi",
+        "hostPath",
+        "iscsi",
+        "cephfs",
+        "glusterfs",
+        "fc",
+        "rbd",
+        "azureFile",
+        "flexVolume",
+    },
+)
+_BUCKET = re.compile(r"(s3|gs|gcs|abfss?|oss|hdfs)://|checkpoint[-_]?(bucket|uri|path)", re.I)
+_TIMEOUTS = re.compile(r"^(TORCH_)?NCCL_.*TIMEOUT|^TORCH_NCCL_HEARTBEAT|^(NCCL|GLOO)_TIMEOUT")
+_PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)")
+# A mount inside the pod, no temporary file of ours.
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108
+_ENDLESS = 1000
+"""More restarts than this and a job that always fails holds its GPUs for days."""
+
+
+def _no_shared_memory(workload: Workload) -> Iterator[Finding]:
+    for pod in workload.device_pods:
+        in_memory = {
+            volume.get("name")
+            for volume in entries(pod.spec, "volumes")
+            if section(volume, "emptyDir").get("medium") == "Memory" or volume.get("hostPath")
+        }
+        for path, container in pod.containers:
+            if devices_of(section(container, "resources")) < 2 or not TORCH.search(pod.text):
+                continue
+            mounts = [
+                (index, mount)
+                for index, mount in enumerate(entries(container, "volumeMounts"))
+                if (mount.get("mountPath") or "").rstrip("/") == _SHARED_MEMORY
+            ]
+            if not mounts and not pod.spec.get("hostIPC"):
+                yield Finding(
+                    f"{path}.volumeMounts",
+                    "several GPUs and 64 MiB of /dev/shm: NCCL or the data loader ends with "
+                    "'Bus error'",
+                    "mount an emptyDir with medium: Memory at /dev/shm",
+                )
+            for index, mount in mounts:
+                if mount.get("name") not in in_memory:
+                    yield Finding(
+                        f"{path}.volumeMounts[{index}]",
+                        f"{_SHARED_MEMORY} is on disk",
+                        "give its volume emptyDir.medium: Memory",
+                    )
+
+
+def _no_checkpoint_volume(workload: Workload) -> Iterator[Finding]:
+    if not workload.is_training:
+        return
+    for pod in workload.device_pods:
+        sources = {key for volume in entries(pod.spec, "volumes") for key in volume}
+        claimed = any(holder.get("volumeClaimPolicies") for _, holder in pod.holders)
+        spec = section(workload.manifest, "spec")
+        if sources & _DURABLE or claimed or spec.get("volumes") or _BUCKET.search(pod.text):
+            continue
+        if TORCH.search(pod.text):
+            yield Finding(
+                f"{pod.path}.volumes",
+                "nothing that outlives the pod: a restart begins at step 0",
+                "mount a persistentVolumeClaim for checkpoints",
+            )
+
+
+def _restarts_alone(workload: Workload) -> Iterator[Finding]:
+    """Pods that restart one at a time while the others wait in a collective."""
+    for pod in workload.device_pods if workload.kind in BATCH_KINDS else ():
+        alone = pod.spec.get("restartPolicy") == "OnFailure"
+        elastic = re.search(r"--max[-_]restarts|rdzv", pod.text)
+        if alone and pod.count > 1 and TORCH.search(pod.text) and not elastic:
+            yield Finding(
+                f"{pod.path}.restartPolicy",
+                "one worker restarts alone while the others wait in a collective: it never "
+                "converges",
+                "use Never and let the job restart all pods, or run under torchrun --max-restarts",
+            )
+
+
+def _endless(workload: Workload) -> Iterator[Finding]:
+    if not workload.device_pods:
+        return
+    holders = {path: holder for pod in workload.device_pods for path, holder in pod.holders}
+    for path, holder in holders.items():
+        limits = [(f"{path}.backoffLimit", holder.get("backoffLimit"))]
+        limits.append((f"{path}.maxRetry", holder.get("maxRetry")))
+        failure = holder.get("failurePolicy")
+        if isinstance(failure, dict):
+            limits.append((f"{path}.failurePolicy.maxRestarts", failure.get("maxRestarts")))
+        for field, value in limits:
+            if isinstance(value, int) and value > _ENDLESS:
+                yield Finding(
+                    field.lstrip("."),
+                    f"{value} restarts: a job that always fails holds its GPUs for days",
+                    "bound it to what real failures need, for example 10",
+                )
+
+
+def _no_restart(workload: Workload) -> Iterator[Finding]:
+    """JobSet: one failed pod fails its Job, and without maxRestarts the whole set."""
+    if workload.kind != "JobSet" or workload.num_device_pods < 2:
+        return
+    policy = section(section(workload.manifest, "spec"), "failurePolicy")
+    if policy.get("maxRestarts"):
+        return
+    for pod in workload.device_pods:
+        holder = next((h for p, h in reversed(pod.holders) if "backoffLimit" in h), {})
+        if holder.get("backoffLimit") == 0:
+            yield Finding(
+                "spec.failurePolicy.maxRestarts",
+                f"one lost pod of {workload.num_device_pods} ends the job for good",
+                "set spec.failurePolicy.maxRestarts",
+            )
+            return
+
+
+def _timeouts(workload: Workload) -> Iterator[Finding]:
+    seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for pod in workload.device_pods:
+        given = {}
+        for path, container in pod.containers:
+            for index, variable in enumerate(entries(container, "env")):
+                if _TIMEOUTS.match(variable.get("name") or ""):
+                    given[variable["name"]] = (f"{path}.env[{index}]", str(variable.get("value")))
+        for name, place in given.items():
+            seen[name].append(place)
+    for name, places in seen.items():
+        for path, value in places[1:]:
+            if value != places[0][1]:
+                yield Finding(
+                    path,
+                    f"{name} is {value} here and {places[0][1]} in {places[0][0]}",
+                    "give all workers the same timeout",
+                )
+        if len(places) < len(workload.device_pods):
+            yield Finding(
+                places[0][0],
+                f"{name} is set for some workers only",
+                "set it in every template that takes part",
+            )
+
+
+def _processes(workload: Workload) -> Iterator[Finding]:
+    for pod in workload.device_pods:
+        for path, container in pod.containers:
+            for key in ("command", "args"):
+                line = " ".join(str(part) for part in container.get(key) or ())
+                match = _PROCESSES.search(line)
+                devices = devices_of(section(container, "resources"))
+                if match and devices and int(match[1]) > devices:
+                    yield Finding(
+                        f"{path}.{key}",
+                        f"starts {match[1]} processes on {devices} GPUs: 'invalid device ordinal'",
+                        f"--nproc-per-node={devices}",
+                    )
+
+
+def _no_grace(workload: Workload) -> Iterator[Finding]:
+    for pod in workload.device_pods if workload.is_training else ():
+        if pod.spec.get("terminationGracePeriodSeconds") == 0:
+            yield Finding(
+                f"{pod.path}.terminationGracePeriodSeconds",
+                "no time to save when the pod is preempted",
+                "leave the time that a checkpoint takes, at least 30",
+            )
+
+
+def _no_gpu(workload: Workload) -> Iterator[Finding]:
+    for pod in workload.pods if workload.kind in BATCH_KINDS else ():
+        for path, container in pod.containers:
+            names = {str(v.get("name")) for v in entries(container, "env")}
+            wants = any(name.startswith(("NCCL_", "TORCH_NCCL_")) for name in names)
+            if wants and not _device_claims(container, pod):
+                yield Finding(
+                    f"{path}.resources.limits",
+                    "sets up NCCL and asks for no GPU: it lands on any node",
+                    "set limits[nvidia.com/gpu]",
+                )
+
+
+def _device_claims(container: object, pod: PodSet) -> bool:
+    if not isinstance(container, dict):
+        return False
+    resources = section(container, "resources")
+    return bool(devices_of(resources) or resources.get("claims") or pod.devices)
+
+
+RULES = (
+    Rule(
+        name="shared-memory",
+        severity="warning",
+        reason="a container has 64 MiB of /dev/shm; NCCL and data loaders need more",
+        cure="an emptyDir with medium: Memory mounted at /dev/shm",
+        check=_no_shared_memory,
+    ),
+    Rule(
+        name="checkpoint-volume",
+        severity="warning",
+        reason="what is written inside a pod is lost with it: every restart begins anew",
+        cure="a persistentVolumeClaim, or a bucket, for checkpoints",
+        check=_no_checkpoint_volume,
+    ),
+    Rule(
+        name="restarts-alone",
+        severity="warning",
+        reason="a worker that restarts alone cannot join a process group that is waiting for it",
+        cure="restart all pods together (JobSet failurePolicy), or torchrun --max-restarts",
+        check=_restarts_alone,
+    ),
+    Rule(
+        name="endless-restarts",
+        severity="warning",
+        reason="a job that always fails holds its GPUs until its restarts are used up",
+        cure="bound backoffLimit and maxRestarts",
+        check=_endless,
+    ),
+    Rule(
+        name="no-restart",
+        severity="warning",
+        reason="with backoffLimit 0 and no maxRestarts one lost pod ends the whole job",
+        cure="set failurePolicy.maxRestarts",
+        check=_no_restart,
+    ),
+    Rule(
+        name="collective-timeouts",
+        severity="warning",
+        reason="workers that give up at different times leave the others in a collective",
+        cure="the same NCCL timeouts in every template",
+        check=_timeouts,
+    ),
+    Rule(
+        name="processes-exceed-gpus",
+        severity="error",
+        reason="each process of torchrun takes one GPU; the surplus ones die at start",
+        cure="--nproc-per-node equal to the GPUs of the container",
+        check=_processes,
+    ),
+    Rule(
+        name="termination-grace",
+        severity="warning",
+        reason="a preempted pod that is killed at once cannot save",
+        cure="terminationGracePeriodSeconds of a checkpoint's length",
+        check=_no_grace,
+    ),
+    Rule(
+        name="gpu-not-asked",
+        severity="warning",
+        reason="a pod that uses NCCL but asks for no GPU is placed on nodes without one",
+        cure="set the GPU limit",
+        check=_no_gpu,
+    ),
+)

@@ -1,0 +1,106 @@
+"""What a check says: verdicts on objects, problems with a field path, a reason and a cure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Severity = Literal["error", "warning"]
+
+SERVER = "server"
+"""The rule of every problem that the API server itself would name."""
+
+WHOLE_OBJECT = "<nil>"
+"""How the server writes the path of the object itself."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing wrong with one field."""
+
+    field: str
+    """Path as the API server writes it."""
+    reason: str
+    """As the server names it (Invalid, Required, …), or "Stricter" for a rule of ours."""
+    message: str
+    """What is wrong."""
+    cure: str
+    """What to do about it."""
+    severity: Severity = "error"
+    rule: str = SERVER
+    """Which rule speaks: `server`, or the name of one of our stricter rules."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen to one object at submission, and after it."""
+
+    source: str
+    """File and line where the object starts."""
+    kind: str
+    """apiVersion/kind."""
+    name: str
+    known: bool
+    """Whether this version knows the kind's schema; nothing is claimed about others."""
+    accepted: bool
+    """Whether the API server would take the object."""
+    runs: bool
+    """Whether it would be taken and nothing is known that keeps its pods from running."""
+    problems: tuple[Problem, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdicts on everything in a set of files."""
+
+    passed: bool
+    """Whether every object of a known kind would be accepted and could start."""
+    verdicts: tuple[Verdict, ...]
+
+
+class Problems:
+    """Collects problems in the words that the API server uses (apimachinery's `field.Error`)."""
+
+    def __init__(self) -> None:
+        self.found: list[Problem] = []
+
+    def add(self, field: str, reason: str, message: str, cure: str) -> None:
+        """Any problem of the server's."""
+        self.found.append(Problem(field=field, reason=reason, message=message, cure=cure))
+
+    def invalid(self, field: str, value: Any, detail: str, cure: str = "") -> None:
+        """A value of the right type that breaks a rule."""
+        self.add(
+            field, "Invalid", f"{shown(value)}: {detail}", cure or f"choose one that fits: {detail}"
+        )
+
+    def required(self, field: str, detail: str = "") -> None:
+        """A field that must be given."""
+        self.add(field, "Required", detail or "must be given", f"set {field}")
+
+    def unsupported(self, field: str, value: Any, allowed: tuple[str, ...]) -> None:
+        """A value outside a closed list."""
+        listed = ", ".join(allowed)
+        self.add(field, "NotSupported", f"{shown(value)} is not supported", f"use one of: {listed}")
+
+    def duplicate(self, field: str, value: Any) -> None:
+        """A value that must be unique in its list."""
+        self.add(field, "Duplicate", f"{shown(value)} stands here twice", "rename or remove one")
+
+    def not_found(self, field: str, value: Any, where: str) -> None:
+        """A reference inside the object that leads nowhere."""
+        self.add(field, "NotFound", f"{shown(value)} is not in {where}", f"add it to {where}")
+
+    def forbidden(self, field: str, detail: str) -> None:
+        """A field that may not be set here."""
+        self.add(field, "Forbidden", detail, f"remove {field}")
+
+    def too_long(self, field: str, value: Any, limit: int) -> None:
+        """A text, list or map past its limit."""
+        self.add(
+            field, "TooLong", f"{shown(value)} is longer than {limit}", f"shorten it to {limit}"
+        )
+
+
+def shown(value: Any) -> str:
+    """A value as a message quotes it: short, on one line."""
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else f"{text[:76]} …"

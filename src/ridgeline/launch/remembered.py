@@ -1,0 +1,93 @@
+"""Submitted runs on disk, one file each, so that `status`, `logs` and `cancel` find them.
+
+A run is written down before anything is started: a launcher that dies in between leaves a record
+in phase `submitting`, which the next command finishes or undoes. Files are whole or not there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.records.launched_run import LaunchedRun
+from ridgeline.records.store import read_record, write_record
+
+VARIABLE = "RIDGELINE_STATE"
+
+
+def state_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where runs are remembered: `$RIDGELINE_STATE`, or the desktop standard's state folder.
+
+    >>> state_folder({"XDG_STATE_HOME": "/state"}).as_posix()
+    '/state/ridgeline/launch'
+    """
+    known = os.environ if environment is None else environment
+    if known.get(VARIABLE):
+        return Path(known[VARIABLE]) / "launch"
+    home = known.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "ridgeline" / "launch"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The runs of one state folder."""
+
+    folder: Path
+
+    def write(self, run: LaunchedRun) -> LaunchedRun:
+        """Remember a run, in place of what was known of it."""
+        try:
+            write_record(self._path(run.name), run)
+        except OSError as error:
+            raise InputError(
+                f"{self._path(run.name)}: {error.strerror or error}; set {VARIABLE} to a folder"
+                " that can be written"
+            ) from None
+        return run
+
+    def change(self, run: LaunchedRun, **changes: object) -> LaunchedRun:
+        """Remember it with some fields replaced."""
+        return self.write(msgspec.structs.replace(run, **changes))
+
+    def read(self, name: str) -> LaunchedRun:
+        """The run of that name.
+
+        Raises:
+            InputError: There is none; the message has the nearest names.
+        """
+        if not self._path(name).exists():
+            known = [run.name for run in self.all()]
+            near = difflib.get_close_matches(name, known, n=3) or known[:5]
+            hint = f"known are: {', '.join(near)}" if near else "none was launched from here"
+            raise InputError(f"no run {name!r} in {self.folder}; {hint}")
+        return read_record(self._path(name), LaunchedRun)
+
+    def all(self) -> list[LaunchedRun]:
+        """Every run, the newest first."""
+        runs = [read_record(path, LaunchedRun) for path in self.folder.glob("[!.]*.json")]
+        return sorted(runs, key=lambda run: run.created_seconds, reverse=True)
+
+    def forget(self, run: LaunchedRun) -> None:
+        """As if it had never been."""
+        self._path(run.name).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+
+def launcher_lives(run: LaunchedRun) -> bool:
+    """The process that launched it is there still, as far as can be seen from this machine."""
+    if run.launcher_host != socket.gethostname():
+        return True  # another machine's processes cannot be seen: nothing is undone for them
+    try:
+        command = Path(f"/proc/{run.launcher_pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"ridgeline" in command or b"python" in command or b"pytest" in command

@@ -1,0 +1,114 @@
+"""What a training run left behind: its course, its speed and memory beside what was predicted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ridgeline.records.environment import Environment
+from ridgeline.records.recipe import Recipe
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One quantity as theory had it and as it was seen."""
+
+    predicted: float | None
+    """None where nothing predicted it."""
+    measured: float | None
+    """None where it cannot be measured."""
+
+
+class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the journal: means over the steps since the line before."""
+
+    step: int
+    """Optimizer steps done, this one included."""
+    loss: float
+    """Mean over the target tokens of these steps, in nats."""
+    learning_rate: float
+    gradient_norm: float | None
+    """Of the last step, before clipping; None where nothing is clipped."""
+    step_seconds: float
+    tokens_per_second: float
+    """Over all ranks."""
+    mfu: float | None
+    """Model FLOPs over the devices' dense peak; None where the peak is not known."""
+    phases: dict[str, float]
+    """Phase → seconds of a step, mean over ranks."""
+    peak_memory_bytes: float
+    """Worst rank, since the run began."""
+    bytes_sent: float | None = None
+    """By one rank for gradients, per step; None where the wire is not counted."""
+    skipped_steps: int = 0
+    """Steps without an update so far: gradients overflowed under loss scaling."""
+    loss_scale: float | None = None
+    validation_loss: float | None = None
+    straggler: str = ""
+    """The rank and phase that hold the others up, in words; empty where none does."""
+    note: str = ""
+    """What was out of the ordinary: a batch that was skipped, and why."""
+
+
+class Goodput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the wall time of a run went, over all its starts; the parts add up to the whole."""
+
+    wall_seconds: float
+    """From the first launch to the last event."""
+    productive_seconds: float
+    """Steps that stand."""
+    lost_seconds: float
+    """Steps that were done again, from an earlier checkpoint."""
+    checkpoint_seconds: float
+    """Saving held the run up."""
+    evaluation_seconds: float
+    restart_seconds: float
+    """From the last step before a failure until the model stood again."""
+    starting_seconds: float
+    """The first start, until its first step."""
+    finishing_seconds: float
+    """After the last step: evaluation, export."""
+    away_seconds: float
+    """Nothing ran: from one launch's end to the next launch."""
+    restarts: int
+    """Starts of the ranks beyond the first of each launch."""
+    rollbacks: int
+
+    @property
+    def share(self) -> float:
+        """Of the wall time that became progress."""
+        return self.productive_seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+
+class TrainingRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of `ridgeline train`, as `run.json` has it."""
+
+    recipe: Recipe
+    environment: Environment
+    processes: int
+    steps: int
+    """Optimizer steps done in all."""
+    tokens: int
+    """Target tokens trained on in all."""
+    parameters: int
+    trainable_parameters: int
+    wall_seconds: float
+    """Of this start, from the first step to the last."""
+    step_samples: list[float]
+    """Seconds of each step of this start, as rank 0 saw them."""
+    tokens_per_second: float
+    """Over all ranks, median step."""
+    mfu: float | None
+    final_loss: float
+    """Of the last logged steps."""
+    validation_loss: float | None
+    phases: dict[str, float]
+    """Mean seconds of a step, mean over ranks."""
+    step_seconds: Beside
+    peak_memory_bytes: Beside
+    bytes_sent: float | None
+    skipped_steps: int
+    stopped: str = ""
+    """Why it ended before its last step; empty when it did not."""
+    goodput: Goodput | None = None
+    """Over all starts."""
+    notes: tuple[str, ...] = ()
+    """What happened to the run: hangs, batches skipped, in their order."""

@@ -1,0 +1,171 @@
+"""What is recomputed in backward rather than kept, and what is kept in host memory instead.
+
+Full recomputation keeps only each block's input (Chen et al., "Training deep nets with sublinear
+memory cost", arXiv 1604.06174). Selective recomputation keeps what is dear to compute, by operator:
+matrix products and attention stay, the element-wise work between them is done again (the idea of
+Korthikanti et al., arXiv 2205.05198, section 5, for fused attention, which keeps no scores). A
+budget recomputes as few blocks as fit: each block's kept bytes are measured in one forward pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from ridgeline.errors import InputError
+from ridgeline.records.recipe import Recipe
+from ridgeline.train.blocks import blocks_of, require_blocks
+
+_aten = torch.ops.aten
+KEPT_OPERATORS = frozenset(
+    {
+        _aten.mm.default,
+        _aten.addmm.default,
+        _aten.bmm.default,
+        _aten._grouped_mm.default,
+        _aten._scaled_dot_product_flash_attention_for_cpu.default,
+        _aten._scaled_dot_product_flash_attention.default,
+        _aten._scaled_dot_product_efficient_attention.default,
+        _aten._scaled_dot_product_cudnn_attention.default,
+    }
+)
+"""What selective recomputation keeps."""
+
+
+def recompute(parts: Iterable[nn.Module], recipe: Recipe) -> None:
+    """Make the blocks recompute as the layout says. Names of parameters stay as they are.
+
+    With a budget every block recomputes until `fit_budget` has measured one.
+
+    Raises:
+        InputError: The model has no blocks that transformers can recompute.
+    """
+    wanted = "full" if recipe.memory.activation_budget_bytes else recipe.layout.recompute
+    if wanted == "none":
+        return
+    for part in parts:
+        for block in require_blocks(part, "recomputation"):
+            _set(block, wanted)
+
+
+def fit_budget(
+    blocks: Sequence[nn.Module], kept_bytes: float, in_flight: int, budget: float
+) -> int:
+    """Let as many blocks keep their activations as the budget allows; returns how many recompute.
+
+    Args:
+        blocks: This rank's blocks, all recomputing.
+        kept_bytes: What one block keeps when it does not recompute (`kept_by`).
+        in_flight: Micro-batches whose activations are alive together (pipeline).
+        budget: Bytes for all blocks' activations on this rank.
+    """
+    plain = min(len(blocks), int(budget // max(1.0, kept_bytes * in_flight)))
+    # The last blocks are differentiated first: what they keep is given back soonest.
+    for block in blocks[len(blocks) - plain :]:
+        block.gradient_checkpointing = False
+    return len(blocks) - plain
+
+
+@contextlib.contextmanager
+def fitted_to_budget(parts: Sequence[nn.Module], recipe: Recipe) -> Iterator[None]:
+    """Around a rank's first step: measure one block of each part, then recompute what must be."""
+    budget = recipe.memory.activation_budget_bytes
+    if budget is None:
+        yield
+        return
+    held = [blocks_of(part) for part in parts]
+    with contextlib.ExitStack() as stack:
+        counts = [stack.enter_context(kept_by(blocks[0])) for blocks in held if blocks]
+        yield
+    # Under 1F1B the first stage holds most: as many micro-batches as there are stages.
+    in_flight = min(recipe.layout.pp, recipe.layout.num_microbatches)
+    largest = max((max(count, default=0) for count in counts), default=0)
+    fit_budget([block for blocks in held for block in blocks], largest, in_flight, budget)
+
+
+@contextlib.contextmanager
+def kept_by(block: nn.Module) -> Iterator[list[int]]:
+    """Count the bytes that one block keeps for backward during a forward pass inside.
+
+    The list has one entry per pass of the block: bytes of distinct storages that autograd saves,
+    the parameters' own left out.
+    """
+    counts: list[int] = []
+    own = {_storage(parameter) for parameter in block.parameters()}
+    seen: dict[int, int] = {}
+    hooks = torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: _note(tensor, own, seen), lambda tensor: tensor
+    )
+
+    def before(*_: Any) -> None:
+        seen.clear()
+        hooks.__enter__()
+
+    def after(*_: Any) -> None:
+        hooks.__exit__()
+        counts.append(sum(seen.values()))
+
+    was = block.gradient_checkpointing
+    block.gradient_checkpointing = False
+    handles = [
+        block.register_forward_pre_hook(before),
+        block.register_forward_hook(after, always_call=True),
+    ]
+    try:
+        yield counts
+    finally:
+        block.gradient_checkpointing = was
+        for handle in handles:
+            handle.remove()
+
+
+def offload(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """Around a forward pass: what backward needs goes to host memory, where the recipe asks.
+
+    Raises:
+        InputError: On the host there is nowhere else to put it.
+    """
+    if not recipe.memory.offload_activations:
+        return nullcontext()
+    if device.type == "cpu":
+        raise InputError(
+            "memory.offload_activations: on a CPU activations are in host memory already; leave"
+            " it out"
+        )
+    return torch.autograd.graph.save_on_cpu(pin_memory=True)
+
+
+def _set(block: nn.Module, wanted: str) -> None:
+    settings: dict[str, Any] = {"use_reentrant": False}
+    if wanted == "selective":
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_products)
+    block.gradient_checkpointing = True
+    block._gradient_checkpointing_func = partial(checkpoint, **settings)
+
+
+def _keep_products(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+    if operator in KEPT_OPERATORS:
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _note(tensor: Tensor, own: set[int], seen: dict[int, int]) -> Tensor:
+    place = _storage(tensor)
+    if place not in own:
+        seen[place] = tensor.untyped_storage().nbytes()
+    return tensor
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

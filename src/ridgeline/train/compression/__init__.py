@@ -1,0 +1,203 @@
+"""What travels in place of gradients, and how many bytes that is.
+
+    wire = attach(ddp_model, recipe, ranks)
+    …a step…
+    wire.take().sent_bytes
+
+`schemes/` has one file for each name that `communication.compression` of a recipe may have, and
+the list is that folder. `bucket.py` says what a scheme is and keeps what it remembers, `counted.py`
+has the collectives, `lane.py` runs them beside the backward pass.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ridgeline.errors import InputError
+from ridgeline.records.recipe import Recipe, RecipeCommunication
+from ridgeline.train.compression import schemes
+from ridgeline.train.compression.bucket import Bucket, Scheme
+from ridgeline.train.compression.counted import NOTHING, Counted, Traffic
+from ridgeline.train.compression.hierarchical import Hierarchical, two_levels
+from ridgeline.train.compression.lane import Lane
+from ridgeline.train.ranks import Ranks
+
+_DTYPES = {"none": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+"""What may cross between nodes in a hierarchical all-reduce."""
+
+
+def scheme_names() -> tuple[str, ...]:
+    """Names that a recipe may give, but for `none`.
+
+    >>> "powersgd" in scheme_names()
+    True
+    """
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(schemes.__path__)))
+
+
+class Wire:
+    """The communication hook of one model, and what went through it."""
+
+    def __init__(
+        self, model: DistributedDataParallel, scheme: Scheme | None, counted: Counted, start: int
+    ) -> None:
+        """Around a model whose hook is not registered yet.
+
+        Args:
+            model: In whose backward passes gradients are exchanged.
+            scheme: What travels; None: the gradients.
+            counted: The ranks that agree.
+            start: Exchanges (optimizer steps) of plain gradients before the scheme begins.
+        """
+        self._names = {parameter: name for name, parameter in model.module.named_parameters()}
+        self._scheme = scheme
+        self._counted = counted
+        self._start = start
+        self._lane = Lane(next(model.module.parameters()).device) if scheme else None
+        self._exchanges = 0
+        self._across = NOTHING
+
+    def hook(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """What DistributedDataParallel calls when a bucket's gradients are complete."""
+        last = grad_bucket.is_last()
+        plain = self._scheme is None or self._exchanges < self._start
+        self._exchanges += last
+        if plain:
+            return self._all_reduce(grad_bucket.buffer())
+        assert self._scheme is not None
+        assert self._lane is not None
+        scheme = self._scheme
+        bucket = Bucket(
+            position=grad_bucket.index(),
+            names=tuple(self._names[parameter] for parameter in grad_bucket.parameters()),
+            buffer=grad_bucket.buffer(),
+            gradients=tuple(grad_bucket.gradients()),
+            last=last,
+        )
+
+        def exchange() -> Tensor:
+            scheme.reduce(bucket)
+            return bucket.buffer
+
+        return self._lane.submit(exchange)
+
+    def take(self) -> Traffic:
+        """What this rank sent since the last call, once the backward pass is over."""
+        traffic = self._counted.take()
+        if isinstance(self._scheme, Hierarchical):
+            inside, across = self._scheme.take()
+            self._across = across
+            traffic += inside + across
+        return traffic
+
+    @property
+    def between_nodes(self) -> Traffic:
+        """Of what was last taken, the part between nodes, with `hierarchical`."""
+        return self._across
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an exact resume needs; each rank has its own."""
+        memories = self._scheme.state_dict() if self._scheme else {}
+        return {"exchanges": self._exchanges, "memories": memories}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._exchanges = state["exchanges"]
+        if self._scheme:
+            self._scheme.load_state_dict(state["memories"])
+
+    def _all_reduce(self, buffer: Tensor) -> torch.futures.Future[Tensor]:
+        self._counted.note_all_reduce(buffer.nbytes)
+        buffer.div_(self._counted.size)
+        work = dist.all_reduce(buffer, group=self._counted.group, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+
+def attach(model: DistributedDataParallel, recipe: Recipe, ranks: Ranks) -> Wire:
+    """Register what the recipe says as the model's communication hook.
+
+    Every process must call it, at the same place.
+
+    Raises:
+        InputError: Parts of the recipe that do not go together.
+    """
+    settings = recipe.communication
+    counted = Counted(ranks.group("gradients"))
+    if settings.hierarchical:
+        scheme: Scheme | None = _hierarchical(settings, ranks, counted.group)
+    else:
+        scheme = make_scheme(model.module, recipe, counted)
+    wire = Wire(model, scheme, counted, settings.compression_start)
+    # torch wants a parameter of this name, and no annotation that is a string.
+    model.register_comm_hook(wire, lambda wire, bucket: wire.hook(bucket))
+    return wire
+
+
+def check_without_hook(recipe: Recipe) -> None:
+    """For layouts whose gradients do not pass through DistributedDataParallel.
+
+    Raises:
+        InputError: The recipe asks for what only its hooks can do.
+    """
+    settings, layout = recipe.communication, recipe.layout
+    wanted = [f"compression {settings.compression}"] if settings.compression != "none" else []
+    wanted += ["hierarchical"] if settings.hierarchical else []
+    if wanted and layout.dp * layout.cp > 1:
+        raise InputError(
+            f"communication: {' and '.join(wanted)} needs whole gradients on every rank: set"
+            " layout.zero to 0, tp, pp and ep to 1 and offload to none, or leave it out"
+        )
+
+
+def make_scheme(model: nn.Module, recipe: Recipe, counted: Counted) -> Scheme | None:
+    """What the recipe's `compression` names; None: gradients travel as they are."""
+    settings = recipe.communication
+    if settings.compression == "none":
+        return None
+    _check(recipe)
+    sizes = {
+        name: parameter.numel()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    module = importlib.import_module(f"{schemes.__name__}.{settings.compression}")
+    made: Scheme = module.make(settings, counted, sizes)
+    return made
+
+
+def _hierarchical(
+    settings: RecipeCommunication, ranks: Ranks, group: dist.ProcessGroup
+) -> Hierarchical:
+    if settings.compression not in _DTYPES:
+        raise InputError(
+            f"communication: hierarchical goes with compression {', '.join(_DTYPES)}, not with"
+            f" {settings.compression}; leave one of the two out"
+        )
+    inside, across = two_levels(ranks, group)
+    return Hierarchical(_DTYPES[settings.compression], inside, across)
+
+
+def _check(recipe: Recipe) -> None:
+    settings = recipe.communication
+    remembers = settings.compression not in _DTYPES
+    if remembers and recipe.layout.precision == "fp16":
+        raise InputError(
+            f"communication.compression {settings.compression} remembers gradients from step to"
+            " step, and with layout.precision fp16 the loss scale between them changes; use bf16"
+        )
+    if not 0.0 < settings.kept_share <= 1.0:
+        raise InputError(
+            f"communication.kept_share is {settings.kept_share}; it must lie between 0 and 1"
+        )
+    if settings.powersgd_rank < 1:
+        raise InputError(
+            f"communication.powersgd_rank is {settings.powersgd_rank}; it must be 1 or more"
+        )

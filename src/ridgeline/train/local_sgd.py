@@ -1,0 +1,148 @@
+"""Ranks that train alone between agreements: local SGD and DiLoCo.
+
+Every `sync_every` optimizer steps, with θ what all ranks last agreed on and θᵢ what rank i made of
+it since:
+
+    average   θ ← mean θᵢ                       Stich, arXiv 1805.09767, algorithm 1
+    diloco    Δ = θ - mean θᵢ is the gradient of an outer SGD with Nesterov momentum
+                                                Douillard et al., arXiv 2311.08105, algorithm 1
+
+Inner optimizers keep their own moments, as there. Gradients are not exchanged: the model stands
+without DistributedDataParallel, and each rank's loss is the mean over its own targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.errors import InputError
+from ridgeline.records.recipe import Recipe
+from ridgeline.train.compression.counted import Counted, Traffic
+from ridgeline.train.ranks import Ranks
+
+
+class LocalSgd:
+    """The agreements of one run. Call `after_step` after every optimizer step."""
+
+    def __init__(self, parts: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
+        """Around the filled model; all ranks hold the same weights.
+
+        Raises:
+            InputError: The layout has ranks that cannot train alone.
+        """
+        _check(recipe)
+        settings = recipe.communication
+        self._every = settings.sync_every
+        self._counted = Counted(ranks.group("data"))
+        self._message_bytes = settings.bucket_bytes
+        self._weights = [
+            parameter.detach()
+            for part in parts
+            for parameter in part.parameters()
+            if parameter.requires_grad
+        ]
+        self._outer: torch.optim.SGD | None = None
+        self._agreed: list[Tensor] = []
+        if settings.outer == "diloco":
+            self._agreed = [weight.detach().float().clone() for weight in self._weights]
+            self._outer = torch.optim.SGD(
+                self._agreed,
+                lr=settings.outer_learning_rate,
+                momentum=settings.outer_momentum,
+                nesterov=settings.outer_momentum > 0,
+            )
+        self._alone = 0
+
+    def after_step(self) -> bool:
+        """Agree if it is time; whether the ranks now hold the same weights."""
+        self._alone += 1
+        if self._alone < self._every:
+            return False
+        self.agree()
+        return True
+
+    @torch.no_grad()
+    def agree(self) -> None:
+        """Agree now, whenever the last time was (at the end of a run)."""
+        for places in self._messages():
+            mean = torch.cat([self._weights[place].float().reshape(-1) for place in places])
+            self._counted.all_reduce(mean)
+            mean /= self._counted.size
+            sizes = [self._weights[place].numel() for place in places]
+            for place, part in zip(places, mean.split(sizes), strict=True):
+                self._take_mean(place, part.view_as(self._weights[place]))
+        if self._outer is not None:
+            self._outer.step()
+            self._outer.zero_grad()
+            for weight, agreed in zip(self._weights, self._agreed, strict=True):
+                weight.copy_(agreed)
+        self._alone = 0
+
+    def take(self) -> Traffic:
+        """What this rank sent since the last call."""
+        return self._counted.take()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an exact resume needs, beside each rank's own weights."""
+        outer = self._outer.state_dict() if self._outer else {}
+        return {
+            "alone": self._alone,
+            "agreed": [agreed.clone() for agreed in self._agreed],
+            "outer": outer,
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        if len(state["agreed"]) != len(self._agreed):
+            raise InputError(
+                f"the saved run agreed on {len(state['agreed'])} parameters and this one has"
+                f" {len(self._agreed)}; resume with the same model and communication.outer"
+            )
+        self._alone = state["alone"]
+        for agreed, saved in zip(self._agreed, state["agreed"], strict=True):
+            agreed.copy_(saved)
+        if self._outer:
+            self._outer.load_state_dict(state["outer"])
+
+    def _take_mean(self, place: int, mean: Tensor) -> None:
+        if self._outer is None:
+            self._weights[place].copy_(mean)
+        else:
+            self._agreed[place].grad = self._agreed[place] - mean
+
+    def _messages(self) -> Iterator[list[int]]:
+        """Places of weights that travel together."""
+        places: list[int] = []
+        size = 0
+        for place, weight in enumerate(self._weights):
+            places.append(place)
+            size += weight.numel() * torch.float32.itemsize
+            if size >= self._message_bytes:
+                yield places
+                places, size = [], 0
+        if places:
+            yield places
+
+
+def _check(recipe: Recipe) -> None:
+    layout, settings = recipe.layout, recipe.communication
+    if settings.sync_every < 1:
+        raise InputError(f"communication.sync_every is {settings.sync_every}; it must be 1 or more")
+    others = {"zero": layout.zero, "tp": layout.tp, "pp": layout.pp, "cp": layout.cp}
+    set_ones = [f"{name} {size}" for name, size in others.items() if size > (name != "zero")]
+    if set_ones or layout.ep > 1:
+        raise InputError(
+            "communication.sync_every above 1 leaves every rank to itself with the whole model;"
+            f" layout has {', '.join(set_ones) or f'ep {layout.ep}'} beside it: use dp alone, or"
+            " sync_every 1"
+        )
+    if settings.compression != "none" or settings.hierarchical:
+        raise InputError(
+            "communication: sync_every above 1 exchanges weights, not gradients; leave compression"
+            " and hierarchical out"
+        )

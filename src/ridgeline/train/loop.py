@@ -1,0 +1,214 @@
+"""The training loop: steps from where the run stands to its last, watched and logged.
+
+Nothing here knows how the model is laid out: `passes` runs forward and backward, `optimizer` and
+`loader` carry their own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Literal
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.training_run import LoggedStep
+from ridgeline.train.activations import fitted_to_budget
+from ridgeline.train.batch import Batch
+from ridgeline.train.build import Built
+from ridgeline.train.checkpoint.saver import Saver
+from ridgeline.train.clipping import clip_gradients
+from ridgeline.train.data import Loader, Prepared, validation_batches
+from ridgeline.train.evaluate import validation_loss
+from ridgeline.train.memory_use import MemoryUse
+from ridgeline.train.parallel.context import cut_sequences
+from ridgeline.train.ranks import Ranks
+from ridgeline.train.schedule import learning_rate, set_learning_rate
+from ridgeline.train.survive.events import EventLog
+from ridgeline.train.survive.guard import Guard
+from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.profiler_windows import ProfilerWindows
+
+
+@dataclass(kw_only=True)
+class Course:
+    """How the run went so far."""
+
+    step: int = 0
+    """Optimizer steps done, over all starts."""
+    tokens: int = 0
+    """Target tokens, over all starts."""
+    step_samples: list[float] = field(default_factory=list)
+    """Seconds of each step of this start."""
+    last_line: LoggedStep | None = None
+    validation_loss: float | None = None
+    stopped: str = ""
+
+
+@dataclass(kw_only=True)
+class Trainer:
+    """One rank's run. `run` returns when the last step is done or `stop` says why not."""
+
+    recipe: Recipe
+    ranks: Ranks
+    built: Built
+    loader: Loader
+    prepared: Prepared
+    steps: int
+    interval: Interval
+    """Gathers what a line of the journal says."""
+    windows: ProfilerWindows
+    memory: MemoryUse
+    log: Callable[[LoggedStep], None]
+    stop: Callable[[], str] = lambda: ""
+    """Asked after every step: why the run must end now; empty: it goes on."""
+    guard: Guard | None = None
+    """Judges every step: stop, go back, skip a batch."""
+    events: EventLog | None = None
+    """Of rank 0: where the time goes."""
+    saver: Saver | None = None
+    """Makes checkpoints; None: there are none."""
+    course: Course = field(default_factory=Course)
+    _note: str = ""
+    """What the next line of the journal is to say."""
+    _logged: int = 0
+    """Steps of this start that the journal has."""
+
+    def run(self) -> Course:
+        """Train to the last step."""
+        course, settings = self.course, self.recipe.run
+        while course.step < self.steps and not course.stopped:
+            started = perf_counter()
+            with self.windows.around(course.step), self._fitting():
+                self._step(course.step)
+            course.step += 1
+            course.step_samples.append(perf_counter() - started)
+            if self.events is not None:
+                self.events.step(course.step)
+            course.stopped = self.stop()
+            done = course.step == self.steps
+            if done and self.guard is not None:
+                self.guard.settle()
+            last = done or bool(course.stopped)
+            saving = self.saver is not None and (self.saver.due(course.step) or last)
+            due = settings.evaluate_every and course.step % settings.evaluate_every == 0
+            # Who is asked to stop has seconds left, and they are the checkpoint's.
+            validation = self._evaluate() if done or due else None
+            # A line for every checkpoint: a run that goes on from it has lost none.
+            if last or due or saving or course.step % settings.log_every == 0:
+                self._log(validation)
+            if saving:
+                self._save(wait=last)
+        return course
+
+    def _save(self, *, wait: bool) -> None:
+        """Begin a checkpoint; no step is in it that will be taken back."""
+        assert self.saver is not None
+        if self.guard is not None:
+            self.guard.settle()
+        with self._aside("checkpoint"):
+            self.saver.save(self.course.step, self.course.tokens, wait=wait)
+
+    def _aside(self, kind: Literal["checkpoint", "evaluated"]) -> AbstractContextManager[None]:
+        """What is inside is no part of a step."""
+        events = self.events
+        return nullcontext() if events is None else events.during(kind, self.course.step)
+
+    def _next_batches(self) -> list[Batch]:
+        # The loader draws a seed when it starts, and a run that goes on starts it once more.
+        before = torch.get_rng_state()
+        batches = next(self.loader)
+        torch.set_rng_state(before)
+        return batches
+
+    def _step(self, step: int) -> None:
+        built, phase = self.built, self.interval.phases.phase
+        with phase("data"):
+            self._pass_over()
+            samples = self.loader.state_dict()["samples"]
+            batches = self._next_batches()
+            targets = self._targets()
+            batches = [cut_sequences(batch, self.ranks) for batch in batches]
+        rate = learning_rate(step, self.steps, self.recipe)
+        set_learning_rate(built.optimizer, rate)
+        if built.distillation is not None:
+            built.distillation.step = step
+        # Each forward pass inside opens a phase of its own, so the rest of this is backward.
+        with phase("backward"):
+            loss = built.passes.run(batches, targets)
+        with phase("optimizer"):
+            norm = self._update(step)
+        if built.local is not None:
+            with phase("communication"):
+                built.local.after_step()
+        self.course.tokens += targets
+        self.interval.add(loss, targets, rate, norm)
+        if self.guard is not None:
+            self.guard.after_step(step, samples, loss, targets, norm)
+
+    def _pass_over(self) -> None:
+        """Leave out the batches that a step was rolled back for."""
+        guard, loader = self.guard, self.loader
+        while guard is not None:
+            batch = guard.leaves_out(loader.state_dict()["samples"])
+            if batch is None:
+                return
+            self._note = f"left out the batch of step {batch.step + 1}: {batch.why}"
+            self._next_batches()
+
+    def _fitting(self) -> AbstractContextManager[None]:
+        """Around the first step of a start: recompute no more than the budget asks."""
+        if self.course.step_samples:
+            return nullcontext()
+        return fitted_to_budget(self.built.passes.parts, self.recipe)
+
+    def _targets(self) -> int:
+        """Target tokens of the step, over all ranks whose gradients are summed."""
+        count = self.loader.targets
+        if self.built.local is not None or self.ranks.size("data") == 1:
+            return count
+        total = torch.tensor(count)
+        dist.all_reduce(total, group=self.ranks.group("data"))
+        return int(total)
+
+    def _update(self, step: int) -> float | None:
+        """Clip, step, average; the norm of the gradients before clipping."""
+        built, limit = self.built, self.recipe.optimizer.clip_norm
+        built.precision.unscale(built.optimizer)
+        if built.allocation is not None:
+            built.allocation.before_step()
+        norm = None
+        if limit:
+            parameters = [p for part in built.passes.parts for p in part.parameters()]
+            norm = clip_gradients(parameters, limit, self.ranks, alone=built.local is not None)
+        if self.saver is not None and self.saver.holds_up():
+            with self._aside("checkpoint"):
+                self.saver.before_update()
+        stepped = built.precision.step(built.optimizer)
+        if built.allocation is not None:
+            built.allocation.after_step(step)
+        built.optimizer.zero_grad(set_to_none=True)
+        if stepped and built.average is not None:
+            built.average.update()
+        return norm
+
+    def _evaluate(self) -> float | None:
+        batches = validation_batches(self.prepared, self.recipe, self.ranks)
+        with self.interval.phases.paused(), self._aside("evaluated"):
+            found = validation_loss(self.built, batches, self.ranks)
+        self.course.validation_loss = found
+        return found
+
+    def _log(self, validation: float | None) -> None:
+        samples = self.course.step_samples[self._logged :]
+        self._logged = len(self.course.step_samples)
+        line = self.interval.line(self.course.step, samples, self.built, self.memory, validation)
+        if self._note:
+            line, self._note = msgspec.structs.replace(line, note=self._note), ""
+        self.course.last_line = line
+        self.log(line)

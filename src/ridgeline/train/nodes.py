@@ -1,0 +1,95 @@
+"""Several machines that train one recipe: how torchrun finds the others, on each of them.
+
+`--nodes 2:4 --rendezvous HOST:PORT`, the same on every machine, in a folder that all share. The
+machine whose address is HOST leads: it holds torchrun's rendezvous and must stay; any other may be
+lost and come back.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Self
+
+from ridgeline.errors import InputError
+
+_ANSWER_SECONDS = 3.0
+_CONF = {
+    # A machine that has been silent for 3 beats is no longer waited for.
+    "keep_alive_interval": 2,
+    "keep_alive_max_attempt": 3,
+    # With the fewest machines there, others have so long to come.
+    "last_call_timeout": 5,
+    "join_timeout": 600,
+    "read_timeout": 20,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """As torchrun's `--nnodes` and `--rdzv-endpoint` have it."""
+
+    fewest: int
+    most: int
+    host: str
+    port: int
+
+    @classmethod
+    def read(cls, count: str, rendezvous: str) -> Self:
+        """Of the command line.
+
+        >>> Nodes.read("2:4", "10.0.0.1:29400").most
+        4
+
+        Raises:
+            InputError: One of them cannot be read.
+        """
+        low, _, high = count.partition(":")
+        high = high or low
+        if not (low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high)):
+            raise InputError(f"--nodes {count!r} is not COUNT or FEWEST:MOST, such as 2:4")
+        host, _, port = rendezvous.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InputError(f"--rendezvous {rendezvous!r} is not HOST:PORT, such as node0:29400")
+        return cls(fewest=int(low), most=int(high), host=host, port=int(port))
+
+    def address(self) -> str:
+        """Of this machine, as the leading one is reached from it.
+
+        Raises:
+            InputError: There is no way there.
+        """
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+                way.connect((self.host, self.port))  # sends nothing: it asks for the route
+                return str(way.getsockname()[0])
+        except OSError as error:
+            raise InputError(f"--rendezvous: {self.host} cannot be reached: {error}") from None
+
+    def leads(self) -> bool:
+        """Whether this machine is the leading one."""
+        found = socket.gethostbyname(self.host)
+        return found == self.address() or ipaddress.ip_address(found).is_loopback
+
+    def reachable(self) -> bool:
+        """Whether the leading machine answers."""
+        try:
+            socket.create_connection((self.host, self.port), timeout=_ANSWER_SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+    def arguments(self, identity: str) -> list[str]:
+        """For torchrun.
+
+        Args:
+            identity: The same on all machines of one run, another for each run.
+        """
+        conf = _CONF | {"is_host": int(self.leads())}
+        return [
+            *("--nnodes", f"{self.fewest}:{self.most}", "--rdzv-backend", "c10d"),
+            *("--rdzv-endpoint", f"{self.host}:{self.port}", "--rdzv-id", identity),
+            *("--rdzv-conf", ",".join(f"{key}={value}" for key, value in conf.items())),
+            *("--local-addr", self.address()),
+        ]

@@ -1,0 +1,9 @@
+"""Optimizers: torch's where it has them, on local shards; one file for each that it has not.
+
+build.py            recipe → one Optimizer; a view of several parts for saving
+shards.py           the frame: rules see local tensors, state is placed as the parameters
+adamw.py            torch's fused kernel; 8-bit moments and rounding by chance from torchao
+lion.py, sgd.py     element-wise
+adafactor.py        statistics of whole matrices, summed over the ranks
+muon.py             orthogonal updates; whole_matrices.py lends each matrix to one rank
+"""

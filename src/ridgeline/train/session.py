@@ -1,0 +1,222 @@
+"""One rank's run from start to end: join, prepare, build, train, save, leave."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from transformers import AutoTokenizer
+
+from ridgeline.errors import InputError
+from ridgeline.measure.assemble import host_cpu
+from ridgeline.records.environment import Environment
+from ridgeline.records.journal import read_journal
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.store import write_record
+from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
+from ridgeline.train.adapters import save_adapter
+from ridgeline.train.build import build
+from ridgeline.train.checkpoint.saver import Saver
+from ridgeline.train.checkpoint.state import RunState
+from ridgeline.train.data import Loader, Prepared, prepare
+from ridgeline.train.export import save_model
+from ridgeline.train.loop import Trainer
+from ridgeline.train.memory_use import MemoryUse
+from ridgeline.train.predicted_memory import predicted_peak_bytes
+from ridgeline.train.ranks import Ranks, join, leave
+from ridgeline.train.survive.guard import RollBack
+from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, vigil, watched
+from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.journal import Journal
+from ridgeline.train.watch.limit import flops_per_token, peak_flops_per_second
+from ridgeline.train.watch.profiler_windows import ProfilerWindows
+from ridgeline.train.worker import RESULT
+
+TOKENS = "tokens"
+MODEL = "model"
+ADAPTER = "adapter"
+TRACES = "traces"
+
+
+def train_as_rank(recipe: Recipe, folder: Path) -> int:
+    """Run a recipe as the rank that the environment says this process is; its exit code."""
+    ranks = join(recipe.layout)
+    try:
+        with vigil(recipe, folder, ranks) as keeper:
+            _train(recipe, folder, ranks, keeper)
+        return TERMINATED_EXIT_CODE if keeper.request.signalled else 0
+    finally:
+        leave()
+
+
+def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
+    prepared = _prepared(recipe, folder, ranks)
+    torch.manual_seed(recipe.run.seed)
+    memory = MemoryUse(ranks.device)
+    interval = Interval(ranks, flops_per_token(recipe), peak_flops_per_second(recipe, ranks.device))
+    built = build(recipe, ranks, interval.phases)
+    journal = Journal(folder) if ranks.rank == 0 else None
+    loader = Loader(prepared, recipe, ranks)
+    windows = ProfilerWindows(folder / TRACES, recipe.run.profile_steps, ranks.rank, ranks.device)
+    trainer = Trainer(
+        recipe=recipe,
+        ranks=ranks,
+        built=built,
+        loader=loader,
+        prepared=prepared,
+        steps=steps_of(recipe),
+        interval=interval,
+        windows=windows,
+        memory=memory,
+        log=journal.write if journal else _nothing,
+        stop=lambda: keeper.guard.stop,
+        guard=keeper.guard,
+        events=keeper.events,
+    )
+    _go_on(trainer, keeper, folder)
+    started = perf_counter()
+    with watched(keeper, trainer, recipe, ranks):
+        try:
+            course = trainer.run()
+        except RollBack:
+            # Every rank goes back after the same step: the save under way can be finished.
+            assert trainer.saver is not None
+            trainer.saver.wait()
+            raise
+    wall_seconds = perf_counter() - started
+    windows.close()
+    loader.close()
+    if trainer.saver is not None:
+        trainer.saver.close()
+    if not course.stopped:
+        _export(trainer, folder)
+    if journal:
+        journal.close()
+        result = _result(trainer, wall_seconds, keeper)
+        write_record(folder / RESULT, result)
+
+
+def _go_on(trainer: Trainer, keeper: Vigil, folder: Path) -> None:
+    """Make the run's checkpoints, and go on from the newest good one, if there is one."""
+    recipe, ranks, course = trainer.recipe, trainer.ranks, trainer.course
+    notes: list[str] = []
+    ready = False
+
+    def note(text: str) -> None:
+        _say(text)
+        if not ready:
+            notes.append(text)
+        elif keeper.events is not None:
+            keeper.events.write("checkpoint", course.step, text)
+
+    state = RunState(built=trainer.built, loader=trainer.loader, ranks=ranks)
+    saver = Saver(recipe, folder, ranks, state, note)
+    found = saver.load_newest()
+    if found is not None:
+        course.step, course.tokens = found.step, found.tokens
+        lines = [line for line in read_journal(folder) if line.step <= found.step]
+        if lines:
+            course.last_line = lines[-1]
+            course.validation_loss = lines[-1].validation_loss
+    trainer.saver = saver
+    ready = True
+    if keeper.events is not None:
+        keeper.events.write("ready", course.step, "; ".join(notes))
+
+
+def _export(trainer: Trainer, folder: Path) -> None:
+    """The model as transformers and peft load it."""
+    recipe, ranks, built = trainer.recipe, trainer.ranks, trainer.built
+    tokenizer = AutoTokenizer.from_pretrained(trainer.prepared.tokenizer)
+    if recipe.adapter is not None:
+        (part,) = built.passes.parts
+        save_adapter(part, folder / ADAPTER, ranks)
+    else:
+        save_model(built.passes.parts, recipe, ranks, folder / MODEL, tokenizer)
+
+
+def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun:
+    recipe, ranks, built, course = trainer.recipe, trainer.ranks, trainer.built, trainer.course
+    said = recipe.prediction
+    middle = median(course.step_samples) if course.step_samples else None
+    last = course.last_line
+    totals, steps = trainer.interval.totals, max(1, len(course.step_samples))
+    return TrainingRun(
+        recipe=recipe,
+        environment=_environment(ranks.device),
+        processes=ranks.world,
+        steps=course.step,
+        tokens=course.tokens,
+        parameters=built.parameters,
+        trainable_parameters=built.trainable_parameters,
+        wall_seconds=wall_seconds,
+        step_samples=course.step_samples,
+        tokens_per_second=last.tokens_per_second if last else 0.0,
+        mfu=last.mfu if last else None,
+        final_loss=last.loss if last else math.nan,
+        validation_loss=course.validation_loss,
+        phases={name: seconds / steps for name, seconds in totals.items()},
+        step_seconds=Beside(predicted=said.step_seconds if said else None, measured=middle),
+        peak_memory_bytes=Beside(
+            predicted=said.peak_bytes if said else predicted_peak_bytes(recipe),
+            measured=last.peak_memory_bytes if last else None,
+        ),
+        bytes_sent=last.bytes_sent if last else None,
+        skipped_steps=built.precision.skipped_steps,
+        stopped=course.stopped,
+        goodput=keeper.ended(course.step, course.stopped),
+        notes=keeper.notes(),
+    )
+
+
+def _environment(device: torch.device) -> Environment:
+    cuda = device.type == "cuda"
+    return Environment(
+        command=sys.argv,
+        cwd=os.getcwd(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        host_cpu=host_cpu(),
+        cpu_count=os.cpu_count() or 1,
+        device=torch.cuda.get_device_name(device) if cuda else host_cpu(),
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        ridgeline=metadata.version("ridgeline"),
+    )
+
+
+def steps_of(recipe: Recipe) -> int:
+    """Optimizer steps of the whole run.
+
+    Raises:
+        InputError: The recipe says neither steps nor tokens.
+    """
+    if recipe.run.steps is not None:
+        return recipe.run.steps
+    if recipe.data.tokens is None:
+        raise InputError("recipe: neither run.steps nor data.tokens says how long; set one")
+    return max(1, round(recipe.data.tokens / (recipe.layout.global_batch * recipe.data.seq)))
+
+
+def _prepared(recipe: Recipe, folder: Path, ranks: Ranks) -> Prepared:
+    """Tokens, made by one process of each machine while the others wait."""
+    if ranks.local_rank == 0:
+        prepare(recipe, folder / TOKENS, _say)
+    dist.barrier()
+    return prepare(recipe, folder / TOKENS, _say)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _nothing(_: LoggedStep) -> None:
+    return None

@@ -1,0 +1,137 @@
+"""What happened to a run and when: one JSON line per event, over all starts, in `events.jsonl`.
+
+Each event names what has just ended, so that the time since the event before is its own. Steps
+are written once a second at most, and before every other event: a crash loses a second of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.records.appended import AppendedFile
+
+FILE = "events.jsonl"
+Kind = Literal[
+    "launched",  # `ridgeline train` was called
+    "started",  # rank 0 began
+    "ready",  # the model stands at `step`; steps begin
+    "step",  # so many are done
+    "checkpoint",  # a save no longer holds the run up
+    "evaluated",
+    "hung",  # `note` says who and where
+    "rolled_back",  # all ranks start again without a batch; `note` says which and why
+    "stopped",  # asked to; `note` says by what
+    "finished",
+]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line."""
+
+    kind: Kind
+    time: float
+    """Seconds since 1970."""
+    step: int = 0
+    """Optimizer steps done."""
+    note: str = ""
+
+
+class EventLog:
+    """Appends; several processes may, each line is one write."""
+
+    def __init__(
+        self, folder: Path, *, clock: Callable[[], float] = time.time, every_seconds: float = 1.0
+    ) -> None:
+        """In the run's folder.
+
+        Args:
+            folder: Where the run lives.
+            clock: Seconds since 1970.
+            every_seconds: Steps are written no more often.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = AppendedFile(folder / FILE)
+        self._clock = clock
+        self._every_seconds = every_seconds
+        self._written = clock()
+        self._pending: Event | None = None
+
+    def step(self, step: int) -> None:
+        """So many steps are done."""
+        self._pending = Event(kind="step", time=self._clock(), step=step)
+        if self._pending.time - self._written >= self._every_seconds:
+            self._flush()
+
+    def write(self, kind: Kind, step: int = 0, note: str = "") -> None:
+        """Anything else; what is pending goes before it."""
+        self._flush()
+        self._append(Event(kind=kind, time=self._clock(), step=step, note=note))
+
+    @contextmanager
+    def during(self, kind: Kind, step: int) -> Iterator[None]:
+        """What is inside is no part of a step."""
+        self._flush()
+        yield
+        self.write(kind, step)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._flush()
+        self._file.close()
+
+    def _flush(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._append(pending)
+
+    def _append(self, event: Event) -> None:
+        self._written = event.time
+        self._file.append(msgspec.json.encode(event))
+
+
+class EventTail:
+    """Reads what has come since the last call."""
+
+    def __init__(self, folder: Path) -> None:
+        """Of the run in `folder`."""
+        self._path = folder / FILE
+        self._offset = 0
+
+    def read(self) -> list[Event]:
+        """Every whole new line, in the order of writing.
+
+        Raises:
+            InputError: A line is no event.
+        """
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < self._offset:
+                self._offset = 0  # a run that began anew
+            file.seek(self._offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        return [self._decoded(line) for line in whole.split(b"\n") if line.strip()]
+
+    def _decoded(self, line: bytes) -> Event:
+        try:
+            return msgspec.json.decode(line, type=Event)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"{self._path}: {error}: {line[:60]!r}") from None
+
+
+def read_events(folder: Path) -> list[Event]:
+    """All of them; empty where there is no log.
+
+    Raises:
+        InputError: A line is no event.
+    """
+    return EventTail(folder).read()

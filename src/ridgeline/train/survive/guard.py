@@ -1,0 +1,172 @@
+"""What the loop asks after every step: go on, stop, or go back; and who else must know.
+
+Ranks agree on both one step late (`agreement.py`), before every checkpoint and at the end at once,
+so that no bad step is ever saved as a good one. Going back means that every rank ends with
+code 75 and starts again from the last checkpoint, which is the way that every other failure
+takes too: a second way in memory would cost a copy of the model and its optimizer, or prove itself
+only on the day it is needed. The batch of the bad step stands in `skipped.jsonl`, which every start
+reads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records.recipe import RecipeSurvive
+from ridgeline.train.ranks import Ranks
+from ridgeline.train.survive.agreement import Agreement
+from ridgeline.train.survive.skipped import SkippedBatch, skip, skipped_batches
+from ridgeline.train.survive.spikes import Spikes
+from ridgeline.train.survive.stop_file import INTERRUPTED, TERMINATED
+
+
+class RollBack(Exception):
+    """A step was bad: every rank is to start again from the last checkpoint."""
+
+    def __init__(self, batch: SkippedBatch) -> None:
+        super().__init__(f"step {batch.step + 1}: {batch.why}")
+        self.batch = batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    step: int
+    samples: int
+    targets: int
+    norm: float | None
+    loss: Tensor
+    """On the host, once `copied` has happened."""
+    copied: torch.cuda.Event | None
+
+
+def _on_host(loss: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """A copy that nobody waits for; read one step later it is there."""
+    if loss.device.type != "cuda":
+        return loss, None
+    copy = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
+    copy.copy_(loss, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+    return copy, copied
+
+
+class Guard:
+    """One rank's. Every rank must make one and call it alike."""
+
+    def __init__(
+        self,
+        recipe: RecipeSurvive,
+        ranks: Ranks,
+        folder: Path,
+        *,
+        asked: Callable[[], str] = lambda: "",
+        every: int = 1,
+        norm_may_overflow: bool = False,
+    ) -> None:
+        """At the start of a run.
+
+        Args:
+            recipe: Its `[survive]`.
+            ranks: Those that agree.
+            folder: Where the run lives.
+            asked: Why this rank was asked to stop; empty: it was not.
+            every: Steps between agreements of ranks that train alone in between.
+            norm_may_overflow: Loss scaling deals with such steps itself.
+        """
+        self.skipped = skipped_batches(folder)
+        self._offsets = {batch.samples: batch for batch in self.skipped}
+        self._recipe, self._folder = recipe, folder
+        self._asked, self._every = asked, every
+        self._norm_may_overflow = norm_may_overflow
+        self._agreement = Agreement(ranks)
+        self._spikes = Spikes(recipe.spike_deviations)
+        self._copies = ranks.world // ranks.size("data")
+        self._writes = ranks.rank == 0
+        self._held: deque[_Step] = deque()
+        """Whose loss is still on its way to the host."""
+        self._under_way: deque[_Step] = deque()
+        self._loss: Tensor = torch.zeros((), device=ranks.device)
+        self._targets = 0
+        self.stop = ""
+        """Why the run ends after this step; empty: it goes on. The same on every rank."""
+
+    def leaves_out(self, samples: int) -> SkippedBatch | None:
+        """The batch that begins with this sample, if it is skipped."""
+        return self._offsets.get(samples)
+
+    def after_step(
+        self, step: int, samples: int, loss: Tensor, targets: int, norm: float | None
+    ) -> None:
+        """Hand in a step, learn how an earlier one went.
+
+        Args:
+            step: Optimizer steps done before it.
+            samples: The first sample of its batch.
+            loss: The sum of this rank's losses.
+            targets: Target tokens of the step, of all ranks that gradients are summed over.
+            norm: Of the gradients; the same on all ranks.
+
+        Raises:
+            RollBack: An earlier step was bad.
+            RidgelineError: It was, and too many have been.
+        """
+        self._loss = self._loss + loss
+        self._targets += targets
+        if (step + 1) % self._every:
+            return
+        norm = None if self._norm_may_overflow else norm
+        loss, copied = _on_host(self._loss)
+        self._held.append(_Step(step, samples, self._targets, norm, loss, copied))
+        self._loss, self._targets = torch.zeros_like(self._loss), 0
+        if copied is None or len(self._held) > 1:
+            self._exchange()
+
+    def settle(self) -> None:
+        """Learn now how the last step went: before a checkpoint, and at the end.
+
+        Raises:
+            RollBack: It was bad.
+            RidgelineError: It was, and too many have been.
+        """
+        while self._held:
+            self._exchange()
+        self._judge(self._agreement.settle())
+
+    def _exchange(self) -> None:
+        held = self._held.popleft()
+        if held.copied is not None:
+            held.copied.synchronize()
+        self._under_way.append(held)
+        asked = self._asked()
+        mine = [float(asked == INTERRUPTED), float(bool(asked) and asked != INTERRUPTED)]
+        self._judge(self._agreement.exchange([*mine, float(held.loss) / self._copies]))
+
+    def _judge(self, sums: list[float] | None) -> None:
+        if sums is None:
+            return
+        judged = self._under_way.popleft()
+        interrupted, terminated, loss = sums
+        if interrupted or terminated:
+            self.stop = INTERRUPTED if interrupted else TERMINATED
+        if self._recipe.max_rollbacks == 0:
+            return
+        why = self._spikes.judge(loss / max(1, judged.targets), judged.norm)
+        if why:
+            self._go_back(SkippedBatch(step=judged.step, samples=judged.samples, why=why))
+
+    def _go_back(self, batch: SkippedBatch) -> None:
+        if len(self.skipped) >= self._recipe.max_rollbacks:
+            raise RidgelineError(
+                f"step {batch.step + 1}: {batch.why}, after {len(self.skipped)} batches were"
+                " skipped for that (survive.max_rollbacks); look at the learning rate and the data"
+            )
+        if self._writes:
+            skip(self._folder, batch)
+        raise RollBack(batch)

@@ -1,0 +1,13 @@
+"""Seeing a run while it runs.
+
+    phases.py            where each step of this rank went
+    interval.py          one line of the journal, brought together over the ranks
+    limit.py             the model's FLOPs and the device's peak, for MFU
+    stragglers.py        which rank, in which phase, the others wait for
+    journal.py           a line per logged step, on disk at once; TensorBoard
+    profiler_windows.py  traces of chosen steps, or of the next one on a signal
+    scaling.py           tokens per second against a run of one worker
+
+What may not enter: anything that changes what is computed. The terminal's view of a journal is
+drawn in `report/training_terminal.py`.
+"""

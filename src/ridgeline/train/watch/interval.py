@@ -1,0 +1,130 @@
+"""What happened since the last line of the journal, brought together over the ranks.
+
+Losses stay on the device until a line is written, so that logging every tenth step waits for the
+device every tenth step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ridgeline.records.training_run import LoggedStep
+from ridgeline.train.memory_use import MemoryUse
+from ridgeline.train.ranks import Ranks
+from ridgeline.train.watch.phases import NAMES, Phases
+from ridgeline.train.watch.stragglers import Stragglers
+
+if TYPE_CHECKING:
+    from ridgeline.train.build import Built
+
+
+class Interval:
+    """Gathers steps; `line` ends the interval and begins the next. Every rank must call it."""
+
+    def __init__(
+        self, ranks: Ranks, flops_per_token: float | None, peak_flops_per_second: float | None
+    ) -> None:
+        """At the start of a run.
+
+        Args:
+            ranks: Among which figures are brought together.
+            flops_per_token: Model FLOPs of training on one token.
+            peak_flops_per_second: Of one device, dense, in the run's precision; None: no MFU.
+        """
+        self.phases = Phases(ranks.device)
+        self._ranks = ranks
+        self._flops_per_token = flops_per_token
+        self._peak = peak_flops_per_second
+        # The ranks of a pipeline stage do the same work; the world's ranks are ordered by stage.
+        stage_ranks = ranks.world // ranks.size("pp")
+        self._stragglers = Stragglers([rank // stage_ranks for rank in range(ranks.world)])
+        self.totals = dict.fromkeys((*NAMES, "other"), 0.0)
+        """Seconds of each phase over the whole start, mean over ranks."""
+        self._loss = torch.zeros((), device=ranks.device)
+        self._targets = 0
+        self._rate = 0.0
+        self._norm: float | None = None
+
+    def add(self, loss: Tensor, targets: int, rate: float, norm: float | None) -> None:
+        """One step: the sum of this rank's losses, and the target tokens of the step."""
+        self._loss = self._loss + loss
+        self._targets += targets
+        self._rate = rate
+        self._norm = norm
+
+    def line(
+        self,
+        step: int,
+        samples: Sequence[float],
+        built: Built,
+        memory: MemoryUse,
+        validation_loss: float | None,
+    ) -> LoggedStep:
+        """What the journal says of the steps since the last line.
+
+        Args:
+            step: Steps done.
+            samples: Seconds of each step of the interval.
+            built: For what it counts: bytes sent, skipped steps, the loss scale.
+            memory: This rank's.
+            validation_loss: Taken in this interval, if it was.
+        """
+        ranks, steps = self._ranks, len(samples)
+        loss = self._loss.double()
+        if ranks.size("data") > 1:
+            dist.all_reduce(loss, group=ranks.group("data"))
+        seconds = sum(samples)
+        table = self._everywhere(self._mine(seconds, memory))
+        phases = {name: float(table[:, place].mean()) for place, name in enumerate(self.totals)}
+        for name, value in phases.items():
+            self.totals[name] += value
+        targets = self._targets * (ranks.size("data") if built.local is not None else 1)
+        rate = targets / seconds
+        by_rank = [dict(zip(self.totals, row, strict=False)) for row in table.tolist()]
+        sent = built.wire or built.local
+        found = LoggedStep(
+            step=step,
+            loss=float(loss) / max(1, targets),
+            learning_rate=self._rate,
+            gradient_norm=self._norm,
+            step_seconds=seconds / steps,
+            tokens_per_second=rate,
+            mfu=self._mfu(rate),
+            phases={name: value / steps for name, value in phases.items()},
+            peak_memory_bytes=float(table[:, -1].max()),
+            bytes_sent=sent.take().sent_bytes / steps if sent else None,
+            skipped_steps=built.precision.skipped_steps,
+            loss_scale=built.precision.loss_scale if built.precision.loss_scale != 1.0 else None,
+            validation_loss=validation_loss,
+            straggler=self._stragglers.judge(by_rank),
+        )
+        self._clear()
+        return found
+
+    def _clear(self) -> None:
+        self._loss = torch.zeros((), device=self._ranks.device)
+        self._targets = 0
+        self._rate = 0.0
+        self._norm = None
+
+    def _mine(self, seconds: float, memory: MemoryUse) -> list[float]:
+        taken: Mapping[str, float] = self.phases.take()
+        known = [taken[name] for name in NAMES]
+        return [*known, max(0.0, seconds - sum(known)), float(memory.peak_bytes() or 0)]
+
+    def _everywhere(self, mine: list[float]) -> Tensor:
+        """One row for each rank."""
+        row = torch.tensor(mine, dtype=torch.float64, device=self._ranks.device)
+        rows = row.new_empty(self._ranks.world * len(mine))
+        dist.all_gather_into_tensor(rows, row)
+        return rows.view(self._ranks.world, -1).cpu()
+
+    def _mfu(self, tokens_per_second: float) -> float | None:
+        if self._flops_per_token is None or self._peak is None:
+            return None
+        return tokens_per_second * self._flops_per_token / (self._peak * self._ranks.world)

@@ -1,0 +1,83 @@
+"""Writes a run's journal: one JSON line per logged step, on disk on return, and TensorBoard.
+
+A line is appended in one write, so a crash leaves whole lines and at most one that is cut short at
+the end; a restarted run cuts that one off before it goes on.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from torch.utils.tensorboard import SummaryWriter
+
+from ridgeline.records.appended import NO_ROOM, AppendedFile
+from ridgeline.records.journal import FILE, Tail, read_journal
+from ridgeline.records.training_run import LoggedStep
+
+__all__ = ["FILE", "Journal", "Tail", "read_journal"]
+_SCALARS = (
+    "loss",
+    "validation_loss",
+    "learning_rate",
+    "gradient_norm",
+    "step_seconds",
+    "tokens_per_second",
+    "mfu",
+    "peak_memory_bytes",
+    "bytes_sent",
+    "skipped_steps",
+    "loss_scale",
+)
+
+
+class Journal:
+    """Appends; a restarted run goes on in the same files."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FILE
+        _cut_off_half_a_line(path)
+        self._file = AppendedFile(path)
+        self._folder = folder / "tensorboard"
+        self._board: SummaryWriter | None = SummaryWriter(str(self._folder))
+
+    def write(self, line: LoggedStep) -> None:
+        """One step, on disk when this returns."""
+        self._file.append(msgspec.json.encode(line), sync=True)
+        try:
+            if self._board is None:
+                self._board = SummaryWriter(str(self._folder))
+            _show(line, self._board)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            # Its thread is dead; the next line opens another file.
+            self._board = None
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._file.close()
+        if self._board is not None:
+            with suppress(OSError):  # a board that found no room; the journal has the lines
+                self._board.close()
+
+
+def _show(line: LoggedStep, board: SummaryWriter) -> None:
+    for name in _SCALARS:
+        value = getattr(line, name)
+        if value is not None:
+            board.add_scalar(name, value, line.step)
+    for name, seconds in line.phases.items():
+        board.add_scalar(f"seconds/{name}", seconds, line.step)
+    if line.straggler:
+        board.add_text("straggler", line.straggler, line.step)
+
+
+def _cut_off_half_a_line(path: Path) -> None:
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)

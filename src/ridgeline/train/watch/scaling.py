@@ -1,0 +1,92 @@
+"""How well a run scales: its tokens per second against those of a run with fewer workers.
+
+    efficiency = (tokens/s of this run / tokens/s of the reference) / (workers / its workers)
+
+Strong scaling keeps the global batch, so each worker has less to do and communication weighs more
+(Amdahl 1967); weak scaling keeps the work of each worker (Gustafson 1988). Which one it is follows
+from the two recipes, and runs that differ in what they train are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from ridgeline.errors import InputError
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.training_run import TrainingRun
+
+_WARM_UP_SHARE = 0.2
+"""Of the steps, at the start: caches fill, kernels are compiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """One run beside another."""
+
+    kind: Literal["strong", "weak"]
+    workers: int
+    reference_workers: int
+    tokens_per_second: float
+    reference_tokens_per_second: float
+
+    @property
+    def speedup(self) -> float:
+        """How many times the reference's speed."""
+        return self.tokens_per_second / self.reference_tokens_per_second
+
+    @property
+    def efficiency(self) -> float:
+        """1: every added worker adds as much as the first gave."""
+        return self.speedup * self.reference_workers / self.workers
+
+
+def scaling(run: TrainingRun, reference: TrainingRun) -> Scaling:
+    """This run against one with fewer workers.
+
+    Raises:
+        InputError: They train different things, or neither the global batch nor the batch of a
+            worker is the same.
+    """
+    _check_same_work(run.recipe, reference.recipe)
+    batch, before = (one.recipe.layout.global_batch for one in (run, reference))
+    if batch == before:
+        kind: Literal["strong", "weak"] = "strong"
+    elif batch * reference.processes == before * run.processes:
+        kind = "weak"
+    else:
+        raise InputError(
+            f"scaling: global batches of {batch} on {run.processes} workers and {before} on"
+            f" {reference.processes} are neither equal (strong scaling) nor equal per worker (weak)"
+        )
+    return Scaling(
+        kind=kind,
+        workers=run.processes,
+        reference_workers=reference.processes,
+        tokens_per_second=_speed(run),
+        reference_tokens_per_second=_speed(reference),
+    )
+
+
+def _speed(run: TrainingRun) -> float:
+    """Tokens per second of the median step after warm-up."""
+    samples = run.step_samples[int(len(run.step_samples) * _WARM_UP_SHARE) :]
+    if not samples:
+        raise InputError("scaling: a run without steps has no speed")
+    return run.recipe.layout.global_batch * run.recipe.data.seq / median(samples)
+
+
+def _check_same_work(one: Recipe, other: Recipe) -> None:
+    pairs = {
+        "model.config": (one.model.config, other.model.config),
+        "data.seq": (one.data.seq, other.data.seq),
+        "layout.precision": (one.layout.precision, other.layout.precision),
+        "optimizer.name": (one.optimizer.name, other.optimizer.name),
+    }
+    for key, (mine, theirs) in pairs.items():
+        if mine != theirs:
+            raise InputError(
+                f"scaling: the runs differ in {key} ({mine} and {theirs}); compare runs that train"
+                " the same"
+            )

@@ -1,0 +1,89 @@
+"""One rank: `python -m ridgeline.train.worker FOLDER`, started by `start.py` or by torchrun.
+
+The folder holds the recipe that is run (`recipe.toml`). What a user can mend ends the process with
+the error's exit code and its one line in `errors/`, where whoever started the ranks finds it. Any
+other end that is not 0 has torchrun start all ranks again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records.recipe import Recipe, read_recipe
+from ridgeline.records.store import write_atomically
+
+RECIPE = "recipe.toml"
+ERRORS = "errors"
+RESULT = "run.json"
+HOST = "RIDGELINE_HOST"
+"""Variable with the name that messages call this machine by; without it, its host name."""
+
+
+def main() -> None:
+    """Entry point of a rank."""
+    from ridgeline.train.survive.calls import RECORDER
+
+    for name, value in RECORDER.items():
+        os.environ.setdefault(name, value)
+    folder = Path(sys.argv[1])
+    try:
+        sys.exit(_train(folder))
+    except RidgelineError as error:
+        write_atomically(error_file(folder), f"{error.exit_code}\n{error}\n".encode())
+        sys.exit(error.exit_code)
+
+
+def _train(folder: Path) -> int:
+    """The exit code."""
+    from ridgeline.train.survive.events import EventLog
+
+    rank = int(os.environ.get("RANK", "0"))
+    log = EventLog(folder) if rank == 0 else None
+    recipe = _on_these_ranks(read_recipe(folder / RECIPE))
+    if log is not None:
+        # Ranks that were told to go, and are wanted again, have left one.
+        (folder / RESULT).unlink(missing_ok=True)
+        log.write("started", note=f"{recipe.layout.num_devices} ranks")
+    if rank >= recipe.layout.num_devices and recipe.survive.allow_shrink:
+        from ridgeline.train.survive.vigil import stand_by
+
+        stand_by()
+        return 0
+    from ridgeline.train.session import train_as_rank
+    from ridgeline.train.survive.guard import RollBack
+    from ridgeline.train.survive.watchdog import EXIT_CODE
+
+    try:
+        return train_as_rank(recipe, folder)
+    except RollBack as bad:
+        if log is not None:
+            note = f"{bad}; its batch is skipped"
+            log.write("rolled_back", bad.batch.step, note)
+            sys.stderr.write(f"ridgeline: {note}\n")
+        return EXIT_CODE
+
+
+def _on_these_ranks(recipe: Recipe) -> Recipe:
+    """The recipe on as many ranks as were started, where it allows fewer than it names."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if not recipe.survive.allow_shrink or world == recipe.layout.num_devices:
+        return recipe
+    from ridgeline.train.survive.shrink import fitted
+
+    layout = fitted(recipe.layout, world)
+    os.environ["WORLD_SIZE"] = str(layout.num_devices)
+    return msgspec.structs.replace(recipe, layout=layout)
+
+
+def error_file(folder: Path) -> Path:
+    """Where this rank leaves its one line."""
+    return folder / ERRORS / f"rank{os.environ.get('RANK', '0')}.txt"
+
+
+if __name__ == "__main__":
+    main()

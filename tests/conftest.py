@@ -1,0 +1,18 @@
+"""Which tests need the machine for themselves: those that measure time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ALONE = ("measure", "tune", "faults", "test_examples.py", "cli/test_doctor.py")
+"""Under `tests/`: scripts are timed there, and a neighbour's load would be measured too."""
+_ROOT = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark them, so that `make test` runs them after all others, one at a time."""
+    for item in items:
+        if any(item.path.is_relative_to(_ROOT / place) for place in ALONE):
+            item.add_marker("alone")

@@ -1,0 +1,81 @@
+"""What a user sees: the documented rules, the report's words, its JSON and its exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from rich.console import Console
+from tests.launch.check.manifests import JOB_SET_POD, changed, job, job_set
+
+from ridgeline.cli.main import run
+from ridgeline.launch.check import Report, check_files
+from ridgeline.launch.check.catalogue import known_kinds
+from ridgeline.launch.check.stricter import RULES
+from ridgeline.report.launch_check_terminal import check_view
+
+PAGE = Path(__file__).parents[3] / "docs/reference/launch-check.md"
+
+
+def test_the_reference_page_has_every_rule_with_its_reason_and_cure():
+    text = PAGE.read_text()
+    for rule in RULES.values():
+        assert f"| `{rule.name}` | {rule.severity} | {rule.reason} | {rule.cure} |" in text
+    assert text.count("\n| `") == len(RULES)
+    assert all(kind.rpartition("/")[2] in text for kind in known_kinds())
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A sound Job, a JobSet that never starts, and one that is rejected."""
+    path = tmp_path / "jobs.yaml"
+    stuck = changed(job_set(), f"{JOB_SET_POD}.restartPolicy", "Sometimes")
+    rejected = changed(job_set(), "spec.replicas", 2)
+    path.write_text(
+        yaml.safe_dump_all([job(), stuck, rejected, {"apiVersion": "a/v1", "kind": "B"}])
+    )
+    return path
+
+
+def test_the_terminal_says_what_happens_where_and_what_to_do(broken):
+    out = io.StringIO()
+    Console(file=out, width=200).print(check_view(check_files([broken]).verdicts))
+    text = out.getvalue()
+    assert f"{broken}:1" in text.replace("\n", "")
+    assert "accepted and never start" in text
+    assert "would be rejected" in text
+    assert "unknown kind" in text
+    assert f"{JOB_SET_POD}.restartPolicy" in text
+    assert "3 checked: 1 would be rejected, 1 would never start; 1 of unknown kinds" in text
+
+
+def test_the_command_ends_with_3_when_something_would_not_run(broken, capsys):
+    assert run(["launch", "--check", str(broken), "--json"]) == 3
+    document = capsys.readouterr().out
+    report = msgspec.json.decode(document, type=Report)
+    assert [(v.accepted, v.runs, v.known) for v in report.verdicts] == [
+        (True, True, True),
+        (True, False, True),
+        (False, False, True),
+        (True, True, False),
+    ]
+    assert json.loads(document)["passed"] is False
+
+
+def test_the_command_ends_with_0_when_all_is_well(tmp_path, capsys):
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job()))
+    assert run(["launch", "--check", str(path)]) == 0
+    assert "1 checked: 0 would be rejected" in capsys.readouterr().out
+
+
+def test_yaml_that_is_none_is_bad_input_in_one_line(tmp_path, capsys):
+    path = tmp_path / "bad.yaml"
+    path.write_text("a:\n  - b\n c: [")
+    assert run(["launch", "--check", str(path)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{path}:3" in line

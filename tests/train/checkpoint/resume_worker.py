@@ -1,0 +1,153 @@
+"""What each rank of the resume tests runs: one run straight through, one that is taken up again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from ridgeline.records.recipe import Recipe
+from ridgeline.train.build import build
+from ridgeline.train.checkpoint.saver import Saver
+from ridgeline.train.checkpoint.state import RunState
+from ridgeline.train.data import Loader, prepare
+from ridgeline.train.loop import Trainer
+from ridgeline.train.memory_use import MemoryUse
+from ridgeline.train.optimizers.build import named_parameters
+from ridgeline.train.ranks import Ranks, join, leave
+from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.profiler_windows import ProfilerWindows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Of one start of a run."""
+
+    began: int
+    """The step it went on from."""
+    losses: list[float]
+    tokens: int
+    weights: dict[str, Tensor]
+    """Whole, of what this rank has."""
+    notes: list[str]
+
+
+def start(
+    recipe: Recipe,
+    folder: Path,
+    ranks: Ranks,
+    stop_at: int = 0,
+    at_step: Callable[[int], None] = lambda _: None,
+) -> Outcome:
+    """A start as the session makes it, to the last step or to `stop_at`."""
+    losses: list[float] = []
+    notes: list[str] = []
+    torch.manual_seed(recipe.run.seed)
+    prepared = prepare(recipe, folder.parent / f"tokens{ranks.rank}", lambda _: None)
+    interval = Interval(ranks, None, None)
+    built = build(recipe, ranks, interval.phases)
+    loader = Loader(prepared, recipe, ranks)
+    trainer = Trainer(
+        recipe=recipe,
+        ranks=ranks,
+        built=built,
+        loader=loader,
+        prepared=prepared,
+        steps=recipe.run.steps or 0,
+        interval=interval,
+        windows=ProfilerWindows(folder / "traces", (), ranks.rank, ranks.device),
+        memory=MemoryUse(ranks.device),
+        log=lambda line: losses.append(line.loss),
+    )
+
+    def stop() -> str:
+        at_step(trainer.course.step)
+        return "asked" if trainer.course.step == stop_at else ""
+
+    trainer.stop = stop
+    state = RunState(built=built, loader=loader, ranks=ranks)
+    saver = Saver(recipe, folder, ranks, state, notes.append)
+    found = saver.load_newest()
+    if found is not None:
+        trainer.course.step, trainer.course.tokens = found.step, found.tokens
+    began = trainer.course.step
+    trainer.saver = saver
+    trainer.run()
+    loader.close()
+    saver.close()
+    return Outcome(
+        began=began,
+        losses=losses,
+        tokens=trainer.course.tokens,
+        weights={name: _whole(one) for name, one in named_parameters(built.passes.parts)},
+        notes=notes,
+    )
+
+
+def resumed(argument: dict[str, Any]) -> dict[str, tuple[Outcome, Outcome, Outcome]]:
+    """Each case straight through, up to a step, and taken up again in a process that forgot."""
+    torch.set_num_threads(1)
+    outcomes = {}
+    for name, recipe in argument["cases"].items():
+        ranks = join(recipe.layout, timeout_seconds=60)
+        folder = Path(argument["folder"]) / name
+        straight = start(recipe, folder / "straight", ranks)
+        first = start(recipe, folder / "halved", ranks, stop_at=argument["stop_at"])
+        _forget()
+        second = start(recipe, folder / "halved", ranks)
+        outcomes[name] = (straight, first, second)
+    leave()
+    return outcomes
+
+
+def chained(argument: dict[str, Any]) -> dict[str, Outcome]:
+    """Cases that go on from what other numbers of ranks left in their folders."""
+    torch.set_num_threads(1)
+    outcomes = {}
+    for name, recipe in argument["cases"].items():
+        ranks = join(recipe.layout, timeout_seconds=60)
+        outcomes[name] = start(recipe, Path(argument["folder"]) / name / "run", ranks)
+    leave()
+    return outcomes
+
+
+def _forget() -> None:
+    """What a new process would not have: the random generators' states."""
+    torch.manual_seed(991)
+    np.random.seed(992)  # noqa: NPY002
+    random.seed(993)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).clone()
+
+
+def with_a_full_disk(argument: dict[str, Any]) -> tuple[Outcome, list[list[int]]]:
+    """Files may not grow beyond some bytes for a while: what a full disk looks like from here."""
+    import resource
+
+    from ridgeline.train.checkpoint.store import Store
+
+    torch.set_num_threads(1)
+    recipe, folder = argument["recipe"], Path(argument["folder"]) / "run"
+    ranks = join(recipe.layout, timeout_seconds=60)
+    seen: list[list[int]] = []
+
+    def limit(step: int) -> None:
+        seen.append([one.step for one in Store(folder).whole()])
+        first, last = argument["full"]
+        if step in (first, last) and ranks.rank == argument["rank"]:
+            most = argument["bytes"] if step == first else resource.RLIM_INFINITY
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+    outcome = start(recipe, folder, ranks, at_step=limit)
+    leave()
+    return outcome, seen

@@ -1,0 +1,141 @@
+"""kill -9 at random moments: the run always goes on, from a whole checkpoint, losing no more than
+one interval, and its losses are those of a run that was never killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.train.checkpoint.recipes import small_run
+
+from ridgeline.records.journal import read_journal
+from ridgeline.records.recipe import write_recipe
+from ridgeline.train.checkpoint.store import Store, verify
+from ridgeline.train.survive.events import read_events
+
+pytestmark = pytest.mark.multiprocess
+_EVERY_STEPS = 3
+_LONGEST_SECONDS = 1.0
+
+
+@dataclass
+class Killed:
+    """What was seen of a run that was killed over and over."""
+
+    in_a_write: int = 0
+    lost: list[int] = field(default_factory=list)
+    """Steps done over after each kill."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two runs to be: `killed` and `whole`."""
+    recipe = small_run(
+        tmp_path,
+        run={"steps": 1_000_000},
+        checkpoint={"every_steps": _EVERY_STEPS},
+        optimizer={"schedule": "constant", "final_learning_rate": 3e-3},
+    )
+    for name in ("killed", "whole"):
+        write_recipe(tmp_path / name / "recipe.toml", recipe)
+    return tmp_path
+
+
+def test_a_run_that_is_killed_three_times_goes_on_as_if_it_had_not_been(folder: Path) -> None:
+    killed = _kill(folder / "killed", 3, seed=1)
+    assert max(killed.lost) <= _EVERY_STEPS
+    _compare(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_that_is_killed_fifty_times_goes_on_as_if_it_had_not_been(folder: Path) -> None:
+    killed = _kill(folder / "killed", 50, seed=2)
+    sys.stderr.write(f"{killed}\n")
+    assert killed.in_a_write >= 5
+    assert max(killed.lost) <= _EVERY_STEPS
+    _compare(folder)
+
+
+def _kill(folder: Path, kills: int, seed: int) -> Killed:
+    chance = random.Random(seed)
+    seen = Killed()
+    for _ in range(kills):
+        saved = [one.step for one in Store(folder).whole()]
+        done = _last_step(folder)
+        process = _start(folder)
+        began = _wait_until_ready(process, folder)
+        assert began == (saved[0] if saved else 0)
+        seen.lost.append(done - began)
+        # Every other time right after a step that is saved, when it is being written.
+        time.sleep(chance.uniform(0.0, _LONGEST_SECONDS))
+        if chance.random() < 0.5:
+            _wait_for_a_write(folder)
+            time.sleep(chance.uniform(0.0, 0.02))
+        process.kill()
+        process.wait()
+        seen.in_a_write += any((folder / "checkpoints").glob(".*"))
+        for checkpoint in Store(folder).found():
+            verify(checkpoint)  # a Damaged one has no manifest, and would fail here
+    return seen
+
+
+def _compare(folder: Path) -> None:
+    """Each loss of the run that was killed with that of one that was not."""
+    killed = {line.step: line.loss for line in read_journal(folder / "killed")}
+    last = max(killed)
+    assert sorted(killed) == list(range(1, last + 1))
+    process = _start(folder / "whole")
+    while _last_step(folder / "whole") < last and process.poll() is None:
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    whole = {line.step: line.loss for line in read_journal(folder / "whole")}
+    assert {step: whole[step] for step in killed} == killed
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "stderr").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ridgeline.train.worker", str(folder)],
+            env=os.environ
+            | {
+                "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
+                "OMP_NUM_THREADS": "1",
+            },
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], folder: Path) -> int:
+    """The step that this start goes on from, once it makes steps."""
+    before = _starts(folder)
+    deadline = time.monotonic() + 120
+    while len(_starts(folder)) == len(before):
+        assert process.poll() is None, (folder / "stderr").read_text()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return _starts(folder)[-1]
+
+
+def _wait_for_a_write(folder: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not any((folder / "checkpoints").glob(".writing-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def _starts(folder: Path) -> list[int]:
+    return [event.step for event in read_events(folder) if event.kind == "ready"]
+
+
+def _last_step(folder: Path) -> int:
+    lines = read_journal(folder)
+    return lines[-1].step if lines else 0

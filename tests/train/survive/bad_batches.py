@@ -1,0 +1,73 @@
+"""Ranks of a run whose loss is no number on some batches; started by `test_failures.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records.journal import read_journal
+from ridgeline.records.recipe import Recipe, anchored, changed, read_recipe
+from ridgeline.train.data import Loader, prepare
+from ridgeline.train.parallel.plain import PlainPasses
+from ridgeline.train.ranks import join, leave
+from ridgeline.train.session import train_as_rank
+from ridgeline.train.survive.guard import RollBack
+from ridgeline.train.survive.skipped import skipped_batches
+
+
+def check(folder: Path) -> None:
+    """A bad batch is left out by the next start; with too many, one line says so."""
+    changes = ["run.steps=24", "run.log_every=1"]
+    recipe = anchored(changed(read_recipe(folder / "recipe.toml"), changes), folder)
+    out = folder / "bad"
+    bad = {_first_tokens(recipe, out, 13)}
+    met: list[bytes] = []
+    plain = PlainPasses.run
+
+    def poisoned(self: Any, batches: Any, targets: int) -> torch.Tensor:
+        loss = plain(self, batches, targets)
+        met.append(bytes(batches[0].input_ids.numpy()))
+        return loss * math.nan if met[-1] in bad else loss
+
+    PlainPasses.run = poisoned  # type: ignore[method-assign]
+    assert _rolled_back(recipe, out) == "step 14: the loss is nan"
+    assert [batch.samples for batch in skipped_batches(out)] == [13 * 8]
+    met.clear()
+    train_as_rank(recipe, out)
+    assert not bad & set(met)
+    assert json.loads((out / "run.json").read_text())["steps"] == 24
+    (noted,) = [line for line in read_journal(out) if line.note]
+    assert (noted.step, noted.note) == (14, "left out the batch of step 14: the loss is nan")
+    assert all(math.isfinite(line.loss) for line in read_journal(out))
+    few = changed(recipe, ["survive.max_rollbacks=1", "run.steps=30"])
+    bad.add(_first_tokens(recipe, out, 27))
+    try:
+        train_as_rank(few, out)
+    except RidgelineError as error:
+        assert "survive.max_rollbacks" in str(error)  # noqa: PT017 - no pytest in a rank
+    else:
+        raise AssertionError("nothing stopped the run")
+
+
+def _rolled_back(recipe: Recipe, out: Path) -> str:
+    try:
+        train_as_rank(recipe, out)
+    except RollBack as bad:
+        return str(bad)
+    raise AssertionError("nothing was rolled back")
+
+
+def _first_tokens(recipe: Recipe, out: Path, step: int) -> bytes:
+    """Of the first micro-batch of a step."""
+    ranks = join(recipe.layout)
+    loader = Loader(prepare(recipe, out / "tokens", lambda _: None), recipe, ranks)
+    for _ in range(step):
+        next(loader)
+    found = bytes(next(loader)[0].input_ids.numpy())
+    leave()
+    return found

@@ -1,0 +1,124 @@
+"""What is recomputed gives the same gradients and keeps less, within a budget if asked."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ridgeline.errors import InputError
+from ridgeline.records.layout import Layout
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeData,
+    RecipeMemory,
+    RecipeModel,
+    RecipeOptimizer,
+)
+from ridgeline.train.activations import fit_budget, kept_by, offload, recompute
+from ridgeline.train.blocks import blocks_of
+
+LAYERS = 4
+
+
+def recipe_with(**memory: object) -> Recipe:
+    return Recipe(
+        model=RecipeModel(config="gpt2"),
+        data=RecipeData(seq=64),
+        optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
+        layout=Layout(recompute=memory.pop("recompute", "none")),  # type: ignore[arg-type]
+        memory=RecipeMemory(**memory),  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        "llama",
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
+    )
+    return AutoModelForCausalLM.from_config(config).train()
+
+
+def gradients(model: nn.Module) -> tuple[list[Tensor], int]:
+    """Of a fixed batch, and the bytes that autograd kept through saved tensors."""
+    kept = 0
+
+    def note(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.nbytes
+        return tensor
+
+    tokens = torch.arange(128).remainder(100).view(2, 64)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = model(input_ids=tokens, use_cache=False).logits.square().mean()
+    loss.backward()
+    found = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    return found, kept
+
+
+@pytest.mark.parametrize("wanted", ["full", "selective"])
+def test_recomputed_gradients_are_bit_equal_and_less_is_kept(model: nn.Module, wanted: str) -> None:
+    plain, everything = gradients(model)
+    names = [name for name, _ in model.named_parameters()]
+    recompute([model], recipe_with(recompute=wanted))
+    again, kept = gradients(model)
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+    assert kept < 0.7 * everything
+    assert names == [name for name, _ in model.named_parameters()]
+
+
+def test_selective_recomputation_runs_no_matrix_product_twice(model: nn.Module) -> None:
+    def products(wanted: str) -> int:
+        recompute([model], recipe_with(recompute=wanted))
+        with FlopCounterMode(display=False) as counted:
+            gradients(model)
+        return counted.get_total_flops()
+
+    plain, selective, full = products("none"), products("selective"), products("full")
+    assert plain == selective < full
+
+
+def test_a_budget_recomputes_only_the_blocks_that_do_not_fit(model: nn.Module) -> None:
+    recompute([model], recipe_with(activation_budget_bytes=1.0))
+    blocks = blocks_of(model)
+    assert all(block.gradient_checkpointing for block in blocks)
+    with kept_by(blocks[0]) as counts:
+        gradients(model)
+    (kept, *_) = counts
+    assert kept > 0
+    assert blocks[0].gradient_checkpointing
+    assert fit_budget(blocks, kept, in_flight=1, budget=2.5 * kept) == LAYERS - 2
+    assert [block.gradient_checkpointing for block in blocks] == [True, True, False, False]
+
+
+def test_what_one_block_keeps_is_what_the_whole_model_keeps_over_its_blocks(
+    model: nn.Module,
+) -> None:
+    blocks = blocks_of(model)
+    counted = []
+    for block in blocks:
+        with kept_by(block) as counts:
+            gradients(model)
+        counted.append(counts[0])
+    assert max(counted) <= 1.05 * min(counted)
+
+
+def test_a_model_without_repeated_blocks_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match="no repeated layers") as caught:
+        recompute([nn.Linear(2, 2)], recipe_with(recompute="full"))
+    assert "\n" not in str(caught.value)
+
+
+def test_offloading_on_the_host_is_refused_since_there_is_nowhere_else() -> None:
+    with pytest.raises(InputError, match="offload_activations"):
+        offload(recipe_with(offload_activations=True), torch.device("cpu"))

@@ -1,0 +1,149 @@
+"""`ridgeline train` from end to end: real processes, real text, a model that transformers loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.train.tiny_models import CONFIGS
+
+from ridgeline.records.journal import read_journal
+from ridgeline.records.recipe import read_recipe
+
+pytestmark = pytest.mark.multiprocess
+RECIPE = """
+[model]
+config = "model"
+[data]
+path = "text"
+tokenizer = "bpe:300"
+seq = 32
+holdout = 2
+workers = 0
+[layout]
+micro_batch = 2
+global_batch = 8
+precision = "fp32"
+compiled = false
+[optimizer]
+learning_rate = 3e-3
+final_learning_rate = 3e-4
+warmup_steps = 2
+[run]
+steps = 12
+log_every = 4
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe with its model and its text beside it."""
+    place = tmp_path_factory.mktemp("train")
+    (place / "recipe.toml").write_text(RECIPE)
+    (place / "model").mkdir()
+    config = CONFIGS["llama-tied"] | {"vocab_size": 300}
+    (place / "model" / "config.json").write_text(json.dumps(config))
+    (place / "text").mkdir()
+    sources = sorted(Path(json.__file__).parent.glob("*.py"))
+    for source in sources:
+        (place / "text" / source.with_suffix(".txt").name).write_text(source.read_text())
+    return place
+
+
+def train(folder: Path, *options: str, **kwargs: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ridgeline.cli.main", "train", "recipe.toml", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **kwargs,
+    )
+
+
+def test_two_processes_end_where_one_does_and_transformers_loads_the_model(folder: Path) -> None:
+    import transformers
+
+    losses = {}
+    for ranks in (1, 2):
+        started = train(folder, "--json", "--out", f"out{ranks}", "--set", f"layout.dp={ranks}")
+        output, errors = started.communicate(timeout=120)
+        assert started.returncode == 0, errors
+        run = json.loads(output)
+        losses[ranks] = (run["final_loss"], run["validation_loss"])
+        assert run["processes"] == ranks
+        assert run["steps"] == 12
+        assert [line.step for line in read_journal(folder / f"out{ranks}")] == [4, 8, 12]
+    assert losses[1] == pytest.approx(losses[2], rel=1e-4)
+    assert losses[1][0] < read_journal(folder / "out1")[0].loss
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "out2" / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "out2" / "model")
+    tokens = tokenizer("def encode(self, o):", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        assert model(input_ids=tokens, labels=tokens).loss < 6.5
+    assert read_recipe(folder / "out2" / "recipe.toml").layout.dp == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["layout.dp=3"], "global batch 8"),
+        (["layout.tp=3", "layout.dp=1"], "heads"),
+        (["data.column=body", "data.path=model"], "model"),
+        (["run.stepps=3"], "stepps"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line_and_exit_code_2(
+    folder: Path, options: list[str], named: str
+) -> None:
+    words = [word for option in options for word in ("--set", option)]
+    started = train(folder, "--out", "bad", *words)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 2
+    (last,) = [line for line in errors.splitlines() if line.startswith("ridgeline:")]
+    assert named in last
+    assert "Traceback" not in errors
+
+
+def test_a_stack_that_tune_proved_is_applied_to_every_rank(folder: Path) -> None:
+    (folder / "stack.toml").write_text('[[technique]]\nname = "bf16-autocast"\n')
+    losses = []
+    for stack in ("", "stack.toml"):
+        started = train(
+            folder, "--json", "--fresh", "--out", "stacked", "--set", f"run.stack={stack}", "--set",
+            "run.steps=4",
+        )  # fmt: skip
+        output, errors = started.communicate(timeout=120)
+        assert started.returncode == 0, errors
+        losses.append(json.loads(output)["final_loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=2e-2)
+    assert losses[0] != losses[1]  # bf16 products round
+
+
+def test_ctrl_c_ends_every_rank_and_says_where_the_run_lies(folder: Path) -> None:
+    options = ("--out", "stopped", "--set", "layout.dp=2", "--set", "run.steps=100000")
+    started = train(folder, *options, preexec_fn=_heed_interrupts)
+    deadline = time.monotonic() + 60
+    while not read_journal(folder / "stopped") and time.monotonic() < deadline:
+        time.sleep(0.2)
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert "interrupted" in errors.splitlines()[-1]
+    search = ["pgrep", "-f", str(folder / "stopped")]
+    assert not subprocess.run(search, capture_output=True, check=False).stdout
+
+
+def _heed_interrupts() -> None:
+    """A shell that starts jobs in the background makes them deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
