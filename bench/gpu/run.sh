@@ -14,7 +14,8 @@ export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 "$python" - <<'CHECK'
 import importlib.util, sys
 needed = ("torch", "numpy", "msgspec", "typer", "rich", "plotly", "libcst", "tomli_w", "pytest",
-          "hypothesis", "pytest_timeout", "sklearn")
+          "hypothesis", "pytest_timeout", "sklearn", "transformers", "accelerate", "torchdata",
+          "tokenizers", "pyarrow", "tensorboard")
 missing = [name for name in needed if importlib.util.find_spec(name) is None]
 if missing:
     sys.exit(f"bench/gpu/run.sh: {sys.executable} lacks {', '.join(missing)}")
@@ -25,8 +26,12 @@ CHECK
 
 echo "## Correctness"
 echo
-timeout 180 "$python" -m pytest -m gpu tests | tail -n 15
+timeout 120 "$python" -m pytest -m gpu tests | tail -n 15
+echo
+echo "## Training recipes"
+echo
+timeout 120 "$python" bench/gpu/train_recipes.py
 echo
 echo "## Tuning the examples"
 echo
-timeout 290 "$python" bench/gpu/tune_examples.py
+timeout 200 "$python" bench/gpu/tune_examples.py

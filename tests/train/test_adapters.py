@@ -268,6 +268,7 @@ def train_in_layouts(argument: dict[str, Any]) -> list[list[float]]:
     return courses
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_adapters_learn_under_ddp_and_fsdp_as_on_one_process(base: str, tmp_path: Path) -> None:
     def layout(**axes: Any) -> Layout:

@@ -236,6 +236,7 @@ def train_sharded(argument: dict[str, Any]) -> list[list[float]]:
     return courses
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_sharded_students_learn_as_one_process_does(folder: Path) -> None:
     def layout(**axes: Any) -> Layout:

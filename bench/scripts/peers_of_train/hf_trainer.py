@@ -5,6 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
 from samples import TokenDataset
 from torch.nn import functional
 from transformers import (
@@ -57,7 +58,7 @@ with tempfile.TemporaryDirectory() as out:
             max_grad_norm=1.0,
             optim="adamw_torch_fused",
             bf16=precision == "bf16",
-            use_cpu=True,
+            use_cpu=not torch.cuda.is_available(),
             dataloader_num_workers=1,
             logging_steps=20,
             save_strategy="no",

@@ -43,7 +43,7 @@ lightning.seed_everything(0, verbose=False)
 module = Llama()
 trainer = lightning.Trainer(
     max_steps=steps,
-    accelerator="cpu",
+    accelerator="auto",
     precision="bf16-mixed" if precision == "bf16" else "32-true",
     # Lightning refuses to clip what a fused optimizer unscales under mixed precision.
     gradient_clip_val=1.0 if precision != "bf16" else None,

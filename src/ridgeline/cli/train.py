@@ -32,16 +32,24 @@ def train(
         str | None,
         typer.Option(metavar="HOST:PORT", help="With --nodes: who leads, and a free port."),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="A run with fewer processes: also say how it scales."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Train what the recipe says, on as many processes as its layout has."""
     from ridgeline.cli.show import print_json, print_view, progress
     from ridgeline.errors import InputError
     from ridgeline.records.recipe import anchored, changed, read_recipe
+    from ridgeline.records.store import read_record
+    from ridgeline.records.training_run import TrainingRun
     from ridgeline.report.training_terminal import LiveView, run_view
     from ridgeline.train.nodes import Nodes
     from ridgeline.train.start import train_recipe
     from ridgeline.train.survive.events import EventTail
+    from ridgeline.train.watch.scaling import scaling_line
+    from ridgeline.train.worker import RESULT
     from ridgeline.tune.stack import stack_environment
 
     wanted = anchored(changed(read_recipe(recipe), change or []), recipe.parent)
@@ -49,6 +57,7 @@ def train(
     if (nodes is None) != (rendezvous is None):
         raise InputError("--nodes and --rendezvous go together: how many machines, and who leads")
     machines = Nodes.read(nodes, rendezvous) if nodes and rendezvous else None
+    single = read_record(against / RESULT, TrainingRun) if against else None
     stack = stack_environment(Path(wanted.run.stack)) if wanted.run.stack else nullcontext()
     with progress() as say, stack as environment:
         view, events = LiveView(folder, say), EventTail(folder)
@@ -65,3 +74,5 @@ def train(
         print_json(run)
     else:
         print_view(run_view(run, folder))
+    if single is not None:
+        typer.echo(scaling_line(run, single), err=json)

@@ -67,7 +67,9 @@ class LocalSgd:
 
     @torch.no_grad()
     def agree(self) -> None:
-        """Agree now, whenever the last time was (at the end of a run)."""
+        """Agree now, as at the end of a run; nothing happens if the last time was just now."""
+        if not self._alone:
+            return
         for places in self._messages():
             mean = torch.cat([self._weights[place].float().reshape(-1) for place in places])
             self._counted.all_reduce(mean)

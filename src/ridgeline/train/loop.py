@@ -94,6 +94,8 @@ class Trainer:
             done = course.step == self.steps
             if done and self.guard is not None:
                 self.guard.settle()
+            if done and self.built.local is not None:
+                self.built.local.agree()
             last = done or bool(course.stopped)
             saving = self.saver is not None and (self.saver.due(course.step) or last)
             due = settings.evaluate_every and course.step % settings.evaluate_every == 0

@@ -32,10 +32,23 @@ def main() -> None:
         os.environ.setdefault(name, value)
     folder = Path(sys.argv[1])
     try:
-        sys.exit(_train(folder))
+        _end(_train(folder))
     except RidgelineError as error:
+        # Logs that are read from afar have nothing but this.
+        sys.stderr.write(f"ridgeline: {error}\n")
         write_atomically(error_file(folder), f"{error.exit_code}\n{error}\n".encode())
-        sys.exit(error.exit_code)
+        _end(error.exit_code)
+
+
+def _end(code: int) -> None:
+    """Leave without Python's shutdown.
+
+    While gloo's threads live it aborts now and then ("terminate called without an active
+    exception"), and torchrun would take a finished rank for a dead one.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _train(folder: Path) -> int:

@@ -135,6 +135,7 @@ CHAIN: dict[str, list[tuple[int, dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_cut_anew_for_other_ranks_and_layouts(tmp_path: Path) -> None:
     """Each link of a chain trains two steps more; one process that was never stopped agrees."""
     chains = {name: tmp_path / str(number) for number, name in enumerate(CHAIN)}

@@ -54,6 +54,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Results]]:
     return {n: run_ranks(n, _WORKER, {"config": config, "cases": _cases(n)}) for n in LAYOUTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _NAMES)
 @pytest.mark.parametrize(("ranks", "place"), [(n, p) for n in (3, 4) for p in LAYOUTS[n]])
 def test_a_step_on_shards_is_the_step_on_whole_weights(

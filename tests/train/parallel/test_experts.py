@@ -40,6 +40,7 @@ SEQUENCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_sequences_cut_over_ranks_train_as_one_process_does():
     _compare(SEQUENCES)

@@ -121,6 +121,7 @@ def told(folder: Path, kind: str) -> list[Event]:
     return [event for event in read_events(folder) if event.kind == kind]
 
 
+@pytest.mark.slow
 def test_a_rank_killed_mid_way_costs_steps_and_not_the_result(folder: Path) -> None:
     steps = ("layout.dp=2", "run.steps=120")
     undisturbed = finished(start(folder, "calm", *steps))

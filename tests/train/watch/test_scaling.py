@@ -10,7 +10,7 @@ from ridgeline.errors import InputError
 from ridgeline.records.environment import Environment
 from ridgeline.records.layout import Layout
 from ridgeline.records.training_run import Beside, TrainingRun
-from ridgeline.train.watch.scaling import scaling
+from ridgeline.train.watch.scaling import scaling, scaling_line
 
 
 def run(dp: int, global_batch: int, step_seconds: float) -> TrainingRun:
@@ -53,3 +53,9 @@ def test_runs_that_cannot_be_compared_are_refused_with_the_difference() -> None:
     empty = msgspec.structs.replace(run(1, 8, 1.0), step_samples=[])
     with pytest.raises(InputError, match="without steps"):
         scaling(empty, empty)
+
+
+def test_the_line_names_the_kind_and_the_efficiency() -> None:
+    line = scaling_line(run(4, 8, 0.5), run(1, 8, 1.6))
+    assert line.startswith("strong scaling: 3.20 times the speed of 1 on 4 processes")
+    assert line.endswith("efficiency 80%")

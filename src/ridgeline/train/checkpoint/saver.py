@@ -275,7 +275,7 @@ class Saver:
         self._state.restore(checkpoint.path, manifest.world, self._group)
         self.good_step, self._made = manifest.step, manifest.number + 1
         self.schedule.begin(manifest.step)
-        text = f"goes on from step {manifest.step}, {checkpoint.path}"
+        text = f"resumes from step {manifest.step}, {checkpoint.path}"
         if manifest.world != self._ranks.world:
             text += f", written by {manifest.world} ranks"
         self._note(text)

@@ -69,6 +69,15 @@ def scaling(run: TrainingRun, reference: TrainingRun) -> Scaling:
     )
 
 
+def scaling_line(run: TrainingRun, reference: TrainingRun) -> str:
+    """The same in one line."""
+    found = scaling(run, reference)
+    return (
+        f"{found.kind} scaling: {found.speedup:.2f} times the speed of {found.reference_workers} on"
+        f" {found.workers} processes, efficiency {found.efficiency:.0%}"
+    )
+
+
 def _speed(run: TrainingRun) -> float:
     """Tokens per second of the median step after warm-up."""
     samples = run.step_samples[int(len(run.step_samples) * _WARM_UP_SHARE) :]
