@@ -63,6 +63,7 @@ def test_many_ranks_are_asked_in_their_order(tmp_path: Path) -> None:
     assert [found[0].busy_us for found in answers] == [10 + rank for rank in range(12)]
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_256_ranks_stay_below_two_gigabytes(tmp_path: Path, real_traces: Path) -> None:
     """Each rank is a real trace of 36 MB of text; workers and parent together, at their peaks."""

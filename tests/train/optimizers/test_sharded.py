@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ridgeline.records.layout import Layout
 
-pytestmark = pytest.mark.multiprocess
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 _WORKER = "tests.train.optimizers.sharded_worker:run_cases"
 _NAMES = ("adamw", "adamw8bit", "adafactor", "lion", "muon", "sgd")
 _BF16 = {"weights": "bf16", "stochastic_rounding": True}
@@ -54,7 +54,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Results]]:
     return {n: run_ranks(n, _WORKER, {"config": config, "cases": _cases(n)}) for n in LAYOUTS}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", _NAMES)
 @pytest.mark.parametrize(("ranks", "place"), [(n, p) for n in (3, 4) for p in LAYOUTS[n]])
 def test_a_step_on_shards_is_the_step_on_whole_weights(
@@ -94,7 +93,6 @@ def test_ranks_with_the_same_weights_round_them_alike_by_chance(
         assert (weight.float() - exact).abs().max() < 0.02, parameter
 
 
-@pytest.mark.slow
 def test_state_saved_by_four_ranks_goes_on_on_one_and_then_on_three(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, "llama"))
     names = ("adamw", "muon", "adafactor")
