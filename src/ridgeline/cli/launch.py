@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ridgeline.cli.recipe_options import Changes
+
 if TYPE_CHECKING:
     from ridgeline.launch.cluster_file import ClusterFile
     from ridgeline.launch.job import Job
@@ -33,12 +35,7 @@ def launch(
     name: Annotated[
         str, typer.Option(help="What the run is called. Default: from the recipe's name.")
     ] = "",
-    change: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="TABLE.KEY=VALUE", help="A value of the recipe to change; repeatable."
-        ),
-    ] = None,
+    change: Changes = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
     ] = False,

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.recipe_options import Changes
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml")],
@@ -15,12 +17,7 @@ def train(
         Path | None,
         typer.Option(metavar="FOLDER", help="Where the run lives. Default: the recipe's name."),
     ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="TABLE.KEY=VALUE", help="A value of the recipe to change; repeatable."
-        ),
-    ] = None,
+    change: Changes = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete the run's checkpoints, begin at step 0.")
     ] = False,
