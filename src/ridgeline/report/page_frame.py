@@ -32,7 +32,14 @@ def whole_page(title: str, body: Sequence[Markup], plots: dict[str, Figure]) -> 
     """One self-contained file."""
     scripts = [data_script("figures", plots)]
     if plots:
-        scripts += [_script(_plotly()), _script(_own("page.js"))]
+        scripts += [_script(_plotly()), _script(own_file("page.js"))]
+    return framed(title, ("page.css",), body, scripts)
+
+
+def framed(
+    title: str, styles: Sequence[str], body: Sequence[Markup], scripts: Sequence[Markup]
+) -> str:
+    """A page around `body`, with style sheets of this folder and, at its end, scripts."""
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
@@ -40,7 +47,7 @@ def whole_page(title: str, body: Sequence[Markup], plots: dict[str, Figure]) -> 
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"{element('title', f'{title} · Ridgeline')}"
-        f"<style>{_own('page.css')}</style></head>\n"
+        f"<style>{''.join(own_file(style) for style in styles)}</style></head>\n"
         f"<body>{element('main', *body)}"
         f"{element('footer', 'Ridgeline: limit, measurement, finding, technique, ledger.')}\n"
         f"{joined(scripts)}</body></html>\n"
@@ -51,7 +58,8 @@ def _script(source: str) -> Markup:
     return Markup(f"<script>{source}</script>")
 
 
-def _own(name: str) -> str:
+def own_file(name: str) -> str:
+    """A style sheet or script that ships beside this module."""
     return files("ridgeline.report").joinpath(name).read_text(encoding="utf-8")
 
 

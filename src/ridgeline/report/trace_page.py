@@ -9,7 +9,6 @@ says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from ridgeline.diagnose.trace_verdict import verdict_of
@@ -17,7 +16,7 @@ from ridgeline.records.store import write_atomically
 from ridgeline.records.trace_finding import TraceFinding
 from ridgeline.report import quantity, trace_tables
 from ridgeline.report.markup import Markup, data_script, element, joined
-from ridgeline.report.page_frame import POLICY
+from ridgeline.report.page_frame import framed, own_file
 from ridgeline.report.sections import section, tiles
 from ridgeline.report.trace_rank import DRAWN_RANKS, TracePageRank
 from ridgeline.trace.flame import FlameNode
@@ -188,20 +187,6 @@ def _flame_data(roots: Sequence[FlameNode]) -> list[object]:
 
 
 def _page(title: str, body: Sequence[Markup], data: dict[str, object]) -> str:
-    script = Markup(f"<script>{_own('trace_page.js')}</script>")
-    return (
-        "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"{element('title', f'{title} · Ridgeline')}"
-        f"<style>{_own('page.css')}{_own('trace_page.css')}</style></head>\n"
-        f"<body>{element('main', *body)}"
-        f"{element('footer', 'Ridgeline: limit, measurement, finding, technique, ledger.')}\n"
-        f"{data_script('drawings', data)}{script}</body></html>\n"
-    )
-
-
-def _own(name: str) -> str:
-    return files("ridgeline.report").joinpath(name).read_text(encoding="utf-8")
+    script = Markup(f"<script>{own_file('trace_page.js')}</script>")
+    styles = ("page.css", "trace_page.css")
+    return framed(title, styles, body, [data_script("drawings", data), script])
