@@ -7,7 +7,6 @@ known is named, never guessed.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from ridgeline.cost import money
@@ -30,9 +29,7 @@ class Price:
 def price_of(recipe: Recipe, device: str) -> Price:
     """The price of a whole run on this device (a catalogue name; empty: not known)."""
     unknown: list[str] = []
-    steps = recipe.run.steps
-    if steps is None and recipe.data.tokens is not None:
-        steps = math.ceil(recipe.data.tokens / (recipe.layout.global_batch * recipe.data.seq))
+    steps = recipe.steps
     if steps is None:
         unknown.append("the number of steps (run.steps or data.tokens)")
     if recipe.prediction is None:

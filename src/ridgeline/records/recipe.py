@@ -275,6 +275,13 @@ class Recipe(Section, frozen=True, kw_only=True):
     cluster: RecipeCluster | None = None
     prediction: RecipePrediction | None = None
 
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps of the whole run; None where neither steps nor tokens say how long."""
+        if self.run.steps is not None or self.data.tokens is None:
+            return self.run.steps
+        return max(1, round(self.data.tokens / (self.layout.global_batch * self.data.seq)))
+
 
 _HEADER = """\
 # A training run, written by `ridgeline plan training`. Fill in data.path; the learning rate is a

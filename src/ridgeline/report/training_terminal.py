@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ridgeline.errors import InputError
 from ridgeline.records.journal import Tail, read_journal
-from ridgeline.records.recipe import Recipe, read_recipe
+from ridgeline.records.recipe import read_recipe
 from ridgeline.records.training_run import Beside, Goodput, LoggedStep, TrainingRun
 from ridgeline.report import quantity
 from ridgeline.report.terminal import PHASE_COLORS
@@ -69,19 +69,10 @@ class LiveView:
 
 def _steps_wanted(folder: Path) -> int | None:
     try:
-        return recipe_steps(read_recipe(folder / "recipe.toml"))
+        return read_recipe(folder / "recipe.toml").steps
     except InputError:
         # The view is no place to fail: the run itself has read its recipe.
         return None
-
-
-def recipe_steps(recipe: Recipe) -> int | None:
-    """Optimizer steps of a whole run; None where it goes by neither steps nor tokens."""
-    if recipe.run.steps is not None:
-        return recipe.run.steps
-    if recipe.data.tokens is None:
-        return None
-    return max(1, round(recipe.data.tokens / (recipe.layout.global_batch * recipe.data.seq)))
 
 
 def live_line(line: LoggedStep, steps: int | None) -> str:

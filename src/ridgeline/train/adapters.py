@@ -247,15 +247,11 @@ def _peft_config(wanted: RecipeAdapter, recipe: Recipe) -> Any:
 
 
 def _steps(recipe: Recipe) -> int:
-    steps = recipe.run.steps
-    if steps is None and recipe.data.tokens is not None:
-        tokens_per_step = recipe.data.seq * recipe.layout.global_batch
-        steps = max(1, round(recipe.data.tokens / tokens_per_step))
-    if not steps:
+    if not recipe.steps:
         raise InputError(
             "adapter.kind adalora allocates ranks over the whole run: set run.steps or data.tokens"
         )
-    return steps
+    return recipe.steps
 
 
 def _is_linear(module: nn.Module) -> bool:

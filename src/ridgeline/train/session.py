@@ -73,7 +73,7 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         built=built,
         loader=loader,
         prepared=prepared,
-        steps=steps_of(recipe),
+        steps=_steps(recipe),
         interval=interval,
         windows=windows,
         memory=memory,
@@ -193,17 +193,10 @@ def _environment(device: torch.device) -> Environment:
     )
 
 
-def steps_of(recipe: Recipe) -> int:
-    """Optimizer steps of the whole run.
-
-    Raises:
-        InputError: The recipe says neither steps nor tokens.
-    """
-    if recipe.run.steps is not None:
-        return recipe.run.steps
-    if recipe.data.tokens is None:
+def _steps(recipe: Recipe) -> int:
+    if recipe.steps is None:
         raise InputError("recipe: neither run.steps nor data.tokens says how long; set one")
-    return max(1, round(recipe.data.tokens / (recipe.layout.global_batch * recipe.data.seq)))
+    return recipe.steps
 
 
 def _prepared(recipe: Recipe, folder: Path, ranks: Ranks) -> Prepared:
