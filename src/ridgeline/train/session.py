@@ -33,6 +33,7 @@ from ridgeline.train.loop import Trainer
 from ridgeline.train.memory_use import MemoryUse
 from ridgeline.train.predicted_memory import predicted_peak_bytes
 from ridgeline.train.ranks import Ranks, join, leave
+from ridgeline.train.side_threads import compute_alone
 from ridgeline.train.survive.guard import RollBack
 from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, vigil, watched
 from ridgeline.train.watch.interval import Interval
@@ -49,6 +50,7 @@ TRACES = "traces"
 
 def train_as_rank(recipe: Recipe, folder: Path) -> int:
     """Run a recipe as the rank that the environment says this process is; its exit code."""
+    compute_alone()
     ranks = join(recipe.layout)
     try:
         with vigil(recipe, folder, ranks) as keeper:
