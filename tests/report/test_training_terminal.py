@@ -21,6 +21,7 @@ from ridgeline.records.recipe import (
     RecipeRun,
     write_recipe,
 )
+from ridgeline.records.store import read_record, write_record
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
 from ridgeline.report.training_terminal import LiveView, curve, phase_bar, run_view
 
@@ -120,6 +121,30 @@ def test_a_finished_run_shows_what_was_measured_beside_what_was_predicted(tmp_pa
     for row in ("500 ms", "400 ms", "-20%", "2.10 GB", "4.00 MB", "100 of 1,000", "backward 80%"):
         assert row in text
     assert "█" in text
+
+
+def test_a_run_whose_loss_is_no_number_is_read_back_and_shown(tmp_path: Path) -> None:
+    run = TrainingRun(
+        recipe=RECIPE,
+        environment=Environment(
+            command=[], cwd="", date="", host_cpu="", cpu_count=2, device="", python="", torch="",
+            ridgeline="",
+        ),
+        processes=1, steps=3, tokens=96, parameters=10, trainable_parameters=10, wall_seconds=1.0,
+        step_samples=[0.5], tokens_per_second=96.0, mfu=None, final_loss=None,
+        validation_loss=float("nan"), phases={"forward": 0.1},
+        step_seconds=Beside(predicted=None, measured=0.5),
+        peak_memory_bytes=Beside(predicted=None, measured=1e6), bytes_sent=None, skipped_steps=0,
+        stopped="the loss is not finite",
+    )  # fmt: skip
+    write_record(tmp_path / "run.json", run)
+    back = read_record(tmp_path / "run.json", TrainingRun)
+    assert back.final_loss is None
+    write(tmp_path, logged(1, float("nan")))
+    console = Console(width=90, record=True, file=(tmp_path / "out").open("w"))
+    console.print(run_view(back, tmp_path))
+    console.file.close()
+    assert "no finite loss after 3 steps" in console.export_text()
 
 
 @pytest.mark.parametrize(("values", "picture"), [([1.0, 1.0], "▁▁"), ([float("nan")], "?")])

@@ -13,30 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.train.tiny_models import CONFIGS
+from tests.train.small_run import write_small_run
 
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe import read_recipe
 
 pytestmark = pytest.mark.multiprocess
-RECIPE = """
-[model]
-config = "model"
-[data]
-path = "text"
-tokenizer = "bpe:300"
-seq = 32
-holdout = 2
-workers = 0
-[layout]
-micro_batch = 2
-global_batch = 8
-precision = "fp32"
-compiled = false
-[optimizer]
-learning_rate = 3e-3
-final_learning_rate = 3e-4
-warmup_steps = 2
+TABLES = """
 [run]
 steps = 12
 log_every = 4
@@ -46,16 +29,7 @@ log_every = 4
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe with its model and its text beside it."""
-    place = tmp_path_factory.mktemp("train")
-    (place / "recipe.toml").write_text(RECIPE)
-    (place / "model").mkdir()
-    config = CONFIGS["llama-tied"] | {"vocab_size": 300}
-    (place / "model" / "config.json").write_text(json.dumps(config))
-    (place / "text").mkdir()
-    sources = sorted(Path(json.__file__).parent.glob("*.py"))
-    for source in sources:
-        (place / "text" / source.with_suffix(".txt").name).write_text(source.read_text())
-    return place
+    return write_small_run(tmp_path_factory.mktemp("train"), TABLES)
 
 
 def train(folder: Path, *options: str, **kwargs: Any) -> subprocess.Popen[str]:

@@ -97,8 +97,8 @@ class TrainingRun(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float
     """Over all ranks, median step."""
     mfu: float | None
-    final_loss: float
-    """Of the last logged steps."""
+    final_loss: float | None
+    """Of the last logged steps; None where it is no number, or no step was made."""
     validation_loss: float | None
     phases: dict[str, float]
     """Mean seconds of a step, mean over ranks."""

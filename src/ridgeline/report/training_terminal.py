@@ -191,8 +191,9 @@ def goodput_line(goodput: Goodput) -> str:
 
 def _headline(run: TrainingRun) -> Text:
     many = "process" if run.processes == 1 else "processes"
-    text = Text(f"loss {run.final_loss:.4f}", style="bold")
-    if run.validation_loss is not None:
+    loss = "no finite loss" if run.final_loss is None else f"loss {run.final_loss:.4f}"
+    text = Text(loss, style="bold")
+    if run.validation_loss is not None and math.isfinite(run.validation_loss):
         perplexity = quantity.digits(math.exp(min(run.validation_loss, 700.0)))
         text.append(f", held out {run.validation_loss:.4f} (perplexity {perplexity})")
     text.append(

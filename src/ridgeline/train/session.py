@@ -164,7 +164,7 @@ def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun
         step_samples=course.step_samples,
         tokens_per_second=last.tokens_per_second if last else 0.0,
         mfu=last.mfu if last else None,
-        final_loss=last.loss if last else math.nan,
+        final_loss=last.loss if last and math.isfinite(last.loss) else None,
         validation_loss=course.validation_loss,
         phases={name: seconds / steps for name, seconds in totals.items()},
         step_seconds=Beside(predicted=said.step_seconds if said else None, measured=middle),

@@ -13,30 +13,14 @@ from typing import Any
 
 import pytest
 from tests.train.processes import run_ranks
-from tests.train.tiny_models import CONFIGS
+from tests.train.small_run import write_small_run
 
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.journal import read_journal
 from ridgeline.train.survive.events import Event, read_events
 
 pytestmark = pytest.mark.multiprocess
-RECIPE = """
-[model]
-config = "model"
-[data]
-path = "text"
-tokenizer = "bpe:300"
-seq = 32
-workers = 0
-[layout]
-micro_batch = 2
-global_batch = 8
-precision = "fp32"
-compiled = false
-[optimizer]
-learning_rate = 3e-3
-final_learning_rate = 3e-4
-warmup_steps = 2
+TABLES = """
 [run]
 log_every = 5
 [checkpoint]
@@ -47,15 +31,7 @@ every_steps = 10
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe with its model and its text beside it."""
-    place = tmp_path_factory.mktemp("survive")
-    (place / "recipe.toml").write_text(RECIPE)
-    (place / "model").mkdir()
-    config = CONFIGS["llama-tied"] | {"vocab_size": 300}
-    (place / "model" / "config.json").write_text(json.dumps(config))
-    (place / "text").mkdir()
-    for source in sorted(Path(json.__file__).parent.glob("*.py")):
-        (place / "text" / source.with_suffix(".txt").name).write_text(source.read_text())
-    return place
+    return write_small_run(tmp_path_factory.mktemp("survive"), TABLES)
 
 
 def start(folder: Path, out: str, *changes: str) -> subprocess.Popen[str]:
