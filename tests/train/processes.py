@@ -5,23 +5,25 @@
 starts four Python processes with torchrun's variables, calls `compare_layouts(argument)` in each
 and returns what each returned, by rank. The first rank that fails ends the others at once, and
 its traceback is the test's failure: after one failed collective the next would wait for ever.
-A start costs seconds (torch is imported anew): put many checks into one.
+Ranks are forked by a process that has imported torch (`cradle.py`): each import costs seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.train.cradle import cradle
 
 _ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.05
@@ -80,24 +82,22 @@ def _environment(num_ranks: int) -> dict[str, str]:
     }
 
 
-def _start(
-    rank: int, function: str, folder: Path, environment: dict[str, str]
-) -> subprocess.Popen[bytes]:
-    with (folder / f"{rank}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.train.processes", function, str(folder), str(rank)],
-            cwd=_ROOT,
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+def _start(rank: int, function: str, folder: Path, environment: dict[str, str]) -> int:
+    """The process id of a new rank."""
+    return cradle().bear(
+        {
+            "function": function,
+            "folder": str(folder),
+            "rank": rank,
+            "environment": environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        }
+    )
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, timeout_seconds: float) -> None:
+def _wait(processes: list[int], folder: Path, timeout_seconds: float) -> None:
     deadline = time.monotonic() + timeout_seconds
     while True:
-        codes = [process.poll() for process in processes]
+        codes = [cradle().code(process) for process in processes]
         for rank, code in enumerate(codes):
             if code:
                 raise RankFailed(f"rank {rank} ended with {code}:\n{_log(folder, rank)}")
@@ -114,13 +114,15 @@ def _log(folder: Path, rank: int) -> str:
     return (folder / f"{rank}.log").read_text(errors="replace")[-6000:]
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _kill(process: int) -> None:
+    while cradle().code(process) is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
 
 
-def _main(function: str, folder: Path, rank: int) -> None:
+def run_as_rank(function: str, folder: Path, rank: int) -> None:
+    """In the rank's own process: call, leave the result, end."""
     import faulthandler
 
     faulthandler.enable()
@@ -140,7 +142,3 @@ def _end() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,129 @@
+"""Where ranks are born: a process that has imported what they need and forks one per request.
+
+Importing torch, DTensor and transformers costs a rank several seconds of a core; a fork of a
+process that has them costs milliseconds. The cradle computes nothing itself, so there is no thread
+and no OpenMP team that a fork could break. One per pytest process; it ends with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PRELOADED = (
+    "torch.distributed.checkpoint.state_dict_saver",
+    "torch.distributed.fsdp",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+    "transformers.models.llama.modeling_llama",
+    "ridgeline.train.session",
+    "tests.train.processes",
+)
+_LOOK_SECONDS = 0.02
+
+
+class Cradle:
+    """This process's end of it."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.train.cradle"],
+            cwd=_ROOT,
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        atexit.register(self._process.kill)
+
+    def bear(self, order: dict[str, Any]) -> int:
+        """The process id of a new rank, a session of its own."""
+        return int(self._ask(order))
+
+    def code(self, process: int) -> int | None:
+        """Its exit code (below 0: the signal that ended it); None: it runs."""
+        answer = self._ask({"code": process})
+        return None if answer == "runs" else int(answer)
+
+    def _ask(self, order: dict[str, Any]) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        return self._process.stdout.readline().strip()
+
+
+@functools.cache
+def cradle() -> Cradle:
+    """The one of this process."""
+    return Cradle()
+
+
+def _main() -> None:
+    # What imports print must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    for name in _PRELOADED:
+        __import__(name)
+    codes: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
+        _bury(codes)
+        if not ready:
+            continue
+        line = sys.stdin.readline()
+        if not line:
+            return
+        order = json.loads(line)
+        if "code" in order:
+            print(codes.get(order["code"], "runs"), file=answers)
+        else:
+            print(_bear(order), file=answers)
+
+
+def _bury(codes: dict[int, int]) -> None:
+    while True:
+        try:
+            process, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if process == 0:
+            return
+        codes[process] = os.waitstatus_to_exitcode(status)
+
+
+def _bear(order: dict[str, Any]) -> int:
+    process = os.fork()
+    if process:
+        return process
+    try:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        log = os.open(Path(order["folder"]) / f"{order['rank']}.log", os.O_WRONLY | os.O_CREAT)
+        for target in (1, 2):
+            os.dup2(log, target)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.clear()
+        os.environ.update(order["environment"])
+        from tests.train.processes import run_as_rank
+
+        run_as_rank(order["function"], Path(order["folder"]), order["rank"])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    _main()
