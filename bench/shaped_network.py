@@ -1,15 +1,15 @@
 """Several hosts on one machine, joined by shaped links: predictions of theory against what happens.
 
-    python bench/shaped_network.py [collectives] [training] [loss]        (as root)
+    python bench/shaped_network.py [collectives] [crossing] [training] [loss]        (as root)
 
-`collectives`: all-reduces of gloo by size, hosts and rate, and where a ring overtakes recursive
-doubling, against `cost/collectives.py` with the bandwidth and step latency measured on the same
-links. `training`: steps of a small language model with each way to agree on gradients, against
-`cost/gradient_compression.py` and `cost/local_sgd.py`, from the measured compute, encoding and link
-alone. `loss`: what each way does to the loss, on unshaped links.
+`collectives`: all-reduces of gloo by size, hosts and rate, against `cost/collectives.py` with the
+bandwidth and step latency measured on the same links. `crossing`: where a ring overtakes recursive
+doubling, on links with a delay. `training`: steps of a small language model with each way to agree
+on gradients, against `cost/gradient_compression.py` and `cost/local_sgd.py`, from the measured
+compute, encoding and link alone. `loss`: what each way does to the loss, on unshaped links.
 
 Each prints a table in Markdown; `docs/results/shaped_network.md` holds those of one machine.
-Links get a bandwidth but no added delay: see `namespaces.py`.
+Links get a bandwidth but no added delay (`namespaces.py`), but for `crossing` (`distant_hosts.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from namespaces import Hosts, NotPermitted
+from distant_hosts import DistantHosts
+from namespaces import Hosts, NotPermitted, bytes_per_second
 
 from ridgeline.cost.coefficients import Coefficients
 from ridgeline.cost.collective_volume import (
@@ -52,10 +53,11 @@ PORT = "29511"
 LIMIT_SECONDS = 200.0
 STREAM_SECONDS = 0.5
 SIZES = [2**12, 2**16, 2**18, 2**20, 2**22, 2**23]
-CROSSING = {
-    "100mbit": [2**12, 2**13, 12_288, 2**14, 20_480, 24_576, 2**15, 2**16],
-    "1gbit": [2**16, 2**17, 163_840, 196_608, 2**18, 327_680, 393_216, 2**19],
-}
+CROSSING = [("50mbit", 0.01), ("100mbit", 0.01), ("100mbit", 0.02), ("200mbit", 0.005)]
+"""Rate and delay of the links between which ring and doubling are compared."""
+CROSSING_HOSTS = 4
+AROUND = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
+"""Of the size at which theory expects them level."""
 RATES = {"100mbit": 12.5e6, "1gbit": 125e6}
 FREE = "not shaped"
 WAYS: dict[str, dict[str, Any]] = {
@@ -79,9 +81,19 @@ THEORY = {
 }
 
 
-def measure(world: int, rate: str | None, subject: str, argument: dict[str, Any]) -> Any:
+def measure(
+    world: int,
+    rate: str | None,
+    subject: str,
+    argument: dict[str, Any],
+    delay_seconds: float = 0.0,
+) -> Any:
     """What rank 0 printed."""
-    with Hosts(world, rate=rate) as hosts:
+    with (
+        DistantHosts(world, rate=str(rate), delay_seconds=delay_seconds)
+        if delay_seconds
+        else Hosts(world, rate=rate)
+    ) as hosts:
         ranks = [
             hosts.start(
                 rank,
@@ -129,10 +141,8 @@ def collectives() -> None:
         "| link | hosts | bandwidth | latency | host's work | bytes | gloo | predicted | off |"
         "\n|---|---|---|---|---|---|---|---|---|"
     )
-    crossings = []
     for rate, nominal in RATES.items():
         for world in (2, 3, 4):
-            own = CROSSING[rate] if world == 4 else []
             seen = measure(
                 world,
                 rate,
@@ -141,32 +151,42 @@ def collectives() -> None:
                     "stream_bytes": int(nominal * STREAM_SECONDS),
                     "seconds_each": 0.8,
                     "gloo": SIZES,
-                    "ring": own,
-                    "doubling": own,
                 },
             )
             _print_all_reduces(rate, world, seen)
-            if own:
-                crossings.append((rate, world, seen))
+
+
+def crossing() -> None:
+    """Where a ring overtakes recursive doubling, on links with delay."""
     print(
-        "\n| link | hosts | bytes | ring | predicted | doubling | predicted |"
-        "\n|---|---|---|---|---|---|---|"
+        "| link | delay | bandwidth | exchange | bytes | ring | predicted | doubling | predicted |"
+        "\n|---|---|---|---|---|---|---|---|---|"
     )
-    for rate, world, seen in crossings:
-        _print_both(rate, world, seen)
-    print("\n| link | hosts | ring is faster from | predicted | off |\n|---|---|---|---|---|")
-    for rate, world, seen in crossings:
-        link = seen["link"]
-        found = crossing(seen["ring"], seen["doubling"])
-        expected = ring_from_bytes(
-            world,
-            link["bytes_per_second"],
-            link["step_latency_seconds"],
-            ring_host_seconds=seen["ring_host_seconds"],
-            doubling_host_seconds=seen["doubling_host_seconds"],
+    levels = []
+    for rate, delay in CROSSING:
+        nominal = bytes_per_second(rate)
+        # gloo's exchange is two ways of the link: "ready", then the bytes.
+        level = ring_from_bytes(CROSSING_HOSTS, nominal, 2.0 * delay)
+        seen = measure(
+            CROSSING_HOSTS,
+            rate,
+            "crossing",
+            {
+                "stream_bytes": int(nominal * STREAM_SECONDS * 2),
+                "seconds_each": 0.6,
+                "sizes": [int(level * share) // 16 * 16 for share in AROUND],
+            },
+            delay_seconds=delay,
         )
+        _print_both(rate, delay, seen)
+        found = crossing_of(seen["ring"], seen["doubling"])
+        speed = seen["link"]["bytes_per_second"]
+        expected = ring_from_bytes(CROSSING_HOSTS, speed, seen["exchange_seconds"])
+        levels.append((rate, delay, found, expected))
+    print("\n| link | delay | ring is faster from | predicted | off |\n|---|---|---|---|---|")
+    for rate, delay, found, expected in levels:
         off = f"{expected / found - 1:+.0%}" if found > 0.0 else "-"
-        print(f"| {rate} | {world} | {_size(found)} | {_size(expected)} | {off} |")
+        print(f"| {rate} | {delay * 1e3:g} ms | {_size(found)} | {_size(expected)} | {off} |")
 
 
 def _print_all_reduces(rate: str, world: int, seen: dict[str, Any]) -> None:
@@ -185,20 +205,22 @@ def _print_all_reduces(rate: str, world: int, seen: dict[str, Any]) -> None:
         )
 
 
-def _print_both(rate: str, world: int, seen: dict[str, Any]) -> None:
-    link = seen["link"]
-    speed, latency = link["bytes_per_second"], link["step_latency_seconds"]
+def _print_both(rate: str, delay: float, seen: dict[str, Any]) -> None:
+    speed, exchange = seen["link"]["bytes_per_second"], seen["exchange_seconds"]
     ways = {"ring": ring_all_reduce_seconds, "doubling": doubling_all_reduce_seconds}
     for size in seen["ring"]:
         cells = []
         for name, formula in ways.items():
-            host = seen[f"{name}_host_seconds"]
-            predicted = formula(world, float(size), speed, latency, host_seconds=host)
-            cells += [f"{seen[name][size] * 1e3:.2f} ms", f"{predicted * 1e3:.2f} ms"]
-        print(f"| {rate} | {world} | {_size(float(size))} | {' | '.join(cells)} |")
+            predicted = formula(CROSSING_HOSTS, float(size), speed, exchange)
+            cells += [f"{seen[name][size] * 1e3:.1f} ms", f"{predicted * 1e3:.1f} ms"]
+        print(
+            f"| {rate} | {delay * 1e3:g} ms | {speed / 1e6:.1f} MB/s | {exchange * 1e3:.2f} ms"
+            f" | {_size(float(size))} | {' | '.join(cells)} |",
+            flush=True,
+        )
 
 
-def crossing(ring: dict[str, float], doubling: dict[str, float]) -> float:
+def crossing_of(ring: dict[str, float], doubling: dict[str, float]) -> float:
     """Bytes from which the ring stays ahead, between measured sizes by their logarithms."""
     behind = [(math.log(float(size)), math.log(ring[size] / doubling[size])) for size in ring]
     for (left, above), (right, below) in reversed(list(pairwise(behind))):
@@ -322,7 +344,12 @@ def _size(number: float) -> str:
 
 
 def main() -> None:
-    subjects = {"collectives": collectives, "training": training, "loss": loss}
+    subjects = {
+        "collectives": collectives,
+        "crossing": crossing,
+        "training": training,
+        "loss": loss,
+    }
     wanted = sys.argv[1:] or list(subjects)
     if not set(wanted) <= set(subjects):
         raise SystemExit(f"name some of {', '.join(subjects)}")

@@ -109,17 +109,41 @@ def _step_latency(ranks: Ranks) -> float:
     return statistics.median(trips) / 2 if trips else 0.0
 
 
-def collectives(argument: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
-    """All-reduces by size and algorithm, in seconds."""
+def crossing(argument: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """Both algorithms by size, and what one step of theirs costs: an exchange of eight bytes."""
     result: dict[str, Any] = {"link": link(argument, ranks)}
-    ways = {"gloo": dist.all_reduce, "ring": _ring, "doubling": _doubling}
-    for name, way in ways.items():
-        if argument[name]:
-            result[f"{name}_host_seconds"] = _timed(way, HARDLY_ANYTHING, argument["seconds_each"])
+    result["exchange_seconds"] = _exchange_seconds(ranks)
+    for name, way in (("ring", _ring), ("doubling", _doubling)):
         result[name] = {
-            str(size): _timed(way, size, argument["seconds_each"]) for size in argument[name]
+            str(size): _timed(way, size, argument["seconds_each"]) for size in argument["sizes"]
         }
     return result
+
+
+def _exchange_seconds(ranks: Ranks) -> float:
+    """Both ways at once, as in a collective: gloo sends when it has heard that a receiver waits."""
+    sent, taken = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    exchanges = []
+    for _ in range(60 if ranks.rank < 2 else 0):
+        started = time.perf_counter()
+        _swap(sent, 1 - ranks.rank, taken, 1 - ranks.rank)
+        exchanges.append(time.perf_counter() - started)
+    dist.barrier()
+    return statistics.median(exchanges) if exchanges else 0.0
+
+
+def collectives(argument: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """All-reduces of gloo by size, in seconds."""
+    found = link(argument, ranks)
+    host_seconds = _timed(dist.all_reduce, HARDLY_ANYTHING, argument["seconds_each"])
+    return {
+        "link": found,
+        "gloo_host_seconds": host_seconds,
+        "gloo": {
+            str(size): _timed(dist.all_reduce, size, argument["seconds_each"])
+            for size in argument["gloo"]
+        },
+    }
 
 
 def _timed(all_reduce: Callable[[Tensor], Any], size: int, seconds_each: float) -> float:
@@ -343,13 +367,14 @@ def main() -> None:
     subject, argument = sys.argv[1], json.loads(sys.argv[2])
     world = int(os.environ["WORLD_SIZE"])
     ranks = join(Layout(dp=world, global_batch=world, precision="fp32"), timeout_seconds=120)
-    result = {"collectives": collectives, "training": training, "link": link}[subject](
-        argument, ranks
-    )
+    subjects = {"collectives": collectives, "crossing": crossing, "training": training}
+    result = subjects[subject](argument, ranks)
     dist.barrier()
     if ranks.rank == 0:
-        print(json.dumps(result))
+        print(json.dumps(result), flush=True)
     leave()
+    # Python's shutdown aborts now and then while gloo's threads live.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -70,8 +70,6 @@ def test_an_all_reduce_takes_the_time_of_its_bytes_on_the_link(
             "stream_bytes": 2_000_000,
             "seconds_each": 0.2,
             "gloo": [size],
-            "ring": [],
-            "doubling": [],
         },
     )
     # A busy machine makes it slower, or reads at once what piled up: only that it is this link, and
@@ -88,5 +86,42 @@ def test_the_crossing_lies_where_the_ring_gets_ahead_for_good(
 
     doubling = {"1000": 1.0, "2000": 2.0, "4000": 4.0, "8000": 8.0}
     ring = {"1000": 4.0, "2000": 4.0, "4000": 4.0, "8000": 4.0}
-    assert shaped_network.crossing(ring, doubling) == pytest.approx(4000)
-    assert shaped_network.crossing(doubling | {"8000": 9.0}, doubling) != pytest.approx(4000)
+    assert shaped_network.crossing_of(ring, doubling) == pytest.approx(4000)
+    assert shaped_network.crossing_of(doubling | {"8000": 9.0}, doubling) != pytest.approx(4000)
+
+
+_LISTEN = """
+import socket
+server = socket.create_server(("0.0.0.0", 5999))
+print("listening", flush=True)
+connection, _ = server.accept()
+total = 0
+while piece := connection.recv(1 << 20):
+    total += len(piece)
+connection.sendall(str(total).encode())
+"""
+_SEND = """
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 5999))
+started = time.perf_counter()
+connection.sendall(bytes(1_250_000))
+connection.shutdown(socket.SHUT_WR)
+assert connection.recv(64) == b"1250000"
+print(time.perf_counter() - started)
+"""
+
+
+@pytest.mark.network
+def test_bytes_to_a_distant_host_take_their_time_on_the_cable_and_the_delay(
+    bench: ModuleType,
+) -> None:
+    with bench.DistantHosts(2, rate="100mbit", delay_seconds=0.05) as hosts:
+        listener = hosts.start(1, [sys.executable, "-c", _LISTEN])
+        assert listener.stdout.readline().strip() == "listening"
+        sender = hosts.start(0, [sys.executable, "-c", _SEND, hosts.address(1)])
+        seconds = float(sender.communicate(timeout=60)[0])
+        listener.communicate(timeout=60)
+    # 0.1 s of bytes, one way for the last of them and one way back for the answer; the window of
+    # TCP opens in a few round trips.
+    assert seconds >= 0.2
+    assert not {hosts.name(0), hosts.name(1)} & namespaces_listed()
