@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-ALONE = ("measure", "tune", "faults", "test_examples.py", "cli/test_doctor.py")
+ALONE = (
+    "faults",
+    "tune/test_duel.py",
+    "tune/test_tuner.py",
+    "measure/test_probe.py",
+    "cli/test_doctor.py",
+)
 """Under `tests/`: scripts are timed there, and a neighbour's load would be measured too."""
 _ROOT = Path(__file__).parent
 
