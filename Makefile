@@ -13,7 +13,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,kubernetes,examples,frameworks,trace,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,kubernetes,examples,frameworks,trace,dev]'
 	touch $@
 
 test: install
@@ -32,11 +32,14 @@ check: install
 bench: install
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
 
-# Refit the training cost model to the published runs, cross-validate, write the accuracy page.
+# Refit the cost models to the published runs, cross-validate, write the accuracy pages.
 PUBLISHED ?= ../shared/data/published_training.csv
+SERVED ?= ../shared/data/published_serving.csv
 accuracy: install
 	$(BIN)/python bench/refit_training.py $(PUBLISHED) --write
 	$(BIN)/python bench/accuracy_training.py $(PUBLISHED)
+	$(BIN)/python bench/refit_serving.py $(SERVED) --write
+	$(BIN)/python bench/accuracy_serving.py $(SERVED)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ALONE = (
     "faults",
@@ -15,6 +16,9 @@ ALONE = (
 )
 """Under `tests/`: scripts are timed there, and a neighbour's load would be measured too."""
 _ROOT = Path(__file__).parent
+# How long one example takes says something about the machine's other work, not about the code.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every GPU check and benchmark in one call of under eight minutes: correctness first, then
+# Every GPU check and benchmark in one call of under twelve minutes: correctness first, then
 # speed; prints Markdown that goes to docs/results/ as it is.
 #
 #     bench/gpu/run.sh [PYTHON]
@@ -15,7 +15,7 @@ export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 import importlib.util, sys
 needed = ("torch", "numpy", "msgspec", "typer", "rich", "plotly", "libcst", "tomli_w", "pytest",
           "hypothesis", "pytest_timeout", "sklearn", "transformers", "accelerate", "torchdata",
-          "tokenizers", "pyarrow", "tensorboard")
+          "tokenizers", "pyarrow", "tensorboard", "triton", "xgrammar")
 missing = [name for name in needed if importlib.util.find_spec(name) is None]
 if missing:
     sys.exit(f"bench/gpu/run.sh: {sys.executable} lacks {', '.join(missing)}")
@@ -35,3 +35,7 @@ echo
 echo "## Tuning the examples"
 echo
 timeout 200 "$python" bench/gpu/tune_examples.py
+echo
+echo "## Serving"
+echo
+timeout 300 "$python" bench/gpu/serve.py

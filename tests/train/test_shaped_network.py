@@ -78,16 +78,18 @@ def test_an_all_reduce_takes_the_time_of_its_bytes_on_the_link(
     assert seen["gloo"][str(size)] > 0.9 * ring_all_reduce_seconds(2, size, 12.5e6)
 
 
-def test_the_crossing_lies_where_the_ring_gets_ahead_for_good(
+def test_the_crossing_lies_where_the_lines_meet_and_one_bad_time_does_not_move_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
     import shaped_network
 
-    doubling = {"1000": 1.0, "2000": 2.0, "4000": 4.0, "8000": 8.0}
-    ring = {"1000": 4.0, "2000": 4.0, "4000": 4.0, "8000": 4.0}
+    sizes = [1000, 2000, 3000, 4000, 5000, 6000, 8000]
+    doubling = {str(size): 2e-3 * size for size in sizes}
+    ring = {str(size): 4.0 + 1e-3 * size for size in sizes}
     assert shaped_network.crossing_of(ring, doubling) == pytest.approx(4000)
-    assert shaped_network.crossing_of(doubling | {"8000": 9.0}, doubling) != pytest.approx(4000)
+    assert shaped_network.crossing_of(ring | {"4000": 30.0}, doubling) == pytest.approx(4000)
+    assert shaped_network.crossing_of(doubling, ring) != pytest.approx(4000)
 
 
 _LISTEN = """

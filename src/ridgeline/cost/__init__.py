@@ -22,7 +22,10 @@ One training run
     money.py                 device-hours, price, energy, carbon
 
 One served model
-    kv_cache.py, decode.py   cache, prefill and decode
+    kv_cache.py, decode.py   cache, prefill and decode at the limit
+    inference.py             a step of a real engine, prompts and decodes mixed, over arrays;
+                             serving_clock.py: one step after another, for simulations
+    serving_load.py          latency and throughput under a load
     speculative.py           what drafting gains
 
     amdahl.py                the speed-up of a whole from that of a part

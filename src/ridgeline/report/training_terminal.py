@@ -116,14 +116,16 @@ def curve(values: Sequence[float], columns: int = _CURVE_COLUMNS) -> str:
     means = []
     for start, stop in itertools.pairwise(cuts):
         part = [value for value in values[start:stop] if math.isfinite(value)]
-        means.append(sum(part) / len(part) if part else math.nan)
+        means.append(sum(value / len(part) for value in part) if part else math.nan)
     known = [mean for mean in means if not math.isnan(mean)]
     if not known:
         return "?" * count
-    low, high = min(known), max(known)
-    scale = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
+    # Halves: the difference of the largest floats is none.
+    low = min(known) / 2
+    span = max(known) / 2 - low
+    shares = [(mean / 2 - low) / span if span > 0 else 0.0 * mean for mean in means]
     return "".join(
-        "?" if math.isnan(mean) else _LEVELS[round((mean - low) * scale)] for mean in means
+        "?" if math.isnan(share) else _LEVELS[round(share * (len(_LEVELS) - 1))] for share in shares
     )
 
 

@@ -21,6 +21,6 @@ for _ in range(60):
     assert b"ridgeline" not in text
     torch.save(model, io.BytesIO())
     assert not model._forward_hooks and not model._forward_pre_hooks
-    assert "ridgeline" not in " ".join(sys.path)
+    assert not any(place.endswith("bootstrap") for place in sys.path)
 torch.jit.script(model)
 print("clean")

@@ -1,0 +1,133 @@
+"""What prefix caching saves, and how much a long prompt delays answers that are being written.
+
+    python bench/serve_latency.py MODEL_DIR [--rounds 8]
+
+*Shared prompts*: requests whose prompts agree in their first 90 % (as with one system prompt), one
+after another, with the prefix cache and without, in turns; printed is the time to the first token
+and its ratio (Hodges-Lehmann over the rounds with its Wilcoxon interval). *Stall*: four answers are
+being written when a long prompt arrives; the longest pause between two of their tokens is held
+against a step of theirs before, for several budgets of tokens per step.
+"""
+
+import argparse
+import itertools
+import random
+import statistics
+import time
+
+from ridgeline.measure.statistics import ratio_interval
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.messages import Delta, Sampling, Submit
+
+NUMBERS = itertools.count()
+
+
+def submit(engine: Engine, prompt: list[int], count: int) -> str:
+    name = str(next(NUMBERS))
+    sampling = Sampling(temperature=0.0, max_tokens=count, ignore_eos=True)
+    engine.handle(Submit(id=name, prompt=tuple(prompt), sampling=sampling))
+    return name
+
+
+def tokens_of(engine: Engine) -> list[str]:
+    """One step; whose tokens came of it."""
+    engine.step()
+    found = []
+    for message in engine.take():
+        assert isinstance(message, Delta), message
+        found += [message.id] * len(message.tokens)
+    return found
+
+
+def first_token_seconds(engine: Engine, prompt: list[int]) -> float:
+    began = time.perf_counter()
+    submit(engine, prompt, 1)
+    while engine.has_work:
+        tokens_of(engine)
+    return time.perf_counter() - began
+
+
+def shared_prompts(model: str, length: int, rounds: int) -> None:
+    draw = random.Random(0)
+    engines = {
+        cached: Engine(EngineConfig(model=model, prefix_cache=cached, max_length=length + 8))
+        for cached in (True, False)
+    }
+    vocab = engines[True].model.vocab
+    seen: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(rounds + 1):
+        shared = [draw.randrange(vocab) for _ in range(length * 9 // 10)]
+        prompts = [
+            [*shared, *(draw.randrange(vocab) for _ in range(length - len(shared)))]
+            for _ in range(5)
+        ]
+        for cached in (True, False) if number % 2 else (False, True):
+            times = [first_token_seconds(engines[cached], prompt) for prompt in prompts]
+            if number:  # the first round warms up
+                seen[cached].append(statistics.median(times[1:]))
+    found = ratio_interval(seen[False], seen[True])
+    print(
+        f"prompts of {length} tokens, 90 % shared: first token after"
+        f" {statistics.median(seen[False]) * 1e3:.1f} ms without the cache,"
+        f" {statistics.median(seen[True]) * 1e3:.1f} ms with it:"
+        f" {found.ratio:.1f}x [{found.low:.1f}, {found.high:.1f}]"
+    )
+
+
+def stall(model: str, length: int, budget: int, rounds: int) -> None:
+    draw = random.Random(1)
+    config = EngineConfig(
+        model=model, prefix_cache=False, max_length=length + 64, max_tokens_per_step=budget
+    )
+    engine = Engine(config)
+    vocab = engine.model.vocab
+    pauses, steps = [], []
+    for _ in range(rounds):
+        answers = {submit(engine, [draw.randrange(vocab) for _ in range(32)], 400): 0.0}
+        for _ in range(3):
+            answers[submit(engine, [draw.randrange(vocab) for _ in range(32)], 400)] = 0.0
+        for _ in range(4):
+            tokens_of(engine)
+        before = []
+        for _ in range(12):
+            began = time.perf_counter()
+            tokens_of(engine)
+            before.append(time.perf_counter() - began)
+        step = statistics.median(before)
+        long = submit(engine, [draw.randrange(vocab) for _ in range(length)], 2)
+        last = dict.fromkeys(answers, time.perf_counter())
+        worst = 0.0
+        while engine.has_work:
+            came = tokens_of(engine)
+            now = time.perf_counter()
+            for name in set(came) & set(answers):
+                worst = max(worst, now - last[name])
+                last[name] = now
+            if long in came:
+                break
+        steps.append(step)
+        pauses.append(worst)
+        while engine.has_work:
+            tokens_of(engine)
+    step, pause = statistics.median(steps), statistics.median(pauses)
+    print(
+        f"prompt of {length} tokens, at most {budget} tokens a step: longest pause"
+        f" {pause * 1e3:.0f} ms, a step of four answers {step * 1e3:.1f} ms:"
+        f" {pause / step:.1f} steps"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--length", type=int, default=1000)
+    options = parser.parse_args()
+    shared_prompts(options.model, options.length, options.rounds)
+    for budget in (16, 64, 512):
+        stall(options.model, options.length - 100, budget, max(2, options.rounds // 4))
+
+
+if __name__ == "__main__":
+    main()

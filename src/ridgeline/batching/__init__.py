@@ -1,0 +1,7 @@
+"""Continuous batching as pure logic: requests, sequences, KV blocks, prefix cache, scheduler.
+
+`serve/` drives it for real and `plan/` in simulation: the same code, so a forecast is of the very
+scheduler that serves. Values in, values out: no torch, no threads, and no clock but the `now` that
+callers pass. Start reading at `sequence.py`, then `step.py`, then `scheduler.py`; `blocks.py` keeps
+the KV blocks, `prefix.py` finds prompts that were seen before, `policies/` say who goes first.
+"""

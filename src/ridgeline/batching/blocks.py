@@ -1,0 +1,110 @@
+"""The KV cache as bookkeeping: which blocks hold which tokens of whom. No tensors.
+
+Every layout is expressed in block tables (`Sequence.blocks`), so kernels do not know which one
+they serve. `paged.py` is the layout to use; `consecutive.py` has the two it replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from ridgeline.batching.consecutive import Contiguous, Dynamic
+from ridgeline.batching.paged import Paged
+from ridgeline.batching.sequence import Sequence
+
+Layout = Literal["paged", "contiguous", "dynamic"]
+
+
+class BlockCache:
+    """Blocks of `block_size` tokens each, and who holds them.
+
+    Args:
+        num_blocks: In all.
+        block_size: Tokens of a block.
+        prefix: Whether full blocks are found again by their content. Only the paged layout can
+            share blocks; in the others, it makes no difference.
+        layout: paged: blocks on demand. contiguous: `max_length` tokens in consecutive blocks,
+            reserved at admission. dynamic: consecutive blocks for the prompt, doubled when full.
+        max_length: Tokens that the contiguous layout reserves; None: all there are.
+
+    Raises:
+        ValueError: A size is below one, or `max_length` does not fit into the blocks.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        prefix: bool = True,
+        layout: Layout = "paged",
+        max_length: int | None = None,
+    ) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"{num_blocks} KV blocks of {block_size} tokens hold nothing")
+        longest = num_blocks * block_size if max_length is None else max_length
+        if layout == "contiguous" and not 1 <= longest <= num_blocks * block_size:
+            raise ValueError(
+                f"the contiguous layout reserves {longest} tokens for each sequence and the cache "
+                f"has {num_blocks * block_size}: lower max_length or enlarge the cache"
+            )
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.layout = layout
+        self._layout = (
+            Paged(num_blocks, block_size, prefix=prefix)
+            if layout == "paged"
+            else Contiguous(num_blocks, block_size, longest)
+            if layout == "contiguous"
+            else Dynamic(num_blocks, block_size)
+        )
+        self.prefix = prefix and self._layout.shares
+        self.extend = self._layout.extend
+        self.remember = self._layout.remember
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that no sequence holds, remembered ones among them."""
+        return self._layout.num_free
+
+    @property
+    def usage(self) -> float:
+        """Share of the blocks that sequences hold."""
+        return 1.0 - self._layout.num_free / self.num_blocks
+
+    @property
+    def shares(self) -> bool:
+        """Whether sequences can hold blocks together."""
+        return self._layout.shares
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of one sequence that has the cache to itself."""
+        return self._layout.most_tokens
+
+    def known(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold KV of the sequence's beginning already, never of its last token."""
+        return self._layout.known(sequence)
+
+    def admit(self, sequence: Sequence, known: list[int], *, reserve: int = 0) -> bool:
+        """Give it blocks for all its tokens; False: fewer than `reserve` would stay free.
+
+        `known` (from the method of that name) come first and count as computed.
+        """
+        return self._layout.admit(sequence, known, reserve)
+
+    def share(self, parent: Sequence, child: Sequence) -> None:
+        """Let the child hold all computed blocks of the parent; who writes first copies."""
+        self._layout.share(parent, child)
+
+    def free(self, sequence: Sequence) -> None:
+        """Take all its blocks; what is full and computed stays known until it is overwritten."""
+        self._layout.remember(sequence, sequence.num_computed)
+        self._layout.free(sequence)
+        sequence.blocks = []
+        sequence.num_computed = sequence.num_remembered = sequence.writable = 0
+
+    def check(self, holders: Iterable[Sequence] | None = None) -> None:
+        """Raise AssertionError with what is broken; with all `holders`, count theirs too."""
+        self._layout.check(holders)

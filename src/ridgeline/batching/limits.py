@@ -1,0 +1,31 @@
+"""What a scheduler may put into one step and keep at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Batching = Literal["continuous", "static", "dynamic"]
+"""continuous: sequences come and go at every step. static: a full batch (or all that wait when
+nothing runs) is started together and ends together. dynamic: as static, but a batch starts when it
+is full or its oldest request has waited `dynamic_delay_seconds`."""
+Order = Literal["fcfs", "priority", "shortest-prompt", "longest-prefix"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Field for field the flags of `ridgeline serve`."""
+
+    max_tokens_per_step: int = 2048
+    """Budget of a mixed step: decodes first, what is left goes to chunks of prompts."""
+    max_sequences: int = 256
+    """Running at once."""
+    max_length: int = 4096
+    """Tokens of one sequence, prompt and answer."""
+    max_waiting: int = 1024
+    """Beyond it, `Scheduler.add` refuses (`QueueFull`)."""
+    batching: Batching = "continuous"
+    order: Order = "fcfs"
+    dynamic_delay_seconds: float = 0.05
+    chunked_prefill: bool = True
+    """Off: a prompt is computed in one step or waits (for comparison)."""

@@ -1,0 +1,396 @@
+"""Which tokens of which sequences are computed in the next step.
+
+One step mixes decodes and prompts: every sequence that decodes gets its token first, drafts take
+some of what is left, and prompts are computed in chunks that fill the budget (Agrawal et al.,
+"Sarathi-Serve", 2403.02310, section 4). When blocks run out, the newest sequence is thrown out and
+computes again later (Kwon et al., 2309.06180, section 4.5, recomputation).
+
+It cannot deadlock. A sequence is admitted with blocks for all its tokens, so only decoding asks for
+more; whoever asks may throw out everyone newer, so the oldest always goes on; and no sequence may
+become longer than the whole cache. Blocks that are held for a handover are outside of this: until
+`release`, others may have to wait for them.
+
+    scheduler.add(sequence, now)
+    step = scheduler.schedule(now)       # the model computes step.slices
+    scheduler.complete(step, sampled, now)
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from ridgeline.batching.blocks import BlockCache
+from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import mode, ordering
+from ridgeline.batching.refusals import QueueFull, TooLong
+from ridgeline.batching.request import Request
+from ridgeline.batching.sequence import FinishReason, Sequence, Status
+from ridgeline.batching.step import Counters, Slice, Step
+from ridgeline.errors import InputError
+
+
+class Scheduler:
+    """Sequences in, steps out. `running` is sorted by who may stay longest."""
+
+    def __init__(self, limits: Limits, cache: BlockCache) -> None:
+        if not limits.chunked_prefill and limits.max_tokens_per_step < limits.max_length:
+            raise InputError(
+                "without chunked prefill a step must hold a whole prompt: raise "
+                f"max_tokens_per_step from {limits.max_tokens_per_step} to max_length,"
+                f" {limits.max_length}, or more"
+            )
+        self.limits = limits
+        self.cache = cache
+        self.running: list[Sequence] = []
+        self.waiting: list[Sequence] = []
+        self.handed_over: list[Sequence] = []
+        """Finished, with blocks that another engine still has to fetch."""
+        self.counters = Counters()
+        self._order = ordering(limits.order)
+        # Every decode must fit into a step.
+        self._most_running = min(limits.max_sequences, limits.max_tokens_per_step)
+        self._mode = mode(limits, self._most_running)
+        self._next_serial = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any sequence runs or waits."""
+        return bool(self.running or self.waiting)
+
+    @property
+    def starts_at(self) -> float | None:
+        """After an empty step: when to ask again though nothing happens; None: no clock decides."""
+        return None if self.running else self._mode.starts_at(self.waiting)
+
+    def add(self, sequence: Sequence, now: float) -> None:
+        """Queue a new sequence.
+
+        Raises:
+            QueueFull: `max_waiting` wait already.
+            TooLong: Its prompt leaves no room for an answer, ever.
+        """
+        if len(self.waiting) >= self.limits.max_waiting:
+            raise QueueFull(f"{len(self.waiting)} requests wait already; try again later")
+        self._measure(sequence)
+        self._number(sequence)
+        if not self._has_all(sequence, now):
+            self._enqueue(sequence, now)
+
+    def fork(
+        self, parent: Sequence, request: Request, now: float, *, last_token: int | None = None
+    ) -> Sequence:
+        """A second continuation of the parent's tokens, between `complete` and `schedule`.
+
+        It shares the parent's computed blocks and runs at once where the parent decodes and a seat
+        is free; else it waits, and finds what the prefix cache has. It comes back finished where
+        the parent's tokens are already as many as `request` allows.
+
+        Args:
+            parent: In any state.
+            request: Of the child, with the parent's prompt.
+            now: Seconds.
+            last_token: Instead of the parent's last one (another sample of the same logits).
+        """
+        assert request.prompt == parent.request.prompt, "a fork continues the same prompt"
+        child = Sequence(request=request, tokens=list(parent.tokens), serial=parent.serial)
+        self._measure(child)
+        if last_token is not None:
+            assert child.num_generated, "the last token is the prompt's"
+            child.tokens[-1] = last_token
+        if self._has_all(child, now):
+            return child
+        decodes = parent.status is Status.RUNNING and parent.num_computed == len(parent.tokens) - 1
+        if decodes and self.cache.shares and len(self.running) < self._most_running:
+            self.cache.share(parent, child)
+            child.first_token_at = parent.first_token_at
+            self._start(child, now)
+        else:
+            self._enqueue(child, now)
+        return child
+
+    def adopt(self, sequence: Sequence, num_computed: int, now: float) -> bool:
+        """Run a sequence whose first `num_computed` tokens' KV the caller writes into its blocks.
+
+        Returns:
+            Whether it was taken; if not, nothing has changed: there is no room now, or someone who
+            came earlier waits for it. A sequence with as many tokens as it may have ends at once.
+
+        Raises:
+            TooLong: There never will be.
+        """
+        assert 0 <= num_computed < len(sequence.tokens), "one token is left to compute"
+        self._measure(sequence)
+        if self._has_all(sequence, now):
+            return True
+        earlier = any(one.request.arrival <= sequence.request.arrival for one in self.waiting)
+        if earlier or len(self.running) >= self._most_running:
+            return False
+        if not self.cache.admit(sequence, [], reserve=len(self.running)):
+            return False
+        sequence.num_computed = num_computed
+        self._number(sequence)
+        self.counters.prompt_tokens += len(sequence.request.prompt)
+        self._start(sequence, now)
+        return True
+
+    def schedule(self, now: float) -> Step:
+        """The next step; without slices where nothing can be computed now.
+
+        A step with slices must be computed: blocks that it fills are known to others already.
+        """
+        copies: list[tuple[int, int]] = []
+        preempted: list[Sequence] = []
+        prompts: list[Sequence] = []
+        for sequence in [one for one in self.running if one.num_computed >= one.writable]:
+            if sequence.status is not Status.RUNNING:
+                continue  # gave way to an older one
+            if sequence.num_computed < len(sequence.tokens) - 1:
+                prompts.append(sequence)
+            else:
+                self._grow(sequence, copies, preempted, now)
+        # What is done for every sequence and step (here and in `complete`) is most of the cost.
+        # Those whose prompt is not computed yet have nothing writable.
+        make = tuple.__new__
+        slices = [
+            make(Slice, (one, one.num_computed, 1, ())) for one in self.running if one.writable
+        ]
+        left = self.limits.max_tokens_per_step - len(slices)
+        if preempted:
+            prompts = [one for one in prompts if one.status is Status.RUNNING]
+        if [None for one in self.running if one.drafts]:
+            share = left // 2 if prompts or self.waiting else left
+            left -= self._add_drafts(slices, share, copies)
+        for sequence in prompts:
+            left -= self._chunk(sequence, slices, left)
+        if self.waiting and left > 0 and not preempted:
+            self._admit(slices, left, now)
+        if slices:
+            self.counters.steps += 1
+        return Step(tuple(slices), _direct(copies), tuple(preempted))
+
+    def complete(self, step: Step, sampled: list[list[int]], now: float) -> None:
+        """Take in what a step computed.
+
+        Sequences at their limit end here (LENGTH, or HANDOVER after a prefill); a stop is the
+        caller's to see, who calls `finish` afterwards. Sequences that were finished in between are
+        passed over.
+
+        Args:
+            step: Of the last `schedule`.
+            sampled: For each slice, nothing where it does not sample, else the accepted drafts and
+                one token more.
+            now: Seconds.
+        """
+        ended: list[Sequence] = []
+        generated = sum(map(len, sampled))
+        for (sequence, start, count, drafts), new in zip(step.slices, sampled, strict=True):
+            if sequence.finish_reason is not None:
+                generated -= len(new)
+                continue
+            tokens = sequence.tokens
+            computed = start + count
+            if computed < len(tokens):
+                sequence.num_computed = computed
+                continue
+            if len(new) != 1:
+                assert 0 < len(new) <= 1 + len(drafts), "one token, and at most one per draft"
+                self.counters.accepted_tokens += len(new) - 1
+                computed += len(new) - 1
+            tokens += new
+            sequence.num_computed = computed
+            if sequence.first_token_at is None:
+                sequence.first_token_at = now
+            if computed + 1 >= sequence.most_tokens:
+                ended.append(sequence)
+        self.counters.generation_tokens += generated
+        for sequence in ended:
+            whole = sequence.most_tokens == self._most_tokens(sequence.request)
+            self.finish(sequence, FinishReason.LENGTH if whole else FinishReason.HANDOVER, now)
+
+    def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> None:
+        """End a sequence in whatever state it is; one that has ended stays so.
+
+        But a stop that is seen in the last token allowed is a stop: it replaces LENGTH.
+        """
+        if sequence.status is Status.FINISHED:
+            if reason is FinishReason.STOP and sequence.finish_reason is FinishReason.LENGTH:
+                self.counters.finished[FinishReason.LENGTH.value] -= 1
+                self._end(sequence, reason, now)
+            return
+        members = self.running if sequence.status is Status.RUNNING else self.waiting
+        # By identity: `remove` compares, which takes five times as long.
+        members[:] = [one for one in members if one is not sequence]
+        if reason is FinishReason.HANDOVER:
+            self.handed_over.append(sequence)
+        else:
+            self.cache.free(sequence)
+        self._end(sequence, reason, now)
+
+    def release(self, sequence: Sequence) -> None:
+        """Free the blocks of a sequence that was handed over and fetched."""
+        self.handed_over.remove(sequence)
+        self.cache.free(sequence)
+
+    def check(self) -> None:
+        """Raise AssertionError with what is broken, in the scheduler's books or the cache's."""
+        for sequence in self.running:
+            held = len(sequence.blocks) * self.cache.block_size
+            assert sequence.status is Status.RUNNING, "a running sequence has another status"
+            assert 0 <= sequence.num_computed < len(sequence.tokens) < sequence.most_tokens
+            assert sequence.num_computed <= held, "computed tokens lie in no block"
+            assert sequence.writable <= held, "writable beyond the blocks"
+        for sequence in self.waiting:
+            assert sequence.status is Status.WAITING, "a waiting sequence has another status"
+            assert not sequence.blocks, "a waiting sequence holds blocks"
+        ranks = [self._order.running_rank(one) for one in self.running]
+        assert ranks == sorted(ranks), "running sequences are out of order"
+        assert len(self.running) <= self._most_running, "more run than may"
+        self.cache.check([*self.running, *self.handed_over])
+
+    def _grow(
+        self, sequence: Sequence, copies: list[tuple[int, int]], out: list[Sequence], now: float
+    ) -> None:
+        """Room for one token; the newest give way, in the end the sequence itself."""
+        while not self.cache.extend(sequence, sequence.num_computed + 1, copies):
+            victim = self.running.pop()
+            victim.num_preemptions += 1
+            victim.lost_tokens = victim.num_computed
+            victim.drafts = []
+            self.cache.free(victim)
+            victim.status = Status.WAITING
+            self._mode.preempted()
+            self._enqueue(victim, now)
+            self.counters.preemptions += 1
+            out.append(victim)
+            if victim is sequence:
+                return
+
+    def _add_drafts(self, slices: list[Slice], left: int, copies: list[tuple[int, int]]) -> int:
+        """Give drafts to slices, as far as budget, blocks and lengths allow; nobody gives way."""
+        used = 0
+        for index, (sequence, start, count, _) in enumerate(slices):
+            drafts = sequence.drafts
+            if not drafts:
+                continue
+            # One token comes on top of the accepted drafts.
+            most = min(len(drafts), left - used, sequence.most_tokens - len(sequence.tokens) - 1)
+            if most > 0 and start + 1 + most > sequence.writable:
+                self.cache.extend(sequence, start + 1 + most, copies)
+                most = min(most, sequence.writable - start - 1)
+            if most > 0:
+                slices[index] = Slice(sequence, start, count, tuple(drafts[:most]))
+                used += most
+            sequence.drafts = []
+        self.counters.drafted_tokens += used
+        return used
+
+    def _chunk(self, sequence: Sequence, slices: list[Slice], left: int) -> int:
+        """As much of a prompt as fits; blocks of known tokens may be shared from this step on."""
+        start = sequence.num_computed
+        count = min(len(sequence.tokens) - start, left)
+        sequence.drafts = []
+        if count > 0:
+            # The step writes all keys before it reads any, so who is admitted next may use these.
+            self.cache.remember(sequence, start + count)
+            slices.append(Slice(sequence, start, count))
+        return count
+
+    def _admit(self, slices: list[Slice], left: int, now: float) -> None:
+        """Start those who wait, in order, until seats, budget or blocks run out."""
+        seats = self._mode.seats(len(self.running), self.waiting, now)
+        if seats > 0 and not self._order.settled:
+            self.waiting.sort(key=lambda one: self._order.waiting_rank(one, self.cache))
+        while seats > 0 and left > 0 and self.waiting:
+            sequence = self.waiting[0]
+            known = self.cache.known(sequence)
+            missing = len(sequence.tokens) - len(known) * self.cache.block_size
+            if missing > left and not self.limits.chunked_prefill:
+                return
+            # A block for each who runs to grow into: of admitting sooner, most is preempted again.
+            if not self.cache.admit(sequence, known, reserve=len(self.running)):
+                return
+            del self.waiting[0]
+            self._count_admission(sequence)
+            self._start(sequence, now)
+            self._mode.admitted()
+            left -= self._chunk(sequence, slices, left)
+            seats -= 1
+
+    def _count_admission(self, sequence: Sequence) -> None:
+        found = sequence.num_computed
+        if sequence.scheduled_at is None:
+            prompt = len(sequence.request.prompt)
+            sequence.cached_tokens = min(found, prompt)
+            self.counters.prompt_tokens += prompt
+            if self.cache.prefix:
+                self.counters.prefix_queries += prompt
+                self.counters.prefix_hits += sequence.cached_tokens
+        else:
+            wasted = max(0, sequence.lost_tokens - found)
+            sequence.wasted_tokens += wasted
+            self.counters.wasted_tokens += wasted
+
+    def _start(self, sequence: Sequence, now: float) -> None:
+        sequence.status = Status.RUNNING
+        if sequence.scheduled_at is None:
+            sequence.scheduled_at = now
+        insort(self.running, sequence, key=self._order.running_rank)
+
+    def _enqueue(self, sequence: Sequence, now: float) -> None:
+        sequence.queued_at = now
+        insort(self.waiting, sequence, key=lambda one: self._order.waiting_rank(one, self.cache))
+
+    def _has_all(self, sequence: Sequence, now: float) -> bool:
+        """Whether it came with as many tokens as it may have; if so, it ends."""
+        if len(sequence.tokens) < sequence.most_tokens:
+            return False
+        self._end(sequence, FinishReason.LENGTH, now)
+        return True
+
+    def _end(self, sequence: Sequence, reason: FinishReason, now: float) -> None:
+        sequence.status = Status.FINISHED
+        sequence.finish_reason = reason
+        sequence.finished_at = now
+        sequence.drafts = []
+        finished = self.counters.finished
+        finished[reason.value] = finished.get(reason.value, 0) + 1
+
+    def _number(self, sequence: Sequence) -> None:
+        sequence.serial = self._next_serial
+        self._next_serial += 1
+
+    def _measure(self, sequence: Sequence) -> None:
+        """Set how long it may become.
+
+        Raises:
+            TooLong: Not even one token longer than its prompt.
+        """
+        prompt = len(sequence.request.prompt)
+        most = self._most_tokens(sequence.request)
+        if prompt >= most:
+            raise TooLong(
+                f"the prompt has {prompt} tokens and at most {most - 1} leave room for an answer"
+                f" (max_length {self.limits.max_length}, cache {self.cache.most_tokens})"
+            )
+        sequence.most_tokens = min(most, prompt + 1) if sequence.request.prefill_only else most
+
+    def _most_tokens(self, request: Request) -> int:
+        """With the answer, by what the request, the limits and the cache allow."""
+        # The last token's KV is never needed.
+        return min(
+            len(request.prompt) + request.max_tokens,
+            self.limits.max_length,
+            self.cache.most_tokens + 1,
+        )
+
+
+def _direct(copies: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same copies with each from where its content lay before the step.
+
+    A run that moves twice in one step (for a token, then for drafts) is copied from a block that is
+    itself copied into; whoever copies all at once would take what was there before.
+    """
+    origins: dict[int, int] = {}
+    for source, target in copies:
+        origins[target] = origins.get(source, source)
+    return tuple((source, target) for target, source in origins.items())

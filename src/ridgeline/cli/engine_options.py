@@ -1,0 +1,170 @@
+"""Options that every command with an engine has, and the configuration they make.
+
+Names and defaults are those of `EngineConfig`'s fields.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ridgeline.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from ridgeline.serve.config import EngineConfig, Speculation
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Directory of a Hugging Face model, or a hub id.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Dtype = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16.")]
+Weights = Annotated[str, typer.Option(help="model (as stored), int8, int4 or fp8.")]
+GroupSize = Annotated[int, typer.Option(help="Weights that share a scale in int4.")]
+KvDtype = Annotated[str, typer.Option(help="model, int8 or fp8.")]
+KvLayout = Annotated[str, typer.Option(help="paged; contiguous and dynamic to compare.")]
+KvBytes = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="For the KV cache: 2GiB, 500MB or bytes.")
+]
+MemoryShare = Annotated[float, typer.Option(help="Of the device's memory, for everything.")]
+BlockSize = Annotated[int, typer.Option(help="Tokens of a KV block.")]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens of prompt and answer together.")]
+MaxTokensPerStep = Annotated[int, typer.Option(help="Budget of one step.")]
+MaxSequences = Annotated[int, typer.Option(help="Running at once.")]
+PrefixCache = Annotated[bool, typer.Option(help="Compute equal beginnings of prompts once.")]
+Speculative = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND[:PATH]", help="ngram, draft:MODEL or heads:FOLDER guess tokens ahead."
+    ),
+]
+NumDrafts = Annotated[int, typer.Option(help="Tokens guessed at a time.")]
+Adapter = Annotated[
+    list[str] | None,
+    typer.Option("--adapter", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
+]
+Compiled = Annotated[bool, typer.Option("--compiled", help="Decode through torch.compile (CPU).")]
+Threads = Annotated[int | None, typer.Option(help="On a CPU. Default: the cores it may use.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Check every cache at each step.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+]
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate("KMGT", start=1)}
+_UNITS |= {f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)}
+
+
+def engine_config(
+    model: str,
+    *,
+    kv_bytes: str | None = None,
+    speculative: str | None = None,
+    num_drafts: int = 4,
+    adapter: list[str] | None = None,
+    **fields: Any,
+) -> EngineConfig:
+    """The options as a configuration.
+
+    Raises:
+        InputError: A value that its option does not know; names the option and the values.
+    """
+    import msgspec
+
+    from ridgeline.serve.config import EngineConfig
+
+    wanted = {
+        "model": model,
+        "kv_bytes": None if kv_bytes is None else size_bytes("--kv-bytes", kv_bytes),
+        "adapters": dict(_adapter(one) for one in adapter or []),
+        **fields,
+    }
+    try:
+        config = msgspec.convert(wanted, EngineConfig)
+    except msgspec.ValidationError as error:
+        raise InputError(_named(error)) from None
+    _check_positive(config)
+    if speculative is None:
+        return config
+    speculation = _speculation(speculative, num_drafts)
+    return msgspec.structs.replace(config, speculation=speculation)
+
+
+def size_bytes(option: str, text: str) -> int:
+    """Of a size as people write it.
+
+    >>> size_bytes("--kv-bytes", "1.5GiB"), size_bytes("--kv-bytes", "20MB")
+    (1610612736, 20000000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", text)
+    if found is None or found[2] not in _UNITS:
+        raise InputError(f"{option} {text}: give bytes, or a size such as 500MB or 2GiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def _adapter(text: str) -> tuple[str, str]:
+    name, sign, path = text.partition("=")
+    if not (name and sign and path):
+        raise InputError(f"--adapter {text}: give it as NAME=DIRECTORY")
+    return name, path
+
+
+def _speculation(text: str, num_drafts: int) -> Speculation:
+    from ridgeline.serve.config import Speculation
+
+    kind, _, path = text.partition(":")
+    if kind not in ("ngram", "draft", "heads"):
+        raise InputError(f"--speculative {text}: give ngram, draft:MODEL or heads:FOLDER")
+    if (kind == "ngram") == bool(path):
+        wants = "takes no path" if path else "needs a path, as in draft:MODEL or heads:FOLDER"
+        raise InputError(f"--speculative {text}: {kind} {wants}")
+    if num_drafts < 1:
+        raise InputError(f"--num-drafts {num_drafts}: at least 1 is needed")
+    return Speculation(kind=kind, path=path, num_drafts=num_drafts)  # type: ignore[arg-type]
+
+
+def _check_positive(config: EngineConfig) -> None:
+    for name in ("block_size", "max_tokens_per_step", "max_sequences", "group_size"):
+        if getattr(config, name) < 1:
+            raise InputError(f"{_option(name)} {getattr(config, name)}: at least 1 is needed")
+    for name in ("max_length", "threads"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise InputError(f"{_option(name)} {value}: at least 1 is needed")
+    if not 0.0 < config.memory_share <= 1.0:
+        raise InputError(f"--memory-share {config.memory_share}: give a share above 0, up to 1")
+
+
+def _named(error: Exception) -> str:
+    """`Invalid enum value 'x' - at `$.dtype`` with the option's name and its values."""
+    from ridgeline.serve.config import EngineConfig
+
+    text = str(error)
+    found = re.search(r"^(.*) - at `\$\.(\w+)`", text)
+    if found is None:
+        return text
+    field = EngineConfig.__annotations__.get(found[2], "")
+    known = re.search(r"Literal\[(.*?)\]", str(field))
+    values = f"; one of {known[1]}" if known else ""
+    return f"{_option(found[2])}: {found[1]}{values}".replace('"', "").replace("'", "")
+
+
+def _option(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
+def require_engine() -> None:
+    """Raise `MissingExtra` where what an engine needs is not installed."""
+    import importlib.util
+
+    for module in ("torch", "transformers", "safetensors"):
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtra(module, "serve")
+
+
+def check_counts(**counts: int) -> None:
+    """Raise `InputError` for the first option that is below one."""
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"{_option(name)} {count}: at least 1 is needed")

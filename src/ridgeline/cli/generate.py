@@ -1,0 +1,133 @@
+"""`ridgeline generate MODEL --prompt TEXT`: answers from the engine, without a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.cli import engine_options as options
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ridgeline.records.served import Generation
+
+
+def generate(
+    model: options.Model,
+    prompt: Annotated[list[str], typer.Option(metavar="TEXT", help="Repeatable: all at once.")],
+    max_tokens: Annotated[int, typer.Option(help="New tokens at most.")] = 64,
+    temperature: Annotated[float, typer.Option(help="0: the most likely token each time.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Only the k most likely; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Only the most likely that add up to p.")] = 1.0,
+    min_p: Annotated[float, typer.Option(help="Only those above p times the most likely.")] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: fewer repetitions.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answer.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Ends an answer.")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Always max-tokens.")] = False,
+    n: Annotated[int, typer.Option("-n", help="Answers to each prompt.")] = 1,
+    beams: Annotated[int, typer.Option(help="Beam search with so many; 0: none.")] = 0,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Put prompts through the chat template.")
+    ] = False,
+    use_adapter: Annotated[
+        str, typer.Option(metavar="NAME", help="Which of the --adapter to answer with.")
+    ] = "",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = "model",
+    group_size: options.GroupSize = 128,
+    kv_dtype: options.KvDtype = "model",
+    kv_layout: options.KvLayout = "paged",
+    kv_bytes: options.KvBytes = None,
+    memory_share: options.MemoryShare = 0.9,
+    block_size: options.BlockSize = 16,
+    max_length: options.MaxLength = None,
+    max_tokens_per_step: options.MaxTokensPerStep = 2048,
+    max_sequences: options.MaxSequences = 256,
+    prefix_cache: options.PrefixCache = True,
+    speculative: options.Speculative = None,
+    num_drafts: options.NumDrafts = 4,
+    adapter: options.Adapter = None,
+    compiled: options.Compiled = False,
+    threads: options.Threads = None,
+    debug: options.Debug = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Answer prompts with any Hugging Face causal language model, and say how long it took."""
+    from ridgeline.cli.show import print_json, print_view, progress
+
+    config = options.engine_config(
+        model,
+        device=device,
+        dtype=dtype,
+        weights=weights,
+        group_size=group_size,
+        kv_dtype=kv_dtype,
+        kv_layout=kv_layout,
+        kv_bytes=kv_bytes,
+        memory_share=memory_share,
+        block_size=block_size,
+        max_length=max_length,
+        max_tokens_per_step=max_tokens_per_step,
+        max_sequences=max_sequences,
+        prefix_cache=prefix_cache,
+        speculative=speculative,
+        num_drafts=num_drafts,
+        adapter=adapter,
+        compiled=compiled,
+        threads=threads,
+        debug=debug,
+        trust_remote_code=trust_remote_code,
+    )
+    options.require_engine()
+    from ridgeline.serve.engine.offline import generate as run
+    from ridgeline.serve.messages import Sampling
+
+    sampling = Sampling(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+        stop=tuple(stop or ()),
+        ignore_eos=ignore_eos,
+        beams=beams,
+    )
+    with progress() as say:
+        found = run(config, prompt, sampling, n=n, adapter=use_adapter, chat=chat, say=say)
+    if json:
+        print_json(found)
+    else:
+        print_view(_view(found))
+
+
+def _view(found: Generation) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for one in found.answers:
+        parts.append(Text.assemble((one.prompt, "dim"), one.text, "\n"))
+        first = "" if one.ttft_seconds is None else f", first token {one.ttft_seconds * 1e3:.1f} ms"
+        then = "" if one.tpot_seconds is None else f", then {one.tpot_seconds * 1e3:.2f} ms each"
+        cached = f", {one.cached_tokens} from the prefix cache" if one.cached_tokens else ""
+        parts.append(
+            Text(
+                f"{one.output_tokens} tokens after {one.prompt_tokens}{cached}{first}{then};"
+                f" ended by {one.finish_reason}\n",
+                style="dim",
+            )
+        )
+    parts.append(
+        Text(
+            f"{found.output_tokens_per_second:.1f} tokens/s over {found.seconds:.2f} s,"
+            f" loaded in {found.load_seconds:.1f} s, {found.dtype} on {found.device}",
+            style="dim",
+        )
+    )
+    return Group(*parts)

@@ -1,0 +1,152 @@
+"""`ridgeline loadtest URL`: how an OpenAI-compatible server bears load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ridgeline.serve.loadtest.settings import LoadSettings
+
+ARRIVALS = "closed, constant, poisson, gamma, ramp or trace."
+
+
+def loadtest(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of the server: http://host:8000.")],
+    model: Annotated[str | None, typer.Option(help="Default: the first it names.")] = None,
+    api: Annotated[str, typer.Option(help="completions or chat.")] = "completions",
+    api_key: Annotated[
+        str | None, typer.Option(envvar="RIDGELINE_API_KEY", help="Sent as a bearer token.")
+    ] = None,
+    arrivals: Annotated[
+        str | None, typer.Option(help=f"{ARRIVALS} Default: trace with --trace, else poisson.")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Requests per second.")] = 1.0,
+    to_rate: Annotated[float | None, typer.Option(help="Of a ramp, at its end.")] = None,
+    variation: Annotated[
+        float, typer.Option("--cv", help="Of gamma: deviation of a gap over its mean.")
+    ] = 2.0,
+    concurrency: Annotated[int, typer.Option(help="Requests at once in a closed loop.")] = 8,
+    seconds: Annotated[
+        float | None, typer.Option(help="Of sending; of a sweep, per stage. Default: 30.")
+    ] = None,
+    requests: Annotated[int | None, typer.Option(help="At most so many.")] = None,
+    input_tokens: Annotated[int, typer.Option(help="Of each prompt.")] = 256,
+    output_tokens: Annotated[int, typer.Option(help="Of each answer.")] = 64,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Azure CSV or Mooncake JSON lines.")
+    ] = None,
+    trace_speed: Annotated[float, typer.Option(help="2: twice as fast as it was.")] = 1.0,
+    length_scale: Annotated[float, typer.Option(help="Of the trace's lengths.")] = 1.0,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Raise the rate to saturation.")] = False,
+    warmup: Annotated[
+        float | None, typer.Option(help="Seconds not counted. Default: a tenth, at most 30.")
+    ] = None,
+    slo_ttft: Annotated[float | None, typer.Option(help="Seconds; for goodput.")] = None,
+    slo_tpot: Annotated[float | None, typer.Option(help="Seconds.")] = None,
+    slo_itl: Annotated[float | None, typer.Option(help="Seconds, for 99 % of tokens.")] = None,
+    slo_e2e: Annotated[float | None, typer.Option(help="Seconds.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Default: another each time, so that no cache is warm.")
+    ] = None,
+    token_ids: Annotated[
+        str | None, typer.Option(metavar="LOW:HIGH", help="Prompts of token ids, not words.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for one answer.")] = 600.0,
+    max_send_lag: Annotated[
+        float, typer.Option(help="Seconds at p99, above which no figures are given.")
+    ] = 0.01,
+    max_cpu_share: Annotated[float, typer.Option(help="Of a core, likewise.")] = 0.9,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Send load to a server and measure its answers; refuses when it is itself the bottleneck."""
+    from ridgeline.cli.show import print_json, print_view, progress, write_text
+
+    settings = _settings(
+        {
+            "url": url,
+            "model": model,
+            "api": api,
+            "api_key": api_key,
+            "arrivals": arrivals or ("trace" if trace else "poisson"),
+            "rate": rate,
+            "to_rate": to_rate,
+            "variation": variation,
+            "concurrency": concurrency,
+            "seconds": seconds,
+            "requests": requests,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "trace": trace,
+            "trace_speed": trace_speed,
+            "length_scale": length_scale,
+            "sweep": sweep,
+            "warmup_seconds": warmup,
+            "seed": seed,
+            "timeout_seconds": timeout,
+            "max_send_lag_seconds": max_send_lag,
+            "max_cpu_share": max_cpu_share,
+        },
+        token_ids=token_ids,
+        slo=(slo_ttft, slo_itl, slo_tpot, slo_e2e),
+    )
+    _require_client()
+    from ridgeline.serve.loadtest.run import load_test
+
+    with progress() as say:
+        found = load_test(settings, say)
+    if html is not None:
+        from ridgeline.report.load_test_page import load_test_page
+
+        write_text("--html", html, load_test_page(found))
+    if json:
+        print_json(found)
+    else:
+        from ridgeline.report.load_test_terminal import load_test_view
+
+        print_view(load_test_view(found))
+    if found.interrupted:
+        raise typer.Exit(130)
+
+
+def _settings(
+    fields: dict[str, Any], *, token_ids: str | None, slo: tuple[float | None, ...]
+) -> LoadSettings:
+    """The flags as a typed value; a word that is none of those allowed names its flag."""
+    from typing import get_args
+
+    from ridgeline.errors import InputError
+    from ridgeline.records.load_test import Slo
+    from ridgeline.serve.loadtest.settings import Arrivals, LoadSettings
+
+    for flag, known in (("arrivals", get_args(Arrivals)), ("api", ("completions", "chat"))):
+        if fields[flag] not in known:
+            raise InputError(f"--{flag} {fields[flag]}: has to be one of {', '.join(known)}")
+    ttft, itl, tpot, e2e = slo
+    objectives = Slo(ttft_seconds=ttft, itl_seconds=itl, tpot_seconds=tpot, e2e_seconds=e2e)
+    return LoadSettings(**fields, token_ids=_id_range(token_ids), slo=objectives)
+
+
+def _require_client() -> None:
+    from importlib.util import find_spec
+
+    from ridgeline.errors import MissingExtra
+
+    if find_spec("aiohttp") is None:
+        raise MissingExtra("aiohttp", "serve")
+
+
+def _id_range(text: str | None) -> tuple[int, int] | None:
+    from ridgeline.errors import InputError
+
+    if text is None:
+        return None
+    low, found, high = text.partition(":")
+    if not (found and low.isdecimal() and high.isdecimal()):
+        raise InputError(f"--token-ids {text}: give LOW:HIGH, as 100:32000")
+    return int(low), int(high)

@@ -1,0 +1,84 @@
+"""`ridgeline plan serving`: which GPUs, how many and how laid out, for a load and its targets."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from ridgeline.errors import InputError
+
+
+def plan_serving(
+    model: Annotated[
+        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
+    ],
+    users: Annotated[float | None, typer.Option(help="Requests under way at once.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second.")] = None,
+    ttft: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Mean time to the first token: 500ms, 2s.")
+    ] = None,
+    itl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Mean time per further token: 30ms.")
+    ] = None,
+    prompt: Annotated[float, typer.Option(help="Tokens of a prompt, mean.")] = 1024,
+    answer: Annotated[float, typer.Option(help="Tokens of an answer, mean.")] = 256,
+    gpu: Annotated[
+        list[str] | None, typer.Option(help="Allowed; may be given several times. Default: all.")
+    ] = None,
+    weights: Annotated[
+        list[str] | None, typer.Option(help="Allowed, as gpu. Default: bf16 and fp8.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
+    ] = "python",
+    headroom: Annotated[
+        float, typer.Option(help="Of what replicas can carry, the share left for bursts.")
+    ] = 0.2,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """The cheapest deployment within the targets, how sure that is, and what would change it."""
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.models import load_model
+    from ridgeline.plan.serving.engines import engine as engine_called
+    from ridgeline.plan.serving.hosting import WEIGHT_BITS
+    from ridgeline.plan.serving.search import Task
+    from ridgeline.plan.serving.search import plan_serving as plan
+
+    if min(prompt, answer) < 1 or any(value is not None and value <= 0 for value in (users, rate)):
+        raise InputError("--prompt and --answer must be 1 or more, --users and --rate above 0")
+    engine_called(engine)
+    allowed = tuple(weights or ("bf16", "fp8"))
+    strange = [word for word in allowed if word not in WEIGHT_BITS]
+    if strange:
+        raise InputError(f"--weights {strange[0]}: use some of {', '.join(WEIGHT_BITS)}")
+    task = Task(
+        model=load_model(model),
+        prompt=prompt,
+        answer=answer,
+        users=users,
+        rate=rate,
+        ttft_seconds=None if ttft is None else seconds_of("--ttft", ttft),
+        itl_seconds=None if itl is None else seconds_of("--itl", itl),
+        gpus=tuple(gpu or ()),
+        weights=allowed,
+        engine=engine,
+        headroom=headroom,
+    )
+    found = plan(task)
+    if json:
+        print_json(found)
+        return
+    from ridgeline.report.serving_plan import plan_view
+
+    print_view(plan_view(found))
+
+
+def seconds_of(option: str, text: str) -> float:
+    """A time: 500ms, 0.5s, 2s; a bare number is seconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|)\s*", text)
+    value = float(found[1]) * (1e-3 if found[2] == "ms" else 1.0) if found else 0.0
+    if value <= 0:
+        raise InputError(f"{option} {text}: give a time above 0, as 500ms or 2s")
+    return value

@@ -1,0 +1,76 @@
+"""`ridgeline predict serving`: what one replica of a served model will do under a load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.plan.serving.published import Load
+
+
+def predict_serving(
+    model: Annotated[
+        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
+    ],
+    gpu: Annotated[str, typer.Option(help="As H100; see ridgeline hardware --list.")],
+    prompt: Annotated[float, typer.Option(help="Tokens of a prompt, mean.")],
+    answer: Annotated[float, typer.Option(help="Tokens of an answer, mean.")],
+    tp: Annotated[int, typer.Option(help="Devices of one replica.")] = 1,
+    weights: Annotated[str, typer.Option(help="bf16, fp8, int8, int4-awq, mxfp4, ….")] = "bf16",
+    cache: Annotated[
+        str, typer.Option(help="Of keys and values: bf16, fp8, int8. Default: as usual.")
+    ] = "",
+    users: Annotated[
+        float | None, typer.Option(help="Clients that each wait for their answer.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second, open loop.")] = None,
+    engine: Annotated[
+        str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
+    ] = "python",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Latency and throughput of one replica, what bounds its step, and how sure that is."""
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.models import load_model
+    from ridgeline.plan.serving.engines import engine as engine_called
+    from ridgeline.plan.serving.estimate import estimate_serving, replica_of
+
+    if min(prompt, answer, tp) < 1:
+        raise InputError("--prompt, --answer and --tp must be 1 or more")
+    engine_called(engine)
+    replica = replica_of(
+        load_model(model),
+        gpu,
+        tp=tp,
+        weights=weights,
+        cache=cache,
+        engine=engine,
+        prompt=prompt,
+        answer=answer,
+    )
+    found = estimate_serving(replica, _load(users, rate))
+    if json:
+        print_json(found)
+        return
+    from ridgeline.report.serving_plan import estimate_view
+
+    print_view(estimate_view(found))
+
+
+def _load(users: float | None, rate: float | None) -> Load:
+    from ridgeline.plan.serving.published import Load
+
+    if users is not None and rate is not None:
+        raise InputError("give --users or --rate, not both")
+    value = users if users is not None else rate
+    if value is not None and value <= 0:
+        raise InputError("--users and --rate must be above 0")
+    if users is not None:
+        return Load(kind="closed", number=users)
+    if rate is not None:
+        return Load(kind="open", number=rate)
+    return Load(kind="saturated")

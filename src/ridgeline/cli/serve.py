@@ -1,0 +1,242 @@
+"""`ridgeline serve MODEL`: an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ridgeline.cli.engine_options import (
+    BlockSize,
+    Compiled,
+    Debug,
+    Device,
+    Dtype,
+    GroupSize,
+    KvBytes,
+    KvDtype,
+    KvLayout,
+    MaxLength,
+    MaxSequences,
+    MaxTokensPerStep,
+    MemoryShare,
+    Model,
+    NumDrafts,
+    PrefixCache,
+    Speculative,
+    Threads,
+    TrustRemoteCode,
+    Weights,
+    engine_config,
+)
+from ridgeline.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ridgeline.serve.messages import MemoryLedger, Ready
+
+MAX_BODY_BYTES = 8 * 2**20
+SHUTDOWN_TIMEOUT_SECONDS = 30.0
+
+
+def serve(
+    model: Model,
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = 8000,
+    served_model_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In the API. Default: the folder's name.")
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One key a line; without, anyone may ask.")
+    ] = None,
+    max_body_bytes: Annotated[
+        int, typer.Option(help="Of a request; beyond: 413.", min=1)
+    ] = MAX_BODY_BYTES,
+    request_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="For a whole answer; beyond: 504.")
+    ] = None,
+    shutdown_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For open requests after SIGTERM.", min=0)
+    ] = SHUTDOWN_TIMEOUT_SECONDS,
+    replicas: Annotated[int, typer.Option(help="Engines behind one router.", min=1)] = 1,
+    disaggregated: Annotated[
+        bool, typer.Option("--disaggregated", help="One engine for prompts, one for the rest.")
+    ] = False,
+    engine: Annotated[
+        Literal["ridgeline", "vllm"], typer.Option(help="vllm: hand the model over to vLLM.")
+    ] = "ridgeline",
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    weights: Weights = "model",
+    group_size: GroupSize = 128,
+    kv_dtype: KvDtype = "model",
+    kv_layout: KvLayout = "paged",
+    kv_bytes: KvBytes = None,
+    memory_share: MemoryShare = 0.9,
+    block_size: BlockSize = 16,
+    max_length: MaxLength = None,
+    max_tokens_per_step: MaxTokensPerStep = 2048,
+    max_sequences: MaxSequences = 256,
+    max_waiting: Annotated[
+        int, typer.Option(help="Requests in the queue; beyond: 429.", min=1)
+    ] = 1024,
+    batching: Annotated[
+        str, typer.Option(help="continuous; static and dynamic to compare.")
+    ] = "continuous",
+    order: Annotated[
+        str, typer.Option(help="fcfs, priority, shortest-prompt or longest-prefix goes first.")
+    ] = "fcfs",
+    prefix_cache: PrefixCache = True,
+    chunked_prefill: Annotated[
+        bool, typer.Option(help="Compute long prompts in pieces between decodes.")
+    ] = True,
+    speculative: Speculative = None,
+    num_drafts: NumDrafts = 4,
+    longest_match: Annotated[
+        int, typer.Option(help="Tokens that --speculative ngram looks up.", min=1)
+    ] = 4,
+    speculate_always: Annotated[
+        bool, typer.Option("--speculate-always", help="Even where it measures slower.")
+    ] = False,
+    adapters: Annotated[
+        list[str] | None,
+        typer.Option("--adapters", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
+    ] = None,
+    max_adapters: Annotated[
+        int, typer.Option(help="In memory; the least recently used goes.", min=1)
+    ] = 8,
+    compiled: Compiled = False,
+    graphs: Annotated[bool, typer.Option(help="Decode through CUDA graphs (CUDA).")] = True,
+    threads: Threads = None,
+    seed: Annotated[int, typer.Option(help="Of requests that bring none.")] = 0,
+    debug: Debug = False,
+    trust_remote_code: TrustRemoteCode = False,
+    json: Annotated[bool, typer.Option("--json", help="The ready line as JSON.")] = False,
+) -> None:
+    """Serve a model until a signal comes; one line on stdout says when it is ready."""
+    import msgspec
+
+    if request_timeout is not None and request_timeout <= 0:
+        raise InputError(f"--request-timeout {request_timeout:g}: give seconds above 0")
+    keys = _keys(api_key_file) if api_key_file else ()
+    config = engine_config(
+        model,
+        kv_bytes=kv_bytes,
+        speculative=speculative,
+        num_drafts=num_drafts,
+        adapter=adapters,
+        device=device,
+        dtype=dtype,
+        weights=weights,
+        group_size=group_size,
+        kv_dtype=kv_dtype,
+        kv_layout=kv_layout,
+        memory_share=memory_share,
+        block_size=block_size,
+        max_length=max_length,
+        max_tokens_per_step=max_tokens_per_step,
+        max_sequences=max_sequences,
+        max_waiting=max_waiting,
+        batching=batching,
+        order=order,
+        prefix_cache=prefix_cache,
+        chunked_prefill=chunked_prefill,
+        max_adapters=max_adapters,
+        compiled=compiled,
+        graphs=graphs,
+        threads=threads,
+        seed=seed,
+        debug=debug,
+        trust_remote_code=trust_remote_code,
+    )
+    if config.speculation is not None:
+        speculation = msgspec.structs.replace(
+            config.speculation, longest_match=longest_match, always=speculate_always
+        )
+        config = msgspec.structs.replace(config, speculation=speculation)
+    name = served_model_name or _name_of(model)
+    if engine == "vllm":
+        ours = {
+            "--replicas": replicas != 1,
+            "--disaggregated": disaggregated,
+            "--max-body-bytes": max_body_bytes != MAX_BODY_BYTES,
+            "--request-timeout": request_timeout is not None,
+            "--shutdown-timeout": shutdown_timeout != SHUTDOWN_TIMEOUT_SECONDS,
+            "--json": json,
+        }
+        given = [flag for flag, changed in ours.items() if changed]
+        if given:
+            raise InputError(f"--engine vllm has no {given[0]}; leave it out")
+        from ridgeline.serve.cluster import vllm
+
+        vllm.run(config, host=host, port=port, model_name=name, api_keys=keys)
+        return
+    server = _server()
+    settings = server.Settings(
+        model_name=name,
+        host=host,
+        port=port,
+        api_keys=keys,
+        max_body_bytes=max_body_bytes,
+        request_timeout_seconds=request_timeout,
+        shutdown_timeout_seconds=shutdown_timeout,
+    )
+
+    def say_ready(address: str, ready: Ready) -> None:
+        typer.echo(_table(ready.ledger), err=True)
+        if json:
+            document = {"address": address, "model": name, "engine": ready}
+            typer.echo(msgspec.json.encode(document).decode())
+        else:
+            typer.echo(_ready_line(address, name, ready.ledger))
+
+    server.run_server(
+        config, settings, say_ready=say_ready, replicas=replicas, disaggregated=disaggregated
+    )
+
+
+def _server() -> ModuleType:
+    try:
+        from ridgeline.serve.http import server
+    except ModuleNotFoundError as error:
+        raise MissingExtra((error.name or "fastapi").partition(".")[0], "serve") from None
+    return server
+
+
+def _name_of(model: str) -> str:
+    return Path(model).resolve().name if Path(model).exists() else model
+
+
+def _keys(path: Path) -> tuple[str, ...]:
+    """One a line; blank lines and those that begin with # are left out."""
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"--api-key-file {path}: {reason}") from None
+    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    if not keys:
+        raise InputError(f"--api-key-file {path}: no key in it; write one a line")
+    return keys
+
+
+def _ready_line(address: str, name: str, ledger: MemoryLedger) -> str:
+    return (
+        f"ready: {name} at {address}/v1 · {ledger.num_blocks} blocks of {ledger.block_size}"
+        f" = {ledger.tokens} tokens · {ledger.largest_concurrency:.1f} requests of"
+        f" {ledger.max_length} tokens at once"
+    )
+
+
+def _table(ledger: MemoryLedger) -> str:
+    """The memory ledger in MiB (2**20 bytes)."""
+    rows = [(row.what, row.bytes, row.note) for row in ledger.rows]
+    rows += [("total", ledger.total_bytes, ""), ("limit", ledger.limit_bytes, "")]
+    width = max(len(what) for what, _, _ in rows)
+    lines = [
+        f"  {what:<{width}} {size / 2**20:>10.1f} MiB  {note}".rstrip() for what, size, note in rows
+    ]
+    return "\n".join(["memory", *lines])

@@ -1,0 +1,8 @@
+"""C++ kernels for CPUs: one subject per `.cpp`, all in one library of torch operators.
+
+`build.py` compiles the sources once per machine, at first use; the wrappers in the folder above
+declare the operators (schema, shapes of the outputs) and say what each computes. A `.cpp` is
+written against torch's stable C++ interface (`torch/csrc/stable/`), which compiles in two seconds,
+checks its inputs, and shares torch's OpenMP threads. Code for AVX-512 stands behind the compiler's
+own macros and has a plain twin. Nothing that only Python needs enters here.
+"""

@@ -1,0 +1,77 @@
+// The elementwise part of a gated MLP; see ../gated_activation.py.
+
+#include <omp.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+
+#include "vector.h"
+
+namespace ridgeline {
+namespace {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+struct Silu {
+  static floats of(floats x) { return x / (exponential(-x) + 1.0f); }
+};
+struct GeluTanh {  // with (1 + tanh z) / 2 = 1 / (1 + e^−2z), which does not cancel
+  static floats of(floats x) {
+    const floats inner = (x + x * x * x * 0.044715f) * 0.7978845608028654f;
+    return x / (exponential(inner * -2.0f) + 1.0f);
+  }
+};
+
+template <class Activation, class T>
+void run(const Tensor& gate, const Tensor& up, Tensor& out) {
+  const int64_t size = gate.size(1), rows = gate.size(0);
+  const auto* gates = static_cast<const T*>(gate.data_ptr());
+  const auto* ups = static_cast<const T*>(up.data_ptr());
+  auto* to = static_cast<T*>(out.data_ptr());
+  const int64_t gate_stride = gate.stride(0), up_stride = up.stride(0);
+  constexpr int64_t piece = 1024;  // so that one long row occupies all threads, too
+  const int64_t pieces = (size + piece - 1) / piece;
+  const int threads = rows * size < 16 * piece ? 1 : torch::stable::get_num_threads();
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+  for (int64_t i = 0; i < rows * pieces; ++i) {
+    const int64_t row = i / pieces, first = i % pieces * piece;
+    const int64_t last = std::min(size, first + piece);
+    for (int64_t d = first; d < last; d += kLanes) {
+      const int n = static_cast<int>(std::min<int64_t>(kLanes, last - d));
+      T active[kLanes];  // rounded, as a model computes it in two steps
+      store(Activation::of(load(gates + row * gate_stride + d, n)), active);
+      store(load(active) * load(ups + row * up_stride + d, n), to + row * size + d, n);
+    }
+  }
+}
+
+template <class Activation>
+Tensor gated(const Tensor& gate, const Tensor& up) {
+  const ScalarType type = gate.scalar_type();
+  STD_TORCH_CHECK(gate.dim() == 2 && up.dim() == 2 && gate.stride(1) == 1 && up.stride(1) == 1 &&
+                      gate.size(0) == up.size(0) && gate.size(1) == up.size(1) &&
+                      up.scalar_type() == type,
+                  "gated activation: two matrices of one shape and type with dense rows");
+  Tensor out = torch::stable::new_empty(gate, {gate.size(0), gate.size(1)});
+  if (type == ScalarType::Float)
+    run<Activation, float>(gate, up, out);
+  else if (type == ScalarType::BFloat16)
+    run<Activation, bf16>(gate, up, out);
+  else if (type == ScalarType::Half)
+    run<Activation, half>(gate, up, out);
+  else
+    STD_TORCH_CHECK(false, "gated activation: float32, bfloat16 or float16");
+  return out;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(ridgeline, CPU, m) {
+  m.impl("silu_mul", TORCH_BOX(&gated<Silu>));
+  m.impl("gelu_tanh_mul", TORCH_BOX(&gated<GeluTanh>));
+}
+
+}  // namespace ridgeline

@@ -1,0 +1,55 @@
+// Linear layers with 4-bit weights in groups along the depth. Arithmetic: linear_panels.h.
+//
+// A 64-byte line holds four depths of 32 outputs as 32 words of 16 bits. Nibble n of word w is the
+// weight of output 16 (n % 2) + w / 2 at depth 2 (n / 2) + w % 2, stored as q + 8 in 0 … 15. Shifted
+// right by 4 n, a word's low bits are the index of a table of bf16; the table is 32 long, so its
+// second half repeats the first and the next nibble's lowest bit does not matter.
+#include "linear_panels.h"
+
+namespace ridgeline::linear {
+namespace {
+
+struct Int4 {
+  static constexpr bool WIDE = false, PACKED = true;
+  static constexpr int64_t STEP = 4, BYTES = 64;
+  static void unpack(const uint8_t* panel, int64_t depth, float* to) {
+    for (int64_t k = 0; k < depth; k += 4, panel += 64)
+      for (int64_t w = 0; w < 32; ++w) {
+        uint16_t word;
+        std::memcpy(&word, panel + 2 * w, sizeof word);
+        for (int64_t n = 0; n < 4; ++n)
+          to[(k + n / 2 * 2 + w % 2) * PANEL + n % 2 * 16 + w / 2] =
+              static_cast<float>((word >> 4 * n & 15) - 8);
+      }
+  }
+#ifdef RIDGELINE_LINEAR_AVX512
+  __m512i table;
+  Int4() {
+    alignas(64) uint16_t values[32];
+    for (int i = 0; i < 32; ++i) values[i] = rounded(static_cast<float>(i % 16 - 8));
+    table = _mm512_load_si512(values);
+  }
+  void load(const uint8_t* from, __m512i (*to)[2]) const {
+    const __m512i words = _mm512_loadu_si512(from);
+    to[0][0] = _mm512_permutexvar_epi16(words, table);
+    to[0][1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table);
+    to[1][0] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table);
+    to[1][1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table);
+  }
+#endif
+};
+
+Tensor linear_int4(const Tensor& x, const Tensor& panels, const Tensor& scales,
+                   const std::optional<Tensor>& zeros, const std::optional<Tensor>& bias,
+                   int64_t outputs, bool portable) {
+  STD_TORCH_CHECK(panels.scalar_type() == ScalarType::Byte, "linear_int4: panels must be uint8");
+  Operands all = operands(x, panels, scales, zeros, bias, outputs, panels.size(1) * 4);
+  return finished<Int4>(all, portable);
+}
+
+}  // namespace
+}  // namespace ridgeline::linear
+
+STABLE_TORCH_LIBRARY_IMPL(ridgeline, CPU, m) {
+  m.impl("linear_int4", TORCH_BOX(&ridgeline::linear::linear_int4));
+}

@@ -1,0 +1,224 @@
+// Linear layers with packed weights: what is common to all weight formats.
+//
+// A weight [outputs, depth] is cut into panels of 32 outputs. A panel holds its weights in the
+// order in which they are multiplied, so that it is read from memory once, front to back:
+//
+//   16-bit and smaller   [depth / 2][32 outputs][2]   pairs along the depth, as vdpbf16ps takes them
+//   32-bit, fp16         [depth][32 outputs]
+//
+// Formats below 16 bits shuffle bytes within one 64-byte line on top of this (see their files).
+// Along the depth, every `group` weights of an output may share a scale and a zero point:
+//
+//   out[m, o] = bias[o] + Σ_g scale[o, g] · (Σ_{k in g} x[m, k] q[o, k] − zero[o, g] Σ_{k in g} x[m, k])
+//
+// Products are exact in float32 (both factors have at most 8 significant bits, or x is float32),
+// sums are float32 in the order of k. That order does not depend on the number of rows, so a row's
+// result is the same bit by bit, alone or in a batch.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+namespace ridgeline::linear {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+constexpr int64_t PANEL = 32;
+constexpr int64_t ROWS_AT_ONCE = 192;  // of x, so that they stay in the cache while panels pass
+
+struct Job {
+  const void* x;  // [rows, depth], bf16 bits or float
+  void* out;      // [rows, outputs], as x
+  const uint8_t* panels;
+  int64_t panel_bytes;
+  const void* scales;  // [panels, groups, 32] float or bf16; null: all 1
+  bool short_scales;   // bf16
+  const int8_t* zeros;  // [panels, groups, 32]; null: all 0
+  const float* bias;    // [outputs] or null
+  const float* sums;    // [rows, groups] of x, where there are zeros
+  int64_t rows, depth, outputs, group;
+
+  int64_t groups() const { return depth / group; }
+  int64_t num_panels() const { return (outputs + PANEL - 1) / PANEL; }
+  float scale(int64_t panel, int64_t index, int64_t lane) const {
+    if (scales == nullptr) return 1.0f;
+    const int64_t at = (panel * groups() + index) * PANEL + lane;
+    if (!short_scales) return static_cast<const float*>(scales)[at];
+    const uint32_t bits = uint32_t{static_cast<const uint16_t*>(scales)[at]} << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+};
+
+inline float widened(uint16_t bf16) {
+  const uint32_t bits = uint32_t{bf16} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline uint16_t rounded(float value) {  // to the nearest, ties to even
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+inline float read(const uint16_t* x) { return widened(*x); }
+inline float read(const float* x) { return *x; }
+inline void write(uint16_t* out, float value) { *out = rounded(value); }
+inline void write(float* out, float value) { *out = value; }
+
+// Σ x over each group, which zero points are multiplied by.
+template <class X>
+std::vector<float> group_sums(const Job& job) {
+  const int64_t groups = job.groups();
+  std::vector<float> sums(job.rows * groups);
+  torch::stable::parallel_for(0, job.rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const X* x = static_cast<const X*>(job.x) + row * job.depth;
+      for (int64_t g = 0; g < groups; ++g) {
+        float lanes[16] = {};
+        for (int64_t k = 0; k < job.group; ++k) lanes[k % 16] += read(x + g * job.group + k);
+        float sum = 0.0f;
+        for (const float lane : lanes) sum += lane;
+        sums[row * groups + g] = sum;
+      }
+    }
+  });
+  return sums;
+}
+
+// For any CPU: a panel is unpacked to floats, then multiplied; the compiler makes vectors of it.
+template <class Weights, class X>
+void multiply_portable(const Job& job) {
+  torch::stable::parallel_for(0, job.num_panels(), 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> weights(job.depth * PANEL);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      Weights::unpack(job.panels + panel * job.panel_bytes, job.depth, weights.data());
+      const int64_t first = panel * PANEL, count = std::min(PANEL, job.outputs - first);
+      for (int64_t row = 0; row < job.rows; ++row) {
+        const X* x = static_cast<const X*>(job.x) + row * job.depth;
+        float total[PANEL] = {};
+        for (int64_t g = 0; g < job.groups(); ++g) {
+          float part[PANEL] = {};
+          for (int64_t k = g * job.group; k < (g + 1) * job.group; ++k) {
+            const float factor = read(x + k);
+            for (int64_t lane = 0; lane < PANEL; ++lane)
+              part[lane] += factor * weights[k * PANEL + lane];
+          }
+          for (int64_t lane = 0; lane < PANEL; ++lane) {
+            if (job.zeros != nullptr)
+              part[lane] -= job.zeros[(panel * job.groups() + g) * PANEL + lane] *
+                            job.sums[row * job.groups() + g];
+            total[lane] += job.scale(panel, g, lane) * part[lane];
+          }
+        }
+        X* out = static_cast<X*>(job.out) + row * job.outputs + first;
+        for (int64_t lane = 0; lane < count; ++lane)
+          write(out + lane, total[lane] + (job.bias == nullptr ? 0.0f : job.bias[first + lane]));
+      }
+    }
+  });
+}
+
+}  // namespace ridgeline::linear
+
+#include "linear_avx512.h"
+
+namespace ridgeline::linear {
+
+template <class Weights, class X>
+void multiply(Job job, bool portable) {
+  std::vector<float> sums;
+  if (job.zeros != nullptr) sums = group_sums<X>(job);
+  job.sums = sums.data();
+#ifdef RIDGELINE_LINEAR_AVX512
+  if (!portable) return multiply_avx512<Weights, X>(job);
+#endif
+  multiply_portable<Weights, X>(job);
+}
+
+// The operators' common rim: shapes are checked, x is padded to whole panels, out is made.
+// `depth` is the padded depth that the panels hold.
+struct Operands {
+  Tensor x, out;
+  Job job;
+};
+
+// Straight from the allocator: a call through the dispatcher takes microseconds.
+inline Tensor empty_like_but_last(const Tensor& x, int64_t last) {
+  std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end()), strides(shape.size());
+  shape.back() = last;
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0; stride *= shape[i]) strides[i] = stride;
+  int32_t dtype;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
+  AtenTensorHandle made;
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(static_cast<int64_t>(shape.size()), shape.data(), strides.data(),
+                               dtype, aoti_torch_device_type_cpu(), 0, &made));
+  return Tensor(made);
+}
+
+inline Operands operands(const Tensor& x, const Tensor& panels, const std::optional<Tensor>& scales,
+                         const std::optional<Tensor>& zeros, const std::optional<Tensor>& bias,
+                         int64_t outputs, int64_t depth) {
+  const int64_t given = x.size(x.dim() - 1);
+  STD_TORCH_CHECK(given <= depth, "linear: x has ", given, " features, the weight ", depth);
+  STD_TORCH_CHECK(panels.is_contiguous() && panels.size(0) == (outputs + PANEL - 1) / PANEL,
+                  "linear: the panels do not hold ", outputs, " outputs");
+  Operands all{x, empty_like_but_last(x, outputs), {}};
+  if (given != depth)
+    all.x = torch::stable::pad(x, {0, depth - given}, "constant", 0.0);
+  if (!all.x.is_contiguous()) all.x = torch::stable::contiguous(all.x);
+  Job& job = all.job;
+  job.x = all.x.data_ptr();
+  job.out = all.out.data_ptr();
+  job.panels = static_cast<const uint8_t*>(panels.data_ptr());
+  job.rows = given == 0 ? 0 : x.numel() / given;
+  job.depth = depth;
+  job.outputs = outputs;
+  const int64_t stored = panels.numel() * static_cast<int64_t>(panels.element_size());
+  job.panel_bytes = panels.size(0) == 0 ? 0 : stored / panels.size(0);
+  job.group = depth;
+  job.scales = nullptr;
+  job.short_scales = false;
+  if (scales.has_value()) {
+    STD_TORCH_CHECK(scales->is_contiguous(), "linear: scales must be contiguous");
+    job.scales = scales->data_ptr();
+    job.short_scales = scales->scalar_type() == ScalarType::BFloat16;
+    job.group = depth / scales->size(1);
+  }
+  job.zeros = zeros.has_value() ? static_cast<const int8_t*>(zeros->data_ptr()) : nullptr;
+  job.bias = bias.has_value() ? static_cast<const float*>(bias->data_ptr()) : nullptr;
+  job.sums = nullptr;
+  return all;
+}
+
+// Runs the job in x's dtype.
+template <class Weights>
+Tensor finished(Operands all, bool portable) {
+  const ScalarType dtype = all.x.scalar_type();
+  if (all.job.rows > 0 && all.job.outputs > 0) {
+    if (dtype == ScalarType::Float) {
+      multiply<Weights, float>(all.job, portable);
+    } else {
+      STD_TORCH_CHECK(dtype == ScalarType::BFloat16, "linear: x must be float32 or bfloat16");
+      if constexpr (!Weights::WIDE) multiply<Weights, uint16_t>(all.job, portable);
+      else STD_TORCH_CHECK(false, "linear: 32-bit weights take a float32 x");
+    }
+  }
+  return all.out;
+}
+
+}  // namespace ridgeline::linear

@@ -1,0 +1,215 @@
+"""Attention over a KV cache in blocks, for packed sequences: prefill chunks and decodes mixed.
+
+Sequence s has queries q[query_starts[s] : query_starts[s+1]], which are the last tokens of its
+context of `context_lengths[s]` tokens (their own keys are in the cache already):
+
+    out_i = Σ_j softmax_j(scale · q_i·k_j) v_j    over j ≤ position of i (and j > i − window)
+
+Key j of sequence s lies in block `block_tables[s, j // B]` at slot `j % B` (Kwon et al., "Efficient
+memory management for LLM serving with PagedAttention", 2309.06180, section 4.1). Query head h reads
+key head h // (H / KV) (grouped queries, 2305.13245).
+
+Shapes: T tokens, H query heads, KV key-value heads, D head size, N blocks, B tokens a block,
+S sequences, M blocks of the longest sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ridgeline.kernels.cpu.build import ensure_loaded
+
+_OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
+_OPERATORS.define(
+    "paged_attention(Tensor queries, Tensor keys, Tensor values, Tensor? key_scales, "
+    "Tensor? value_scales, Tensor query_starts, Tensor context_lengths, Tensor block_tables, "
+    "float scale, int? window, float? softcap, Tensor? sinks) -> Tensor"
+)
+_OPERATORS.define(
+    "write_cache(Tensor keys, Tensor values, Tensor(a!) key_cache, Tensor(b!) value_cache, "
+    "Tensor(c!)? key_scales, Tensor(d!)? value_scales, Tensor slots) -> ()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """Keys and values of one layer.
+
+    `keys`, `values`: [N, KV, B, D], in the model's dtype, or float8_e4m3fn or int8 with a scale per
+    block and head: value = stored · scale.
+    """
+
+    keys: Tensor
+    values: Tensor
+    key_scales: Tensor | None = None
+    """[N, KV, B] float32: one per token and head, so that a token is written once and never
+    requantised."""
+    value_scales: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Which tokens belong to whom. All int32 but `slots` (int64), on the queries' device."""
+
+    query_starts: Tensor
+    """[S + 1]"""
+    context_lengths: Tensor
+    """[S], the queries included."""
+    block_tables: Tensor
+    """[S, M]; entries beyond a context are not read."""
+    slots: Tensor
+    """[T]: where each token's key goes: block · B + offset; -1: nowhere (padding)."""
+    max_queries: int
+    """Of one sequence; 1: all decode."""
+    max_context: int
+
+
+def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed) -> None:
+    """Store [T, KV, D] keys and values at `packed.slots`, quantised where the cache is."""
+    if keys.is_cuda:
+        from ridgeline.kernels.triton import paged_attention as triton
+
+        triton.write_cache(keys, values, cache, packed)
+        return
+    ensure_loaded()
+    torch.ops.ridgeline.write_cache(
+        _dense(keys),
+        _dense(values),
+        cache.keys,
+        cache.values,
+        cache.key_scales,
+        cache.value_scales,
+        packed.slots,
+    )
+
+
+def paged_attention(
+    queries: Tensor,
+    cache: LayerCache,
+    packed: Packed,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """[T, H, D] queries to [T, H, D] outputs, in the queries' dtype.
+
+    Args:
+        queries: Rotary position embedding already applied.
+        cache: Of this layer, with the queries' own keys written.
+        packed: Which query belongs to which sequence.
+        scale: Of the scores.
+        window: Each query sees this many last tokens, itself among them; None: all.
+        softcap: c · tanh(score / c) instead of the score (Gemma 2).
+        sinks: [H] extra logits that take weight from all tokens (GPT-OSS).
+    """
+    if queries.is_cuda:
+        from ridgeline.kernels.triton import paged_attention as triton
+
+        return triton.paged_attention(
+            queries, cache, packed, scale=scale, window=window, softcap=softcap, sinks=sinks
+        )
+    ensure_loaded()
+    return torch.ops.ridgeline.paged_attention(
+        _dense(queries),
+        cache.keys,
+        cache.values,
+        cache.key_scales,
+        cache.value_scales,
+        packed.query_starts,
+        packed.context_lengths,
+        packed.block_tables,
+        scale,
+        window,
+        softcap,
+        None if sinks is None else sinks.float(),
+    )
+
+
+def _dense(heads: Tensor) -> Tensor:
+    """With the elements of a head side by side; tokens and heads may lie as they are."""
+    return heads if heads.stride(-1) == 1 else heads.contiguous()
+
+
+@torch.library.register_fake("ridgeline::paged_attention")
+def _paged_attention_shape(queries: Tensor, *_: object) -> Tensor:
+    return queries.new_empty(queries.shape)
+
+
+@torch.library.register_fake("ridgeline::write_cache")
+def _write_cache_shape(*_: object) -> None:
+    return None
+
+
+def write_cache_reference(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed) -> None:
+    """Token by token in PyTorch."""
+    num_kv, block = cache.keys.shape[1], cache.keys.shape[2]
+    kept = packed.slots >= 0
+    slots = packed.slots[kept]
+    where = (slots // block, slice(None), slots % block)
+    for new, stored, scales in (
+        (keys[kept], cache.keys, cache.key_scales),
+        (values[kept], cache.values, cache.value_scales),
+    ):
+        if scales is None:
+            stored[where] = new.to(stored.dtype)
+            continue
+        largest = 127.0 if stored.dtype == torch.int8 else torch.finfo(stored.dtype).max
+        scale = new.float().abs().amax(-1).clamp_min(1e-12) / largest
+        scaled = new.float() / scale[..., None]
+        stored[where] = (scaled.round() if stored.dtype == torch.int8 else scaled).to(stored.dtype)
+        scales[where] = scale
+    assert num_kv == keys.shape[1]
+
+
+def paged_attention_reference(
+    queries: Tensor,
+    cache: LayerCache,
+    packed: Packed,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Sequence by sequence in float32, gathering its whole cache."""
+    out = torch.empty_like(queries)
+    group = queries.shape[1] // cache.keys.shape[1]
+    block = cache.keys.shape[2]
+    starts = packed.query_starts.tolist()
+    for index, length in enumerate(packed.context_lengths.tolist()):
+        first, last = starts[index], starts[index + 1]
+        if first == last:
+            continue
+        table = packed.block_tables[index, : -(-length // block)].long()
+        keys = _gathered(cache.keys, cache.key_scales, table)[:, :length]
+        values = _gathered(cache.values, cache.value_scales, table)[:, :length]
+        keys, values = keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0)
+        scores = torch.einsum("thd,hjd->htj", queries[first:last].float(), keys) * scale
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        at = torch.arange(length - (last - first), length, device=queries.device)[:, None]
+        seen = torch.arange(length, device=queries.device)[None, :]
+        visible = seen <= at
+        if window is not None:
+            visible &= seen > at - window
+        scores = scores.masked_fill(~visible, float("-inf"))
+        if sinks is not None:
+            extra = sinks.float()[:, None, None].expand(-1, scores.shape[1], 1)
+            weights = torch.cat((scores, extra), -1).softmax(-1)[..., :-1]
+        else:
+            weights = scores.softmax(-1)
+        out[first:last] = torch.einsum("htj,hjd->thd", weights, values).to(out.dtype)
+    return out
+
+
+def _gathered(stored: Tensor, scales: Tensor | None, table: Tensor) -> Tensor:
+    """[KV, len(table) · B, D] in float32."""
+    taken = stored[table].float()
+    if scales is not None:
+        taken = taken * scales[table][..., None]
+    return taken.transpose(0, 1).flatten(1, 2)

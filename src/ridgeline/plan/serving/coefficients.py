@@ -1,0 +1,175 @@
+"""Coefficients of serving: priors, what runs they hold for, and the shipped fit.
+
+A coefficient belongs to hardware (architecture, arithmetic, kind of link), to a class of engines
+or to a kind of load, never to a model, a table or a row. `priors.toml` lists them;
+`calibration.toml` holds their fitted values, and `left_out.toml` those of fits without one source
+each.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ridgeline.cost.inference import Rates
+from ridgeline.cost.layouts import Floats, Ints
+from ridgeline.errors import InputError
+
+FOLDER = Path(__file__).parent
+PRIORS = FOLDER / "priors.toml"
+CALIBRATION = FOLDER / "calibration.toml"
+LEFT_OUT = FOLDER / "left_out.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What decides which coefficients hold."""
+
+    architecture: str
+    precision: str
+    """Of the linear layers' products."""
+    widened: float
+    """Bits that weights are widened from; 0 where they are not."""
+    fabric: bool
+    """Whether a fabric of their own joins the devices."""
+    engine: str
+    served: bool
+    """Whether requests come over the network one by one, not as a batch in the same process."""
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One fitted number: where it holds, what is believed before the data."""
+
+    key: str
+    """Field of `Rates`."""
+    prior: float
+    spread: float
+    """Standard deviation of the prior's logarithm."""
+    low: float
+    high: float
+    why: str
+    architecture: str = ""
+    """Start of the architecture's name; empty: all."""
+    precisions: list[str] = []
+    bits: int = 0
+    """Of weights that are widened, rounded down; 0: all."""
+    fabric: bool | None = None
+    engine: str = ""
+    load: str = ""
+    """`served` or `batch`; empty: both."""
+
+    @property
+    def name(self) -> str:
+        """As it is written in files and reports."""
+        joined = {True: "fabric", False: "bus", None: ""}[self.fabric]
+        bits = f"{self.bits}-bit" if self.bits else ""
+        kinds = "/".join(self.precisions)
+        parts = [self.key, self.architecture, kinds, bits, joined, self.engine, self.load]
+        return " ".join(part for part in parts if part)
+
+    def holds(self, case: Situation) -> bool:
+        """Whether this is about such a case."""
+        return (
+            case.architecture.startswith(self.architecture)
+            and (not self.precisions or case.precision in self.precisions)
+            and (not self.bits or int(case.widened) == self.bits)
+            and (self.fabric is None or self.fabric is case.fabric)
+            and self.engine in ("", case.engine)
+            and self.load in ("", "served" if case.served else "batch")
+        )
+
+
+class PriorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`priors.toml`."""
+
+    parameter: list[Parameter]
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Standard deviation of log(published / predicted) for sources outside the fit, by kind."""
+
+    first_token: float = 0.4
+    next_token: float = 0.25
+    throughput: float = 0.25
+    experts: float = 1.3
+    """Times as wide for mixtures of experts."""
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`calibration.toml`."""
+
+    values: dict[str, float]
+    """By the parameter's name."""
+    sigma: Spread = Spread()
+    table: str = ""
+    """What it was fitted to."""
+    rows: dict[str, dict[str, int]] = {}
+    """Architecture → weights' precision → published runs that the fit has seen."""
+    ranges: dict[str, list[float]] = {}
+    """Least and most of what the fitted runs had: tp, running, prompt, answer, parameters."""
+
+    def logs(self) -> Floats:
+        """Logarithms in the order of the priors; a name that is not there keeps its prior."""
+        return np.log([self.values.get(one.name, one.prior) for one in priors()])
+
+
+@functools.cache
+def priors() -> tuple[Parameter, ...]:
+    """Every coefficient with its prior."""
+    try:
+        return tuple(msgspec.toml.decode(PRIORS.read_bytes(), type=PriorFile).parameter)
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise InputError(f"{PRIORS}: {error}") from None
+
+
+def prior_calibration() -> Calibration:
+    """What is believed without any published run."""
+    return Calibration(values={one.name: one.prior for one in priors()})
+
+
+def read_calibration(path: Path = CALIBRATION) -> Calibration:
+    """A calibration file; every name in it must be a coefficient."""
+    try:
+        found = msgspec.toml.decode(path.read_bytes(), type=Calibration)
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    strange = sorted(set(found.values) - {one.name for one in priors()})
+    if strange:
+        raise InputError(f"{path}: no coefficient {strange[0]!r}; see {PRIORS.name} for the names")
+    return found
+
+
+def places(cases: Sequence[Situation]) -> dict[str, Ints]:
+    """Field of `Rates` → the parameter that holds for each case, -1 for none."""
+    found = {}
+    for key in Rates.__dataclass_fields__:
+        mine = [(index, one) for index, one in enumerate(priors()) if one.key == key]
+        chosen = [next((i for i, one in mine if one.holds(case)), -1) for case in cases]
+        found[key] = np.array(chosen, dtype=np.int64)
+    return found
+
+
+def rates_at(where: dict[str, Ints], logs: Floats) -> Rates:
+    """The coefficients of each case, parameters being at these logarithms."""
+    values = np.append(np.exp(logs), 1.0)  # the last for what no parameter holds for: a share of 1
+    return Rates(**{key: values[index] for key, index in where.items()})
+
+
+class LeftOutFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`left_out.toml`."""
+
+    source: dict[str, Calibration]
+
+
+@functools.cache
+def read_left_out(path: Path = LEFT_OUT) -> dict[str, Calibration]:
+    """Source → the calibration that was fitted without it, its spreads too."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=LeftOutFile).source
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None

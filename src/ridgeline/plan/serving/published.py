@@ -1,0 +1,285 @@
+"""Read a table of published serving runs: what was served, on what, under which load.
+
+Columns are listed in `COLUMNS`. Empty cells are filled by rule, never by looking at the value:
+
+- tp: what is left of the devices over pp. A bare `A100` is the 80 GB SXM part.
+- KV cache: 8 bits beside float weights of 8 or 4 bits, else 16 (`hosting.default_cache`).
+- Lengths of a single stream: `STREAM_TOKENS`; otherwise blank lengths make a row insufficient.
+- Load: from `batch_or_concurrency` and the note, see `load_of`.
+- Engine: words of source and note (`engines.toml`).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ridgeline.errors import InputError
+from ridgeline.hardware import catalogue
+from ridgeline.hardware.facts import Device
+from ridgeline.models.spec import ModelSpec
+from ridgeline.models.table import spec_from_table
+from ridgeline.plan.serving.engines import Engine, engine_of
+from ridgeline.plan.serving.hosting import (
+    WEIGHT_BITS,
+    arithmetic,
+    default_cache,
+    host,
+    is_widened,
+)
+
+COLUMNS = (
+    "source", "model", "gpu", "n_gpus", "weight_dtype", "isl", "osl", "batch_or_concurrency",
+    "metric_name", "metric_value",
+)  # fmt: skip
+"""Columns without which a table cannot be read; cells may be empty."""
+LATENCIES = {
+    "ttft_ms": 1e-3, "ttft_s": 1.0, "itl_ms": 1e-3, "itl_s": 1.0, "tpot_ms": 1e-3, "tpot_s": 1.0,
+    "e2e_ms": 1e-3, "e2e_s": 1.0,
+}  # fmt: skip
+"""Metric of a time → its unit in seconds."""
+RATES = (
+    "output_tokens_per_s_total", "output_tokens_per_s_per_gpu", "total_tokens_per_s",
+    "tokens_per_s_batch1", "requests_per_s", "bandwidth_gbs",
+)  # fmt: skip
+STREAM_TOKENS = 512.0
+"""Prompt or answer of a single stream whose lengths are not stated."""
+Kind = Literal["static", "closed", "open", "saturated", "burst"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How requests came."""
+
+    kind: Kind
+    number: float = math.inf
+    """Sequences of a static batch, clients of a closed loop, requests of a burst, or requests per
+    second of an open loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One row that can be predicted."""
+
+    row: int
+    cells: Mapping[str, str]
+    model: ModelSpec
+    device: Device
+    replicas: int
+    tp: int
+    precision: str
+    """Of the linear layers' products."""
+    widened: float
+    """Bits that weights are widened from; 0 where they are not."""
+    engine: Engine
+    load: Load
+    prompt: float
+    answer: float
+    most_sequences: float
+    chunk: float
+    hosted: Mapping[str, float]
+    metric: str
+    published: float
+
+    @property
+    def source(self) -> str:
+        """Who published it."""
+        return self.cells["source"]
+
+    @property
+    def noisy(self) -> bool:
+        """The table itself calls the value noisy or an outlier."""
+        return bool(re.search(r"\bnoisy\b|outlier", self.cells.get("note", ""), re.IGNORECASE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """One row that cannot be predicted, and why."""
+
+    row: int
+    cells: Mapping[str, str]
+    status: Literal["refused", "insufficient"]
+    reason: str
+
+
+class Insufficient(Exception):
+    """Too little is stated."""
+
+
+def read_table(path: Path) -> list[Run | Unreadable]:
+    """Every row of a table, in order."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            columns = [name.strip() for name in reader.fieldnames or []]
+            reader.fieldnames = columns
+            missing = [name for name in COLUMNS if name not in columns]
+            if missing:
+                raise InputError(
+                    f"{path}: no column {', '.join(missing)}; add it to the header (cells may be"
+                    " empty)"
+                )
+            cells = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as a CSV table: {error}") from None
+    if not cells:
+        raise InputError(f"{path}: no rows below the header")
+    return [read_row(number, row) for number, row in enumerate(cells, 1)]
+
+
+def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
+    """One row."""
+    try:
+        return _run(number, cells)
+    except Insufficient as lack:
+        return Unreadable(row=number, cells=cells, status="insufficient", reason=str(lack))
+    except InputError as error:
+        return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
+
+
+def _run(number: int, cells: Mapping[str, str]) -> Run:
+    note = cells.get("note", "")
+    metric, published = _value(cells)
+    if re.search(r"\b(eagle|medusa|speculat(ive|ion) with|draft model)\b", note.lower()):
+        raise Insufficient("speculative decoding: its acceptance is not stated")
+    device, power = device_of(cells["gpu"], note)
+    try:
+        model = spec_from_table(cells)
+    except InputError as error:
+        raise Insufficient(str(error)) from None
+    count = _whole(cells, "n_gpus") or 1
+    pp = _whole(cells, "pp") or 1
+    tp = _whole(cells, "tp") or max(count // pp, 1)
+    if pp > 1:
+        raise Insufficient(f"pp is {pp}: no published run with pipeline stages is in the fit")
+    if count % tp:
+        raise InputError(f"tp {tp} does not divide n_gpus {count}")
+    weights = cells["weight_dtype"].lower() or "bf16"
+    cache = cells.get("kv_dtype", "").lower() or default_cache(weights)
+    engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {note}")
+    load = load_of(cells["batch_or_concurrency"], note)
+    single = metric in ("tokens_per_s_batch1", "bandwidth_gbs")
+    prompt, answer = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
+    hosted = host(model, device, tp=tp, weights=weights, cache=cache, power=power)
+    stated = re.search(r"KV (?:cache )?([\d,]+) tokens", note)
+    if stated:
+        tokens = float(stated[1].replace(",", ""))
+        kept = hosted["cache_bytes"] + hosted["window_cache_bytes"]
+        hosted |= {"cache_room_bytes": tokens * kept}
+    return Run(
+        row=number,
+        cells=cells,
+        model=model,
+        device=device,
+        replicas=count // tp,
+        tp=tp,
+        precision=arithmetic(device, weights),
+        widened=WEIGHT_BITS[weights] if is_widened(device, weights) else 0.0,
+        engine=engine,
+        load=load,
+        prompt=prompt,
+        answer=max(answer, 1.0),
+        most_sequences=_noted(note, r"max[-_]num[-_]seqs[ =:]*(\d+)", engine.most_sequences),
+        chunk=_noted(note, r"max[-_]num[-_]batched[-_]tokens[ =:]*(\d+)", engine.chunk),
+        hosted=hosted,
+        metric=metric,
+        published=published,
+    )
+
+
+def device_of(text: str, note: str = "") -> tuple[Device, float]:
+    """The device of a cell, and its power over the data sheet's (`A100-SXM4-80GB@330W`)."""
+    name, _, limit = text.partition("@")
+    name = re.sub(r"-?(unspecified|\d+GB)$", "", name) if _unknown(name) else name
+    try:
+        device = catalogue.device(name)
+    except InputError as error:
+        raise InputError(f"gpu {text!r}: {error}") from None
+    stated = re.search(r"(\d{3,4}) ?W\b", limit or note)
+    if stated and device.power:
+        return device, min(float(stated[1]) / device.power.watts, 1.0)
+    return device, 1.0
+
+
+def _unknown(name: str) -> bool:
+    try:
+        catalogue.device(name)
+    except InputError:
+        return True
+    return False
+
+
+def load_of(text: str, note: str) -> Load:
+    """How requests came, from the words of a row.
+
+    >>> load_of("16", "closed loop"), load_of("rate 31.4/s", "")
+    (Load(kind='closed', number=16.0), Load(kind='open', number=31.4))
+    """
+    folded, words = text.lower(), note.lower()
+    rate = re.search(r"([\d.]+) ?(?:/s\b|req(?:uests)?/s|rps|qps)|rate ([\d.]+)", folded)
+    if rate:
+        return Load(kind="open", number=float(rate[1] or rate[2]))
+    number = re.search(r"\d+(?:\.\d+)?", folded)
+    if re.search(r"max load|infinite|inf\b|saturat", folded) or "open loop" in folded:
+        return Load(kind="saturated")
+    if number is None:
+        raise Insufficient(f"batch_or_concurrency is {text!r}; give a number, a rate, or max load")
+    value = float(number[0])
+    if "burst" in folded or re.search(r"submitted at once|all at once", words):
+        return Load(kind="burst", number=value)
+    if re.search(r"\bstatic\b|prompt_time|token_time|first-token latency", words) or value == 1:
+        return Load(kind="static", number=value)
+    return Load(kind="closed", number=value)
+
+
+def _value(cells: Mapping[str, str]) -> tuple[str, float]:
+    metric, text = cells["metric_name"], cells["metric_value"]
+    if metric not in LATENCIES and metric not in RATES:
+        raise InputError(f"metric_name {metric!r}: use {', '.join((*LATENCIES, *RATES))}")
+    value = _number(text)
+    if value is None:
+        raise InputError(f"metric_value is {text!r}; it must be a number above 0")
+    return metric, value
+
+
+def _length(cells: Mapping[str, str], name: str, *, single: bool) -> float:
+    text = cells[name]
+    if not text:
+        if single:
+            return STREAM_TOKENS
+        raise Insufficient(f"{name} is blank; fill it in")
+    span = re.match(r"\s*(\d+)\s*-\s*(\d+)", text)
+    if span:
+        return (float(span[1]) + float(span[2])) / 2.0
+    found = re.match(r"\s*(\d+(?:\.\d+)?)", text)
+    if not found:
+        raise InputError(f"{name} is {text!r}; it must be a number of tokens")
+    return float(found[1])
+
+
+def _noted(note: str, pattern: str, usual: float) -> float:
+    found = re.search(pattern, note)
+    return float(found[1]) if found else float(usual)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 < value < math.inf else None
+
+
+def _whole(cells: Mapping[str, str], name: str) -> int | None:
+    text = cells.get(name, "")
+    if not text:
+        return None
+    value = _number(text)
+    if value is None or value != int(value):
+        raise InputError(f"{name} is {text!r}; it must be a whole number of 1 or more")
+    return int(value)

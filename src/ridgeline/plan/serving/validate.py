@@ -1,0 +1,229 @@
+"""`ridgeline validate serving`: the model's error on a table of published serving runs.
+
+Errors are predicted / published - 1 in the row's own metric. By default each row is predicted by
+coefficients that never saw its source (`left_out.toml`); a source that no fit has seen is
+predicted by the shipped ones. Rows that break physics are refused with the reason; times to the
+first token of saturated servers say how long a run was, not how fast the server is, and are
+reported as insufficient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ridgeline.cost.layouts import Floats
+from ridgeline.plan.serving.coefficients import (
+    LEFT_OUT,
+    Calibration,
+    prior_calibration,
+    read_calibration,
+    read_left_out,
+)
+from ridgeline.plan.serving.coverage import factor_of, sigma_of
+from ridgeline.plan.serving.outcome import (
+    Outcome,
+    Prepared,
+    family,
+    floor_reason,
+    in_metric,
+    outcome,
+    prepare,
+)
+from ridgeline.plan.serving.published import Run, Unreadable, read_table
+from ridgeline.records.serving_validation import (
+    Errors,
+    ServingOverall,
+    ServingRow,
+    ServingValidation,
+)
+
+
+def validate_serving(table: Path | str, *, calibration: str = "unseen") -> ServingValidation:
+    """Predict every row of a table and hold it against what was published.
+
+    Args:
+        table: A CSV with the columns of `plan/serving/published.py`.
+        calibration: `unseen` (each row by coefficients that never saw its source), `shipped`,
+            `none` (priors from the literature alone), or a file like `calibration.toml`.
+    """
+    read = read_table(Path(table))
+    runs = [one for one in read if isinstance(one, Run)]
+    rows = {one.row: _unreadable(one) for one in read if isinstance(one, Unreadable)}
+    experts: dict[int, bool] = {}
+    if runs:
+        prepared = prepare(runs)
+        found = [_results(prepared, *pair) for pair in _calibrations(prepared, calibration)]
+        for part in found:
+            rows |= part
+        experts = {run.row: run.model.experts is not None for run in runs}
+    ordered = [rows[row] for row in sorted(rows)]
+    return ServingValidation(
+        rows=ordered,
+        by_source={
+            source: errors_of([row for row in ordered if row.source == source])
+            for source in dict.fromkeys(row.source for row in ordered)
+        },
+        by_metric=_by_metric(ordered, experts),
+        overall=_overall(ordered, experts),
+        calibration=calibration,
+    )
+
+
+def _calibrations(prepared: Prepared, name: str) -> list[tuple[Calibration, list[int]]]:
+    """Which calibration predicts which runs."""
+    everyone = list(range(len(prepared.runs)))
+    if name == "none":
+        return [(prior_calibration(), everyone)]
+    if name == "shipped":
+        return [(read_calibration(), everyone)]
+    if name != "unseen":
+        return [(read_calibration(Path(name)), everyone)]
+    shipped, left_out = read_calibration(), read_left_out(LEFT_OUT)
+    pairs = []
+    for source in dict.fromkeys(run.source for run in prepared.runs):
+        mine = [index for index in everyone if prepared.runs[index].source == source]
+        pairs.append((left_out.get(source, shipped), mine))
+    return pairs
+
+
+def _results(
+    prepared: Prepared, calibration: Calibration, mine: Sequence[int]
+) -> dict[int, ServingRow]:
+    found = outcome(prepared, calibration.logs())
+    predicted = in_metric(prepared, found)
+    return {
+        prepared.runs[index].row: _result(prepared, found, predicted, index, calibration)
+        for index in mine
+    }
+
+
+def _result(
+    prepared: Prepared, found: Outcome, predicted: Floats, index: int, calibration: Calibration
+) -> ServingRow:
+    run, value = prepared.runs[index], float(predicted[index])
+    spread = factor_of(sigma_of(run, calibration.sigma))
+    status, reason = _status(prepared, found, index)
+    judged = status == "ok"
+    return ServingRow(
+        row=run.row,
+        source=run.source,
+        model=run.cells["model"],
+        gpu=run.cells["gpu"],
+        n_gpus=run.replicas * run.tp,
+        metric_name=run.metric,
+        published=run.published,
+        predicted=value if status != "refused" else None,
+        low=value / spread if judged else None,
+        high=value * spread if judged else None,
+        error=value / run.published - 1.0 if judged else None,
+        kind=family(run),
+        status=status,
+        reason=reason,
+    )
+
+
+def _status(prepared: Prepared, found: Outcome, index: int) -> tuple[str, str]:
+    run = prepared.runs[index]
+    impossible = floor_reason(run, prepared.hosted, index)
+    if impossible:
+        return "refused", impossible
+    if not found.fits[index]:
+        return "refused", (
+            f"{run.model.name} and one sequence of {run.prompt + run.answer:.0f} tokens do not fit"
+            f" in {run.tp} x {run.device.name}"
+        )
+    if family(run) == "first_token" and found.saturated[index]:
+        return "insufficient", (
+            "saturated: requests queue, so that the time to the first token grows with the length"
+            " of the run, which no column states"
+        )
+    if run.noisy:
+        return "insufficient", "the table itself says to treat this value as noisy"
+    return "ok", ""
+
+
+def _unreadable(one: Unreadable) -> ServingRow:
+    cells = one.cells
+    return ServingRow(
+        row=one.row,
+        source=cells.get("source", ""),
+        model=cells.get("model", ""),
+        gpu=cells.get("gpu", ""),
+        n_gpus=_count(cells.get("n_gpus", "")),
+        metric_name=cells.get("metric_name", ""),
+        published=_number(cells.get("metric_value", "")),
+        status=one.status,
+        reason=one.reason,
+    )
+
+
+def errors_of(rows: Sequence[ServingRow]) -> Errors:
+    """Errors of these rows, taken together."""
+    timed = [row for row in rows if row.error is not None]
+    if not timed:
+        return Errors(rows=0)
+    errors = np.array([row.error for row in timed], dtype=float)
+    return Errors(
+        rows=len(timed),
+        median=float(np.median(np.abs(errors))),
+        p90=float(np.quantile(np.abs(errors), 0.9)),
+        bias=float(np.median(errors)),
+        coverage=float(np.mean([_inside(row) for row in timed])),
+        mean_of_sources=float(np.mean(_medians(timed))),
+    )
+
+
+def _medians(rows: Sequence[ServingRow]) -> list[float]:
+    sources = dict.fromkeys(row.source for row in rows)
+    return [
+        float(np.median([abs(row.error or 0.0) for row in rows if row.source == source]))
+        for source in sources
+    ]
+
+
+def _inside(row: ServingRow) -> bool:
+    low, high, published = row.low or 0.0, row.high or 0.0, row.published or 0.0
+    return low <= published <= high
+
+
+def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str, Errors]:
+    """Kind of metric, dense models and mixtures apart."""
+    groups: dict[str, list[ServingRow]] = {}
+    for row in rows:
+        if row.error is None:
+            continue
+        name = f"{row.kind} {'experts' if experts[row.row] else 'dense'}"
+        groups.setdefault(name, []).append(row)
+    return {name: errors_of(groups[name]) for name in sorted(groups)}
+
+
+def _overall(rows: Sequence[ServingRow], experts: dict[int, bool]) -> ServingOverall:
+    whole = errors_of(rows)
+    statuses = [row.status for row in rows]
+    return ServingOverall(
+        rows=len(rows),
+        ok=statuses.count("ok"),
+        refused=statuses.count("refused"),
+        insufficient=statuses.count("insufficient"),
+        median=whole.median,
+        p90=whole.p90,
+        bias=whole.bias,
+        coverage=whole.coverage,
+        dense=errors_of([row for row in rows if experts.get(row.row) is False]),
+        experts=errors_of([row for row in rows if experts.get(row.row) is True]),
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _count(text: str) -> int | None:
+    value = _number(text)
+    return None if value is None else int(value)

@@ -1,0 +1,173 @@
+"""What a load test saw: the JSON contract of `ridgeline loadtest`, and most of a simulation's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """How one quantity spread, in the unit that its owner's name states."""
+
+    count: int
+    """Requests or tokens that it was taken over."""
+    mean: float
+    p50: float
+    p75: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float = msgspec.field(name="p99.9")
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Percentiles | None:
+        """Summarise `values`; None where there are none.
+
+        >>> Percentiles.of([1.0, 2.0, 3.0]).p50
+        2.0
+        """
+        if not len(values):
+            return None
+        array = np.asarray(values, dtype=np.float64)
+        p50, p75, p90, p95, p99, p999 = np.percentile(array, (50, 75, 90, 95, 99, 99.9)).tolist()
+        return cls(
+            count=len(array),
+            mean=float(array.mean()),
+            p50=p50,
+            p75=p75,
+            p90=p90,
+            p95=p95,
+            p99=p99,
+            p999=p999,
+            max=float(array.max()),
+        )
+
+
+class Requests(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the whole run, its warm-up and its drain included."""
+
+    sent: int
+    ok: int
+    failed: int
+    cancelled: int = 0
+    """In flight when the run was interrupted: neither ok nor failed."""
+    failures: dict[str, int] = {}
+    """What went wrong → how often."""
+    in_window: int = 0
+    """Planned in the window and answered: those that the latencies are of."""
+
+
+class Slo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request has to meet to count as good; None: no such demand."""
+
+    ttft_seconds: float | None = None
+    itl_seconds: float | None = None
+    """For 99 % of the request's own tokens."""
+    tpot_seconds: float | None = None
+    e2e_seconds: float | None = None
+
+
+class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the load tester itself kept up."""
+
+    send_lag_p50: float
+    """Seconds."""
+    send_lag_p99: float
+    send_lag_max: float
+    timer_lag_p99: float
+    """Seconds that timers of its event loop came late: chunks may be stamped that late."""
+    cpu_share: float
+    """Of one core."""
+    max_send_lag_seconds: float
+    """The p99 above which no figures are given."""
+
+
+class Lengths(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens by the server's count, means over the window's requests; None: it sent none."""
+
+    input_tokens: float | None
+    output_tokens: float | None
+    cached_share: float | None
+    """Of the input, found in the server's prefix cache, as far as it says so."""
+
+
+class TimelinePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One slice of the run."""
+
+    at_seconds: float
+    """Its begin."""
+    seconds: float
+    sent_per_second: float
+    finished_per_second: float
+    failed_per_second: float
+    output_tokens_per_second: float | None
+    in_flight: float
+    """Mean."""
+    ttft_p50_seconds: float | None
+    """Of the requests planned in it."""
+    ttft_p99_seconds: float | None
+
+
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage of a sweep."""
+
+    offered_per_second: float
+    """Requests."""
+    finished_per_second: float
+    output_tokens_per_second: float | None
+    goodput: float
+    in_flight: float
+    """Mean over the window."""
+    saturated: bool
+    why: str = ""
+    """What showed that it is saturated."""
+    ttft_p50_seconds: float | None
+    ttft_p99_seconds: float | None
+    tpot_p50_seconds: float | None
+    tpot_p99_seconds: float | None
+    e2e_p50_seconds: float | None
+    e2e_p99_seconds: float | None
+    client: ClientCheck
+
+
+class LoadTest(msgspec.Struct, frozen=True, kw_only=True):
+    """One load test; of a sweep, its highest stage that was not saturated."""
+
+    url: str
+    model: str
+    arrivals: str
+    """How requests came, in words."""
+    seed: int
+    """Of prompts and arrivals."""
+    interrupted: bool
+    window_seconds: tuple[float, float]
+    """Begin and end of what was measured, from the start of the run."""
+    requests: Requests
+    lengths: Lengths
+    ttft_seconds: Percentiles | None
+    ttft_from_sent_seconds: Percentiles | None
+    tpot_seconds: Percentiles | None
+    itl_seconds: Percentiles | None
+    stall_seconds: Percentiles | None
+    e2e_seconds: Percentiles | None
+    requests_per_second: float
+    """Finished in the window."""
+    output_tokens_per_second: float | None
+    total_tokens_per_second: float | None
+    """Output, and the input of the requests whose first token came in the window."""
+    slo: Slo
+    goodput: float
+    """Requests per second."""
+    goodput_share: float
+    """Of the requests planned in the window, failed ones included."""
+    client: ClientCheck
+    timeline: tuple[TimelinePoint, ...]
+    curve: tuple[CurvePoint, ...] = ()
+    """Of a sweep, by offered rate."""
+    max_rate: float | None = None
+    """Of a sweep: requests per second that it sustained."""
+    notes: tuple[str, ...] = ()
+    definitions: dict[str, str]

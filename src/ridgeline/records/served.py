@@ -1,0 +1,105 @@
+"""What an engine did: answers with their times, and how fast it decodes beside the memory."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the memory ledger."""
+
+    what: str
+    bytes: int
+    note: str = ""
+
+
+class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """The KV cache of one run."""
+
+    num_blocks: int
+    block_size: int
+    """Tokens."""
+    bytes_per_token: int
+    """Keys and values of all layers."""
+    prefix_queries: int
+    """Prompt tokens that were looked up."""
+    prefix_hits: int
+    """Of these, found and not computed again."""
+    preemptions: int
+    wasted_tokens: int
+    """Computed, thrown away by a preemption, and computed again."""
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer."""
+
+    prompt: str
+    index: int
+    """Which of the answers to this prompt."""
+    tokens: tuple[int, ...]
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    cached_tokens: int
+    """Of the prompt, not computed but found."""
+    output_tokens: int
+    num_preemptions: int
+    ttft_seconds: float | None
+    """From when the request came to its first token."""
+    tpot_seconds: float | None
+    """Mean time per token after the first; None with fewer than two tokens."""
+    total_seconds: float
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of `ridgeline generate`."""
+
+    model: str
+    dtype: str
+    device: str
+    answers: tuple[Generated, ...]
+    load_seconds: float
+    seconds: float
+    """From the first request to the last token."""
+    output_tokens_per_second: float
+    steps: int
+    drafted_tokens: int
+    accepted_tokens: int
+    cache: CacheStatistics
+    memory: tuple[MemoryUse, ...]
+
+
+class DecodeBench(msgspec.Struct, frozen=True, kw_only=True):
+    """Decoding beside reading: both measured in turns within one run."""
+
+    model: str
+    dtype: str
+    weights: str
+    device: str
+    threads: int
+    batch: int
+    """Sequences that decode together."""
+    context: int
+    """Tokens in each one's cache when measuring began."""
+    steps: int
+    """Of decoding, over all rounds."""
+    step_seconds: float
+    """Median."""
+    fastest_step_seconds: float
+    tokens_per_second: float
+    """batch / step_seconds"""
+    outside_model_seconds: float
+    """Median of a step's time that is not the model's forward: scheduling, sampling, sending."""
+    weight_bytes: int
+    """Read per step: every weight but the rows of the embedding that are not looked up."""
+    kv_bytes: int
+    """Keys and values read per step, mean."""
+    read_bytes_per_second: float
+    """(weight_bytes + kv_bytes) / step_seconds"""
+    machine_bytes_per_second: float
+    """Read from memory in the same run, between the rounds; median."""
+    share: float
+    """read_bytes_per_second / machine_bytes_per_second"""
+    rounds: int
+    machine_rounds: tuple[float, ...]
+    """Each round's read bandwidth, to see how much it wavers."""

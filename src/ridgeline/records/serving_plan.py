@@ -1,0 +1,113 @@
+"""What a deployment of a served model will do, and which to buy.
+
+The JSON contracts of `predict serving` and `plan serving`. Pairs are the two ends of an 80 %
+interval.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+Pair = tuple[float, float]
+
+
+class Ranged(msgspec.Struct, frozen=True, kw_only=True):
+    """A predicted value with its 80 % interval."""
+
+    value: float
+    interval: Pair
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs on what."""
+
+    model: str
+    gpu: str
+    tp: int
+    """Devices of one replica; each layer is split over them."""
+    weights: str
+    cache: str
+    engine: str
+    """Class of engines: see `plan/serving/engines.toml`."""
+
+
+class ServingEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica under one load."""
+
+    deployment: Deployment
+    prompt_tokens: float
+    answer_tokens: float
+    load: str
+    ttft_seconds: Ranged
+    """Mean, from the request's arrival."""
+    tpot_seconds: Ranged
+    """Mean of (last token - first token) / (tokens - 1)."""
+    e2e_seconds: Ranged
+    output_tokens_per_second: Ranged
+    requests_per_second: Ranged
+    most_output_tokens_per_second: Ranged
+    """With requests that never run out."""
+    running: float
+    """Sequences that decode at once."""
+    most_running: float
+    """That memory and engine allow."""
+    saturated: bool
+    """Requests queue: the time to the first token grows without bound."""
+    step_seconds: float
+    breakdown: dict[str, float]
+    """Seconds of the mean step by term; reading weights and multiplying hide each other."""
+    bottleneck: str
+    weight_bytes: float
+    """On one device."""
+    cache_bytes_per_token: float
+    """On one device."""
+    assumed: list[str]
+
+
+class ServingOption(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to serve the whole load."""
+
+    estimate: ServingEstimate
+    """Of one replica at its share of the load."""
+    replicas: int
+    replicas_interval: tuple[int, int]
+    """Needed if replicas are as fast as the interval's best and worst end."""
+    num_gpus: int
+    usd_per_hour: float | None
+    """None where no price of the device is on record."""
+    usd_per_million_output_tokens: float | None
+    usd_per_million_interval: Pair | None
+    headroom: float
+    """Share of what the replicas could carry within the targets that the load leaves."""
+    meets_at_worst: bool
+    """Whether latencies meet the targets at the interval's bad end too."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What another question would have been answered."""
+
+    what: str
+    answer: str
+    usd_per_hour: float | None
+    different: bool
+    """Whether GPU, layout, or number of replicas changes."""
+
+
+class ServingPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The cheapest deployment that meets the targets, and what would change that."""
+
+    model: str
+    prompt_tokens: float
+    answer_tokens: float
+    users: float | None
+    rate: float | None
+    """Requests per second."""
+    ttft_target_seconds: float | None
+    itl_target_seconds: float | None
+    best: ServingOption
+    others: list[ServingOption]
+    """The cheapest of each other device, in order of cost."""
+    why_not: dict[str, str]
+    """Device → why no layout of it can serve the load."""
+    changes: list[Change]
+    searched: int

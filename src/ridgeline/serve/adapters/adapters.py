@@ -1,0 +1,202 @@
+"""All LoRA adapters of one engine (Hu et al., 2106.09685): names, memory, which token uses which.
+
+    adapters = Adapters(model, max_adapters=8)
+    index = adapters.load("sql", "adapters/sql")
+    adapters.use(torch.tensor([index, index, 0]))   # of the three tokens of the next forward
+    model(...)
+
+An adapter that was evicted is read again from its directory when `index` asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.errors import InputError
+from ridgeline.serve.adapters.linear import AdaptedLinear, features, plan
+from ridgeline.serve.adapters.peft_files import Pair, read_adapter
+from ridgeline.serve.messages import MemoryRow
+
+
+class NoRoom(InputError):
+    """Every adapter in memory is in use; the request may come again later."""
+
+
+class Adapters:
+    """Indices 1 … max_adapters are places in memory; 0 is the model itself.
+
+    `busy` in the methods below are names that the engine has requests for: they are not evicted.
+    """
+
+    def __init__(
+        self, model: nn.Module, max_adapters: int, dtype: torch.dtype | None = None
+    ) -> None:
+        if max_adapters < 1:
+            raise InputError(f"--max-adapters {max_adapters}: at least 1 is needed")
+        self._model = model
+        self._dtype = dtype or next(p.dtype for p in model.parameters() if p.is_floating_point())
+        self._head = _output_layer(model)
+        self._paths: dict[str, Path] = {}
+        self._loads: dict[str, int] = {}
+        self._slots: list[str | None] = [None] * max_adapters
+        self._recent: dict[str, None] = {}
+        """Names in memory, the least recently used first."""
+        self._wrapped: dict[str, AdaptedLinear] = {}
+        self.layout_version = 0
+        """Grows when layers were wrapped or their tensors moved: CUDA graphs and compiled code from
+        before must not be used any more."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """That requests may ask for, in memory or not."""
+        return tuple(self._paths)
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """In memory, the least recently used first."""
+        return tuple(self._recent)
+
+    def key(self, name: str) -> str:
+        """What separates cached prefixes: another adapter under the same name has another key."""
+        return f"{name}#{self._loads[name]}" if name else ""
+
+    def load(self, name: str, path: str | Path, busy: Collection[str] = ()) -> int:
+        """Make an adapter known and bring it into memory; returns its index.
+
+        Raises:
+            NoRoom: Every place is taken by a busy adapter.
+            InputError: The name is taken, or the directory holds nothing that fits this model.
+        """
+        if not name:
+            raise InputError("an adapter needs a name")
+        if name in self._paths:
+            raise InputError(f"adapter {name} is loaded already; unload it first")
+        index = self._read(name, Path(path), busy)
+        self._paths[name] = Path(path)
+        self._loads[name] = self._loads.get(name, 0) + 1
+        return index
+
+    def unload(self, name: str, busy: Collection[str] = ()) -> None:
+        """Forget an adapter.
+
+        Raises:
+            InputError: There is none of that name, or requests use it.
+        """
+        self._check_known(name)
+        if name in busy:
+            raise InputError(f"adapter {name} is in use; unload it when its requests have ended")
+        if name in self._recent:
+            self._evict(name)
+        del self._paths[name]
+
+    def index(self, name: str, busy: Collection[str] = ()) -> int:
+        """Of an adapter by name ("" is 0), which is read again if it was evicted.
+
+        Raises:
+            NoRoom: It was evicted, and every place is taken by a busy adapter.
+            InputError: There is none of that name.
+        """
+        if not name:
+            return 0
+        self._check_known(name)
+        if name not in self._recent:
+            return self._read(name, self._paths[name], busy)
+        self._recent[name] = self._recent.pop(name)
+        return self._slots.index(name) + 1
+
+    def use(
+        self, indices: Tensor | None, logit_rows: Tensor | None = None, *, static: bool = False
+    ) -> None:
+        """Say which adapter each token of the coming forwards has, until it is said again.
+
+        Args:
+            indices: [T] int64 on the model's device, 0: none; None: no token has one.
+            logit_rows: [R] int64: the tokens whose logits are computed; None: all.
+            static: The forward is recorded or compiled: always compute in the same shapes.
+        """
+        tokens = None if indices is None else plan(indices, static=static)
+        rows = tokens
+        if indices is not None and logit_rows is not None and self._head in self._wrapped:
+            rows = plan(indices[logit_rows], static=static)
+        for name, layer in self._wrapped.items():
+            layer.use = rows if name == self._head else tokens
+
+    def memory(self) -> list[MemoryRow]:
+        """Of the tensors of all places, filled or not."""
+        held = sum(t.nbytes for layer in self._wrapped.values() for t in (layer.a, layer.b))
+        if not held:
+            return []
+        note = f"{len(self._slots)} places over {len(self._wrapped)} layers"
+        return [MemoryRow(what="adapters", bytes=held, note=note)]
+
+    def _check_known(self, name: str) -> None:
+        if name not in self._paths:
+            known = ", ".join(self._paths) or "none"
+            raise InputError(f"there is no adapter {name}; loaded: {known}")
+
+    def _read(self, name: str, folder: Path, busy: Collection[str]) -> int:
+        pairs = read_adapter(folder)
+        self._check_fit(folder, pairs)
+        slot = self._free_slot(busy)
+        moved = False
+        for layer, pair in pairs.items():
+            if layer not in self._wrapped:
+                self._wrap(layer)
+                moved = True
+            moved |= self._wrapped[layer].put(slot, pair)
+        self.layout_version += moved
+        self._slots[slot] = name
+        self._recent[name] = None
+        return slot + 1
+
+    def _check_fit(self, folder: Path, pairs: dict[str, Pair]) -> None:
+        for name, pair in pairs.items():
+            try:
+                inputs, outputs = features(self._model.get_submodule(name))
+            except AttributeError:
+                raise InputError(
+                    f"{folder} adapts {name}, which is no linear layer of this model; it was made"
+                    " for another model"
+                ) from None
+            if ".experts." in name:
+                raise InputError(f"{folder} adapts {name}: routed experts cannot have adapters")
+            if (pair.a.shape[1], pair.b.shape[0]) != (inputs, outputs):
+                raise InputError(
+                    f"{folder} adapts {name} as {pair.a.shape[1]} → {pair.b.shape[0]}, but it is"
+                    f" {inputs} → {outputs}; it was made for another model"
+                )
+
+    def _free_slot(self, busy: Collection[str]) -> int:
+        if None not in self._slots:
+            idle = next((name for name in self._recent if name not in busy), None)
+            if idle is None:
+                raise NoRoom(
+                    f"all {len(self._slots)} adapters in memory are in use; try again later, or"
+                    " start with a larger --max-adapters"
+                )
+            self._evict(idle)
+        return self._slots.index(None)
+
+    def _evict(self, name: str) -> None:
+        slot = self._slots.index(name)
+        for layer in self._wrapped.values():
+            layer.clear(slot)
+        self._slots[slot] = None
+        del self._recent[name]
+
+    def _wrap(self, name: str) -> None:
+        layer = AdaptedLinear(self._model.get_submodule(name), len(self._slots), self._dtype)
+        parent, _, own = name.rpartition(".")
+        setattr(self._model.get_submodule(parent), own, layer)
+        self._wrapped[name] = layer
+
+
+def _output_layer(model: nn.Module) -> str | None:
+    """Name of the layer that makes logits, which sees other rows than the rest."""
+    getter = getattr(model, "get_output_embeddings", None)
+    head = getter() if getter is not None else None
+    return next((name for name, module in model.named_modules() if module is head), None)

@@ -1,0 +1,60 @@
+"""What several engines say, as if they were one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ridgeline.serve.messages import MemoryLedger, Ready, Stats
+
+_LARGEST = ("at", "last_step_seconds", "step_age_seconds")
+_SHARES = ("cache_usage",)
+
+
+def combined_stats(all_stats: Sequence[Stats]) -> Stats:
+    """Counts are added, times are the largest, the share of the caches is their mean.
+
+    Adapters are those that every engine has.
+    """
+    first, *others = all_stats
+    total = msgspec.structs.asdict(first)
+    for stats in others:
+        for name, value in msgspec.structs.asdict(stats).items():
+            if name in _LARGEST:
+                total[name] = max(total[name], value)
+            elif name == "adapters":
+                total[name] = tuple(one for one in total[name] if one in value)
+            elif isinstance(value, bool):
+                total[name] = total[name] or value
+            else:
+                total[name] += value
+    for name in _SHARES:
+        total[name] /= len(all_stats)
+    return Stats(**total)
+
+
+def combined_ready(all_ready: Sequence[Ready]) -> Ready:
+    """Memory and blocks are added; a request must fit into the smallest of them."""
+    first = all_ready[0]
+    longest = min(ready.max_length for ready in all_ready)
+    ledgers = [ready.ledger for ready in all_ready]
+    rows = tuple(
+        msgspec.structs.replace(row, what=f"{row.what} of engine {index}")
+        for index, ledger in enumerate(ledgers)
+        for row in ledger.rows
+    )
+    tokens = sum(ledger.tokens for ledger in ledgers)
+    ledger = MemoryLedger(
+        rows=rows if len(ledgers) > 1 else ledgers[0].rows,
+        total_bytes=sum(ledger.total_bytes for ledger in ledgers),
+        limit_bytes=sum(ledger.limit_bytes for ledger in ledgers),
+        num_blocks=sum(ledger.num_blocks for ledger in ledgers),
+        block_size=ledgers[0].block_size,
+        bytes_per_token=ledgers[0].bytes_per_token,
+        tokens=tokens,
+        max_length=longest,
+        largest_concurrency=sum(ledger.largest_concurrency for ledger in ledgers),
+    )
+    adapters = tuple(a for a in first.adapters if all(a in ready.adapters for ready in all_ready))
+    return msgspec.structs.replace(first, ledger=ledger, max_length=longest, adapters=adapters)

@@ -1,0 +1,191 @@
+"""An engine that can hand over the KV of a prefilled request, and take over another's.
+
+It is hosted like any other: `Supervisor(config, factory=disaggregated.EXCHANGE)`. Torch runs in
+the main thread only; a fetch waits in a thread of its own and moves bytes, so that the running
+sequences go on decoding meanwhile.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Protocol
+
+from ridgeline.batching.refusals import QueueFull, Refusal
+from ridgeline.errors import RidgelineError
+from ridgeline.serve.cache.pool import SequenceKv
+from ridgeline.serve.cluster.handover import (
+    HandoverFailed,
+    Header,
+    Shelf,
+    fetch,
+    pack,
+    unpack,
+)
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.messages import (
+    Abort,
+    Exported,
+    ExportKV,
+    FromEngine,
+    ImportKV,
+    Ready,
+    Refused,
+    ReleaseKV,
+    Stats,
+    Submit,
+    ToEngine,
+)
+
+WAIT_SECONDS = 0.01
+"""Where there is nothing to compute and a fetch is under way."""
+
+
+class KvEngine(Protocol):
+    """What `serve.engine.engine.Engine` offers; see there."""
+
+    ready: Ready
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do something."""
+
+    def handle(self, message: ToEngine) -> None:
+        """Take a message."""
+
+    def step(self) -> None:
+        """Do one step."""
+
+    def take(self) -> list[FromEngine]:
+        """What has come out since the last call."""
+
+    def stats(self) -> Stats:
+        """State and counters."""
+
+    def close(self) -> None:
+        """Free everything."""
+
+    def export_kv(self, request_id: str) -> SequenceKv:
+        """A copy of the KV of a request that ended with `handover`; its blocks are free again."""
+
+    def import_kv(self, submit: Submit, kv: SequenceKv) -> None:
+        """Begin with what another engine has computed."""
+
+
+Fetched = tuple[ImportKV, Header | None, list[bytearray], str]
+"""The request, what came for it, and what went wrong."""
+
+
+class Exchange:
+    """Around one engine; a `HostedEngine` as it is."""
+
+    def __init__(self, engine: KvEngine) -> None:
+        self.ready = engine.ready
+        self._engine = engine
+        self._shelf = Shelf()
+        self._fetched: queue.SimpleQueue[Fetched] = queue.SimpleQueue()
+        self._fetching: set[str] = set()
+        self._out: list[FromEngine] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do something: compute, or take in what was fetched."""
+        return self._engine.has_work or bool(self._fetching)
+
+    def handle(self, message: ToEngine) -> None:
+        """Take a message; what is wrong with it comes out of `take`."""
+        match message:
+            case ExportKV():
+                self._export(message)
+            case ReleaseKV():
+                self._shelf.release(message.id)
+            case ImportKV():
+                self._fetching.add(message.id)
+                threading.Thread(
+                    target=self._fetch, args=(message,), name="kv-fetch", daemon=True
+                ).start()
+            case Abort():
+                self._fetching.discard(message.id)
+                self._shelf.release(message.id)
+                self._engine.handle(message)
+            case _:
+                self._engine.handle(message)
+
+    def step(self) -> None:
+        """Take in what has come, then compute a step."""
+        busy = self._engine.has_work
+        try:
+            while True:
+                self._import(
+                    self._fetched.get(timeout=None if busy else WAIT_SECONDS, block=not busy)
+                )
+                busy = True
+        except queue.Empty:
+            pass
+        if self._engine.has_work:
+            self._engine.step()
+
+    def take(self) -> list[FromEngine]:
+        """What has come out since the last call."""
+        out, self._out = self._out, []
+        return out + self._engine.take()
+
+    def stats(self) -> Stats:
+        """Of the engine."""
+        self._shelf.expire()
+        return self._engine.stats()
+
+    def close(self) -> None:
+        """Free everything."""
+        self._shelf.close()
+        self._engine.close()
+
+    def _export(self, message: ExportKV) -> None:
+        try:
+            parcel = pack(self._engine.export_kv(message.id))
+            ticket = self._shelf.offer(message.id, parcel, message.over, message.listen)
+        except RidgelineError as error:
+            self._refuse(message.id, str(error), 503)
+        else:
+            self._out.append(Exported(id=message.id, ticket=ticket, bytes=parcel.num_bytes))
+
+    def _fetch(self, message: ImportKV) -> None:
+        try:
+            header, pieces = fetch(message.ticket)
+            self._fetched.put((message, header, pieces, ""))
+        except HandoverFailed as error:
+            self._fetched.put((message, None, [], str(error)))
+        except Exception as error:  # else the request would hang for ever
+            self._fetched.put((message, None, [], f"{type(error).__name__}: {error}"))
+
+    def _import(self, fetched: Fetched) -> None:
+        message, header, pieces, wrong = fetched
+        if message.id not in self._fetching:
+            return  # aborted meanwhile
+        self._fetching.discard(message.id)
+        if header is None:
+            self._refuse(message.id, wrong, 503)
+            return
+        try:
+            self._engine.import_kv(message.submit, unpack(header, pieces))
+        except QueueFull as error:
+            self._refuse(message.id, str(error), 429)
+        except HandoverFailed as error:
+            self._refuse(message.id, str(error), 503)
+        except (Refusal, RidgelineError, ValueError) as error:
+            self._refuse(message.id, str(error), 400)
+
+    def _refuse(self, request_id: str, text: str, status: int) -> None:
+        line = " ".join(text.split())
+        self._out.append(Refused(id=request_id, message=line, status=status))
+
+
+def engine(config: EngineConfig) -> Exchange:
+    """What the host builds.
+
+    Raises:
+        InputError: The model cannot be served as configured.
+    """
+    from ridgeline.serve.engine.engine import Engine
+
+    return Exchange(Engine(config))

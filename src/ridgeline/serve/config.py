@@ -1,0 +1,69 @@
+"""What an engine is started with; field for field the flags of `serve`, `generate`, `bench decode`.
+
+The flags' defaults are these fields' defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ridgeline.batching.limits import Batching, Order
+
+
+class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who guesses tokens ahead, and how many."""
+
+    kind: Literal["draft", "ngram", "heads"]
+    path: str = ""
+    """Of the draft model, or of the trained heads."""
+    num_drafts: int = 4
+    longest_match: int = 4
+    """n-gram: tokens of the end that are looked up."""
+    always: bool = False
+    """Keep speculating even where it measures slower than not."""
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Frozen; travels to the engine's process as msgpack."""
+
+    model: str
+    """Directory of a Hugging Face model, or a hub id."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """auto: bf16 where the device multiplies it natively, else fp32."""
+    weights: Literal["model", "int8", "int4", "fp8"] = "model"
+    """model: as stored (compressed-tensors run compressed)."""
+    group_size: int = 128
+    """Of int4 weights."""
+    kv_dtype: Literal["model", "fp8", "int8"] = "model"
+    kv_layout: Literal["paged", "contiguous", "dynamic"] = "paged"
+    block_size: int = 16
+    kv_bytes: int | None = None
+    """For the KV cache; None: what `memory_share` of the device leaves, on a CPU at most 4 GiB."""
+    memory_share: float = 0.9
+    max_length: int | None = None
+    """None: the model's own, as far as the cache reaches."""
+    max_tokens_per_step: int = 2048
+    max_sequences: int = 256
+    max_waiting: int = 1024
+    batching: Batching = "continuous"
+    order: Order = "fcfs"
+    prefix_cache: bool = True
+    chunked_prefill: bool = True
+    speculation: Speculation | None = None
+    adapters: dict[str, str] = {}
+    """Name → directory of a PEFT LoRA adapter."""
+    max_adapters: int = 8
+    """Kept in memory; the least recently used goes."""
+    compiled: bool = False
+    """Decode through torch.compile (CPU) in static shapes."""
+    graphs: bool = True
+    """Decode through CUDA graphs (CUDA)."""
+    threads: int | None = None
+    """Of the engine on a CPU; None: as many as cores it may use."""
+    seed: int = 0
+    debug: bool = False
+    """Check the integrity of every cache at each step."""
+    trust_remote_code: bool = False

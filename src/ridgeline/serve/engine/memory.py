@@ -1,0 +1,190 @@
+"""Where the memory goes when an engine starts, and how many KV blocks the rest makes.
+
+    KV bytes = share · device memory − weights − activations − everything else
+
+The rows are what is allocated, not a forecast: weights are the storages that the modules hold, KV
+the pool's tensors. Activations are what the largest step adds at its peak, measured.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ridgeline.errors import InputError
+from ridgeline.hardware.machine import this_machine
+from ridgeline.serve.cache.pool import bytes_per_token
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.messages import MemoryLedger, MemoryRow
+from ridgeline.serve.model.loaded import LoadedModel
+
+LARGEST_CPU_KV_BYTES = 4 * 2**30
+"""By default; a CPU's memory is shared with everything else on the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the KV cache may be."""
+
+    num_blocks: int
+    max_length: int
+    limit_bytes: int
+
+
+def device_bytes(device: torch.device) -> int:
+    """Memory of the device, or what the machine's control group grants of it."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    machine = this_machine(gpus=[])
+    return machine.memory_limit_bytes or machine.memory_bytes
+
+
+def room(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    rows: Sequence[MemoryRow],
+    small: LoadedModel | None = None,
+) -> Room:
+    """Blocks that fit beside `rows`, and the longest sequence that they hold.
+
+    Args:
+        config: As asked.
+        loaded: The model.
+        rows: Everything else that is allocated.
+        small: A draft model, which gets as many blocks of its own.
+
+    Raises:
+        InputError: It does not fit; the line says which flag to change and to what.
+    """
+    limit = int(device_bytes(loaded.device) * config.memory_share)
+    per_token = bytes_per_token(loaded.kv_shapes, config.kv_dtype, loaded.dtype)
+    block_bytes = per_token * config.block_size
+    left = limit - sum(row.bytes for row in rows)
+    if small is not None:
+        drafted = bytes_per_token(small.kv_shapes, "model", small.dtype)
+        left = left * per_token // (per_token + drafted)
+    if left < block_bytes:
+        raise InputError(_nothing_left(config, rows, limit))
+    wanted = config.kv_bytes
+    if wanted is not None and wanted > left:
+        raise InputError(
+            f"--kv-bytes {wanted}: beside {_listed(rows)} only {left} bytes are left of "
+            f"{limit} ({config.memory_share:.0%} of the memory); give --kv-bytes {left} or less"
+        )
+    if wanted is None:
+        wanted = left if loaded.device.type == "cuda" else min(left, LARGEST_CPU_KV_BYTES)
+    longest = config.max_length or loaded.max_length or wanted // per_token
+    if loaded.max_length is not None and longest > loaded.max_length:
+        raise InputError(
+            f"--max-length {longest}: the model's positions end at {loaded.max_length}; "
+            f"give --max-length {loaded.max_length} or less"
+        )
+    most = config.max_sequences * -(-longest // config.block_size)
+    num_blocks = min(wanted // block_bytes, most)
+    tokens = num_blocks * config.block_size
+    if num_blocks < 1 or (config.max_length is not None and tokens < longest):
+        needed = -(-longest // config.block_size) * block_bytes
+        raise InputError(_too_small(config, wanted, tokens, longest, needed))
+    return Room(num_blocks, min(longest, tokens), limit)
+
+
+def ledger(
+    config: EngineConfig, loaded: LoadedModel, rows: Sequence[MemoryRow], kv: MemoryRow, room: Room
+) -> MemoryLedger:
+    """All rows with their sum, and what the KV cache can hold."""
+    everything = (*rows, kv)
+    tokens = room.num_blocks * config.block_size
+    return MemoryLedger(
+        rows=everything,
+        total_bytes=sum(row.bytes for row in everything),
+        limit_bytes=room.limit_bytes,
+        num_blocks=room.num_blocks,
+        block_size=config.block_size,
+        bytes_per_token=bytes_per_token(loaded.kv_shapes, config.kv_dtype, loaded.dtype),
+        tokens=tokens,
+        max_length=room.max_length,
+        largest_concurrency=tokens / room.max_length,
+    )
+
+
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+    """Most that tensors made within `work` held at one time, by torch's allocators."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with _NewStorages() as new:
+        work()
+    return new.peak_bytes
+
+
+class _NewStorages(TorchDispatchMode):
+    """Follows the storages of all tensors that operators make within the block.
+
+    torch's own profiler would tell the same, but prints lines of its own on stderr.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak_bytes = 0
+        self._held_bytes = 0
+        self._followed: set[int] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        before = {one.untyped_storage()._cdata for one in _tensors((args, kwargs))}
+        out = func(*args, **(kwargs or {}))
+        for tensor in _tensors(out):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in before and storage._cdata not in self._followed:
+                self._followed.add(storage._cdata)
+                self._held_bytes += storage.nbytes()
+                weakref.finalize(storage, self._freed, storage._cdata, storage.nbytes())
+        self.peak_bytes = max(self.peak_bytes, self._held_bytes)
+        return out
+
+    def _freed(self, storage: int, num_bytes: int) -> None:
+        self._followed.discard(storage)
+        self._held_bytes -= num_bytes
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+
+
+def _nothing_left(config: EngineConfig, rows: Sequence[MemoryRow], limit: int) -> str:
+    advice = ["--device with more memory"]
+    if config.max_tokens_per_step > 256:
+        advice.insert(0, f"--max-tokens-per-step {config.max_tokens_per_step // 4}")
+    if config.weights == "model":
+        advice.insert(0, "--weights int8 (about half the weights' bytes of bf16) or int4")
+    return (
+        f"{_listed(rows)} leave no room for the KV cache in {limit} bytes "
+        f"({config.memory_share:.0%} of the memory); try {', or '.join(advice)}"
+    )
+
+
+def _too_small(config: EngineConfig, wanted: int, tokens: int, longest: int, needed: int) -> str:
+    shrink = " or --kv-dtype int8" if config.kv_dtype == "model" else ""
+    return (
+        f"{wanted} bytes of KV cache hold {tokens} tokens, a sequence may have {longest}; "
+        f"give --kv-bytes {needed}, or --max-length {max(tokens, 1)}{shrink}"
+    )
+
+
+def _listed(rows: Sequence[MemoryRow]) -> str:
+    return ", ".join(f"{row.what} {row.bytes}" for row in rows if row.bytes)

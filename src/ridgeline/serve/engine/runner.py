@@ -1,0 +1,78 @@
+"""One forward of the model over a step's batch, in the fastest form that fits it.
+
+Steps that only decode come again and again in a few sizes, so they can run as CUDA graphs, or on a
+CPU through `torch.compile` in fixed shapes; every other step runs as the model is.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ridgeline.serve.adapters.adapters import Adapters
+from ridgeline.serve.cache.pool import KvPool
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.model.batch import Batch
+from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
+from ridgeline.serve.model.loaded import Computed, LoadedModel
+
+LARGEST_FIXED = 256
+"""Rows of the largest graph; larger batches are slow enough not to need one."""
+
+
+class Runner:
+    """Knows the model, its cache and its adapters."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        loaded: LoadedModel,
+        pool: KvPool,
+        adapters: Adapters,
+        max_length: int,
+    ) -> None:
+        self._config = config
+        self._loaded = loaded
+        self._pool = pool
+        self._adapters = adapters
+        self._max_length = max_length
+        self._version = adapters.layout_version
+        self._fixed = self._recorded()
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Of graphs and of the tensors that keep their places for them."""
+        return 0 if self._fixed is None else self._fixed.bytes
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> Computed:
+        """Compute a step; the keys and values of its tokens are in the cache afterwards."""
+        if self._version != self._adapters.layout_version:
+            # Layers were wrapped: what was recorded would leave the adapters out.
+            self._version = self._adapters.layout_version
+            self._fixed = self._recorded()
+        self._adapters.use(batch.adapters, batch.logit_rows)
+        if self._fixed is not None:
+            computed = self._fixed.run(batch)
+            if computed is not None:
+                return computed
+        return self._loaded.forward(batch, self._pool.layers)
+
+    def _recorded(self) -> DecodeGraphs[Computed] | None:
+        device = self._loaded.device.type
+        self._adapters.use(None)
+        sizes = default_sizes(min(self._config.max_sequences, LARGEST_FIXED))
+        if device == "cpu" and self._config.compiled:
+            from ridgeline.serve.model.compiled import CompiledDecode
+
+            return CompiledDecode(
+                self._loaded, self._pool.layers, sizes, max_context=self._max_length
+            )
+        if device == "cuda" and self._config.graphs:
+            return DecodeGraphs(
+                self._loaded.forward,
+                self._pool.layers,
+                sizes,
+                self._loaded.device,
+                max_context=self._max_length,
+            )
+        return None

@@ -1,0 +1,131 @@
+"""Drafts in the engine's loop: proposed before a step, timed after it, left out where they cost."""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+from torch import Tensor
+
+from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.step import Step
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.answers import Answer
+from ridgeline.serve.model.loaded import LoadedModel, load
+from ridgeline.serve.speculation.draft_model import DraftModel
+from ridgeline.serve.speculation.drafter import Drafter
+from ridgeline.serve.speculation.heads import HeadDrafter, read_heads
+from ridgeline.serve.speculation.ngram import NgramDrafter
+from ridgeline.serve.speculation.pays import Pays
+
+
+class Speculating:
+    """One drafter and the clock that judges it."""
+
+    def __init__(self, drafter: Drafter, *, always: bool) -> None:
+        self.drafter = drafter
+        self.probabilities: dict[Sequence, Tensor] = {}
+        """[drafts, V] that the drafts of the coming step were drawn from."""
+        self._pays = Pays(always=always)
+        self._states: dict[Sequence, Tensor] = {}
+        """[hidden] from which each sequence's last token was picked."""
+
+    @property
+    def active(self) -> bool:
+        """Whether drafts are in use."""
+        return self._pays.speculating
+
+    def propose(self, running: list[Sequence], answers: dict[Sequence, Answer], now: float) -> None:
+        """Set the drafts of all that are about to decode, if that pays now."""
+        self.probabilities.clear()
+        decoding = [
+            one for one in running if len(one.tokens) - one.num_computed == 1 and one in answers
+        ]
+        if self.drafter.needs_hidden:
+            decoding = [one for one in decoding if one in self._states]
+        if not decoding or not self._pays.wants(len(decoding), now):
+            return
+        hidden = None
+        if self.drafter.needs_hidden:
+            hidden = torch.stack([self._states[one] for one in decoding])
+        states = [answers[one].state for one in decoding]
+        for one, proposal in zip(
+            decoding, self.drafter.propose(decoding, states, hidden), strict=True
+        ):
+            one.drafts = list(proposal.tokens)
+            if proposal.probabilities is not None:
+                self.probabilities[one] = proposal.probabilities
+
+    def keep_state(self, sequence: Sequence, state: Tensor) -> None:
+        """Remember what a sequence's last token was picked from, if the drafter asks for it."""
+        if self.drafter.needs_hidden:
+            self._states[sequence] = state
+
+    def record(self, step: Step, num_tokens: int, seconds: float, now: float) -> None:
+        """Take in the time of a step in which all decoded; others tell nothing about drafts."""
+        if all(one.count == 1 and one.samples for one in step.slices):
+            drafted = any(one.drafts for one in step.slices)
+            self._pays.record(
+                len(step.slices), seconds=seconds, tokens=num_tokens, drafted=drafted, now=now
+            )
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence ended; of an unknown one, nothing."""
+        self.drafter.forget(sequence)
+        self.probabilities.pop(sequence, None)
+        self._states.pop(sequence, None)
+
+
+def draft_model_of(config: EngineConfig) -> LoadedModel | None:
+    """The small model, where one is to draft.
+
+    Raises:
+        InputError: It cannot be loaded.
+    """
+    wanted = config.speculation
+    if wanted is None or wanted.kind != "draft":
+        return None
+    small = msgspec.structs.replace(
+        config, model=wanted.path, weights="model", speculation=None, adapters={}
+    )
+    return load(small)
+
+
+def speculating(
+    config: EngineConfig, loaded: LoadedModel, small: LoadedModel | None, num_blocks: int
+) -> Speculating | None:
+    """What the configuration asks for.
+
+    Raises:
+        InputError: The drafter does not fit the model.
+    """
+    wanted = config.speculation
+    if wanted is None:
+        return None
+    return Speculating(_drafter(config, loaded, small, num_blocks), always=wanted.always)
+
+
+def _drafter(
+    config: EngineConfig, loaded: LoadedModel, small: LoadedModel | None, num_blocks: int
+) -> Drafter:
+    wanted = config.speculation
+    assert wanted is not None
+    if wanted.kind == "ngram":
+        return NgramDrafter(wanted.num_drafts, wanted.longest_match)
+    if wanted.kind == "heads":
+        return HeadDrafter(
+            read_heads(wanted.path).to(loaded.device, loaded.dtype),
+            loaded.output_layer,
+            hidden=loaded.hidden_size,
+            vocab=loaded.vocab,
+            num_drafts=wanted.num_drafts,
+        )
+    assert small is not None
+    return DraftModel(
+        small,
+        vocab=loaded.vocab,
+        num_drafts=wanted.num_drafts,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        max_sequences=config.max_sequences,
+        max_tokens_per_step=config.max_tokens_per_step,
+    )

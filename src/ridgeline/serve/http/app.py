@@ -1,0 +1,113 @@
+"""The API as one FastAPI application."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ridgeline.serve.http.gate import Gate
+from ridgeline.serve.http.journal import CLIENT_GONE, Journal
+from ridgeline.serve.http.protocol.errors import ApiError
+from ridgeline.serve.http.routes import chat, completions, embeddings, models, operations, tokens
+from ridgeline.serve.http.service import ClientGone, Service, error_response, record_of
+
+ROUTES = (chat, completions, embeddings, models, tokens, operations)
+_ERROR = {
+    "description": "OpenAI's error shape",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "required": ["message", "type", "param", "code"],
+                    }
+                },
+            }
+        }
+    },
+}
+_ERRORS: dict[int | str, dict[str, Any]] = dict.fromkeys(
+    (400, 401, 404, 413, 422, 429, 503, 504), _ERROR
+)
+
+
+def create_app(service: Service) -> FastAPI:
+    """All routes around one service."""
+    app = FastAPI(
+        title="Ridgeline",
+        description="OpenAI-compatible API of one language model.",
+        version="1",
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        responses=_ERRORS,
+    )
+    app.state.service = service
+    for route in ROUTES:
+        app.include_router(route.router)
+    app.add_middleware(Gate, service=service)
+    app.add_middleware(Journal, service=service)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientGone, _gone)
+    app.add_exception_handler(Exception, _bug)
+    return app
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    record_of(request).error = str(error)
+    return error_response(error)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """Name the field that is wrong; of a union's alternatives, the one that came furthest."""
+    assert isinstance(error, RequestValidationError)
+    worst = max(error.errors(), key=lambda one: len(one["loc"]))
+    path = [str(part) for part in worst["loc"][1:] if _is_field(part)]
+    param = path[0] if path else None
+    where = ".".join(path)
+    match worst["type"]:
+        case "none_required":
+            text = f"{where} is not supported; leave it out"
+        case "extra_forbidden":
+            text = f"{where[:200]} is no field of this request"
+        case "json_invalid":
+            text, param = "the body is no JSON", None
+        case _:
+            text = str(worst["msg"]).removeprefix("Value error, ")
+            text = f"{where}: {text}" if where else text
+    return await _api_error(request, ApiError(400, text, param=param))
+
+
+def _is_field(part: str | int) -> bool:
+    """Whether it stands in the request, or is pydantic's name for an alternative of a union."""
+    return isinstance(part, int) or (part.isidentifier() and part not in _ALTERNATIVES)
+
+
+_ALTERNATIVES = frozenset({"str", "float", "int", "bool"})
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    texts = {404: f"no such endpoint: {request.url.path}", 405: f"not with {request.method}"}
+    message = texts.get(error.status_code, str(error.detail))
+    response = await _api_error(request, ApiError(error.status_code, message))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001  Starlette's shape
+    return Response(status_code=CLIENT_GONE)
+
+
+async def _bug(request: Request, error: Exception) -> Response:  # noqa: ARG001  Starlette's shape
+    """Starlette raises it again behind this, so that the trace is logged."""
+    return error_response(ApiError(500, f"internal error: {type(error).__name__}"))

@@ -1,0 +1,170 @@
+"""`/metrics`: vLLM's names, so that dashboards and autoscalers made for it read us too.
+
+Counters and gauges come from the engine's last heartbeat when they are asked for; histograms are
+fed as requests go on. Intervals follow vLLM: queue is arrival to first schedule, prefill is that to
+first token, decode is first to last token, all on the engine's clock; time to first token and
+inter-token latency are seen by this process, as close to the client as we get. Inter-token latency
+counts tokens: of several that come at once, all but the first took no time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from ridgeline.serve.http.record import Record
+from ridgeline.serve.messages import Delta, MemoryLedger, Stats, Submit
+from ridgeline.serve.process.client import EngineLink
+
+_SECONDS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    20.0, 40.0, 80.0, 160.0, 640.0,
+)  # fmt: skip
+_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
+_COUNTS = (1, 2, 5, 10, 20)
+
+_GAUGES: dict[str, tuple[str, Callable[[Stats], float]]] = {
+    "num_requests_running": ("Sequences in the running batch.", lambda s: s.running),
+    "num_requests_waiting": ("Sequences that wait.", lambda s: s.waiting),
+    "kv_cache_usage_perc": ("Share of KV blocks in use, 0 to 1.", lambda s: s.cache_usage),
+}
+_COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
+    "prompt_tokens": ("Prompt tokens of admitted requests.", lambda s: s.prompt_tokens),
+    "generation_tokens": ("Tokens generated.", lambda s: s.generation_tokens),
+    "prefix_cache_queries": ("Prompt tokens looked up.", lambda s: s.prefix_queries),
+    "prefix_cache_hits": ("Prompt tokens found in the prefix cache.", lambda s: s.prefix_hits),
+    "num_preemptions": ("Preemptions.", lambda s: s.preemptions),
+    "preempted_tokens": ("Tokens computed again after preemption.", lambda s: s.wasted_tokens),
+    "spec_decode_num_draft_tokens": ("Tokens guessed ahead.", lambda s: s.drafted_tokens),
+    "spec_decode_num_accepted_tokens": ("Guesses that held.", lambda s: s.accepted_tokens),
+    "engine_steps": ("Steps of the engine.", lambda s: s.steps),
+}
+
+
+class Meters:
+    """All metrics of one server, in a registry of its own."""
+
+    def __init__(self, engine: EngineLink, model: str) -> None:
+        self._engine = engine
+        self._model = model
+        self._registry = CollectorRegistry()
+        self._registry.register(self)  # type: ignore[arg-type]
+        self._first = self._histogram("time_to_first_token_seconds", _SECONDS)
+        self._between = self._histogram("inter_token_latency_seconds", _SECONDS)
+        self._per_token = self._histogram("request_time_per_output_token_seconds", _SECONDS)
+        self._whole = self._histogram("e2e_request_latency_seconds", _SECONDS)
+        self._queue = self._histogram("request_queue_time_seconds", _SECONDS)
+        self._prefill = self._histogram("request_prefill_time_seconds", _SECONDS)
+        self._decode = self._histogram("request_decode_time_seconds", _SECONDS)
+        self._inference = self._histogram("request_inference_time_seconds", _SECONDS)
+        self._prompt = self._histogram("request_prompt_tokens", _TOKENS)
+        self._output = self._histogram("request_generation_tokens", _TOKENS)
+        self._answers = self._histogram("request_params_n", _COUNTS)
+        self._longest = self._histogram("request_params_max_tokens", _TOKENS)
+        self._success = Counter(
+            "vllm:request_success",
+            "Answers that ended, by reason.",
+            ["model_name", "finished_reason"],
+            registry=self._registry,
+        )
+
+    def text(self) -> bytes:
+        """In Prometheus's format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """What the engine counts; called by the registry."""
+        stats, ready = self._engine.stats, self._engine.ready
+        labels = ["model_name"]
+        if stats is not None:
+            for name, (text, read) in _GAUGES.items():
+                gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=labels)
+                gauge.add_metric([self._model], read(stats))
+                yield gauge
+            for name, (text, read) in _COUNTERS.items():
+                counter = CounterMetricFamily(f"vllm:{name}", text, labels=labels)
+                counter.add_metric([self._model], read(stats))
+                yield counter
+        if ready is not None:
+            yield _cache_info(ready.ledger)
+
+    def submitted(self, submit: Submit) -> None:
+        """A prompt goes to the engine."""
+        self._answers.observe(submit.n)
+        self._longest.observe(submit.sampling.max_tokens)
+
+    def timer(self, record: Record) -> AnswerTimer:
+        """For one answer of a request."""
+        return AnswerTimer(self, record.began)
+
+    def finished(self, delta: Delta, began: float) -> None:
+        """An answer has ended."""
+        self._success.labels(self._model, delta.finish_reason).inc()
+        self._whole.observe(time.monotonic() - began)
+        self._prompt.observe(delta.prompt_tokens)
+        self._output.observe(delta.output_tokens)
+        times = delta.times
+        if times is None or times.scheduled is None:
+            return
+        self._queue.observe(max(0.0, times.scheduled - times.arrived))
+        if times.finished is not None:
+            self._inference.observe(max(0.0, times.finished - times.scheduled))
+        if times.first_token is None:
+            return
+        self._prefill.observe(max(0.0, times.first_token - times.scheduled))
+        if times.finished is not None:
+            decode = max(0.0, times.finished - times.first_token)
+            self._decode.observe(decode)
+            if delta.output_tokens > 1:
+                self._per_token.observe(decode / (delta.output_tokens - 1))
+
+    def first_token(self, seconds: float) -> None:
+        """Since the request's first byte was seen."""
+        self._first.observe(seconds)
+
+    def more_tokens(self, seconds: float, count: int) -> None:
+        """`count` tokens came together, so long after the ones before."""
+        self._between.observe(seconds)
+        for _ in range(count - 1):
+            self._between.observe(0.0)
+
+    def _histogram(self, name: str, buckets: tuple[float, ...]) -> Histogram:
+        histogram = Histogram(
+            f"vllm:{name}",
+            name.replace("_", " "),
+            ["model_name"],
+            buckets=buckets,
+            registry=self._registry,
+        )
+        return histogram.labels(self._model)
+
+
+class AnswerTimer:
+    """Times one answer's tokens as they pass."""
+
+    def __init__(self, meters: Meters, began: float) -> None:
+        self._meters = meters
+        self._began = began
+        self._last: float | None = None
+
+    def note(self, delta: Delta) -> None:
+        """One delta has come."""
+        if delta.tokens:
+            now = time.monotonic()
+            if self._last is None:
+                self._meters.first_token(now - self._began)
+            else:
+                self._meters.more_tokens(now - self._last, len(delta.tokens))
+            self._last = now
+        if delta.finish_reason is not None:
+            self._meters.finished(delta, self._began)
+
+
+def _cache_info(ledger: MemoryLedger) -> Metric:
+    labels = {"block_size": str(ledger.block_size), "num_gpu_blocks": str(ledger.num_blocks)}
+    info = GaugeMetricFamily("vllm:cache_config_info", "The KV cache.", labels=list(labels))
+    info.add_metric(list(labels.values()), 1)
+    return info

@@ -1,0 +1,240 @@
+"""`/v1/chat/completions`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field, model_validator
+
+from ridgeline.serve.http.protocol.sampling import MOST_LOGPROBS, SamplingFields
+from ridgeline.serve.http.protocol.strict import Strict, Text
+from ridgeline.serve.http.protocol.tools import GivenToolCall, NamedToolChoice, Tool, ToolCall
+from ridgeline.serve.http.protocol.usage import Usage
+
+
+class TextPart(Strict):
+    """Of a message in parts; images and sounds are refused."""
+
+    type: Literal["text"]
+    text: Text
+
+
+Content = Text | Annotated[list[TextPart], Field(min_length=1)]
+
+
+class InstructionMessage(Strict):
+    """What the model is told to be; templates know both roles as "system"."""
+
+    role: Literal["system", "developer"]
+    content: Content
+    name: str | None = None
+
+
+class UserMessage(Strict):
+    """What the user says."""
+
+    role: Literal["user"]
+    content: Content
+    name: str | None = None
+
+
+class AssistantMessage(Strict):
+    """An earlier answer, as it was received."""
+
+    role: Literal["assistant"]
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: list[GivenToolCall] | None = None
+    refusal: None = None
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> AssistantMessage:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("an assistant message needs content or tool_calls")
+        return self
+
+
+class ToolMessage(Strict):
+    """What a called function returned."""
+
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str
+    name: str | None = None
+
+
+Message = Annotated[
+    InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+]
+
+
+class JsonSchema(Strict):
+    """A named schema; it is always enforced, whether `strict` says so or not."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    description: Text | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextFormat(Strict):
+    """Free text."""
+
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Strict):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(Strict):
+    """JSON that matches a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]
+
+
+class ChatRequest(SamplingFields):
+    """A conversation to be answered."""
+
+    messages: list[Message] = Field(min_length=1, max_length=4096)
+    max_tokens: int | None = Field(None, ge=1, lt=2**31)
+    """The older name of the next."""
+    max_completion_tokens: int | None = Field(None, ge=1, lt=2**31)
+    """As many as the context leaves, if absent."""
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    response_format: ResponseFormat | None = None
+    tools: list[Tool] | None = Field(None, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: dict[str, str] | None = Field(None, max_length=16)
+    """Stands in the request's log line."""
+    store: Literal[False] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    modalities: list[Literal["text"]] | None = None
+    safety_identifier: str | None = Field(None, max_length=512)
+    """Stands in the request's log line."""
+    add_generation_prompt: bool | None = None
+    """Whether the template opens the assistant's turn; yes if absent."""
+    continue_final_message: bool | None = None
+    """The last message is the beginning of the answer."""
+    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=64)
+    """Variables of the template, such as Qwen's `enable_thinking`."""
+    audio: None = None
+    function_call: None = None
+    functions: None = None
+    moderation: None = None
+    prediction: None = None
+    prompt_cache_key: None = None
+    prompt_cache_options: None = None
+    prompt_cache_retention: None = None
+    reasoning_effort: None = None
+    verbosity: None = None
+    web_search_options: None = None
+
+    @model_validator(mode="after")
+    def _fields_go_together(self) -> ChatRequest:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: true")
+        if self.tool_choice not in (None, "none") and not self.tools:
+            raise ValueError("tool_choice needs tools")
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ValueError("give max_completion_tokens or its older name max_tokens, not both")
+        return self
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one token."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChosenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the token that was chosen, with the most likely ones beside it."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TokenLogprob]
+
+
+class ChoiceLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry per token."""
+
+    content: list[ChosenLogprob]
+    refusal: None = None
+
+
+class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model says; `tool_calls` only where there are some."""
+
+    content: str | None
+    role: str = "assistant"
+    refusal: None = None
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer."""
+
+    index: int
+    message: AnswerMessage
+    logprobs: ChoiceLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    object: str = "chat.completion"
+    system_fingerprint: str | None = None
+
+
+class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a chunk adds to an answer."""
+
+    role: str | None = None
+    content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one answer."""
+
+    index: int
+    delta: ChunkDelta
+    logprobs: ChoiceLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a stream."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "chat.completion.chunk"
+    system_fingerprint: str | None = None

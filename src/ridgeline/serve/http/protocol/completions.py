@@ -1,0 +1,77 @@
+"""`/v1/completions`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from pydantic import Field
+
+from ridgeline.serve.http.protocol.sampling import MOST_LOGPROBS, SamplingFields
+from ridgeline.serve.http.protocol.strict import Text, TokenId
+from ridgeline.serve.http.protocol.usage import Usage
+
+MOST_PROMPTS = 1024
+Tokens = Annotated[list[TokenId], Field(min_length=1)]
+
+
+class CompletionRequest(SamplingFields):
+    """A text, token ids, or a list of either, each to be continued."""
+
+    prompt: (
+        Text
+        | Tokens
+        | Annotated[list[Text], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
+    )
+    max_tokens: int | None = Field(None, ge=0, lt=2**31)
+    """16 if absent, as OpenAI's; 0 only with `echo`."""
+    echo: bool | None = None
+    logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    best_of: int | None = Field(None, ge=1, le=128)
+    """Only as many as `n`."""
+    add_special_tokens: bool | None = None
+    """Whether texts get the tokenizer's first token; yes if absent."""
+    suffix: None = None
+
+
+class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry per token; the prompt's first token has none."""
+
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer, or what a chunk adds to it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer, or one chunk of a stream: both have this shape."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+    object: str = "text_completion"
+    system_fingerprint: str | None = None
+
+
+def several(given: str | list[int] | list[str] | list[list[int]]) -> list[str | list[int]]:
+    """The inputs of a request, one or many, as a list.
+
+    >>> several([1, 2]), several(["a", "b"])
+    ([[1, 2]], ['a', 'b'])
+    """
+    if isinstance(given, str) or isinstance(given[0], int):
+        return [given]  # type: ignore[list-item]
+    return given  # type: ignore[return-value]

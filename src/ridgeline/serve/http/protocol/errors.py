@@ -1,0 +1,68 @@
+"""Errors in OpenAI's shape: `{"error": {message, type, param, code}}`."""
+
+from __future__ import annotations
+
+import msgspec
+
+TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+}
+
+
+class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """One line for the user, and what programs look at."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | int | None = None
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in an error's body, and in a stream's `data:` line."""
+
+    error: ErrorDetail
+
+
+class ApiError(Exception):
+    """Ends a request with an error; before the first byte as a status, later as an event."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def body(self) -> ErrorBody:
+        """As it is sent."""
+        kind = TYPES.get(self.status)
+        if kind is None:
+            kind = "invalid_request_error" if self.status < 500 else "server_error"
+        code = self.code or self.status
+        detail = ErrorDetail(message=str(self), type=kind, param=self.param, code=code)
+        return ErrorBody(error=detail)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """When to come back."""
+        if self.retry_after_seconds is None:
+            return {}
+        return {"Retry-After": str(self.retry_after_seconds)}
+
+
+def refused(message: str, param: str | None = None) -> ApiError:
+    """The most frequent one: 400."""
+    return ApiError(400, message, param=param)

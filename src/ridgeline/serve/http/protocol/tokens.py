@@ -1,0 +1,58 @@
+"""`/tokenize` and `/detokenize`, with vLLM's shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pydantic import Field, model_validator
+
+from ridgeline.serve.http.protocol.chat import Message
+from ridgeline.serve.http.protocol.strict import Name, Strict, Text, TokenId
+from ridgeline.serve.http.protocol.tools import Tool
+
+
+class TokenizeRequest(Strict):
+    """A text, or a conversation through the chat template."""
+
+    model: Name | None = None
+    prompt: Text | None = None
+    messages: list[Message] | None = Field(None, min_length=1, max_length=4096)
+    tools: list[Tool] | None = Field(None, max_length=128)
+    add_special_tokens: bool | None = None
+    """Yes for a text, no for a conversation, if absent."""
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=64)
+    return_token_strs: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TokenizeRequest:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either prompt or messages")
+        chat_only = (self.tools, self.add_generation_prompt, self.chat_template_kwargs)
+        if self.messages is None and any(value is not None for value in chat_only):
+            text = "tools, add_generation_prompt and chat_template_kwargs go with messages"
+            raise ValueError(text)
+        return self
+
+
+class Tokenized(msgspec.Struct, frozen=True, kw_only=True):
+    """Token ids."""
+
+    count: int
+    max_model_len: int
+    tokens: tuple[int, ...]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(Strict):
+    """Token ids, to become text."""
+
+    model: Name | None = None
+    tokens: list[TokenId]
+
+
+class Detokenized(msgspec.Struct, frozen=True, kw_only=True):
+    """Special tokens are kept."""
+
+    prompt: str

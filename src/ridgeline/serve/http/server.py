@@ -1,0 +1,236 @@
+"""The server's process: supervised engines, the API, and an orderly end.
+
+On SIGTERM (or Ctrl-C) it drains: `/ready` says no and new requests get a 503 while open ones are
+finished; what is still open after `shutdown_timeout_seconds` is ended with a clean error, then the
+engines end. A second signal does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+
+import uvicorn
+from fastapi import FastAPI
+
+from ridgeline.errors import InputError, RidgelineError
+from ridgeline.serve.cluster.disaggregated import EXCHANGE, Disaggregated
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.http.app import create_app
+from ridgeline.serve.http.logs import log_as_json
+from ridgeline.serve.http.metrics import Meters
+from ridgeline.serve.http.service import Service, Settings
+from ridgeline.serve.http.text import TextTokens, load_tokenizer
+from ridgeline.serve.messages import Ready
+from ridgeline.serve.process.client import EngineLink
+from ridgeline.serve.process.supervisor import ENGINE, Supervisor
+
+ANSWER_SECONDS = 1.0
+"""For the last errors to reach their clients."""
+
+log = logging.getLogger("ridgeline.serve")
+
+
+def run_server(
+    config: EngineConfig,
+    settings: Settings,
+    *,
+    say_ready: Callable[[str, Ready], None],
+    replicas: int = 1,
+    disaggregated: bool = False,
+    factory: str = ENGINE,
+) -> None:
+    """Serve until a signal comes.
+
+    Args:
+        config: Of each engine.
+        settings: Of the API.
+        say_ready: Called once, with the address and what the engines said.
+        replicas: Engine processes behind one router.
+        disaggregated: Two engines instead: one computes prompts, the other the rest.
+        factory: `module:name` of what builds the engine.
+
+    Raises:
+        InputError: what was asked for cannot be served, or the port is taken.
+        RidgelineError: an engine does not start, or not again.
+    """
+    if disaggregated and replicas > 1:
+        raise InputError("--disaggregated is one pair of engines; leave --replicas out")
+    log_as_json()
+    with _listening(settings.host, settings.port) as listener:
+        factories = [EXCHANGE] * 2 if disaggregated else [factory] * replicas
+        server = _Server(config, settings, say_ready, factories, disaggregated=disaggregated)
+        asyncio.run(server.run(listener))
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """The address, taken before anything slow begins; connections are refused until we are up."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise InputError(f"--host {host}: {error.strerror or error}") from None
+    with socket.socket(family, kind) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            text = f"{host}:{port} cannot be used ({error.strerror}); choose another --port"
+            raise InputError(text) from None
+        yield listener
+
+
+class _Server:
+    def __init__(
+        self,
+        config: EngineConfig,
+        settings: Settings,
+        say_ready: Callable[[str, Ready], None],
+        factories: Sequence[str],
+        *,
+        disaggregated: bool,
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._say_ready = say_ready
+        self._disaggregated = disaggregated
+        self._supervisors = [Supervisor(config, factory) for factory in factories]
+        self._signalled = asyncio.Event()
+
+    async def run(self, listener: socket.socket) -> None:
+        """Start, serve, drain, end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled.set)
+        try:
+            service = await self._until_signalled(self._start())
+            if service is not None:
+                await self._serve(service, listener)
+        finally:
+            await asyncio.gather(*(one.stop() for one in self._supervisors))
+
+    async def _until_signalled(self, work: Coroutine[None, None, Service]) -> Service | None:
+        """The work's result; None where a signal came first."""
+        task = asyncio.create_task(work)
+        signalled = asyncio.create_task(self._signalled.wait())
+        await asyncio.wait({task, signalled}, return_when=asyncio.FIRST_COMPLETED)
+        signalled.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, RidgelineError):
+            await task
+        return None
+
+    async def _start(self) -> Service:
+        """Engines and tokenizer at once; the first error ends it."""
+        config = self._config
+        loading = asyncio.to_thread(
+            load_tokenizer, config.model, trust_remote_code=config.trust_remote_code
+        )
+        async with _first_error(), asyncio.TaskGroup() as group:
+            tokenizer = group.create_task(loading)
+            started = [group.create_task(one.start()) for one in self._supervisors]
+        clients = [one.client for one in self._supervisors]
+        link = (
+            Disaggregated(clients[0], clients[1])
+            if self._disaggregated
+            else _link(clients, config.block_size)
+        )
+        text = TextTokens(tokenizer.result(), vocab=started[0].result().vocab)
+        return Service(link, text, self._settings, Meters(link, self._settings.model_name))
+
+    async def _serve(self, service: Service, listener: socket.socket) -> None:
+        api = _Api(create_app(service))
+        watching = [asyncio.create_task(one.watch()) for one in self._supervisors]
+        serving = asyncio.create_task(api.serve([listener]))
+        up = asyncio.create_task(api.up.wait())
+        await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if service.engine.ready is not None:
+            self._say_ready(_address(listener), service.engine.ready)
+        signalled = asyncio.create_task(self._signalled.wait())
+        try:
+            ended, _ = await asyncio.wait(
+                {signalled, *watching}, return_when=asyncio.FIRST_COMPLETED
+            )
+            if signalled in ended:
+                await self._drain(service)
+        finally:
+            for task in (signalled, *watching):
+                task.cancel()
+            api.should_exit = True
+            await serving
+            service.text.close()
+        for task in ended - {signalled}:
+            task.result()  # raises: an engine could not be brought back
+
+    async def _drain(self, service: Service) -> None:
+        service.draining = True
+        self._signalled.clear()
+        log.info("draining", extra={"fields": {"open_requests": service.num_requests}})
+        idle = asyncio.create_task(service.idle.wait())
+        again = asyncio.create_task(self._signalled.wait())
+        await asyncio.wait(
+            {idle, again},
+            timeout=self._settings.shutdown_timeout_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        service.end_all("the server is shutting down; ask another one")
+        await asyncio.wait({idle}, timeout=ANSWER_SECONDS)
+        idle.cancel()
+        again.cancel()
+        log.info("drained", extra={"fields": {"cut_off_requests": service.num_requests}})
+
+
+class _Api(uvicorn.Server):
+    """uvicorn without signal handlers of its own; `up` once it listens."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=2,
+                server_header=False,
+            )
+        )
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _first_error() -> AsyncIterator[None]:
+    """Of a group of tasks, the first one's error as it is."""
+    try:
+        yield
+    except* Exception as group:
+        raise group.exceptions[0] from None
+
+
+def _link(clients: Sequence[EngineLink], block_size: int) -> EngineLink:
+    if len(clients) == 1:
+        return clients[0]
+    from ridgeline.serve.cluster.router import Router
+
+    return Router(clients, block_size=block_size)
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,68 @@
+"""What is noted down of one request: times and counts, no judgement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request and its answer; all times in seconds from the run's start."""
+
+    planned: float
+    """When it should be sent; in a closed loop, when the place before it became free."""
+    sent: float | None = None
+    """When its head was written."""
+    connect_seconds: float = 0.0
+    """Part of `sent - planned` that was spent on a new connection."""
+    chunks: list[float] = field(default_factory=list)
+    """When each chunk with text in it was read."""
+    ended: float = 0.0
+    prompt_tokens: int | None = None
+    cached_tokens: int = 0
+    output_tokens: int | None = None
+    """By the server's usage; None: it sent none."""
+    finish_reason: str = ""
+    error: str = ""
+    """Empty: all went well."""
+
+    @property
+    def ok(self) -> bool:
+        """Answered in full."""
+        return not self.error
+
+    @property
+    def send_lag(self) -> float | None:
+        """Of this program, not of the network; None: it was never sent."""
+        return None if self.sent is None else self.sent - self.planned - self.connect_seconds
+
+    @property
+    def ttft(self) -> float:
+        """From the planned time."""
+        return self.chunks[0] - self.planned
+
+    @property
+    def e2e(self) -> float:
+        """From the planned time to the last chunk."""
+        return self.chunks[-1] - self.planned
+
+    @property
+    def tpot(self) -> float | None:
+        """None with fewer than two tokens, or where the server sent no usage."""
+        if self.output_tokens is None or self.output_tokens < 2:
+            return None
+        return (self.chunks[-1] - self.chunks[0]) / (self.output_tokens - 1)
+
+    def stalls(self) -> list[float]:
+        """Gaps between chunks."""
+        return [after - before for before, after in zip(self.chunks, self.chunks[1:], strict=False)]
+
+    def gaps(self) -> list[float] | None:
+        """Before each token after the first; None where the server sent no usage.
+
+        The further tokens of a bundle count 0, whichever bundle they were in: with n tokens in c
+        chunks these are the c - 1 gaps and n - c zeros, so the sum of tokens is all that is needed.
+        """
+        if self.output_tokens is None:
+            return None
+        return self.stalls() + [0.0] * (self.output_tokens - len(self.chunks))

@@ -1,0 +1,184 @@
+"""From stamps to figures, by the definitions of `definitions.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.records.load_test import Lengths, Percentiles, Requests, Slo, TimelinePoint
+from ridgeline.serve.loadtest.drive import CANCELLED, Driven
+from ridgeline.serve.loadtest.exchange import Exchange
+
+SLICES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Figures of one run, in the fields of `LoadTest`."""
+
+    window_seconds: tuple[float, float]
+    requests: Requests
+    lengths: Lengths
+    ttft_seconds: Percentiles | None
+    ttft_from_sent_seconds: Percentiles | None
+    tpot_seconds: Percentiles | None
+    itl_seconds: Percentiles | None
+    stall_seconds: Percentiles | None
+    e2e_seconds: Percentiles | None
+    requests_per_second: float
+    output_tokens_per_second: float | None
+    total_tokens_per_second: float | None
+    goodput: float
+    goodput_share: float
+    in_flight: float
+
+
+def summarise(driven: Driven, warmup_seconds: float, slo: Slo) -> Summary:
+    """All figures of one run."""
+    window = window_of(driven, warmup_seconds)
+    begin, end = window
+    length = max(end - begin, 1e-9)
+    planned = [one for one in driven.exchanges if begin <= one.planned <= end]
+    ok = [one for one in planned if one.ok]
+    all_ok = [one for one in driven.exchanges if one.ok]
+    stamps = _token_stamps(all_ok)
+    tokens = None if stamps is None else stamps.within(begin, end)
+    good = sum(meets(one, slo) for one in ok)
+    return Summary(
+        window_seconds=window,
+        requests=_requests(driven.exchanges, len(ok)),
+        lengths=_lengths(ok),
+        ttft_seconds=Percentiles.of([one.ttft for one in ok]),
+        ttft_from_sent_seconds=Percentiles.of(
+            [one.chunks[0] - one.sent for one in ok if one.sent is not None]
+        ),
+        tpot_seconds=Percentiles.of([t for one in ok if (t := one.tpot) is not None]),
+        itl_seconds=Percentiles.of([gap for one in ok for gap in one.gaps() or ()]),
+        stall_seconds=Percentiles.of([gap for one in ok for gap in one.stalls()]),
+        e2e_seconds=Percentiles.of([one.e2e for one in ok]),
+        requests_per_second=sum(begin <= one.ended <= end for one in all_ok) / length,
+        output_tokens_per_second=None if tokens is None else tokens / length,
+        total_tokens_per_second=None
+        if tokens is None
+        else (tokens + _prompts_within(all_ok, begin, end)) / length,
+        goodput=good / length,
+        goodput_share=good / len(planned) if planned else 0.0,
+        in_flight=_in_flight(driven.exchanges, begin, end),
+    )
+
+
+def window_of(driven: Driven, warmup_seconds: float) -> tuple[float, float]:
+    """Begin and end of what is measured: warm-up and drain are cut."""
+    begin, end = warmup_seconds, driven.sent_seconds
+    ok = [one for one in driven.exchanges if one.ok]
+    if ok and end - begin < 2 * float(np.median([one.e2e for one in ok])):
+        end = max(one.ended for one in ok)
+    return begin, end
+
+
+def meets(one: Exchange, slo: Slo) -> bool:
+    """Whether an answered request met every objective; one that cannot be checked is not met."""
+    if slo.ttft_seconds is not None and one.ttft > slo.ttft_seconds:
+        return False
+    if slo.e2e_seconds is not None and one.e2e > slo.e2e_seconds:
+        return False
+    if one.output_tokens == 1:
+        return True  # there is nothing between tokens
+    if slo.tpot_seconds is not None and not (one.tpot or np.inf) <= slo.tpot_seconds:
+        return False
+    if slo.itl_seconds is not None:
+        gaps = one.gaps() or [np.inf]
+        return float(np.percentile(gaps, 99)) <= slo.itl_seconds
+    return True
+
+
+def _requests(exchanges: Sequence[Exchange], in_window: int) -> Requests:
+    errors = Counter(one.error for one in exchanges if one.error and one.error != CANCELLED)
+    cancelled = sum(one.error == CANCELLED for one in exchanges)
+    return Requests(
+        sent=len(exchanges),
+        ok=sum(one.ok for one in exchanges),
+        failed=errors.total(),
+        cancelled=cancelled,
+        failures=dict(errors.most_common(8)),
+        in_window=in_window,
+    )
+
+
+def _lengths(ok: Sequence[Exchange]) -> Lengths:
+    counted = [one for one in ok if one.prompt_tokens and one.output_tokens is not None]
+    if not counted:
+        return Lengths(input_tokens=None, output_tokens=None, cached_share=None)
+    prompts = sum(one.prompt_tokens or 0 for one in counted)
+    return Lengths(
+        input_tokens=prompts / len(counted),
+        output_tokens=sum(one.output_tokens or 0 for one in counted) / len(counted),
+        cached_share=sum(one.cached_tokens for one in counted) / prompts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenStamps:
+    """Chunks of all answers: when they came, and the tokens that each is taken to hold."""
+
+    times: np.ndarray
+    tokens: np.ndarray
+
+    def within(self, begin: float, end: float) -> float:
+        """Tokens after `begin` and up to `end`, so that slices that meet share none."""
+        return float(self.tokens[(self.times > begin) & (self.times <= end)].sum())
+
+
+def _token_stamps(ok: Sequence[Exchange]) -> _TokenStamps | None:
+    """An answer's tokens, spread evenly over its chunks; None where one came without usage."""
+    if any(one.output_tokens is None for one in ok):
+        return None
+    times = [at for one in ok for at in one.chunks]
+    shares = [(one.output_tokens or 0) / len(one.chunks) for one in ok]
+    counts = [len(one.chunks) for one in ok]
+    return _TokenStamps(np.array(times, dtype=np.float64), np.repeat(shares, counts))
+
+
+def _prompts_within(ok: Sequence[Exchange], begin: float, end: float) -> int:
+    return sum(one.prompt_tokens or 0 for one in ok if begin <= one.chunks[0] <= end)
+
+
+def _in_flight(exchanges: Sequence[Exchange], begin: float, end: float) -> float:
+    """Mean number of requests under way."""
+    spans = (min(one.ended, end) - max(one.planned, begin) for one in exchanges)
+    return sum(max(0.0, span) for span in spans) / max(end - begin, 1e-9)
+
+
+def timeline(driven: Driven) -> tuple[TimelinePoint, ...]:
+    """The whole run in slices, warm-up and drain included."""
+    exchanges = driven.exchanges
+    end = max([one.ended for one in exchanges], default=0.0)
+    if end <= 0:
+        return ()
+    width = end / SLICES
+    stamps = _token_stamps([one for one in exchanges if one.ok])
+    points = []
+    for index in range(SLICES):
+        begin, stop = index * width, (index + 1) * width
+        inside = [one for one in exchanges if begin <= one.planned < stop]
+        finished = [one for one in exchanges if begin < one.ended <= stop]
+        answered = [one for one in finished if one.ok]
+        ttft = Percentiles.of([one.ttft for one in inside if one.ok])
+        tokens = None if stamps is None else stamps.within(begin, stop)
+        points.append(
+            TimelinePoint(
+                at_seconds=begin,
+                seconds=width,
+                sent_per_second=len(inside) / width,
+                finished_per_second=len(answered) / width,
+                failed_per_second=(len(finished) - len(answered)) / width,
+                output_tokens_per_second=None if tokens is None else tokens / width,
+                in_flight=_in_flight(exchanges, begin, stop),
+                ttft_p50_seconds=ttft.p50 if ttft else None,
+                ttft_p99_seconds=ttft.p99 if ttft else None,
+            )
+        )
+    return tuple(points)

@@ -1,0 +1,140 @@
+"""Request traces to replay: Azure's CSV and Mooncake's JSON lines. Neither holds any text.
+
+Azure (Patel et al., Splitwise, ISCA 2024): TIMESTAMP, ContextTokens, GeneratedTokens.
+Mooncake (Qin et al., FAST 2025): timestamp in milliseconds, input_length, output_length, hash_ids:
+one id per block of 512 prompt tokens; equal ids at equal places mean equal text.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.errors import InputError
+
+MOONCAKE_BLOCK_TOKENS = 512
+_AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """One request of a trace."""
+
+    at_seconds: float
+    """From the trace's first request."""
+    input_tokens: int
+    output_tokens: int
+    prefix_ids: tuple[int, ...] = ()
+    """One per block of the prompt; empty: the prompt shares nothing."""
+
+
+class _MooncakeRow(msgspec.Struct, frozen=True):
+    timestamp: float
+    input_length: int
+    output_length: int
+    hash_ids: tuple[int, ...] = ()
+
+
+def read_trace(path: Path) -> list[Traced]:
+    """All requests by time.
+
+    Raises:
+        InputError: not readable, or a row that is neither format; names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--trace {path}: {error}") from None
+    rows = _mooncake(path, text) if text.lstrip().startswith("{") else _azure(path, text)
+    if not rows:
+        raise InputError(f"--trace {path}: holds no request")
+    rows.sort(key=lambda row: row.at_seconds)
+    first = rows[0].at_seconds
+    return [
+        Traced(
+            at_seconds=row.at_seconds - first,
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            prefix_ids=row.prefix_ids,
+        )
+        for row in rows
+    ]
+
+
+def _azure(path: Path, text: str) -> list[Traced]:
+    lines = csv.DictReader(text.splitlines())
+    missing = [name for name in _AZURE if name not in (lines.fieldnames or ())]
+    if missing:
+        raise InputError(
+            f"--trace {path}: no column {missing[0]}; give Azure's CSV ({', '.join(_AZURE)})"
+            " or Mooncake's JSON lines"
+        )
+    rows = []
+    for number, line in enumerate(lines, start=2):
+        try:
+            rows.append(
+                Traced(
+                    at_seconds=_seconds(line["TIMESTAMP"]),
+                    input_tokens=int(line["ContextTokens"]),
+                    output_tokens=int(line["GeneratedTokens"]),
+                )
+            )
+        except (TypeError, ValueError) as error:
+            raise InputError(f"--trace {path}, line {number}: {error}") from None
+    return rows
+
+
+def _seconds(stamp: str) -> float:
+    """Azure writes seven decimals; `fromisoformat` of Python 3.11 takes them, and cuts the last."""
+    whole, _, fraction = stamp.partition(".")
+    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
+
+
+def _mooncake(path: Path, text: str) -> list[Traced]:
+    decode = msgspec.json.Decoder(_MooncakeRow).decode
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = decode(line)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"--trace {path}, line {number}: {error}") from None
+        rows.append(
+            Traced(
+                at_seconds=row.timestamp / 1e3,
+                input_tokens=row.input_length,
+                output_tokens=row.output_length,
+                prefix_ids=row.hash_ids,
+            )
+        )
+    return rows
+
+
+def fitted(
+    rows: list[Traced], *, speed: float, length_scale: float, most: int | None
+) -> list[Traced]:
+    """The trace `speed` times as fast, lengths scaled, at most `most` requests.
+
+    A length stays at least 1. Prefix ids keep their places: their blocks are scaled as well, which
+    is `block_tokens`.
+    """
+    return [
+        Traced(
+            at_seconds=row.at_seconds / speed,
+            input_tokens=max(1, math.ceil(row.input_tokens * length_scale)),
+            output_tokens=max(1, round(row.output_tokens * length_scale)),
+            prefix_ids=row.prefix_ids,
+        )
+        for row in rows[:most]
+    ]
+
+
+def block_tokens(length_scale: float) -> int:
+    """Prompt tokens of one prefix id after scaling."""
+    return max(1, round(MOONCAKE_BLOCK_TOKENS * length_scale))

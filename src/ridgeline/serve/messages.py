@@ -1,0 +1,278 @@
+"""What passes between the API and the engine, in either direction; msgpack when they are apart."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answer must match, token by token (compiled by xgrammar)."""
+
+    kind: Literal["json_schema", "json_object", "regex", "choice", "ebnf"]
+    text: str = ""
+    """The schema as JSON, the expression, the choices as a JSON list, or the grammar."""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are picked. Defaults are OpenAI's."""
+
+    max_tokens: int = 16
+    min_tokens: int = 0
+    temperature: float = 1.0
+    """0: greedy."""
+    top_k: int = 0
+    """0: all."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    keep_stop: bool = False
+    """Whether the text ends with the stop string."""
+    logprobs: int | None = None
+    """Per new token, the most likely so many besides the chosen one."""
+    prompt_logprobs: int | None = None
+    beams: int = 0
+    """0: no beam search."""
+    length_penalty: float = 1.0
+    grammar: Grammar | None = None
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A prompt and `n` answers to it."""
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    n: int = 1
+    """Answers, each sampled by itself (seed + index) or the best `n` beams."""
+    priority: int = 0
+    adapter: str = ""
+    handover: bool = False
+    """Prefill only; the KV is fetched by another engine (`cluster/handover.py`)."""
+
+
+class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Nobody waits for this request any more."""
+
+    id: str
+
+
+class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Mean of the last hidden states over each prompt, normalised."""
+
+    id: str
+    prompts: tuple[tuple[int, ...], ...]
+
+
+class LoadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Answered by `Done` or `Refused`."""
+
+    id: str
+    name: str
+    path: str
+
+
+class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """As above; refused while requests use it."""
+
+    id: str
+    name: str
+
+
+class ExportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Lay out the KV of a request that ended with `handover`; answered by `Exported`."""
+
+    id: str
+    over: Literal["memory", "tcp"] = "memory"
+    """Shared memory of one machine, or a connection from another."""
+    listen: str = "127.0.0.1"
+    """tcp: address of this machine that the other one reaches."""
+
+
+class ReleaseKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Nobody fetches this KV, or nobody any more. Not answered."""
+
+    id: str
+
+
+class ImportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Go on with a request that another engine has prefilled.
+
+    Answered like the `Submit` in it, from the token after those that came with the KV.
+    """
+
+    id: str
+    """Of the request."""
+    submit: Submit
+    ticket: str
+    """From `Exported`."""
+
+    @property
+    def n(self) -> int:
+        """Answers: only requests with one are handed over."""
+        return 1
+
+
+class Logprob(msgspec.Struct, frozen=True, array_like=True):
+    """Of one token of the vocabulary, after temperature-free softmax of the raw logits."""
+
+    token: int
+    text: str
+    logprob: float
+    rank: int
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Of one position: the token there and the most likely ones."""
+
+    chosen: Logprob | None
+    """None: the prompt's first token."""
+    top: tuple[Logprob, ...]
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one answer, seconds on the engine's monotonic clock."""
+
+    arrived: float
+    scheduled: float | None = None
+    first_token: float | None = None
+    finished: float | None = None
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What one step added to one answer. Every token comes in exactly one Delta."""
+
+    id: str
+    index: int = 0
+    """Which of the `n` answers."""
+    tokens: tuple[int, ...] = ()
+    text: str = ""
+    """Held back while it could be the beginning of a stop string or of a character."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """In the first Delta of answer 0."""
+    finish_reason: Literal["stop", "length", "abort", "handover"] | None = None
+    """Set in the answer's last Delta."""
+    stop_reason: str | int | None = None
+    """The stop string or stop id that ended it."""
+    prompt_tokens: int = 0
+    """In the last Delta; as the next four."""
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    num_preemptions: int = 0
+    wasted_tokens: int = 0
+    times: Times | None = None
+    cumulative_logprob: float | None = None
+    """Beams only."""
+
+
+class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Answer to `Embed`."""
+
+    id: str
+    vectors: tuple[tuple[float, ...], ...]
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A command was carried out."""
+
+    id: str
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Where the KV of a request lies until it is released."""
+
+    id: str
+    ticket: str
+    bytes: int
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The request cannot be served; one line that says why and what to change."""
+
+    id: str
+    message: str
+    status: int = 400
+    """400 bad request, 404 unknown adapter, 429 queue full, 503 engine down."""
+    parameter: str | None = None
+
+
+class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the memory ledger."""
+
+    what: str
+    """weights, graphs, activations, kv blocks, …"""
+    bytes: int
+    note: str = ""
+
+
+class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the memory went when the engine started; equal to what was allocated."""
+
+    rows: tuple[MemoryRow, ...]
+    total_bytes: int
+    limit_bytes: int
+    """Of the device, or what the user allowed."""
+    num_blocks: int
+    block_size: int
+    bytes_per_token: int
+    """KV of all layers."""
+    tokens: int
+    """num_blocks · block_size"""
+    max_length: int
+    largest_concurrency: float
+    """Sequences of `max_length` that fit at once."""
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """State and counters of the engine, sent at least every second: it is the heartbeat too."""
+
+    at: float
+    """Engine's monotonic clock."""
+    running: int
+    waiting: int
+    cache_usage: float
+    """Share of KV blocks that sequences hold."""
+    steps: int
+    last_step_seconds: float
+    prompt_tokens: int
+    generation_tokens: int
+    prefix_queries: int
+    prefix_hits: int
+    preemptions: int
+    wasted_tokens: int
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    speculating: bool = False
+    adapters: tuple[str, ...] = ()
+    step_age_seconds: float = 0.0
+    """Since the step under way began; 0 between steps. Large: the engine hangs."""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The engine is up."""
+
+    model: str
+    ledger: MemoryLedger
+    max_length: int
+    vocab: int
+    adapters: tuple[str, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The engine could not start, or is about to end; one line."""
+
+    message: str
+    exit_code: int = 1
+
+
+ToEngine = Submit | Abort | Embed | LoadAdapter | UnloadAdapter | ExportKV | ReleaseKV | ImportKV
+FromEngine = Delta | Embedded | Done | Exported | Refused | Stats | Ready | Failed

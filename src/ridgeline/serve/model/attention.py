@@ -1,0 +1,110 @@
+"""Our paged attention behind transformers' attention interface.
+
+transformers looks up an attention function by name for every layer, hands it the queries, keys and
+values of the layer with rotary embedding applied, and passes on any further keyword that the model
+was called with. So `model(..., ridgeline_pages=Pages(...))` reaches `attend` in every layer, and a
+model needs no change. The whole step is one packed row: input ids are [1, T].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from ridgeline.kernels.paged_attention import LayerCache, Packed, paged_attention, write_cache
+
+NAME = "ridgeline_paged"
+"""Under which transformers knows it."""
+KEYWORD = "ridgeline_pages"
+"""Of the model's forward, by which `Pages` travels."""
+
+
+class NoPages(ValueError):
+    """A model's layer called the attention without the context: it drops unknown keywords."""
+
+
+@dataclass(slots=True)
+class Pages:
+    """What one forward needs beside the tokens."""
+
+    packed: Packed
+    caches: list[LayerCache]
+    """By layer."""
+    calls: list[int] = field(default_factory=list)
+    """Layers that attended, in order, where `counting`."""
+    counting: bool = False
+
+
+def register() -> None:
+    """Make `attn_implementation=NAME` known to transformers; again is harmless."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, _no_mask)
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001 - transformers' signature; blocks say what is seen
+    scaling: float | None = None,
+    dropout: float = 0.0,  # noqa: ARG001 - transformers' signature; an engine never trains
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Write the keys and values to the layer's blocks, then attend over them.
+
+    Args:
+        module: The layer's attention, for its `layer_idx`.
+        query: [1, H, T, D]
+        key: [1, KV, T, D], as `value`.
+        value: Of the same head size as `key`.
+        attention_mask: None, see `_no_mask`.
+        scaling: Of the scores; None: 1 / √D.
+        dropout: Ignored, as in evaluation.
+        sliding_window: Tokens that a query sees, itself among them; None: all.
+        softcap: Of the scores.
+        s_aux: Sinks, a logit per head.
+        others: Further keywords of the call; the one named `KEYWORD` is a `Pages`.
+
+    Returns:
+        [1, T, H, D] and no weights.
+
+    Raises:
+        NoPages: The model did not pass the keyword on.
+    """
+    pages: Pages | None = others.get(KEYWORD)
+    if pages is None:
+        raise NoPages("its layers do not pass keywords on to the attention")
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    if pages.counting:
+        pages.calls.append(layer)
+    cache = pages.caches[layer]
+    queries, keys, values = _rows(query), _rows(key), _rows(value)
+    write_cache(keys, values, cache, pages.packed)
+    out = paged_attention(
+        queries,
+        cache,
+        pages.packed,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return out[None], None
+
+
+def _rows(states: Tensor) -> Tensor:
+    """[1, H, T, D] to [T, H, D]; no copy where the model's projection came in that order."""
+    return states[0].transpose(0, 1).contiguous()
+
+
+def _no_mask(*_args: Any, **_kwargs: Any) -> None:
+    """What is seen follows from the blocks and the window."""

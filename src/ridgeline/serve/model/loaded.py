@@ -1,0 +1,250 @@
+"""A Hugging Face causal LM, loaded for serving: from a directory or the hub, checked, shrunk.
+
+Order matters for the peak of memory and for what is checked: load in the final dtype, take the
+shapes of its cache, prove that paged attention computes the same (`trial.py`), then replace linear
+layers (`serve/weights`) and small modules (`fused.py`), which prove themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.errors import InputError
+from ridgeline.kernels.paged_attention import LayerCache
+from ridgeline.serve.cache.pool import KvShape
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.messages import MemoryRow
+from ridgeline.serve.model import trial
+from ridgeline.serve.model.attention import KEYWORD, Pages, register
+from ridgeline.serve.model.batch import Batch
+from ridgeline.serve.model.fused import fuse
+from ridgeline.serve.weights import is_compressed, load_compressed, shrink
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What one forward gave. T tokens, R rows that were asked for, V words."""
+
+    logits: Tensor
+    """[R, V] float32"""
+    states: Tensor
+    """[T, hidden]: what the head reads, of every token."""
+    rows: Tensor
+    """[R]: of the tokens, those with logits."""
+
+    @property
+    def hidden(self) -> Tensor:
+        """Of those rows: [R, hidden]."""
+        return self.states[self.rows]
+
+
+class LoadedModel:
+    """A model, its tokenizer and the facts that an engine needs of them."""
+
+    def __init__(self, model: nn.Module, tokenizer: Any, shapes: list[KvShape]) -> None:
+        config = model.config.get_text_config()  # type: ignore[union-attr,operator]
+        self.model = model
+        self.tokenizer = tokenizer
+        self.kv_shapes = shapes
+        self.vocab: int = config.vocab_size
+        self.eos_ids = _eos_ids(model)
+        self.max_length: int | None = getattr(config, "max_position_embeddings", None)
+        """Tokens that its positions reach; None: the configuration does not say."""
+        self.dtype: torch.dtype = model.dtype  # type: ignore[assignment]
+        self.device = next(model.parameters()).device
+        self.weight_rows: list[MemoryRow] = []
+        """Of the memory ledger."""
+        self._states: Tensor | None = None
+        model.base_model.register_forward_hook(self._keep_states)  # type: ignore[union-attr]
+
+    @property
+    def layers(self) -> int:
+        """That keep keys and values."""
+        return len(self.kv_shapes)
+
+    @property
+    def kv_heads(self) -> int:
+        """Of the first layer."""
+        return self.kv_shapes[0][0]
+
+    @property
+    def head_dim(self) -> int:
+        """Of the first layer."""
+        return self.kv_shapes[0][1]
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of what the head reads."""
+        return int(self.model.config.get_text_config().hidden_size)  # type: ignore[union-attr,operator]
+
+    @property
+    def output_layer(self) -> nn.Module:
+        """The head as it is now, swapped or adapted ones too."""
+        layer: nn.Module = self.model.get_output_embeddings()  # type: ignore[operator]
+        return layer
+
+    def weight_bytes(self) -> int:
+        """Of all weights; tied ones count once."""
+        return sum(row.bytes for row in self.weight_rows)
+
+    def linears(self) -> dict[str, nn.Module]:
+        """Linear layers by name, swapped ones included: whatever has in_ and out_features."""
+        return {
+            name: module
+            for name, module in self.model.named_modules()
+            if hasattr(module, "in_features") and hasattr(module, "out_features")
+        }
+
+    def forward(self, batch: Batch, caches: list[LayerCache]) -> Computed:
+        """Compute one step: keys and values of its tokens go to the caches."""
+        inputs = {
+            "input_ids": batch.tokens[None],
+            "position_ids": batch.positions[None],
+            "use_cache": False,
+            KEYWORD: Pages(batch.packed, caches),
+        }
+        if len(batch.logit_rows):
+            logits = self.model(**inputs, logits_to_keep=batch.logit_rows).logits[0].float()
+        else:
+            self.model.base_model(**inputs)  # type: ignore[operator]
+            logits = torch.empty(0, self.vocab, device=self.device)
+        states, self._states = self._states, None
+        assert states is not None
+        return Computed(logits, states[0], batch.logit_rows)
+
+    def _keep_states(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        self._states = output.last_hidden_state
+
+
+def load(config: EngineConfig) -> LoadedModel:
+    """Load, check and shrink the model that a configuration names.
+
+    Raises:
+        InputError: It is not there, not a causal LM, of a family that does not fit, or its weights
+            cannot be shrunk as asked.
+    """
+    with _importing_quietly():
+        register()
+        device = device_of(config)
+        dtype = dtype_of(config, device)
+        model = _read(config, dtype, device)
+    model.requires_grad_(requires_grad=False).eval()
+    vocab = model.config.get_text_config().vocab_size
+    shapes = trial.kv_shapes(model, vocab)
+    trial.check(model, shapes, vocab)
+    loaded = LoadedModel(model, _tokenizer(config), shapes)
+    loaded.weight_rows = shrink(model, config)
+    fuse(model)
+    return loaded
+
+
+@contextmanager
+def _importing_quietly() -> Iterator[None]:
+    """Whoever asks for an answer is not told which kernels torchao was built without."""
+    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def device_of(config: EngineConfig) -> torch.device:
+    """Where the model runs.
+
+    Raises:
+        InputError: CUDA was asked for and is not there.
+    """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: PyTorch sees no GPU here; use --device cpu")
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def dtype_of(config: EngineConfig, device: torch.device) -> torch.dtype:
+    """As asked; auto is bf16 where the device multiplies it natively, else fp32."""
+    if config.dtype != "auto":
+        return DTYPES[config.dtype]
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if native else torch.float32
+
+
+def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging as notices
+
+    notices.disable_progress_bar()
+    try:
+        about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{config.model}: {_first_line(error)}") from None
+    if getattr(about, "is_encoder_decoder", False):
+        raise InputError(
+            f"{config.model}: models of the family {about.model_type} have an encoder; "
+            "only causal language models are served"
+        )
+    if is_compressed(config.model):
+        return load_compressed(
+            config.model, dtype, device=device, trust_remote_code=config.trust_remote_code
+        )
+    if getattr(about, "quantization_config", None) is not None:
+        raise InputError(
+            f"{config.model}: only compressed-tensors checkpoints are read quantised; "
+            "give the unquantised model with --weights int8 or int4"
+        )
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            config.model,
+            config=about,
+            dtype=dtype,
+            attn_implementation="eager",
+            trust_remote_code=config.trust_remote_code,
+        ).to(device)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{config.model}: {_first_line(error)}") from None
+
+
+def _tokenizer(config: EngineConfig) -> Any:
+    """None where the model comes without one: token ids then go in and out."""
+    from transformers import AutoTokenizer
+
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+    local = os.path.isdir(config.model)
+    if local and not any(os.path.exists(os.path.join(config.model, name)) for name in names):
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(
+            config.model, trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{config.model}: its tokenizer: {_first_line(error)}") from None
+
+
+def _eos_ids(model: Any) -> tuple[int, ...]:
+    found = getattr(model.generation_config, "eos_token_id", None)
+    if found is None:
+        found = model.config.get_text_config().eos_token_id
+    if found is None:
+        return ()
+    return tuple(found) if isinstance(found, (list, tuple)) else (int(found),)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__

@@ -1,0 +1,160 @@
+"""Whether a model computes over blocks what it computes by itself; asked at every load.
+
+Not every family's attention passes through transformers' interface (alibi, attention of their own,
+keywords dropped on the way), and those would give wrong logits without an error. So two prompts go
+through the model plainly, one at a time, and through scattered blocks, packed together and in
+chunks; every layer must attend exactly once, and the logits must agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.errors import InputError
+from ridgeline.kernels.paged_attention import Packed
+from ridgeline.serve.cache.pool import KvPool, KvShape
+from ridgeline.serve.model.attention import KEYWORD, NAME, Pages
+
+LENGTHS = (21, 10)
+"""Of the two prompts."""
+CUTS = (13, 9)
+"""Of each, computed in the first step; the rest in the second: a chunk and one more token."""
+LARGEST_WINDOW = 128
+"""A sliding window up to here is crossed by the longer prompt."""
+BLOCK = 4
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.10}
+"""Of the logits' difference over their spread; a wrong position or mask is above 0.3 in a trained
+model, rounding a tenth of the tolerance."""
+
+
+def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
+    """Key-value heads and head size of each layer, read from the cache that the model fills.
+
+    Raises:
+        InputError: A layer keeps something else than keys and values.
+    """
+    tokens = _prompts(vocab, (3,))[0].to(_device(model))
+    out = _quietly(model, lambda: model(input_ids=tokens[None], use_cache=True))
+    kept = getattr(getattr(out, "past_key_values", None), "layers", [])
+    shapes = []
+    for layer in kept:
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if not (isinstance(keys, Tensor) and isinstance(values, Tensor)) or (
+            keys.ndim != 4 or keys.shape != values.shape
+        ):
+            raise _refusal(model, "a layer keeps something else than one key and value a head")
+        shapes.append((keys.shape[1], keys.shape[3]))
+    if not shapes:
+        raise _refusal(model, "it keeps no keys and values")
+    return shapes
+
+
+def check(model: nn.Module, shapes: list[KvShape], vocab: int) -> None:
+    """Compare; leaves the model with the paged attention switched on.
+
+    Raises:
+        InputError: One line that names the family and what differs.
+    """
+    longest = LENGTHS[0]
+    window = _window(model)
+    if window is not None and window <= LARGEST_WINDOW:
+        longest = max(longest, window + 8)
+    prompts = [one.to(_device(model)) for one in _prompts(vocab, (longest, LENGTHS[1]))]
+    model.set_attn_implementation("eager")  # type: ignore[operator]
+    plain = [
+        _quietly(model, lambda one=one: model(input_ids=one[None], use_cache=False)).logits[0, -1]
+        for one in prompts
+    ]
+    model.set_attn_implementation(NAME)  # type: ignore[operator]
+    paged = _quietly(model, lambda: _in_two_steps(model, prompts, shapes))
+    for mine, theirs in zip(paged, plain, strict=True):
+        spread = theirs.float().std().clamp_min(1e-6)
+        difference = float((mine.float() - theirs.float()).abs().mean() / spread)
+        if not difference <= TOLERANCE[mine.dtype]:
+            raise _refusal(
+                model,
+                f"over KV blocks its logits differ from its own by {difference:.2g} of the spread",
+            )
+
+
+def _in_two_steps(model: nn.Module, prompts: list[Tensor], shapes: list[KvShape]) -> list[Tensor]:
+    """Last logits of each prompt, both packed into each step, their blocks interleaved."""
+    num_blocks = 2 * -(-len(prompts[0]) // BLOCK)
+    like = torch.empty(0, dtype=model.dtype, device=_device(model))  # type: ignore[arg-type]
+    pool = KvPool(shapes, num_blocks=num_blocks, block_size=BLOCK, kv_dtype="model", like=like)
+    table = torch.arange(num_blocks).flip(0).view(-1, 2).T
+    logits: list[Tensor] = []
+    done: tuple[int, ...] = (0, 0)
+    for ends in (CUTS, tuple(len(one) for one in prompts)):
+        spans = list(zip(done, ends, strict=True))
+        packed, positions, rows = _packed(spans, table, like.device)
+        pages = Pages(packed=packed, caches=pool.layers, counting=True)
+        tokens = torch.cat([one[a:b] for one, (a, b) in zip(prompts, spans, strict=True)])
+        out = model(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=rows,
+            **{KEYWORD: pages},
+        )
+        if sorted(pages.calls) != list(range(len(shapes))):
+            raise _refusal(model, "its attention does not pass through transformers' interface")
+        logits = list(out.logits[0])
+        done = ends
+    return logits
+
+
+def _packed(
+    spans: list[tuple[int, int]], table: Tensor, device: torch.device
+) -> tuple[Packed, Tensor, Tensor]:
+    """A step's description, its positions and its last rows."""
+    counts = torch.tensor([0] + [b - a for a, b in spans])
+    starts = counts.cumsum(0)
+    positions = torch.cat([torch.arange(a, b) for a, b in spans])
+    owner = torch.repeat_interleave(torch.arange(len(spans)), counts[1:])
+    packed = Packed(
+        query_starts=starts.int().to(device),
+        context_lengths=torch.tensor([b for _, b in spans], dtype=torch.int32, device=device),
+        block_tables=table.int().contiguous().to(device),
+        slots=(table[owner, positions // BLOCK] * BLOCK + positions % BLOCK).to(device),
+        max_queries=int(counts.max()),
+        max_context=max(b for _, b in spans),
+    )
+    return packed, positions.to(device), (starts[1:] - 1).to(device)
+
+
+def _prompts(vocab: int, lengths: tuple[int, ...]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randint(0, vocab, (length,), generator=generator) for length in lengths]
+
+
+def _window(model: nn.Module) -> int | None:
+    config = model.config.get_text_config()  # type: ignore[union-attr,operator]
+    window = getattr(config, "sliding_window", None)
+    return window if isinstance(window, int) else None
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _quietly(model: nn.Module, forward: Any) -> Any:
+    """Run a forward; whatever the family's code raises becomes one line."""
+    try:
+        with torch.inference_mode():
+            return forward()
+    except InputError:
+        raise
+    except Exception as error:  # any code of any family runs here
+        raise _refusal(model, str(error) or type(error).__name__) from error
+
+
+def _refusal(model: nn.Module, why: str) -> InputError:
+    family = model.config.model_type  # type: ignore[union-attr]
+    return InputError(
+        f"models of the family {family} cannot be served over a paged KV cache: {why}; "
+        "docs/how-to/serve-a-model.md lists the families that can"
+    )

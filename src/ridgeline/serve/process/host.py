@@ -1,0 +1,184 @@
+"""The engine's process: `python -m ridgeline.serve.process.host SOCKET_FD module:Engine`.
+
+The supervisor starts it with one end of a socket pair. The main thread alone drives the engine, so
+torch's threads belong to it. Two side threads only move bytes: one reads messages into a queue, one
+writes what came out and, at least every second, a heartbeat, however long a step takes. Neither
+calls torch.
+
+SIGINT and SIGTERM are the server's business (a terminal or systemd sends them to every process):
+the engine ends when its socket does, that is with the server, whatever ended that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Protocol
+
+import msgspec
+
+from ridgeline.errors import RidgelineError
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.messages import Failed, FromEngine, Ready, Stats, ToEngine
+from ridgeline.serve.process.frames import config as config_decoder
+from ridgeline.serve.process.frames import frame, read_frame, to_engine
+
+HEARTBEAT_SECONDS = 0.5
+STEP_MAY_STILL_TAKE_SECONDS = 5.0
+"""Once the server has gone, for the step under way and for closing."""
+
+
+class HostedEngine(Protocol):
+    """What is hosted: `ridgeline.serve.engine.engine.Engine`, or a stub of it in tests."""
+
+    ready: Ready
+    has_work: bool
+
+    def handle(self, message: ToEngine) -> None:
+        """Take a message; what is wrong with it comes out of `take`."""
+
+    def step(self) -> None:
+        """Do one step."""
+
+    def take(self) -> list[FromEngine]:
+        """What has come out since the last call."""
+
+    def stats(self) -> Stats:
+        """State and counters."""
+
+    def close(self) -> None:
+        """Free everything."""
+
+
+class Host:
+    """Drives one engine over one socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._inbox: queue.SimpleQueue[list[ToEngine] | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._stats: Stats | None = None
+        self._step_began: float | None = None
+
+        # From the start, so that a server that goes while the engine loads takes it along.
+        threading.Thread(target=self._read, name="engine-reader", daemon=True).start()
+
+    def run(self, engine: HostedEngine) -> None:
+        """Serve until the other side closes."""
+        self._stats = engine.stats()
+        self._outbox.put(frame([engine.ready]))
+        writer = threading.Thread(target=self._write, name="engine-writer", daemon=True)
+        writer.start()
+        try:
+            self._drive(engine)
+        finally:
+            self._outbox.put(None)
+            writer.join(STEP_MAY_STILL_TAKE_SECONDS)
+        engine.close()
+
+    def _drive(self, engine: HostedEngine) -> None:
+        assert self._stats is not None
+        while self._receive(engine):
+            self._step_began = time.monotonic()
+            if engine.has_work:
+                engine.step()
+            out = engine.take()
+            stats = engine.stats()
+            if stats.adapters != self._stats.adapters:
+                out.insert(0, stats)  # before the `Done`, so that the name is known with it
+            self._stats = stats
+            self._step_began = None
+            if out:
+                self._outbox.put(frame(out))
+
+    def _receive(self, engine: HostedEngine) -> bool:
+        """Hand over all that has come; waits where the engine has nothing else to do."""
+        wait = not engine.has_work
+        while True:
+            try:
+                messages = self._inbox.get(block=wait)
+            except queue.Empty:
+                return True
+            if messages is None:
+                return False
+            for message in messages:
+                engine.handle(message)
+            wait = False
+
+    def _read(self) -> None:
+        while (body := read_frame(self._connection)) is not None:
+            self._inbox.put(to_engine.decode(body))
+        self._inbox.put(None)
+        time.sleep(STEP_MAY_STILL_TAKE_SECONDS)
+        os._exit(1)  # the step hangs, and nobody waits for it any more
+
+    def _write(self) -> None:
+        """Whatever comes; a heartbeat when due. The last step's counters, read by nobody else."""
+        due = 0.0
+        while True:
+            try:
+                data = self._outbox.get(timeout=max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                data = b""
+            if data is None:
+                return
+            now = time.monotonic()
+            if now >= due:
+                data += frame([self._heartbeat(now)])
+                due = now + HEARTBEAT_SECONDS
+            try:
+                self._connection.sendall(data)
+            except OSError:
+                return  # the reader has seen the end too
+
+    def _heartbeat(self, now: float) -> Stats:
+        assert self._stats is not None
+        began = self._step_began
+        age = 0.0 if began is None else max(0.0, now - began)
+        return msgspec.structs.replace(self._stats, at=now, step_age_seconds=age)
+
+
+def main() -> int:
+    """Read the configuration, build the engine, serve; the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    body = read_frame(connection)
+    if body is None:
+        return 1
+    try:
+        host = Host(connection)
+        host.run(_build(sys.argv[2], config_decoder.decode(body)))
+    except RidgelineError as error:
+        return _fail(connection, " ".join(str(error).split()), error.exit_code)
+    except Exception as error:  # the server says so in one line; the trace is for us
+        traceback.print_exc()
+        return _fail(connection, f"the engine failed: {type(error).__name__}: {error}", 1)
+    return 0
+
+
+def _build(factory: str, config: EngineConfig) -> HostedEngine:
+    module, _, name = factory.partition(":")
+    build: Any = getattr(importlib.import_module(module), name)
+    built: HostedEngine = build(config)
+    return built
+
+
+def _fail(connection: socket.socket, message: str, exit_code: int) -> int:
+    line = " ".join(message.split())
+    try:
+        connection.sendall(frame([Failed(message=line, exit_code=exit_code)]))
+    except OSError:
+        sys.stderr.write(line + "\n")
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Rows of logits in, tokens out, for a whole batch of answers with their own parameters.
+
+An answer with k drafts has k + 1 rows: row j holds the logits after draft j - 1. Drafts that are
+certain (no probabilities: n-gram, or any drafter under greedy) need no test of their own: the token
+of every row is picked as if there were no drafts, and drafts count as accepted while they are what
+was picked. That is exact, accepts draft x with p(x), which no exact rule can exceed, and gives the
+same tokens for the same seed as without drafts. Drafts drawn from a distribution go through
+`speculation/verify.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ridgeline.serve.messages import TokenLogprobs
+from ridgeline.serve.sampling.distribution import candidates, probabilities
+from ridgeline.serve.sampling.draw import Purpose, draw
+from ridgeline.serve.sampling.edits import Row, edit
+from ridgeline.serve.sampling.logprobs import token_logprobs
+from ridgeline.serve.sampling.state import SamplingState
+from ridgeline.serve.speculation.verify import Claim, verify
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An answer whose next tokens are to be picked."""
+
+    state: SamplingState
+    drafts: tuple[int, ...] = ()
+    draft_probabilities: Tensor | None = None
+    """[len(drafts), V] that the drafts were drawn from; None: they are certain."""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the drafts came from a distribution that counts."""
+        return bool(self.drafts) and self.draft_probabilities is not None and not self.state.greedy
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What comes next in an answer."""
+
+    tokens: tuple[int, ...]
+    """Accepted drafts and one more token, unless a draft that ends the answer was accepted."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token, where the request asks for them."""
+    num_accepted: int = 0
+    """Drafts among the tokens."""
+
+
+def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
+    """Next tokens of every answer.
+
+    Args:
+        logits: [Σ (1 + drafts), V] float32, in the order of `wanted`; overwritten.
+        wanted: The answers.
+    """
+    if not wanted:
+        return []
+    if all(one.state.plain for one in wanted):
+        return _matched(wanted, logits.argmax(-1).tolist())
+    rows = [
+        Row(one.state, one.drafts[:count]) for one in wanted for count in range(len(one.drafts) + 1)
+    ]
+    assert len(rows) == len(logits)
+    reported = [at for at, row in enumerate(rows) if row.state.sampling.logprobs is not None]
+    raw = logits[reported] if reported else None
+    edit(logits, rows)
+    tokens = _each_row(logits, rows, wanted)
+    picked = _matched(wanted, tokens)
+    _verified(logits, wanted, picked)
+    if raw is not None:
+        _report(raw, wanted, picked)
+    return picked
+
+
+def _each_row(logits: Tensor, rows: list[Row], wanted: list[Wanted]) -> list[int]:
+    """A token for every row; 0 for the rows of drafts that were drawn."""
+    drawn = [one.drawn for one in wanted for _ in range(len(one.drafts) + 1)]
+    greedy = [at for at, row in enumerate(rows) if row.state.greedy]
+    random = [at for at, row in enumerate(rows) if not row.state.greedy and not drawn[at]]
+    tokens = torch.zeros(len(rows), dtype=torch.int64, device=logits.device)
+    if greedy:
+        tokens[greedy] = (logits if len(greedy) == len(rows) else logits[greedy]).argmax(-1)
+    if random:
+        mine = logits if len(random) == len(rows) else logits[random]
+        tokens[random] = _drawn(mine, [rows[at] for at in random])
+    return tokens.tolist()
+
+
+def _drawn(logits: Tensor, rows: list[Row]) -> Tensor:
+    numbers = torch.tensor(
+        [row.state.uniform(len(row.drafts), Purpose.TOKEN) for row in rows], dtype=torch.float64
+    )
+    out = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
+    for at, found in candidates(logits, [row.state.sampling for row in rows]):
+        entries = draw(found.weights, numbers.to(at.device)[at])
+        if found.tokens is not None:
+            entries = found.tokens.gather(1, entries[:, None]).squeeze(-1)
+        out[at] = entries
+    return out
+
+
+def _matched(wanted: list[Wanted], tokens: list[int]) -> list[Picked]:
+    """Keep drafts while each is what its row picked."""
+    picked = []
+    first = 0
+    for one in wanted:
+        accepted = 0
+        while accepted < len(one.drafts) and tokens[first + accepted] == one.drafts[accepted]:
+            accepted += 1
+        mine = tuple(tokens[first : first + accepted + 1])
+        picked.append(Picked(mine, num_accepted=accepted))
+        first += len(one.drafts) + 1
+    return picked
+
+
+def _verified(logits: Tensor, wanted: list[Wanted], picked: list[Picked]) -> None:
+    """Replace what was picked where drafts were drawn from a distribution."""
+    claims: list[Claim] = []
+    places: list[int] = []
+    at: list[int] = []
+    first = 0
+    for place, one in enumerate(wanted):
+        count = len(one.drafts)
+        if one.drawn:
+            state, given = one.state, one.draft_probabilities
+            assert given is not None
+            tests = tuple(state.uniform(ahead, Purpose.ACCEPT) for ahead in range(count))
+            lasts = tuple(state.uniform(ahead, Purpose.TOKEN) for ahead in range(count + 1))
+            claims.append(Claim(one.drafts, given, tests, lasts))
+            places.append(place)
+            at.extend(range(first, first + count + 1))
+        first += count + 1
+    if not claims:
+        return
+    samplings = [
+        wanted[place].state.sampling
+        for place in places
+        for _ in range(len(wanted[place].drafts) + 1)
+    ]
+    target = probabilities(logits[at], samplings)
+    for place, (tokens, accepted) in zip(places, verify(target, claims), strict=True):
+        picked[place] = Picked(tokens, num_accepted=accepted)
+
+
+def _report(raw: Tensor, wanted: list[Wanted], picked: list[Picked]) -> None:
+    """Add logprobs, from the rows of `raw` of the answers that ask for them."""
+    at: list[int] = []
+    chosen: list[int] = []
+    tops: list[int] = []
+    first = 0
+    for one, found in zip(wanted, picked, strict=True):
+        top = one.state.sampling.logprobs
+        if top is None:
+            continue
+        at.extend(range(first, first + len(found.tokens)))
+        chosen.extend(found.tokens)
+        tops.extend([top] * len(found.tokens))
+        first += len(one.drafts) + 1
+    tokenizer = wanted[0].state.tokenizer
+    entries = iter(token_logprobs(raw[at], chosen, tops, tokenizer))
+    for place, one in enumerate(wanted):
+        if one.state.sampling.logprobs is not None:
+            found = picked[place]
+            mine = tuple(next(entries) for _ in found.tokens)
+            picked[place] = Picked(found.tokens, mine, found.num_accepted)

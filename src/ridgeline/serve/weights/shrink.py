@@ -1,0 +1,147 @@
+"""Replaces the linear layers of a loaded model, one at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.errors import InputError
+from ridgeline.kernels import linear_int4, linear_int8
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.messages import MemoryRow
+from ridgeline.serve.weights.embedding import PanelEmbedding
+from ridgeline.serve.weights.linears import (
+    DenseLinear,
+    DynamicInt8Linear,
+    FrozenLinear,
+    GroupedLinear,
+    Int4Linear,
+    Int8Linear,
+)
+
+
+def shrink(model: nn.Module, config: EngineConfig) -> list[MemoryRow]:
+    """Put packed, 8-bit or 4-bit layers in place of all linear ones, the head included.
+
+    Weights are rounded to the nearest level, without calibration: int8 with a scale per output,
+    int4 per `config.group_size` weights. Each old weight is freed before the next layer is made.
+    Layers that are compressed already stay as they are. A head whose weight is the embedding's
+    stays one tensor while it is only packed; quantised, it becomes one of its own.
+
+    Args:
+        model: On its device.
+        config: `weights` and `group_size` are read.
+
+    Returns:
+        The bytes of all weights, by kind.
+
+    Raises:
+        InputError: fp8 where the device cannot, or a layer that int4 groups do not divide.
+    """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if config.weights == "fp8":
+        _check_fp8(device)
+    if config.weights == "model" and device.type != "cpu":
+        return weight_rows(model)
+    made: dict[int, nn.Module] = {}
+    places = [
+        (module, name, child)
+        for module in model.modules()
+        for name, child in module.named_children()
+        if _is_linear(child)
+    ]
+    for parent, name, layer in places:
+        if id(layer) not in made:
+            tied = _tied_embedding(model, layer) if config.weights == "model" else None
+            made[id(layer)] = _replacement(layer, config)
+            if tied is not None:
+                _share(tied, made[id(layer)])
+            layer._parameters.clear()
+        setattr(parent, name, made[id(layer)])
+    return weight_rows(model)
+
+
+def weight_rows(model: nn.Module) -> list[MemoryRow]:
+    """Bytes of all parameters and buffers, each storage once, by the kind of their layer."""
+    sizes: dict[str, int] = defaultdict(int)
+    layers: dict[str, int] = defaultdict(int)
+    seen: set[int] = set()
+    # Layers that say how their weights lie come first: an embedding may share them.
+    for module in sorted(model.modules(), key=lambda one: not isinstance(one, FrozenLinear)):
+        kind = _kind(module)
+        held = [*module._parameters.values(), *module._buffers.values()]
+        new = [t for t in held if t is not None and t.untyped_storage().data_ptr() not in seen]
+        for tensor in new:
+            seen.add(tensor.untyped_storage().data_ptr())
+            sizes[kind] += tensor.untyped_storage().nbytes()
+        layers[kind] += bool(new)
+    return [
+        MemoryRow(what=f"weights, {kind}", bytes=size, note=f"{layers[kind]} layers")
+        for kind, size in sizes.items()
+        if size
+    ]
+
+
+def _kind(module: nn.Module) -> str:
+    if isinstance(module, GroupedLinear):
+        bits = "int4" if isinstance(module, Int4Linear) else _name(module.panels)
+        groups = module.num_groups
+        return bits if groups == 1 else f"{bits} in groups of {module.in_features // groups}"
+    if isinstance(module, DynamicInt8Linear):
+        return "int8, activations too"
+    if isinstance(module, DenseLinear):
+        return f"{_name(module.panels)} packed"
+    return "not packed"
+
+
+def _name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """`nn.Linear` itself (a subclass may compute something else), or GPT-2's transposed one."""
+    return type(module) is nn.Linear or _is_transposed(module)
+
+
+def _is_transposed(module: nn.Module) -> bool:
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nx") and hasattr(module, "nf")
+
+
+def _replacement(layer: nn.Module, config: EngineConfig) -> FrozenLinear:
+    weight, bias = layer.weight.detach(), layer.bias
+    assert isinstance(weight, Tensor)
+    if _is_transposed(layer):
+        weight = weight.T
+    bias = bias.detach() if isinstance(bias, Tensor) else None
+    if config.weights == "int8":
+        return Int8Linear(*linear_int8.quantise(weight), bias=bias)
+    if config.weights == "int4":
+        return Int4Linear(*linear_int4.quantise(weight, config.group_size), bias=bias)
+    if config.weights == "fp8":
+        return Int8Linear(*linear_int8.quantise_fp8(weight), bias=bias)
+    return DenseLinear(weight, bias)
+
+
+def _check_fp8(device: torch.device) -> None:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9):
+        raise InputError(
+            f"--weights fp8: the {device.type} here multiplies no fp8 (an Ada, Hopper or newer GPU "
+            "does); use --weights int8"
+        )
+
+
+def _tied_embedding(model: nn.Module, layer: nn.Module) -> tuple[nn.Module, str] | None:
+    """Where the embedding is whose weight this layer multiplies by."""
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, nn.Embedding) and child.weight is layer.weight:
+                return module, name
+    return None
+
+
+def _share(place: tuple[nn.Module, str], head: nn.Module) -> None:
+    parent, name = place
+    assert isinstance(head, DenseLinear)
+    setattr(parent, name, PanelEmbedding(getattr(parent, name), head))

@@ -1,0 +1,120 @@
+"""The tensors of a compressed-tensors checkpoint, and how one layer's become a layer of ours.
+
+Weight [out, in], groups G along `in`:
+
+    pack-quantized        weight_packed      int32 [out, in · bits / 32], lowest bits first,
+                                             q + 2^(bits−1)
+                          weight_shape       int64 [2]
+                          weight_zero_point  int32 [out · bits / 32, G], packed along `out`
+    int-, float-quantized weight             int8 or float8_e4m3fn [out, in]
+                          weight_zero_point  int8 [out, G]
+    all                   weight_scale       [out, G], [1] for the whole tensor, or one per block
+                                             of rows and inputs (FP8_BLOCK)
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ridgeline.errors import InputError
+from ridgeline.serve.weights.linears import DynamicInt8Linear, FrozenLinear, Int4Linear, Int8Linear
+from ridgeline.serve.weights.schemes import Scheme
+
+
+class Stored:
+    """All tensors of a directory's safetensors files, read one by one."""
+
+    def __init__(self, directory: str) -> None:
+        from safetensors import safe_open
+
+        self.directory = directory
+        self._files: dict[str, Any] = {}
+        paths = sorted(glob.glob(os.path.join(directory, "*.safetensors")))
+        if not paths:
+            raise InputError(f"{directory}: there are no *.safetensors files")
+        for path in paths:
+            file = safe_open(path, framework="pt")
+            self._files |= dict.fromkeys(file.keys(), file)
+        self._unread = dict.fromkeys(self._files)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a tensor."""
+        return name in self._files
+
+    def read(self, name: str) -> Tensor:
+        """One tensor.
+
+        Raises:
+            InputError: It is not there.
+        """
+        if name not in self._files:
+            raise InputError(f"{self.directory}: {name} is missing")
+        self._unread.pop(name, None)
+        return self._files[name].get_tensor(name)
+
+    def unread(self) -> list[str]:
+        """Names that nobody has read."""
+        return list(self._unread)
+
+
+def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device) -> FrozenLinear:
+    """The layer of that name.
+
+    Raises:
+        InputError: Tensors are missing, or what they hold is not supported.
+    """
+    if tensors.has(f"{name}.weight_g_idx"):
+        raise InputError(
+            f"{tensors.directory}: {name} has reordered groups (actorder: group); "
+            "compress it with actorder: static"
+        )
+    packed = scheme.format == "pack-quantized"
+    if packed:
+        shape = [int(size) for size in tensors.read(f"{name}.weight_shape")]
+        quantised = unpacked(tensors.read(f"{name}.weight_packed"), scheme.bits)[:, : shape[1]]
+    else:
+        quantised = tensors.read(f"{name}.weight")
+        shape = list(quantised.shape)
+    bias = tensors.read(f"{name}.bias") if tensors.has(f"{name}.bias") else None
+    if tensors.has(f"{name}.input_scale"):
+        tensors.read(f"{name}.input_scale")  # of activations that stay wide here
+    scales = _per_output(tensors.read(f"{name}.weight_scale"), shape[0], scheme.rows)
+    groups = -(-shape[1] // scheme.group) if scheme.group and scheme.group > 0 else 1
+    if scales.shape != (shape[0], groups) or shape[1] % groups:
+        raise InputError(
+            f"{tensors.directory}: {name} of {shape} has scales of {list(scales.shape)}; whole "
+            f"groups of {scheme.group} are supported"
+        )
+    zeros = None
+    if not scheme.symmetric:
+        zeros = tensors.read(f"{name}.weight_zero_point")
+        zeros = unpacked(zeros.T, scheme.bits).T[: shape[0]] if packed else zeros
+        zeros = _per_output(zeros.to(torch.int8), shape[0], scheme.rows)
+    elif tensors.has(f"{name}.weight_zero_point"):
+        tensors.read(f"{name}.weight_zero_point")  # all zero where weights are symmetric
+    parts = [None if part is None else part.to(device) for part in (scales, zeros, bias)]
+    plain = scheme.bits == 8 and groups == 1 and zeros is None
+    if scheme.dynamic_int8 and plain and device.type == "cpu":
+        return DynamicInt8Linear(quantised, scales, bias)
+    made = Int4Linear if scheme.bits == 4 else Int8Linear
+    return made(quantised.to(device), parts[0], zeros=parts[1], bias=parts[2])  # type: ignore[arg-type]
+
+
+def unpacked(words: Tensor, bits: int) -> Tensor:
+    """[rows, n] int32 as [rows, n · 32 / bits] int8 levels around 0."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    values = (words.contiguous()[..., None] >> shifts) & (2**bits - 1)
+    return (values - 2 ** (bits - 1)).flatten(1).to(torch.int8)
+
+
+def _per_output(values: Tensor, outputs: int, rows: int | None) -> Tensor:
+    """One value per tensor or per block of rows, as one per output."""
+    if rows is None:
+        rows = outputs if values.numel() == 1 else 1
+        values = values.reshape(1, 1) if values.numel() == 1 else values
+    return values.repeat_interleave(rows, 0)[:outputs]

@@ -1,0 +1,102 @@
+"""`ridgeline serve`: flags that fit the engine's configuration, one line for every mistake."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ridgeline.cli.main import run
+from ridgeline.cli.serve import _keys, _ready_line, _table, serve
+from ridgeline.errors import InputError
+from ridgeline.serve.config import EngineConfig, Speculation
+from ridgeline.serve.http.service import Settings
+from ridgeline.serve.messages import MemoryLedger, MemoryRow
+
+COMPOSED = {"speculation": {"speculative", "num_drafts", "longest_match", "speculate_always"}}
+
+
+def test_every_field_of_the_configuration_is_a_flag_with_its_default() -> None:
+    flags = inspect.signature(serve).parameters
+    for field in msgspec.structs.fields(EngineConfig):
+        if field.name in COMPOSED:
+            assert COMPOSED[field.name] <= set(flags)
+        elif field.name == "adapters":
+            assert flags["adapters"].default is None
+        elif field.name != "model":
+            assert flags[field.name].default == field.default, field.name
+    plain = Speculation(kind="ngram")
+    assert flags["num_drafts"].default == plain.num_drafts
+    assert flags["longest_match"].default == plain.longest_match
+
+
+def test_the_servers_flags_have_the_settings_defaults() -> None:
+    flags = inspect.signature(serve).parameters
+    settings = Settings(model_name="x")
+    for name in ("host", "port", "max_body_bytes"):
+        assert flags[name].default == getattr(settings, name)
+    assert flags["shutdown_timeout"].default == settings.shutdown_timeout_seconds
+    assert flags["request_timeout"].default == settings.request_timeout_seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "MODEL"),
+        (["m", "--dtype", "fp7"], "--dtype"),
+        (["m", "--kv-bytes", "lots"], "--kv-bytes lots"),
+        (["m", "--block-size", "0"], "--block-size 0"),
+        (["m", "--port", "99999"], "--port"),
+        (["m", "--replicas", "0"], "--replicas"),
+        (["m", "--speculative", "magic"], "--speculative magic"),
+        (["m", "--speculative", "draft"], "--speculative draft"),
+        (["m", "--adapters", "nameless"], "NAME=DIR"),
+        (["m", "--request-timeout", "0"], "--request-timeout 0"),
+        (["m", "--api-key-file", "/nowhere"], "--api-key-file /nowhere: No such file"),
+        (["m", "--engine", "vllm", "--replicas", "2"], "--engine vllm has no --replicas"),
+        (["m", "--max-waitin", "2"], "--max-waitin"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert message in captured.err
+
+
+def test_help_needs_neither_torch_nor_fastapi() -> None:
+    code = (
+        "import sys; from ridgeline.cli.main import run; run(['serve', '--help'])\n"
+        "assert not {'torch', 'fastapi', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_keys_are_lines_that_are_no_comment(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# team a\none\n\n  two \n")
+    assert _keys(path) == ("one", "two")
+    path.write_text("# none\n")
+    with pytest.raises(InputError, match="no key in it"):
+        _keys(path)
+
+
+def test_the_ready_line_and_the_ledger_say_what_fits() -> None:
+    ledger = MemoryLedger(
+        rows=(MemoryRow(what="weights", bytes=2**20, note="bf16"),),
+        total_bytes=2**20, limit_bytes=2**21, num_blocks=64, block_size=16, bytes_per_token=4,
+        tokens=1024, max_length=256, largest_concurrency=4.0,
+    )  # fmt: skip
+    line = _ready_line("http://h:1", "m", ledger)
+    assert line == (
+        "ready: m at http://h:1/v1 · 64 blocks of 16 = 1024 tokens"
+        " · 4.0 requests of 256 tokens at once"
+    )
+    assert "weights        1.0 MiB  bf16" in _table(ledger)

@@ -1,0 +1,137 @@
+"""`predict serving`, `plan serving` and `validate serving`: contracts, exit codes, pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ridgeline.cli.main import run
+
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
+PREDICT = ["predict", "serving", "--model", "Llama-3.1-8B", "--gpu", "H100", "--weights", "fp8",
+           "--prompt", "1000", "--answer", "250", "--users", "32"]  # fmt: skip
+PLAN = ["plan", "serving", "--model", "Llama-3.1-8B", "--rate", "40", "--ttft", "1s", "--itl",
+        "30ms", "--prompt", "1000", "--answer", "250"]  # fmt: skip
+TABLE = """source,model,layers,hidden,ffn,heads,kv_heads,vocab,gpu,n_gpus,tp,weight_dtype,isl,osl,\
+batch_or_concurrency,metric_name,metric_value,note
+lab,Llama-3.1-8B,32,4096,14336,32,8,128256,H100,1,1,fp8,1000,1000,max load,\
+output_tokens_per_s_total,14000,TensorRT-LLM
+lab,Llama-3.1-8B,32,4096,14336,32,8,128256,H100,1,1,bf16,1000,200,8,itl_ms,0.5,vLLM
+lab,Llama-3.1-8B,32,4096,14336,32,8,128256,H101,1,1,bf16,1000,200,8,itl_ms,8,vLLM
+"""
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert run([*words, "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert isinstance(whole, dict)
+    return whole
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def keys_of(value: object) -> set[str]:
+    """Keys of objects inside objects; lists by their first."""
+    if isinstance(value, list):
+        return keys_of(value[0]) if value else set()
+    if not isinstance(value, dict):
+        return set()
+    return set(value).union(*(keys_of(one) for one in value.values()))
+
+
+def test_a_validation_keeps_the_contract(capsys: pytest.CaptureFixture[str], table: Path) -> None:
+    found = document(capsys, "validate", "serving", str(table))
+    assert {"rows", "by_source", "by_metric", "overall"} <= set(found)
+    contract = {"row", "source", "model", "gpu", "n_gpus", "metric_name", "published", "predicted",
+                "low", "high", "error", "status", "reason"}  # fmt: skip
+    assert contract <= set(found["rows"][0])
+    assert [row["status"] for row in found["rows"]] == ["ok", "refused", "refused"]
+    assert "below the floor" in found["rows"][1]["reason"]
+    assert {"median", "p90", "bias", "coverage"} <= set(found["overall"])
+
+
+@pytest.mark.parametrize("calibration", ["unseen", "shipped", "none"])
+def test_calibrations_have_names(
+    capsys: pytest.CaptureFixture[str], table: Path, calibration: str
+) -> None:
+    words = ["validate", "serving", str(table), "--calibration", calibration]
+    assert document(capsys, *words)["calibration"] == calibration
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), [("predict-serving.md", PREDICT), ("plan-serving.md", PLAN)]
+)
+def test_every_key_is_in_the_reference(
+    capsys: pytest.CaptureFixture[str], page: str, words: list[str]
+) -> None:
+    text = (PAGES / page).read_text() + (PAGES / "predict-serving.md").read_text()
+    found = document(capsys, *words)
+    devices = set(found.get("why_not", {}))
+    assert sorted(key for key in keys_of(found) - devices if f"`{key}`" not in text) == []
+
+
+def test_every_key_of_a_validation_is_in_the_reference(
+    capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    text = (PAGES / "validate-serving.md").read_text()
+    found = document(capsys, "validate", "serving", str(table))
+    names = set(found["by_source"]) | set(found["by_metric"])
+    assert sorted(key for key in keys_of(found) - names if f"`{key}`" not in text) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (PREDICT, ("time to first token", "80 % interval", "reading weights", "assumed")),
+        (PLAN, ("replicas", "80 % interval", "What would change the answer", "bound by")),
+    ],
+)
+def test_a_person_reads_the_answer(
+    capsys: pytest.CaptureFixture[str], words: list[str], expected: tuple[str, ...]
+) -> None:
+    assert run(words) == 0
+    out = re.sub(r"\s+", " ", capsys.readouterr().out)
+    for word in expected:
+        assert word in out
+
+
+def test_a_person_reads_the_error_by_metric(
+    capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    assert run(["validate", "serving", str(table)]) == 0
+    out = re.sub(r"\s+", " ", capsys.readouterr().out)
+    for word in ("throughput, dense", "2 refused", "below the floor"):
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([*PREDICT, "--rate", "3"], "not both"),
+        ([*PREDICT, "--engine", "warp"], "unknown engine class"),
+        ([*PREDICT, "--weights", "int3"], "int3"),
+        ([*PREDICT, "--tp", "3"], "tp 3"),
+        ([*PLAN, "--users", "3"], "either users"),
+        ([*PLAN, "--itl", "soon"], "--itl soon"),
+        ([*PLAN, "--weights", "int3"], "int3"),
+        ([*PLAN, "--gpu", "MI300X"], "no published run"),
+        ([*PLAN, "--gpu", "H101"], "H101"),
+        (["validate", "serving", "nowhere.csv"], "nowhere.csv"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    assert run(words) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1

@@ -1,0 +1,151 @@
+"""Steps of a serving engine: physics that must hold whatever the coefficients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.cost.inference import (
+    TERMS,
+    Work,
+    experts_met,
+    least_step_seconds,
+    sequences_that_fit,
+    step_time,
+)
+from ridgeline.cost.serving_clock import clock_of
+from ridgeline.cost.serving_load import (
+    decode_seconds,
+    first_token_seconds,
+    most_running,
+    static_seconds,
+    steady_step,
+)
+from ridgeline.models import load_model
+from ridgeline.plan.serving.coefficients import prior_calibration
+from ridgeline.plan.serving.estimate import Arrays, arrays_of, replica_of
+
+
+def arrays(model: str = "Llama-3.1-8B", gpu: str = "H100", **values: object) -> Arrays:
+    asked = {"weights": "bf16", "prompt": 1000.0, "answer": 200.0} | values
+    return arrays_of([replica_of(load_model(model), gpu, **asked)], prior_calibration())
+
+
+def work(**values: float) -> Work:
+    names = Work.__dataclass_fields__
+    return Work(**{name: np.array([float(values.get(name, 0.0))]) for name in names})
+
+
+CASES = [arrays(), arrays("Mixtral-8x7B", "A100", tp=4), arrays("gpt-oss-120b", "H200", tp=2)]
+
+
+@given(
+    case=st.sampled_from(CASES),
+    prompts=st.integers(0, 8192),
+    decodes=st.integers(0, 512),
+    context=st.integers(1, 20_000),
+)
+def test_no_step_beats_the_hardware(case: Arrays, prompts: int, decodes: int, context: int) -> None:
+    step = step_time(
+        case.hosted,
+        case.rates,
+        work(prompt_tokens=prompts, decodes=decodes, decode_context=context),
+    )
+    assert step.total[0] > least_step_seconds(case.hosted, np.array([float(prompts + decodes)]))[0]
+    assert step.total[0] <= sum(getattr(step, term)[0] for term in TERMS) + 1.0
+
+
+@given(
+    case=st.sampled_from(CASES),
+    prompts=st.integers(0, 8192),
+    done=st.integers(0, 8),
+    decodes=st.integers(1, 512),
+    context=st.integers(1, 20_000),
+)
+def test_the_clock_of_simulations_tells_the_same_time(
+    case: Arrays, prompts: int, done: int, decodes: int, context: int
+) -> None:
+    pairs = prompts * 500.0
+    window = float(case.hosted.window[0])
+    seconds = clock_of(case.hosted, case.rates)(
+        prompt_tokens=prompts,
+        prompt_pairs=pairs,
+        prompts_done=done,
+        decodes=decodes,
+        decode_context=decodes * context,
+    )
+    step = step_time(
+        case.hosted,
+        case.rates,
+        work(
+            prompt_tokens=prompts,
+            prompt_pairs=pairs,
+            window_pairs=min(pairs, prompts * window),
+            prompts_done=done,
+            decodes=decodes,
+            decode_context=context,
+        ),
+    )
+    assert seconds == pytest.approx(step.total[0], rel=1e-9)
+
+
+def test_a_token_meets_its_own_experts_and_many_tokens_meet_all() -> None:
+    met = experts_met(np.array([2 / 8]), np.array([0.0, 1.0, 4.0, 1000.0]))
+    assert met.tolist() == pytest.approx([0.0, 0.25, 1 - 0.75**4, 1.0])
+
+
+def test_decoding_one_sequence_is_the_reading_of_the_weights() -> None:
+    case = arrays()
+    step = step_time(case.hosted, case.rates, work(decodes=1, decode_context=100))
+    read = (8.03e9 - 128256 * 4096) * 2
+    assert step.weights[0] == pytest.approx(read / (3.35e12 * case.rates.memory[0]), rel=1e-3)
+    assert max(TERMS, key=lambda term: getattr(step, term)[0]) == "weights"
+
+
+def test_more_clients_give_more_throughput_and_wait_longer() -> None:
+    case = arrays()
+    clients = np.array([1.0, 4.0, 16.0, 64.0])
+    each = [steady_step(case.hosted, case.rates, case.lengths, n[None]).total[0] for n in clients]
+    first = [
+        first_token_seconds(case.hosted, case.rates, case.lengths, n[None])[0] for n in clients
+    ]
+    assert each == sorted(each)
+    assert first == sorted(first)
+    assert (clients / each).tolist() == sorted((clients / each).tolist())
+
+
+def test_prompts_that_join_slow_the_others_down() -> None:
+    case, running = arrays(), np.array([32.0])
+    alone = decode_seconds(case.hosted, case.rates, case.lengths, running)[0]
+    mixed = steady_step(case.hosted, case.rates, case.lengths, running).total[0]
+    assert alone < mixed < 3 * alone
+
+
+def test_a_batch_takes_its_prompts_and_then_a_step_per_token() -> None:
+    case, batch = arrays(), np.array([8.0])
+    whole = static_seconds(case.hosted, case.rates, case.lengths, batch)[0]
+    each = decode_seconds(case.hosted, case.rates, case.lengths, batch)[0]
+    assert 199 * each < whole < 230 * each
+
+
+def test_engines_that_never_evict_run_fewer() -> None:
+    eager = arrays(answer=4000.0, engine="python", most_sequences=10_000.0)
+    careful = arrays(answer=4000.0, engine="native", most_sequences=10_000.0)
+    some, fewer = (
+        most_running(case.hosted, case.rates, case.lengths)[0] for case in (eager, careful)
+    )
+    assert fewer < some
+
+
+def test_weights_that_do_not_fit_leave_no_room() -> None:
+    case = arrays("Llama-3.1-70B", "H100")
+    assert sequences_that_fit(case.hosted, case.rates, np.array([100.0]))[0] == 0.0
+
+
+def test_splitting_a_model_costs_all_reduces() -> None:
+    one, four = arrays(), arrays(tp=4)
+    for case, sent in ((one, False), (four, True)):
+        step = step_time(case.hosted, case.rates, work(decodes=1, decode_context=10))
+        assert bool(step.communication[0] > 0.0) is sent

@@ -1,0 +1,35 @@
+"""Products of 8-bit weights and rounded activations against the same in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ridgeline.kernels import linear_int8, linear_int8_dynamic
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["fast", "portable"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_every_path_is_the_reference(dtype: torch.dtype, portable: bool) -> None:
+    torch.manual_seed(0)
+    for outputs, depth in [(1, 4), (33, 66), (64, 64), (100, 352)]:
+        levels, scales = linear_int8.quantise(torch.randn(outputs, depth))
+        bias = torch.randn(outputs)
+        packed = linear_int8_dynamic.pack(levels, scales)
+        assert torch.equal(linear_int8_dynamic.unpack(packed[0], outputs, depth), levels)
+        for rows in (0, 1, 2, 11, 12, 13, 25, 200):
+            x = torch.randn(rows, depth).to(dtype)
+            expected = linear_int8_dynamic.reference(x, levels, scales, bias)
+            found = torch.ops.ridgeline.linear_int8_dynamic(x, *packed, bias, outputs, portable)
+            assert found.dtype == dtype
+            tolerance = 1e-5 if dtype == torch.float32 else 8e-3
+            assert torch.allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_a_row_of_zeros_gives_the_bias() -> None:
+    levels, scales = linear_int8.quantise(torch.randn(32, 16))
+    bias = torch.randn(32)
+    found = linear_int8_dynamic.linear(
+        torch.zeros(1, 16), *linear_int8_dynamic.pack(levels, scales), bias, 32
+    )
+    assert torch.equal(found[0], bias)

@@ -1,0 +1,81 @@
+"""Fitting the coefficients of serving: what is put in comes out, and priors hold the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.plan.serving.test_serving_table import CELLS
+
+from ridgeline.cost.inference import Rates
+from ridgeline.plan.serving.coefficients import (
+    CALIBRATION,
+    LEFT_OUT,
+    prior_calibration,
+    priors,
+    read_calibration,
+    read_left_out,
+)
+from ridgeline.plan.serving.coverage import Spread, factor_of
+from ridgeline.plan.serving.fit import fit, problem_of
+from ridgeline.plan.serving.outcome import in_metric, outcome, prepare
+from ridgeline.plan.serving.published import Run, read_row
+
+
+def runs(num: int = 12) -> list[Run]:
+    found = []
+    for row in range(num):
+        changes = {
+            "source": f"lab {row % 3}",
+            "isl": str(100 * 2 ** (row % 4)),
+            "osl": "200",
+            "batch_or_concurrency": str(2 ** (row % 6)),
+            "metric_name": ("itl_ms", "ttft_ms")[row % 2],
+            "metric_value": "1",
+        }
+        run = read_row(row, CELLS | changes)
+        assert isinstance(run, Run)
+        found.append(run)
+    return found
+
+
+def test_every_rate_has_a_prior_and_every_prior_a_rate() -> None:
+    assert {one.key for one in priors()} == set(Rates.__dataclass_fields__)
+    for one in priors():
+        assert one.low < one.prior < one.high, one.name
+        assert one.why
+    names = [one.name for one in priors()]
+    assert len(names) == len(set(names))
+
+
+def test_a_slower_memory_is_found_again() -> None:
+    prepared = prepare(runs())
+    start = prior_calibration().logs()
+    names = [one.name for one in priors()]
+    true = start.copy()
+    true[names.index("memory")] -= 0.15
+    measured = in_metric(prepared, outcome(prepared, true))
+    seen = prepare(
+        [run_with(run, value) for run, value in zip(prepared.runs, measured, strict=True)]
+    )
+    found = fit(problem_of(seen, np.ones(len(measured), dtype=bool)))
+    assert found[names.index("memory")] < start[names.index("memory")] - 0.01
+    untouched = names.index("gemm CDNA")
+    assert found[untouched] == pytest.approx(start[untouched])
+
+
+def run_with(run: Run, value: float) -> Run:
+    found = read_row(run.row, {**run.cells, "metric_value": repr(float(value))})
+    assert isinstance(found, Run)
+    return found
+
+
+def test_the_shipped_files_are_of_these_priors() -> None:
+    names = {one.name for one in priors()}
+    assert set(read_calibration(CALIBRATION).values) == names
+    for source, left in read_left_out(LEFT_OUT).items():
+        assert set(left.values) == names, source
+
+
+def test_an_interval_is_as_wide_as_its_spread() -> None:
+    assert factor_of(0.0) == 1.0
+    assert factor_of(Spread().throughput) == pytest.approx(np.exp(1.2816 * 0.25), rel=1e-3)

@@ -1,0 +1,190 @@
+"""Reading tables of published serving runs and holding the model against them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.plan.serving.engines import engine_of
+from ridgeline.plan.serving.published import (
+    COLUMNS,
+    Run,
+    Unreadable,
+    load_of,
+    read_row,
+    read_table,
+)
+from ridgeline.plan.serving.validate import validate_serving
+
+CELLS = {
+    "source": "lab",
+    "source_path": "",
+    "model": "Llama-3.1-8B",
+    "params_b": "8.03",
+    "layers": "32",
+    "hidden": "4096",
+    "ffn": "14336",
+    "heads": "32",
+    "kv_heads": "8",
+    "vocab": "128256",
+    "gpu": "H100-SXM-80GB",
+    "n_gpus": "1",
+    "tp": "1",
+    "pp": "1",
+    "weight_dtype": "fp8",
+    "kv_dtype": "",
+    "isl": "1000",
+    "osl": "1000",
+    "batch_or_concurrency": "max load",
+    "metric_name": "output_tokens_per_s_total",
+    "metric_value": "14000",
+    "note": "TensorRT-LLM",
+}
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "published_serving.csv"
+
+
+def table(path: Path, *rows: dict[str, str]) -> Path:
+    file = path / "table.csv"
+    lines = [",".join(CELLS), *(",".join((CELLS | row).values()) for row in rows)]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def run_of(**changes: str) -> Run:
+    found = read_row(1, CELLS | changes)
+    assert isinstance(found, Run), found
+    return found
+
+
+def test_a_missing_column_is_named_with_the_cure(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(",".join(name for name in COLUMNS if name != "osl") + "\n")
+    with pytest.raises(InputError, match=r"no column osl; add it"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "reason"),
+    [
+        ({"gpu": "H101-XYZ"}, "refused", "H101"),
+        ({"metric_name": "speed"}, "refused", "speed"),
+        ({"metric_value": "fast"}, "refused", "metric_value"),
+        ({"metric_value": "-1"}, "refused", "metric_value"),
+        ({"weight_dtype": "int3"}, "refused", "int3"),
+        ({"kv_dtype": "int3"}, "refused", "int3"),
+        ({"n_gpus": "3", "tp": "2"}, "refused", "does not divide"),
+        ({"isl": ""}, "insufficient", "isl"),
+        ({"pp": "2", "n_gpus": "2"}, "insufficient", "pp is 2"),
+        ({"batch_or_concurrency": ""}, "insufficient", "batch_or_concurrency"),
+        ({"note": "MT-bench, EAGLE-3"}, "insufficient", "acceptance"),
+        ({"model": "x", "layers": ""}, "insufficient", "layers"),
+    ],
+)
+def test_a_row_that_cannot_be_predicted_says_why(
+    changes: dict[str, str], status: str, reason: str
+) -> None:
+    found = read_row(1, CELLS | changes)
+    assert isinstance(found, Unreadable)
+    assert (found.status, reason in found.reason) == (status, True), found
+
+
+@pytest.mark.parametrize(
+    ("words", "note", "kind", "number"),
+    [
+        ("16", "closed loop", "closed", 16),
+        ("16", "static batch", "static", 16),
+        ("1", "", "static", 1),
+        ("rate 31.4/s", "", "open", 31.4),
+        ("5 req/s", "", "open", 5),
+        ("burst 1000", "", "burst", 1000),
+        ("max load (infinite arrival rate)", "", "saturated", math.inf),
+    ],
+)
+def test_a_load_is_read_from_words(words: str, note: str, kind: str, number: float) -> None:
+    found = load_of(words, note)
+    assert (found.kind, found.number) == (kind, number)
+
+
+def test_engines_are_known_by_their_words() -> None:
+    assert engine_of("gpt-fast README").name == "loop"
+    assert engine_of("Splitwise perf_model.csv").name == "eager"
+    assert engine_of("vLLM 0.11.0 on GKE").name == "python"
+    assert engine_of("a lab").name == "python"
+
+
+def test_what_a_note_states_replaces_what_is_usual() -> None:
+    run = run_of(note="vLLM, max_num_seqs 128, max_num_batched_tokens 2048, KV 41,408 tokens")
+    assert (run.most_sequences, run.chunk) == (128, 2048)
+    assert run.hosted["cache_room_bytes"] == pytest.approx(41_408 * 32 * 2 * 8 * 128)
+
+
+def test_a_power_limit_slows_products_and_not_the_memory() -> None:
+    free, held = run_of(gpu="A100-SXM4-80GB"), run_of(gpu="A100-SXM4-80GB@330W")
+    assert held.hosted["peak"] / free.hosted["peak"] == pytest.approx(math.sqrt(330 / 400))
+    assert held.hosted["bandwidth"] == free.hosted["bandwidth"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metric_name": "itl_ms", "metric_value": "1.2", "batch_or_concurrency": "8"}, "below"),
+        ({"metric_name": "ttft_ms", "metric_value": "1", "batch_or_concurrency": "1"}, "below"),
+        (
+            {"metric_name": "tokens_per_s_batch1", "metric_value": "900",
+             "batch_or_concurrency": "1"},
+            "below",
+        ),
+        ({"metric_value": "90000"}, "above the ceiling"),
+        (
+            {"metric_value": "9000", "batch_or_concurrency": "4", "weight_dtype": "bf16"},
+            "above the ceiling",
+        ),
+        ({"model": "Llama-3.1-70B", "params_b": "", "layers": "80", "hidden": "8192",
+          "ffn": "28672", "heads": "64", "weight_dtype": "bf16",
+          "metric_value": "900"}, "do not fit"),
+    ],
+)  # fmt: skip
+def test_what_physics_forbids_is_refused_with_the_reason(
+    tmp_path: Path, changes: dict[str, str], words: str
+) -> None:
+    row = validate_serving(table(tmp_path, changes)).rows[0]
+    assert (row.status, row.error) == ("refused", None)
+    assert words in row.reason
+
+
+def test_the_first_token_of_a_saturated_server_is_not_judged(tmp_path: Path) -> None:
+    row = validate_serving(table(tmp_path, {"metric_name": "ttft_ms"})).rows[0]
+    assert row.status == "insufficient"
+    assert "saturated" in row.reason
+
+
+def test_every_judged_row_has_its_interval(tmp_path: Path) -> None:
+    path = table(tmp_path, {}, {"metric_name": "itl_ms", "metric_value": "9",
+                                "batch_or_concurrency": "32"})  # fmt: skip
+    for row in validate_serving(path).rows:
+        assert row.status == "ok"
+        assert row.low is not None
+        assert row.predicted is not None
+        assert row.high is not None
+        assert row.low < row.predicted < row.high
+
+
+def test_sources_left_out_stay_within_the_committed_errors() -> None:
+    if not SHARED.exists():
+        pytest.skip("the published table is not here (shared/data/published_serving.csv)")
+    found = validate_serving(SHARED)
+    limits = {
+        "next_token dense": 0.15,
+        "first_token dense": 0.25,
+        "throughput dense": 0.20,
+        "throughput experts": 0.30,
+    }
+    for name, limit in limits.items():
+        median = found.by_metric[name].median
+        assert median is not None
+        assert median <= limit, name
+    assert found.overall.coverage is not None
+    assert 0.75 <= found.overall.coverage <= 0.90

@@ -1,0 +1,42 @@
+"""The real server around the stub engine.
+
+`python -m tests.serve.http.run_stub_server MODEL SETTINGS CONFIG REPLICAS`
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from ridgeline.errors import RidgelineError
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.http.server import run_server
+from ridgeline.serve.http.service import Settings
+
+FACTORY = "tests.serve.stub_engine:StubEngine"
+
+
+def say_ready(address: str, _: object) -> None:
+    sys.stdout.write(address + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    model, settings, config, replicas = sys.argv[1:5]
+    try:
+        run_server(
+            msgspec.convert({"model": model, **msgspec.json.decode(config)}, EngineConfig),
+            msgspec.convert(msgspec.json.decode(settings), Settings),
+            say_ready=say_ready,
+            replicas=int(replicas),
+            factory=FACTORY,
+        )
+    except RidgelineError as error:
+        sys.stderr.write(f"ridgeline: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Real server processes for tests: started on a free port, their logs kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[3]
+LIBRARY = ROOT / "examples/models/library"
+TEMPLATE = (
+    "{% for tool in tools or [] %}<tool>{{ tool.function.name }}</tool>\n{% endfor %}"
+    "{% for message in messages %}"
+    "{% if message.role == 'forbidden' %}{{ raise_exception('no') }}{% endif %}"
+    "{{ message.role }}: {{ message.content }}"
+    "{% for call in message.tool_calls or [] %}{{ call.function.arguments | tojson }}{% endfor %}"
+    "{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}{{ extra or '' }}"
+)
+DEADLINE_SECONDS = 120.0
+
+
+def chat_model(folder: Path) -> Path:
+    """A copy of the library model with a chat template."""
+    target = folder / "library"
+    shutil.copytree(LIBRARY, target)
+    path = target / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "chat_template": TEMPLATE}))
+    return target
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+        self.address = ""
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+
+    def wait_until_ready(self) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert "http://" in line, self.log
+        self.address = "http://" + line.partition("http://")[2].split()[0].removesuffix("/v1")
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(self.address + path, timeout=30, **options)
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        return httpx.post(self.address + path, json=body, timeout=30, **options)
+
+    def engine_pid(self) -> int:
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid), "-f", "process.host"],
+            capture_output=True,
+            check=True,
+        )
+        return int(found.stdout.split()[0])
+
+
+@contextmanager
+def running(*words: str) -> Iterator[Server]:
+    """A server process; ended with all that belongs to it."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *words],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                cwd=ROOT,
+            )
+        with process:
+            try:
+                yield Server(process, log)
+            finally:
+                process.send_signal(signal.SIGKILL)
+
+
+@contextmanager
+def stub_server(
+    model: Path, *, replicas: int = 1, config: dict[str, Any] | None = None, **settings: Any
+) -> Iterator[Server]:
+    """The real server around the stub engine."""
+    given = {"model_name": "library", "port": 0, **settings}
+    words = [str(model), json.dumps(given), json.dumps(config or {}), str(replicas)]
+    with running("tests.serve.http.run_stub_server", *words) as server:
+        server.wait_until_ready()
+        yield server
+
+
+def until(happened: Callable[[], Any], what: str) -> Any:
+    """Wait for something, up to a deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (found := happened()):
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.02)
+    return found
+
+
+def sse(response: httpx.Response) -> list[Any]:
+    """The documents of a stream; its last line must be [DONE]."""
+    lines = [line for line in response.text.split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]

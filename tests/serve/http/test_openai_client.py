@@ -1,0 +1,219 @@
+"""The official `openai` client, unchanged, against the real server with a really trained model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+from tests.serve.http.servers import ROOT, Server, running
+from tests.serve.http.test_openapi_fuzz import fuzz
+
+WORDS = ("--port", "0", "--dtype", "fp32", "--kv-bytes", "32MiB", "--threads", "1")
+MESSAGES: Any = [{"role": "user", "content": "def main("}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "of a place",
+        "parameters": {
+            "type": "object",
+            "properties": {"days": {"enum": [1, 2, 3]}},
+            "required": ["days"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[Server]:
+    with running("ridgeline.cli.main", "serve", str(model), *WORDS) as found:
+        found.wait_until_ready()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0) as found:
+        yield found
+
+
+def test_models_are_listed(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["library"]
+
+
+def test_a_chat_and_its_stream_say_the_same(client: openai.OpenAI) -> None:
+    common: Any = {"model": "library", "messages": MESSAGES, "temperature": 0, "max_tokens": 24}
+    whole = client.chat.completions.create(**common)
+    stream = client.chat.completions.create(
+        **common, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert text
+    assert chunks[-1].usage is not None
+    assert whole.usage is not None
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    reasons = [c.choices[0].finish_reason for c in chunks if c.choices]
+    assert [reason for reason in reasons if reason] == [whole.choices[0].finish_reason]
+
+
+@pytest.mark.slow
+def test_a_completion_matches_what_the_command_generates(
+    client: openai.OpenAI, model: Path
+) -> None:
+    answer = client.completions.create(
+        model="library", prompt="def main(", temperature=0, max_tokens=24
+    )
+    words = [sys.executable, "-m", "ridgeline.cli.main", "generate", str(model)]
+    words += ["--prompt", "def main(", "--max-tokens", "24", "--temperature", "0"]
+    words += ["--dtype", "fp32", "--json"]
+    found = subprocess.run(words, capture_output=True, check=True, cwd=ROOT)
+    document = json.dumps(json.loads(found.stdout))
+    assert json.dumps(answer.choices[0].text)[1:-1] in document
+
+
+def test_seeds_repeat_and_answers_differ(client: openai.OpenAI) -> None:
+    def ask(seed: int) -> list[str]:
+        answer = client.completions.create(
+            model="library", prompt="import ", n=3, seed=seed, max_tokens=12, temperature=1.5
+        )
+        return [choice.text for choice in answer.choices]
+
+    assert ask(7) == ask(7)
+    assert len({*ask(7), *ask(8)}) > 3
+
+
+def test_log_probabilities(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="library", messages=MESSAGES, logprobs=True, top_logprobs=3, max_tokens=8,
+        temperature=0,
+    )  # fmt: skip
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content is not None
+    for one in logprobs.content:
+        assert len(one.top_logprobs) == 3
+        assert one.logprob <= 0
+        assert one.logprob == pytest.approx(max(top.logprob for top in one.top_logprobs))
+
+
+def test_an_echoed_prompt_has_log_probabilities(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="library", prompt="for i in range(", echo=True, logprobs=1, max_tokens=1
+    )
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.token_logprobs is not None
+    assert answer.usage is not None
+    assert len(logprobs.token_logprobs) == answer.usage.total_tokens
+    assert logprobs.token_logprobs[0] is None
+    assert all(value <= 0 for value in logprobs.token_logprobs[1:])
+
+
+def test_stop_strings_end_an_answer(client: openai.OpenAI) -> None:
+    common: Any = {"model": "library", "prompt": "def main(", "temperature": 0, "max_tokens": 40}
+    free = client.completions.create(**common).choices[0].text
+    stop = free[5:8]
+    ended = client.completions.create(**common, stop=stop).choices[0]
+    assert ended.text == free[: free.index(stop)]
+    assert ended.finish_reason == "stop"
+
+
+class Point(BaseModel):
+    """What the answer must be."""
+
+    kind: bool
+    size: bool
+
+
+def test_structured_output_parses(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model="library", messages=MESSAGES, response_format=Point, max_tokens=100, seed=1
+    )
+    assert isinstance(answer.choices[0].message.parsed, Point)
+
+
+def test_extras_of_vllm_are_honoured(client: openai.OpenAI) -> None:
+    choice = client.completions.create(
+        model="library", prompt="x", max_tokens=20,
+        extra_body={"structured_outputs": {"choice": ["yes", "no"]}, "top_k": 5, "min_p": 0.01},
+    )  # fmt: skip
+    assert choice.choices[0].text in ("yes", "no")
+    digits = client.completions.create(
+        model="library", prompt="x", max_tokens=20, extra_body={"guided_regex": "[0-9]{3}"}
+    )
+    assert digits.choices[0].text.isdigit()
+    long = client.completions.create(
+        model="library", prompt="x", max_tokens=9, extra_body={"ignore_eos": True}
+    )
+    assert long.usage is not None
+    assert long.usage.completion_tokens == 9
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "weather"}}], ids=str
+)
+def test_a_forced_tool_is_called_whole_and_streamed(client: openai.OpenAI, choice: Any) -> None:
+    common: Any = {
+        "model": "library", "messages": MESSAGES, "tools": [WEATHER], "tool_choice": choice,
+        "parallel_tool_calls": False, "max_tokens": 120, "seed": 3,
+    }  # fmt: skip
+    whole = client.chat.completions.create(**common).choices[0]
+    assert whole.finish_reason == "tool_calls"
+    assert whole.message.tool_calls
+    (call,) = whole.message.tool_calls
+    assert call.type == "function"
+    assert call.function.name == "weather"
+    assert json.loads(call.function.arguments)["days"] in (1, 2, 3)
+    arguments, names = "", []
+    for chunk in client.chat.completions.create(**common, stream=True):
+        for part in chunk.choices[0].delta.tool_calls or []:
+            assert part.function is not None
+            arguments += part.function.arguments or ""
+            names += [part.function.name] if part.function.name else []
+    assert names == ["weather"]
+    assert json.loads(arguments) == json.loads(call.function.arguments)
+
+
+def test_embeddings_of_equal_texts_are_equal(client: openai.OpenAI) -> None:
+    found = client.embeddings.create(model="library", input=["import os", "class A:", "import os"])
+    first, second, third = (one.embedding for one in found.data)
+    assert first == pytest.approx(third, abs=1e-5)
+    assert first != pytest.approx(second, abs=1e-2)
+    assert sum(value * value for value in first) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_errors_are_the_clients_own(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="other", prompt="x")
+    with pytest.raises(openai.BadRequestError, match="suffix is not supported"):
+        client.completions.create(model="library", prompt="x", suffix="y")
+    with pytest.raises(openai.BadRequestError, match="context"):
+        client.completions.create(model="library", prompt="x " * 5000)
+    schema: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "odd"}}}
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model="library", messages=MESSAGES, response_format=schema)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_no_request_is_the_engines_fault(server: Server, path: str) -> None:
+    pid = server.engine_pid()
+    fuzz(server, "POST", path, 6)
+    assert server.engine_pid() == pid
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"])
+def test_no_request_is_the_engines_fault_at_length(server: Server, path: str) -> None:
+    pid = server.engine_pid()
+    fuzz(server, "POST", path, 300)
+    assert server.engine_pid() == pid

@@ -1,0 +1,78 @@
+"""Over blocks, packed and in chunks, a family computes what it computes alone, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.serve.model.tiny_families import FITTING, NOT_FITTING, WINDOW, tiny
+
+from ridgeline.errors import InputError
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.model import trial
+from ridgeline.serve.model.attention import NAME, register
+from ridgeline.serve.model.loaded import load
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    register()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("family", FITTING)
+def test_the_logits_of_a_family_are_its_own_to_four_digits(family: str) -> None:
+    model = tiny(family)
+    vocab = model.config.get_text_config().vocab_size
+    shapes = trial.kv_shapes(model, vocab)
+    generator = torch.Generator().manual_seed(1)
+    lengths = (WINDOW + 15, 10)
+    prompts = [torch.randint(3, vocab, (length,), generator=generator) for length in lengths]
+    with torch.inference_mode():
+        plain = [model(one[None], use_cache=False).logits[0, -1] for one in prompts]
+        model.set_attn_implementation(NAME)
+        paged = trial._in_two_steps(model, prompts, shapes)
+    for mine, theirs in zip(paged, plain, strict=True):
+        spread = float(theirs.std())
+        torch.testing.assert_close(mine / spread, theirs / spread, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", NOT_FITTING)
+def test_a_family_that_would_be_silently_wrong_is_refused(family: str, tmp_path: Path) -> None:
+    tiny(family).save_pretrained(tmp_path)
+    config = EngineConfig(model=str(tmp_path), dtype="fp32", device="cpu")
+    with pytest.raises(InputError, match=family) as refusal:
+        load(config)
+    assert "\n" not in str(refusal.value)
+
+
+def test_bf16_passes_the_check_too(tmp_path: Path) -> None:
+    tiny("qwen3").save_pretrained(tmp_path)
+    loaded = load(EngineConfig(model=str(tmp_path), dtype="bf16", device="cpu"))
+    assert loaded.dtype == torch.bfloat16
+    assert (loaded.layers, loaded.kv_heads, loaded.head_dim) == (2, 2, 8)
+
+
+def test_a_wrong_position_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("llama")
+    packed = trial._packed
+
+    def shifted(*args: object) -> object:
+        description, positions, rows = packed(*args)  # type: ignore[arg-type]
+        return description, positions + 3 * (positions > 5), rows
+
+    monkeypatch.setattr(trial, "_packed", shifted)
+    with pytest.raises(InputError, match="logits differ"):
+        trial.check(model, trial.kv_shapes(model, 96), 96)
+
+
+@pytest.mark.parametrize("where", ["nowhere/at/all", "."])
+def test_a_folder_without_a_model_is_one_line(where: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refusal:
+        load(EngineConfig(model=str(tmp_path / where), dtype="fp32", device="cpu"))
+    assert "\n" not in str(refusal.value)

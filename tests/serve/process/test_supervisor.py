@@ -1,0 +1,110 @@
+"""Engine processes that start, hang, die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ridgeline.errors import InputError, RidgelineError
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.messages import Sampling, Submit
+from ridgeline.serve.process import supervisor as supervising
+from ridgeline.serve.process.client import RequestRefused
+from ridgeline.serve.process.supervisor import EngineLost, Supervisor
+
+ROOT = Path(__file__).parents[3]
+MODEL = str(ROOT / "examples/models/library")
+FACTORY = "tests.serve.stub_engine:StubEngine"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+
+
+def run(scene: Callable[[Supervisor], Awaitable[None]], **options: Any) -> None:
+    async def whole() -> None:
+        config = EngineConfig(model=MODEL, **options.pop("config", {}))
+        supervisor = Supervisor(config, FACTORY, **options)
+        try:
+            async with asyncio.timeout(120):
+                await scene(supervisor)
+        finally:
+            await supervisor.stop()
+
+    asyncio.run(whole())
+
+
+async def ask(supervisor: Supervisor, request_id: str = "a") -> str:
+    submit = Submit(id=request_id, prompt=(5, 6), sampling=Sampling(max_tokens=9))
+    return "".join([delta.text async for delta in supervisor.client.submit(submit)])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_engine_that_dies_or_hangs_is_started_again(number: signal.Signals) -> None:
+    async def scene(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        assert await ask(supervisor) == " one two three"
+        first = supervisor.pid
+        assert first is not None
+        watching = asyncio.create_task(supervisor.watch())
+        os.kill(first, number)
+        await supervisor.client.down.wait()
+        with pytest.raises(RequestRefused):
+            await ask(supervisor)
+        await supervisor.client.up.wait()
+        assert supervisor.pid != first
+        assert await ask(supervisor) == " one two three"
+        watching.cancel()
+
+    run(scene, silence_seconds=3.0)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "kind", "message"),
+    [
+        (13, InputError, "choose another"),
+        (14, RidgelineError, "RuntimeError: a bug over two lines"),
+        (15, RidgelineError, "signal 9 before it was up"),
+    ],
+)
+def test_a_start_that_fails_says_why(
+    sequences: int, kind: type[RidgelineError], message: str
+) -> None:
+    async def scene(supervisor: Supervisor) -> None:
+        with pytest.raises(kind, match=message):
+            await supervisor.start()
+
+    run(scene, config={"max_sequences": sequences})
+
+
+def test_futile_starts_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervising, "FUTILE_STARTS", 2)
+
+    async def scene(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        supervisor._factory = "tests.serve.stub_engine:Nothing"
+        assert supervisor.pid is not None
+        os.kill(supervisor.pid, signal.SIGKILL)
+        with pytest.raises(EngineLost, match=r"signal 9.*did not start again.*Nothing"):
+            await supervisor.watch()
+
+    run(scene)
+
+
+def test_stopping_ends_the_process() -> None:
+    async def scene(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        pid = supervisor.pid
+        assert pid is not None
+        await supervisor.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    run(scene)

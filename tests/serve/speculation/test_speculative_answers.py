@@ -1,0 +1,99 @@
+"""Answers of the engine with drafts are those without, and drafts are accepted."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from ridgeline.serve.config import EngineConfig, Speculation
+from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.messages import Delta, Grammar, Sampling, Submit
+from ridgeline.serve.speculation.train_heads import HeadTraining, train_heads
+
+LIBRARY = str(Path(__file__).parents[3] / "examples/models/library")
+PROMPTS = (
+    "import os\nimport sys\n\n\ndef main():\n",
+    'class Reader:\n    """Reads',
+    "for name in names:\n    for name in names:\n    for",
+)
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer", "maximum": 99999}}}'
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Trained for a moment."""
+    folder = tmp_path_factory.mktemp("heads")
+    text = folder / "text.py"
+    modules = (argparse, inspect, typing)  # the model was trained on text like this
+    text.write_text("\n".join(inspect.getsource(one) for one in modules))
+    settings = HeadTraining(
+        model=LIBRARY, text=str(text), num_heads=3, steps=60, batch=4, seq=64, learning_rate=3e-3
+    )
+    train_heads(settings, folder)
+    return str(folder)
+
+
+def answers(
+    speculation: Speculation | None, **asked: Any
+) -> tuple[dict[str, tuple[int, ...]], Any]:
+    tokenizer = AutoTokenizer.from_pretrained(LIBRARY)
+    config = EngineConfig(
+        model=LIBRARY,
+        device="cpu",
+        dtype="fp32",
+        threads=1,
+        kv_bytes=2**24,
+        max_length=160,
+        max_tokens_per_step=64,
+        max_sequences=8,
+        speculation=speculation,
+        debug=True,
+    )
+    engine = Engine(config)
+    for at, prompt in enumerate(PROMPTS):
+        tokens = tuple(tokenizer.encode(prompt))
+        sampling = Sampling(**{"max_tokens": 60, **asked})
+        engine.handle(Submit(id=str(at), prompt=tokens, sampling=sampling))
+    found: dict[str, tuple[int, ...]] = {}
+    while engine.has_work:
+        engine.step()
+        for message in engine.take():
+            assert isinstance(message, Delta)
+            found[message.id] = found.get(message.id, ()) + message.tokens
+    return found, engine.stats()
+
+
+ASKED: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 0.0, "repetition_penalty": 1.2, "frequency_penalty": 0.2},
+    {"temperature": 0.0, "grammar": Grammar(kind="json_schema", text=SCHEMA)},
+]
+
+
+@pytest.mark.parametrize("kind", ["ngram", "draft", "heads"])
+def test_greedy_answers_are_token_by_token_the_same(kind: Any, heads: str) -> None:
+    path = {"ngram": "", "draft": LIBRARY, "heads": heads}[kind]
+    speculation = Speculation(kind=kind, path=path, num_drafts=3, always=True)
+    for asked in ASKED:
+        plain, _ = answers(None, **asked)
+        drafted, stats = answers(speculation, **asked)
+        assert drafted == plain
+        if asked is ASKED[0]:
+            share = stats.accepted_tokens / stats.drafted_tokens
+            # Its own twin is always right; the heads learnt for a moment only.
+            least = {"draft": 0.99, "ngram": 0.2, "heads": 0.005}[kind]
+            assert share >= least
+
+
+def test_seeded_answers_are_the_same_with_n_grams() -> None:
+    plain, _ = answers(None, seed=3, temperature=0.8, top_p=0.9)
+    speculation = Speculation(kind="ngram", num_drafts=4, always=True)
+    drafted, stats = answers(speculation, seed=3, temperature=0.8, top_p=0.9)
+    assert drafted == plain
+    assert stats.accepted_tokens > 0
