@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.quiet import quiet_libraries
 
 SHORT_CHARACTERS = 4000
 T = TypeVar("T")
@@ -50,10 +51,12 @@ def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> Tokenizer:
     except ImportError:
         raise MissingExtra("transformers", "serve") from None
     try:
-        tokenizer = Loader.from_pretrained(model, trust_remote_code=trust_remote_code)
+        with quiet_libraries():
+            tokenizer = Loader.from_pretrained(model, trust_remote_code=trust_remote_code)
     except Exception as error:  # files of any kind can be broken in any way
         text = " ".join(str(error).split())[:300]
-        raise InputError(f"{model}: no tokenizer could be read: {text}") from None
+        missing = "" if Path(model).is_dir() else "no such directory; as a hub id: "
+        raise InputError(f"{model}: {missing}no tokenizer could be read: {text}") from None
     if not tokenizer.is_fast:
         raise InputError(f"{model}: has no fast tokenizer; convert it to tokenizer.json")
     found: Tokenizer = tokenizer

@@ -7,10 +7,7 @@ layers (`serve/weights`) and small modules (`fused.py`), which prove themselves.
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +23,7 @@ from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import KEYWORD, Pages, register
 from ridgeline.serve.model.batch import Batch
 from ridgeline.serve.model.fused import fuse
+from ridgeline.serve.quiet import quiet_libraries
 from ridgeline.serve.weights import is_compressed, load_compressed, shrink
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -133,7 +131,7 @@ def load(config: EngineConfig) -> LoadedModel:
         InputError: It is not there, not a causal LM, of a family that does not fit, or its weights
             cannot be shrunk as asked.
     """
-    with _importing_quietly():
+    with quiet_libraries():
         register()
         device = device_of(config)
         dtype = dtype_of(config, device)
@@ -146,20 +144,6 @@ def load(config: EngineConfig) -> LoadedModel:
     loaded.weight_rows = shrink(model, config)
     fuse(model)
     return loaded
-
-
-@contextmanager
-def _importing_quietly() -> Iterator[None]:
-    """Whoever asks for an answer is not told which kernels torchao was built without."""
-    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def device_of(config: EngineConfig) -> torch.device:
@@ -194,7 +178,8 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
     try:
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{config.model}: {_first_line(error)}") from None
+        missing = "" if os.path.isdir(config.model) else "no such directory; as a hub id: "
+        raise InputError(f"{config.model}: {missing}{_first_line(error)}") from None
     if getattr(about, "is_encoder_decoder", False):
         raise InputError(
             f"{config.model}: models of the family {about.model_type} have an encoder; "
