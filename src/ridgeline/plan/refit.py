@@ -21,6 +21,7 @@ from ridgeline.cost.setting import Setting
 from ridgeline.cost.training import estimate_setting
 from ridgeline.hardware.facts import Device
 from ridgeline.plan.calibration import coefficients_for
+from ridgeline.plan.least_squares import minimised
 from ridgeline.plan.prepared import Calibration, Prepared
 
 SOURCE_ROWS = 6
@@ -31,8 +32,6 @@ LOSS_SCALE = 0.06
 """Error in log time from which the loss grows linearly: about the noise between releases."""
 STEP = 0.01
 """Of the finite differences, in log coefficient."""
-LONGEST = 0.4
-"""Step of one round, in log coefficient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,26 +145,7 @@ def fit(
     problem = _Problem(seen, parameters, base)
     low = np.log([one.low for one in parameters])
     high = np.log([one.high for one in parameters])
-    logs, errors = start, problem.errors(start)
-    cost, damping = problem.cost(logs, errors), 1e-2
-    for _ in range(rounds):
-        curvature, gradient = problem.linearised(logs, errors)
-        for _ in range(6):
-            damped = curvature + damping * np.diag(np.diag(curvature))
-            step = np.clip(-np.linalg.solve(damped, gradient), -LONGEST, LONGEST)
-            trial = np.clip(logs + step, low, high)
-            trial_errors = problem.errors(trial)
-            trial_cost = problem.cost(trial, trial_errors)
-            if trial_cost < cost:
-                break
-            damping *= 4.0
-        else:
-            break
-        gained = cost - trial_cost
-        logs, errors, cost = trial, trial_errors, trial_cost
-        damping = max(damping / 3.0, 1e-4)
-        if gained < 1e-3 * cost:
-            break
+    logs, cost = minimised(problem, start, low=low, high=high, rounds=rounds)
     return Fit(logs=logs, cost=cost)
 
 

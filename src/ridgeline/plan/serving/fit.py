@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.cost.layouts import Bools, Floats
+from ridgeline.plan.least_squares import minimised
 from ridgeline.plan.serving.coefficients import priors
 from ridgeline.plan.serving.outcome import Prepared, family, floor_reason, in_metric, outcome
 
@@ -28,7 +29,6 @@ LOSS_SCALE = 0.08
 OFFSET = 0.10
 """Standard deviation of what a source's version, flags and client do to all of its rows."""
 STEP = 0.01
-LONGEST = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,20 @@ class Problem:
         loss = 2.0 * (np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) - 1.0)
         return float(self.weights @ loss + (((logs - self.prior) / self.spread) ** 2).sum())
 
+    def linearised(self, logs: Floats, errors: Floats) -> tuple[Floats, Floats]:
+        """Curvature and half the gradient of the cost, errors taken as linear at `logs`."""
+        count = self.num_parameters
+        slopes = np.zeros((len(errors), len(logs)))
+        for index in range(count):
+            moved = logs.copy()
+            moved[index] += STEP
+            slopes[:, index] = (self.errors(moved) - errors) / STEP
+        slopes[:, count:] = self.groups
+        trust = self.weights / np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) / LOSS_SCALE**2
+        curvature = (slopes * trust[:, None]).T @ slopes + np.diag(self.spread**-2)
+        belief = (logs - self.prior) / self.spread**2
+        return curvature, (slopes * trust[:, None]).T @ errors + belief
+
 
 def log_errors(prepared: Prepared, logs: Floats) -> Floats:
     """log(predicted / published) of every row, in its own metric."""
@@ -108,29 +122,15 @@ def fit(problem: Problem, start: Floats | None = None, rounds: int = 30) -> Floa
     logs = problem.prior.copy()
     if start is not None:
         logs[: problem.num_parameters] = start
-    low = np.log([one.low for one in priors()])
-    high = np.log([one.high for one in priors()])
-    errors = problem.errors(logs)
-    cost, damping = problem.cost(logs, errors), 1e-2
-    for _ in range(rounds):
-        curvature, gradient = _linearised(problem, logs, errors)
-        for _ in range(6):
-            damped = curvature + damping * np.diag(np.diag(curvature))
-            trial = logs + np.clip(-np.linalg.solve(damped, gradient), -LONGEST, LONGEST)
-            trial[: len(low)] = np.clip(trial[: len(low)], low, high)
-            trial_errors = problem.errors(trial)
-            trial_cost = problem.cost(trial, trial_errors)
-            if trial_cost < cost:
-                break
-            damping *= 4.0
-        else:
-            break
-        gained = cost - trial_cost
-        logs, errors, cost = trial, trial_errors, trial_cost
-        damping = max(damping / 3.0, 1e-4)
-        if gained < 1e-3 * cost:
-            break
-    return logs[: problem.num_parameters]
+    free = np.full(problem.groups.shape[1], np.inf)  # offsets have no bounds
+    found, _ = minimised(
+        problem,
+        logs,
+        low=np.concatenate([np.log([one.low for one in priors()]), -free]),
+        high=np.concatenate([np.log([one.high for one in priors()]), free]),
+        rounds=rounds,
+    )
+    return found[: problem.num_parameters]
 
 
 def fit_without(prepared: Prepared, use: Bools, start: Floats) -> dict[str, Floats]:
@@ -140,18 +140,3 @@ def fit_without(prepared: Prepared, use: Bools, start: Floats) -> dict[str, Floa
         str(source): fit(problem_of(prepared, use & (sources != source)), start)
         for source in dict.fromkeys(sources.tolist())
     }
-
-
-def _linearised(problem: Problem, logs: Floats, errors: Floats) -> tuple[Floats, Floats]:
-    """Curvature and half the gradient of the cost, errors taken as linear at `logs`."""
-    count = problem.num_parameters
-    slopes = np.zeros((len(errors), len(logs)))
-    for index in range(count):
-        moved = logs.copy()
-        moved[index] += STEP
-        slopes[:, index] = (problem.errors(moved) - errors) / STEP
-    slopes[:, count:] = problem.groups
-    trust = problem.weights / np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) / LOSS_SCALE**2
-    curvature = (slopes * trust[:, None]).T @ slopes + np.diag(problem.spread**-2)
-    belief = (logs - problem.prior) / problem.spread**2
-    return curvature, (slopes * trust[:, None]).T @ errors + belief
