@@ -12,7 +12,8 @@ import pytest
 from ridgeline.errors import InputError
 from ridgeline.plan.calibration import coefficients_for
 from ridgeline.plan.prepared import choose
-from ridgeline.plan.published import COLUMNS, Run, Unreadable, read_row, read_table
+from ridgeline.plan.published import COLUMNS, Run, read_row, read_table
+from ridgeline.plan.table_cells import Unreadable
 from ridgeline.plan.validate import validate_training
 
 HEADER = (

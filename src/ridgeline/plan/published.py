@@ -13,7 +13,6 @@ competent user would make, and never by looking at the measured value:
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ from ridgeline.hardware.facts import Device
 from ridgeline.models.spec import ModelSpec
 from ridgeline.models.table import spec_from_table
 from ridgeline.plan.calibration import stack, stacks
+from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
 from ridgeline.records.layout import Layout, Precision, Recompute
 
 COLUMNS = (
@@ -123,35 +123,9 @@ class Run:
         return bool(re.search(r"outcome=OOM", self.cells.get("note", "")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
-    """One row that cannot be estimated, and why."""
-
-    row: int
-    cells: Mapping[str, str]
-    status: Literal["refused", "insufficient"]
-    reason: str
-
-
 def read_table(path: Path) -> list[Run | Unreadable]:
     """Every row of a table, in order."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            columns = [name.strip() for name in reader.fieldnames or []]
-            reader.fieldnames = columns
-            missing = [name for name in COLUMNS if name not in columns]
-            if missing:
-                raise InputError(
-                    f"{path}: no column {', '.join(missing)}; add it to the header (cells may be"
-                    " empty)"
-                )
-            cells = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as a CSV table: {error}") from None
-    if not cells:
-        raise InputError(f"{path}: no rows below the header")
-    return [read_row(number, row) for number, row in enumerate(cells, 1)]
+    return [read_row(number, row) for number, row in enumerate(read_cells(path, COLUMNS), 1)]
 
 
 def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
@@ -166,14 +140,14 @@ def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
         return Unreadable(row=number, cells=cells, status="insufficient", reason=str(error))
     try:
         _check_numbers(cells)
-        cluster = cluster_of_row(cells, _whole(cells, "n_gpus") or 1)
+        cluster = cluster_of_row(cells, whole(cells, "n_gpus") or 1)
         software = stack_of_row(cells)
         candidates = layouts_of_row(cells, model, software)
     except InputError as error:
         return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
     note = cells.get("note", "")
     workload = Workload(
-        seq=_whole(cells, "seq") or 1,
+        seq=whole(cells, "seq") or 1,
         stack=software,
         frozen_weights="task=lora" in note,
         document=PACKED_DOCUMENT if re.search(r"task=(sft|lora)", note) else 0,
@@ -195,18 +169,11 @@ def _check_numbers(cells: Mapping[str, str]) -> None:
     if value and metric not in METRICS:
         raise InputError(f"metric_name {metric!r}: use {', '.join(METRICS)}")
     for name in ("seq", "layers", "hidden", "vocab"):
-        _whole(cells, name)
+        whole(cells, name)
     for name in ("metric_value", "peak_mem_gb"):
         text = cells.get(name, "")
-        if text and not _positive(text):
+        if text and positive(text) is None:
             raise InputError(f"{name} is {text!r}; it must be a number above 0")
-
-
-def _positive(text: str) -> bool:
-    try:
-        return 0.0 < float(text) < math.inf
-    except ValueError:
-        return False
 
 
 def cluster_of_row(cells: Mapping[str, str], count: int) -> Cluster:
@@ -277,12 +244,12 @@ def stack_of_row(cells: Mapping[str, str]) -> Stack:
 
 def layouts_of_row(cells: Mapping[str, str], model: ModelSpec, software: Stack) -> list[Candidate]:
     """The layouts that the stated cells allow."""
-    count = _whole(cells, "n_gpus") or 1
-    tp, pp, cp = (_whole(cells, name) or 1 for name in ("tp", "pp", "cp"))
-    dp = _whole(cells, "dp") or max(count // (tp * pp * cp), 1)
+    count = whole(cells, "n_gpus") or 1
+    tp, pp, cp = (whole(cells, name) or 1 for name in ("tp", "pp", "cp"))
+    dp = whole(cells, "dp") or max(count // (tp * pp * cp), 1)
     if dp * tp * pp * cp != count:
         raise InputError(f"dp {dp} x tp {tp} x pp {pp} x cp {cp} is not n_gpus {count}")
-    ep = _whole(cells, "ep") or 1
+    ep = whole(cells, "ep") or 1
     found = []
     for micro, batch in _batches(cells, dp, pp, legacy=software.legacy):
         for recompute, share in _recomputes(cells, software):
@@ -295,7 +262,7 @@ def layouts_of_row(cells: Mapping[str, str], model: ModelSpec, software: Stack) 
                     tp=tp,
                     sp=tp > 1 and _sequence_parallel(cells, software),
                     pp=pp,
-                    vpp=_whole(cells, "vpp") or 1,
+                    vpp=whole(cells, "vpp") or 1,
                     cp=cp,
                     ep=ep if model.experts else 1,
                     etp=1,
@@ -316,7 +283,7 @@ def _sequence_parallel(cells: Mapping[str, str], software: Stack) -> bool:
 
 
 def _batches(cells: Mapping[str, str], dp: int, pp: int, *, legacy: bool) -> list[tuple[int, int]]:
-    micro, batch = _whole(cells, "micro_batch"), _whole(cells, "global_batch")
+    micro, batch = whole(cells, "micro_batch"), whole(cells, "global_batch")
     if micro and batch:
         if batch % (micro * dp):
             # A source's odd batch (2043 over 9 ranks): the nearest that can be run.
@@ -381,12 +348,3 @@ def _precision(cells: Mapping[str, str]) -> Precision:
 def _convention(note: str) -> Convention:
     attention: Attention = "causal" if "attn_flops=causal" in note else "full"
     return Convention(attention=attention, recomputed="flops=hw" in note)
-
-
-def _whole(cells: Mapping[str, str], name: str) -> int | None:
-    text = cells.get(name, "")
-    if not text:
-        return None
-    if not _positive(text) or float(text) != int(float(text)):
-        raise InputError(f"{name} is {text!r}; it must be a whole number of 1 or more")
-    return int(float(text))

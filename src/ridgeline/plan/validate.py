@@ -21,7 +21,8 @@ from ridgeline.cost.training import COVERAGE_80, VERDICTS, Estimates, estimate_s
 from ridgeline.plan.calibration import CALIBRATION, coefficients_for, read_calibration
 from ridgeline.plan.prepared import Calibration, Prepared, prepare
 from ridgeline.plan.priors import prior_coefficients
-from ridgeline.plan.published import Run, Unreadable, read_table
+from ridgeline.plan.published import Run, read_table
+from ridgeline.plan.table_cells import Unreadable, count, number
 
 GIB = 2.0**30
 _NOT_TENSORS = ("slack", "buffers")
@@ -146,9 +147,9 @@ def _unreadable(one: Unreadable) -> RowResult:
         source=cells.get("source", ""),
         model=cells.get("model", ""),
         gpu=cells.get("gpu", ""),
-        n_gpus=_count(cells.get("n_gpus", "")),
+        n_gpus=count(cells.get("n_gpus", "")),
         metric_name=cells.get("metric_name", ""),
-        published=_number(cells.get("metric_value", "")),
+        published=number(cells.get("metric_value", "")),
         status=one.status,
         reason=one.reason,
     )
@@ -159,9 +160,9 @@ def _result(prepared: Prepared, found: Estimates, index: int) -> RowResult:
     seconds = float(found.step_seconds[index])
     spread = float(np.exp(COVERAGE_80 * found.sigma[index]))
     published_seconds = float(prepared.published_seconds[index])
-    published = _number(run.cells["metric_value"])
+    published = number(run.cells["metric_value"])
     verdict = VERDICTS[int(found.verdict[index])]
-    memory = _number(run.cells.get("peak_mem_gb", ""))
+    memory = number(run.cells.get("peak_mem_gb", ""))
     predicted = low = high = error = None
     reason = ""
     if published is not None:
@@ -321,15 +322,3 @@ def regrets(prepared: Prepared, results: dict[int, RowResult]) -> list[float]:
             best = min(published for _, published in members)
             found.append(min(members)[1] / best - 1.0)
     return found
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _count(text: str) -> int | None:
-    value = _number(text)
-    return None if value is None else int(value)

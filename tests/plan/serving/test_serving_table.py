@@ -12,12 +12,12 @@ from ridgeline.plan.serving.engines import engine_of
 from ridgeline.plan.serving.published import (
     COLUMNS,
     Run,
-    Unreadable,
     load_of,
     read_row,
     read_table,
 )
 from ridgeline.plan.serving.validate import validate_serving
+from ridgeline.plan.table_cells import Unreadable
 
 CELLS = {
     "source": "lab",

@@ -11,7 +11,6 @@ Columns are listed in `COLUMNS`. Empty cells are filled by rule, never by lookin
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from ridgeline.plan.serving.hosting import (
     host,
     is_widened,
 )
+from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
 
 COLUMNS = (
     "source", "model", "gpu", "n_gpus", "weight_dtype", "isl", "osl", "batch_or_concurrency",
@@ -97,39 +97,13 @@ class Run:
         return bool(re.search(r"\bnoisy\b|outlier", self.cells.get("note", ""), re.IGNORECASE))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
-    """One row that cannot be predicted, and why."""
-
-    row: int
-    cells: Mapping[str, str]
-    status: Literal["refused", "insufficient"]
-    reason: str
-
-
 class Insufficient(Exception):
     """Too little is stated."""
 
 
 def read_table(path: Path) -> list[Run | Unreadable]:
     """Every row of a table, in order."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            columns = [name.strip() for name in reader.fieldnames or []]
-            reader.fieldnames = columns
-            missing = [name for name in COLUMNS if name not in columns]
-            if missing:
-                raise InputError(
-                    f"{path}: no column {', '.join(missing)}; add it to the header (cells may be"
-                    " empty)"
-                )
-            cells = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as a CSV table: {error}") from None
-    if not cells:
-        raise InputError(f"{path}: no rows below the header")
-    return [read_row(number, row) for number, row in enumerate(cells, 1)]
+    return [read_row(number, row) for number, row in enumerate(read_cells(path, COLUMNS), 1)]
 
 
 def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
@@ -152,9 +126,9 @@ def _run(number: int, cells: Mapping[str, str]) -> Run:
         model = spec_from_table(cells)
     except InputError as error:
         raise Insufficient(str(error)) from None
-    count = _whole(cells, "n_gpus") or 1
-    pp = _whole(cells, "pp") or 1
-    tp = _whole(cells, "tp") or max(count // pp, 1)
+    count = whole(cells, "n_gpus") or 1
+    pp = whole(cells, "pp") or 1
+    tp = whole(cells, "tp") or max(count // pp, 1)
     if pp > 1:
         raise Insufficient(f"pp is {pp}: no published run with pipeline stages is in the fit")
     if count % tp:
@@ -241,7 +215,7 @@ def _value(cells: Mapping[str, str]) -> tuple[str, float]:
     metric, text = cells["metric_name"], cells["metric_value"]
     if metric not in LATENCIES and metric not in RATES:
         raise InputError(f"metric_name {metric!r}: use {', '.join((*LATENCIES, *RATES))}")
-    value = _number(text)
+    value = positive(text)
     if value is None:
         raise InputError(f"metric_value is {text!r}; it must be a number above 0")
     return metric, value
@@ -265,21 +239,3 @@ def _length(cells: Mapping[str, str], name: str, *, single: bool) -> float:
 def _noted(note: str, pattern: str, usual: float) -> float:
     found = re.search(pattern, note)
     return float(found[1]) if found else float(usual)
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0.0 < value < math.inf else None
-
-
-def _whole(cells: Mapping[str, str], name: str) -> int | None:
-    text = cells.get(name, "")
-    if not text:
-        return None
-    value = _number(text)
-    if value is None or value != int(value):
-        raise InputError(f"{name} is {text!r}; it must be a whole number of 1 or more")
-    return int(value)

@@ -32,7 +32,8 @@ from ridgeline.plan.serving.outcome import (
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import Run, Unreadable, read_table
+from ridgeline.plan.serving.published import Run, read_table
+from ridgeline.plan.table_cells import Unreadable, count, number
 from ridgeline.records.serving_validation import (
     Errors,
     ServingOverall,
@@ -152,9 +153,9 @@ def _unreadable(one: Unreadable) -> ServingRow:
         source=cells.get("source", ""),
         model=cells.get("model", ""),
         gpu=cells.get("gpu", ""),
-        n_gpus=_count(cells.get("n_gpus", "")),
+        n_gpus=count(cells.get("n_gpus", "")),
         metric_name=cells.get("metric_name", ""),
-        published=_number(cells.get("metric_value", "")),
+        published=number(cells.get("metric_value", "")),
         status=one.status,
         reason=one.reason,
     )
@@ -215,15 +216,3 @@ def _overall(rows: Sequence[ServingRow], experts: dict[int, bool]) -> ServingOve
         dense=errors_of([row for row in rows if experts.get(row.row) is False]),
         experts=errors_of([row for row in rows if experts.get(row.row) is True]),
     )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _count(text: str) -> int | None:
-    value = _number(text)
-    return None if value is None else int(value)

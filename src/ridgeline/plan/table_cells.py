@@ -1,0 +1,82 @@
+"""Tables of published runs as cells: what reading one has in common, whatever its columns say."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ridgeline.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """One row that cannot be predicted, and why."""
+
+    row: int
+    cells: Mapping[str, str]
+    status: Literal["refused", "insufficient"]
+    reason: str
+
+
+def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Column → text of every row, in order.
+
+    Raises:
+        InputError: It is no CSV table, lacks one of `columns`, or has no rows.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            found = [name.strip() for name in reader.fieldnames or []]
+            reader.fieldnames = found
+            missing = [name for name in columns if name not in found]
+            if missing:
+                raise InputError(
+                    f"{path}: no column {', '.join(missing)}; add it to the header (cells may be"
+                    " empty)"
+                )
+            cells = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as a CSV table: {error}") from None
+    if not cells:
+        raise InputError(f"{path}: no rows below the header")
+    return cells
+
+
+def positive(text: str) -> float | None:
+    """A finite number above 0; None: it is none."""
+    found = number(text)
+    return found if found is not None and 0.0 < found < math.inf else None
+
+
+def whole(cells: Mapping[str, str], name: str) -> int | None:
+    """A whole number of 1 or more; None: the cell is blank.
+
+    Raises:
+        InputError: It is anything else.
+    """
+    text = cells.get(name, "")
+    if not text:
+        return None
+    value = positive(text)
+    if value is None or value != int(value):
+        raise InputError(f"{name} is {text!r}; it must be a whole number of 1 or more")
+    return int(value)
+
+
+def number(text: str) -> float | None:
+    """Whatever number a cell has; None: none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def count(text: str) -> int | None:
+    """As far as a cell has a number."""
+    value = number(text)
+    return int(value) if value is not None and math.isfinite(value) else None
