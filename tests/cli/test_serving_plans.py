@@ -59,6 +59,24 @@ def test_a_validation_keeps_the_contract(capsys: pytest.CaptureFixture[str], tab
     assert {"median", "p90", "bias", "coverage"} <= set(found["overall"])
 
 
+def test_drafts_gain_for_one_user_and_less_for_many(capsys: pytest.CaptureFixture[str]) -> None:
+    drafting = ["--drafts", "4", "--acceptance", "0.7", "--draft-model", "Llama-3.2-1B"]
+    alone, many = (
+        document(capsys, *PREDICT[:-1], users, *drafting)["speculation"] for users in ("1", "200")
+    )
+    assert alone["tokens_per_step"] == pytest.approx((1 - 0.7**5) / 0.3)
+    assert many["speedup"] < alone["speedup"] < alone["tokens_per_step"]
+    assert many["best_num_drafts"] <= alone["best_num_drafts"]
+
+
+def test_drafts_that_cost_nothing_gain_more(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*PREDICT, "--drafts", "3", "--acceptance", "0.6"]
+    free = document(capsys, *asked)["speculation"]
+    paid = document(capsys, *asked, "--draft-model", "Llama-3.2-1B")["speculation"]
+    assert free["speedup"] > paid["speedup"]
+    assert free["tokens_per_step"] == paid["tokens_per_step"]
+
+
 @pytest.mark.parametrize("calibration", ["unseen", "shipped", "none"])
 def test_calibrations_have_names(
     capsys: pytest.CaptureFixture[str], table: Path, calibration: str
@@ -120,6 +138,8 @@ def test_a_person_reads_the_error_by_metric(
         ([*PREDICT, "--engine", "warp"], "unknown engine class"),
         ([*PREDICT, "--weights", "int3"], "int3"),
         ([*PREDICT, "--tp", "3"], "tp 3"),
+        ([*PREDICT, "--drafts", "4"], "both --drafts and --acceptance"),
+        ([*PREDICT, "--drafts", "4", "--acceptance", "1.4"], "between 0 and 1"),
         ([*PLAN, "--users", "3"], "either users"),
         ([*PLAN, "--itl", "soon"], "--itl soon"),
         ([*PLAN, "--weights", "int3"], "int3"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from ridgeline.plan.serving.estimate import Replica
     from ridgeline.plan.serving.published import Load
+    from ridgeline.records.serving_plan import ServingEstimate, Speculation
 
 
 def predict_serving(
@@ -31,6 +34,15 @@ def predict_serving(
     engine: Annotated[
         str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
     ] = "python",
+    drafts: Annotated[
+        int | None, typer.Option(help="Tokens drafted per step; needs --acceptance.")
+    ] = None,
+    acceptance: Annotated[
+        float | None, typer.Option(help="Chance that a draft is accepted, 0 to 1.")
+    ] = None,
+    draft_model: Annotated[
+        str, typer.Option(help="What drafts. Default: drafts cost nothing (prompt look-up).")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Latency and throughput of one replica, what bounds its step, and how sure that is."""
@@ -53,12 +65,42 @@ def predict_serving(
         answer=answer,
     )
     found = estimate_serving(replica, _load(users, rate))
+    if drafts is not None or acceptance is not None or draft_model:
+        gain = _speculation(replica, found, drafts, acceptance, draft_model)
+        found = msgspec.structs.replace(found, speculation=gain)
     if json:
         print_json(found)
         return
     from ridgeline.report.serving_plan import estimate_view
 
     print_view(estimate_view(found))
+
+
+def _speculation(
+    replica: Replica,
+    found: ServingEstimate,
+    drafts: int | None,
+    acceptance: float | None,
+    draft_model: str,
+) -> Speculation:
+    from ridgeline.models import load_model
+    from ridgeline.plan.serving.speculation import speculation_gain
+    from ridgeline.records.serving_plan import Speculation
+
+    if drafts is None or acceptance is None:
+        raise InputError("speculation needs both --drafts and --acceptance")
+    draft = load_model(draft_model) if draft_model else None
+    gain = speculation_gain(
+        replica, running=found.running, num_drafts=drafts, acceptance=acceptance, draft=draft
+    )
+    return Speculation(
+        draft=draft.name if draft else "",
+        num_drafts=drafts,
+        acceptance=acceptance,
+        tokens_per_step=gain.tokens_per_step,
+        speedup=gain.speedup,
+        best_num_drafts=gain.best_num_drafts,
+    )
 
 
 def _load(users: float | None, rate: float | None) -> Load:

@@ -31,6 +31,20 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """Class of engines: see `plan/serving/engines.toml`."""
 
 
+class Speculation(msgspec.Struct, frozen=True, kw_only=True):
+    """What drafting tokens ahead should gain."""
+
+    draft: str
+    """The model that drafts; empty: drafts cost nothing."""
+    num_drafts: int
+    acceptance: float
+    tokens_per_step: float
+    speedup: float
+    """Of decoding; below 1 it costs."""
+    best_num_drafts: int
+    """With the same times; 0: speculation only costs."""
+
+
 class ServingEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """One replica under one load."""
 
@@ -62,6 +76,8 @@ class ServingEstimate(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes_per_token: float
     """On one device."""
     assumed: list[str]
+    speculation: Speculation | None = None
+    """Where it was asked for."""
 
 
 class ServingOption(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ridgeline.records.serving_plan import Ranged, ServingEstimate, ServingOption, ServingPlan
+from ridgeline.records.serving_plan import (
+    Ranged,
+    ServingEstimate,
+    ServingOption,
+    ServingPlan,
+    Speculation,
+)
 
 WORDS = {
     "weights": "reading weights",
@@ -44,8 +50,19 @@ def estimate_view(found: ServingEstimate) -> Group:
     lines = [f"{running}; {step}", f"{weights}; {cache}"]
     if found.saturated:
         lines.insert(0, "saturated: requests queue, and the time to the first token grows")
+    if found.speculation is not None:
+        lines.append(_speculation_line(found.speculation))
     lines += [f"assumed: {line}" for line in found.assumed]
     return Group(table, *(Text(line) for line in lines))
+
+
+def _speculation_line(one: Speculation) -> str:
+    who = one.draft or "a prompt look-up"
+    best = f"{one.best_num_drafts} would be best" if one.best_num_drafts else "it only costs"
+    return (
+        f"{one.num_drafts} drafts a step by {who}, {one.acceptance:.0%} accepted:"
+        f" {one.tokens_per_step:.2f} tokens a step, decoding {one.speedup:.2f}x as fast; {best}"
+    )
 
 
 def plan_view(found: ServingPlan) -> Group:

@@ -228,7 +228,7 @@ def _assumed(replica: Replica) -> list[str]:
         lines.append(f"steps carry at most {engine.chunk:,} prompt tokens")
     if replica.most_sequences is None:
         lines.append(f"at most {engine.most_sequences:,} sequences run at once")
-    lines.append("no prefix is shared and nothing is drafted")
+    lines.append("no prefix is shared; latencies are those without drafting")
     return lines
 
 
