@@ -7,9 +7,9 @@ that detaches gradients in place fails.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
+from ridgeline.measure.child.construction import edit_arguments
 from ridgeline.measure.child.points import Points, Undo
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
@@ -58,21 +58,12 @@ def apply(points: Points, options: Options) -> Undo:
     """Set it as the wrapper is constructed."""
     from torch.nn.parallel import DistributedDataParallel
 
-    original = DistributedDataParallel.__init__
-
-    @functools.wraps(original)
-    def init(wrapper: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("gradient_as_bucket_view", False) is not True:
-            kwargs["gradient_as_bucket_view"] = True
+    def set_it(arguments: dict[str, Any]) -> None:
+        if arguments.get("gradient_as_bucket_view", False) is not True:
+            arguments["gradient_as_bucket_view"] = True
             points.changed(CARD.name, "gradient_as_bucket_view=True")
-        original(wrapper, *args, **kwargs)
 
-    DistributedDataParallel.__init__ = init  # type: ignore[method-assign]
-
-    def undo() -> None:
-        DistributedDataParallel.__init__ = original  # type: ignore[method-assign]
-
-    return undo
+    return edit_arguments(DistributedDataParallel, set_it)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

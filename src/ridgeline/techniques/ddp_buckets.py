@@ -6,9 +6,9 @@ Larger buckets use the links better, smaller ones start earlier and hide behind 
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
+from ridgeline.measure.child.construction import edit_arguments
 from ridgeline.measure.child.points import Points, Undo
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
@@ -66,21 +66,13 @@ def apply(points: Points, options: Options) -> Undo:
     """Set it as the wrapper is constructed."""
     from torch.nn.parallel import DistributedDataParallel
 
-    original = DistributedDataParallel.__init__
     size = int(options["bucket_mib"])
 
-    @functools.wraps(original)
-    def init(wrapper: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
-        kwargs["bucket_cap_mb"] = size
+    def set_it(arguments: dict[str, Any]) -> None:
+        arguments["bucket_cap_mb"] = size
         points.changed(CARD.name, f"buckets of {size} MiB")
-        original(wrapper, *args, **kwargs)
 
-    DistributedDataParallel.__init__ = init  # type: ignore[method-assign]
-
-    def undo() -> None:
-        DistributedDataParallel.__init__ = original  # type: ignore[method-assign]
-
-    return undo
+    return edit_arguments(DistributedDataParallel, set_it)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

@@ -6,9 +6,9 @@ it found. Without it, a parameter that does get no gradient makes DDP raise an e
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
+from ridgeline.measure.child.construction import edit_arguments
 from ridgeline.measure.child.points import Points, Undo
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
@@ -53,21 +53,12 @@ def apply(points: Points, options: Options) -> Undo:
     """Set it as the wrapper is constructed."""
     from torch.nn.parallel import DistributedDataParallel
 
-    original = DistributedDataParallel.__init__
-
-    @functools.wraps(original)
-    def init(wrapper: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("find_unused_parameters", False) is not False:
-            kwargs["find_unused_parameters"] = False
+    def set_it(arguments: dict[str, Any]) -> None:
+        if arguments.get("find_unused_parameters", False) is not False:
+            arguments["find_unused_parameters"] = False
             points.changed(CARD.name, "find_unused_parameters=False")
-        original(wrapper, *args, **kwargs)
 
-    DistributedDataParallel.__init__ = init  # type: ignore[method-assign]
-
-    def undo() -> None:
-        DistributedDataParallel.__init__ = original  # type: ignore[method-assign]
-
-    return undo
+    return edit_arguments(DistributedDataParallel, set_it)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
