@@ -111,5 +111,5 @@ def test_no_block_is_lost_in_a_storm_of_submits_and_aborts(folder: Path, layout:
 @pytest.mark.slow
 def test_no_block_is_lost_in_a_long_storm(folder: Path) -> None:
     engine = tiny_engine(folder, kv_bytes=18 * 4 * BYTES_PER_TOKEN, max_sequences=8, max_waiting=10)
-    stormed(engine, 20_000, seed=4)
+    stormed(engine, 100_000, seed=4)
     assert engine.scheduler.cache.num_free == engine.pool.num_blocks
