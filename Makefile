@@ -16,9 +16,11 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,kubernetes,examples,frameworks,trace,dev]'
 	touch $@
 
+# They measure time, so nothing may run beside them.
+ALONE := tests/faults tests/tune/test_duel.py tests/tune/test_tuner.py
 test: install
-	$(BIN)/python -m pytest -n 2 -m "not slow and not alone"
-	$(BIN)/python -m pytest -m "not slow and alone"
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --timeout 3600

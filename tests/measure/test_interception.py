@@ -1,6 +1,7 @@
 """What the interception sees of scripts of every kind, and that it changes nothing of theirs.
 
-Every test starts a real script as its own process (`tests/measure/scripts`).
+Every test runs a real script (`tests/measure/scripts`) in a process of its own that has imported
+torch (`tests/warm_scripts.py`); what depends on how a script starts is in `test_cold_start.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ridgeline.errors import ChildDied, InputError, ScriptError
 from ridgeline.measure.conductor import Conductor
 from ridgeline.measure.wire import Report, Session
 
+pytestmark = pytest.mark.usefixtures("warm")
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
@@ -173,21 +175,6 @@ def test_copies_pickles_and_scripted_models_carry_nothing_of_ours() -> None:
         assert run.output.endswith("clean")
 
 
-def test_arguments_neighbours_and_changed_folders_work_as_always() -> None:
-    with Conductor(command("elsewhere.py", "--name", "a b", "-x"), Session()) as run:
-        assert len(run.steps(10)[0].steps) == 10
-
-
-def test_a_compiled_script_prints_and_compiles_what_it_does_alone() -> None:
-    plain = subprocess.run(
-        [sys.executable, *command("compiled.py", "wrapped")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    with Conductor(command("compiled.py", "wrapped"), Session()) as run:
-        run.steps(10_000)
-        assert run.output == plain.stdout.strip()
-
-
 def test_a_stopped_script_leaves_its_checkpoints_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,25 +209,6 @@ def test_a_failing_script_is_reported_in_its_own_words() -> None:
         Conductor(command("fails.py"), Session()) as run,
     ):
         run.steps(50)
-
-
-def test_a_script_that_looks_for_torch_before_it_imports_it_is_seen(tmp_path: Path) -> None:
-    """As transformers does on import, to know whether torch is installed."""
-    script = tmp_path / "looks_first.py"
-    looking = 'import importlib.util\nassert importlib.util.find_spec("torch") is not None\n'
-    script.write_text(looking + (SCRIPTS / "plain_loop.py").read_text())
-    with Conductor([str(script)], Session()) as run:
-        assert len(run.steps(5)[0].steps) == 5
-
-
-def test_a_script_without_steps_is_named_as_such(tmp_path: Path) -> None:
-    script = tmp_path / "nothing.py"
-    script.write_text("import torch\nprint('hello')\n")
-    with (
-        pytest.raises(ScriptError, match="no optimizer step"),
-        Conductor([str(script)], Session()) as run,
-    ):
-        run.steps(5)
 
 
 def test_a_killed_script_is_named_with_its_signal() -> None:
@@ -307,35 +275,3 @@ def test_shifted_seeds_change_the_losses_and_equal_seeds_do_not() -> None:
 
     assert losses(0) == losses(0)
     assert losses(0) != losses(7)
-
-
-def test_a_script_that_never_steps_is_given_up_after_the_patience(tmp_path: Path) -> None:
-    script = tmp_path / "waits.py"
-    script.write_text("import time, torch\ntime.sleep(600)\n")
-    with (
-        Conductor([str(script)], Session(), patience_seconds=3.0) as run,
-        pytest.raises(ScriptError, match="did not answer for"),
-    ):
-        run.steps(1)
-
-
-def test_a_frozen_script_ends_with_a_conductor_that_is_killed(tmp_path: Path) -> None:
-    code = (
-        "import sys, time\n"
-        "from ridgeline.measure.conductor import Conductor\n"
-        "from ridgeline.measure.wire import Session\n"
-        f"with Conductor({command('plain_loop.py', '100000000')!r}, Session()) as run:\n"
-        "    run.steps(3)\n"
-        "    print(run.hellos[0].pid, flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    ) as conductor:
-        assert conductor.stdout is not None
-        pid = int(conductor.stdout.readline())
-        conductor.kill()
-    stat = Path(f"/proc/{pid}/stat")
-    deadline = time.monotonic() + 10
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline, "the frozen script outlived its conductor"

@@ -30,7 +30,10 @@ def judge(task: Task) -> Judge:
 
 
 @pytest.mark.parametrize("model", [a_model(), a_mixture()], ids=lambda model: model.name)
-@pytest.mark.parametrize("cluster", ["8xH100", pytest.param("12xL40S", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "cluster",
+    ["4xH100", *(pytest.param(name, marks=pytest.mark.slow) for name in ("8xH100", "12xL40S"))],
+)
 def test_the_best_is_that_of_brute_force_over_single_estimates(model, cluster: str) -> None:
     task = a_task(cluster, model=model, global_batch=24)
     layouts = [

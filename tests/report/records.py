@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TypeVar
 
 import msgspec
@@ -45,12 +46,14 @@ PHASE_SHARES = {
 
 def neutral(record: type[T], /, **known: object) -> T:
     """A record whose unnamed required fields say "none seen": the report shows none of them."""
-    values = dict(known)
-    for field in msgspec.structs.fields(record):
-        if field.required and field.encode_name not in values:
-            plain = {bool: False, int: 0, float: 0.0, str: ""}
-            values[field.encode_name] = plain.get(field.type)
-    return record(**values)
+    return record(**_neutral_values(record) | known)
+
+
+@functools.cache
+def _neutral_values(record: type[msgspec.Struct]) -> dict[str, object]:
+    plain = {bool: False, int: 0, float: 0.0, str: ""}
+    required = [field for field in msgspec.structs.fields(record) if field.required]
+    return {field.encode_name: plain.get(field.type) for field in required}
 
 
 def an_environment(**changes: object) -> Environment:

@@ -427,6 +427,8 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         ROUNDING,
     ),
 }
+LONG = {"compile under DDP", "compile of blocks"}
+"""Compiled for many seconds; "compile with dropout" stands for them in every run."""
 NO_EFFECT = {
     "pinned-memory": Case((), {"pinned-memory": {}}),
     "device-prefetch": Case((), {"device-prefetch": {}}),
@@ -458,22 +460,35 @@ def plain(case: Case) -> Case:
     return Case(case.words, {}, case.ranks)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def outcomes(tmp_path_factory) -> dict[str, Outcome]:
-    """Every rehearsal and its plain twin, all from one process."""
-    cases = {name: case for name, (_, case, _) in REHEARSALS.items()}
+    """Every rehearsal but the long ones and its plain twin, all from one process."""
+    cases = {name: case for name, (_, case, _) in REHEARSALS.items() if name not in LONG}
     cases |= {f"{name} in vain": case for name, case in NO_EFFECT.items()}
-    cases |= {"overflow": OVERFLOW, "together": TOGETHER}
+    return rehearsed(cases | {"overflow": OVERFLOW}, tmp_path_factory)
+
+
+def rehearsed(cases: dict[str, Case], factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     twins = {" ".join(map(str, (c.words, c.ranks))): plain(c) for c in cases.values()}
-    return rehearse(cases | twins, tmp_path_factory.mktemp("rehearsals"))
+    return rehearse(cases | twins, factory.mktemp("rehearsals"))
 
 
 def twin_of(outcomes: dict[str, Outcome], case: Case) -> Outcome:
     return outcomes[" ".join(map(str, (case.words, case.ranks)))]
 
 
-@pytest.mark.parametrize("name", REHEARSALS)
+@pytest.mark.parametrize("name", sorted(set(REHEARSALS) - LONG))
 def test_it_takes_effect_and_the_script_trains_as_it_promised(name, outcomes):
+    check_promise(name, outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_it_trains_as_it_promised_at_length(name, tmp_path_factory):
+    check_promise(name, rehearsed({name: REHEARSALS[name][1]}, tmp_path_factory))
+
+
+def check_promise(name: str, outcomes: dict[str, Outcome]) -> None:
     technique_name, case, tolerance = REHEARSALS[name]
     outcome, twin = outcomes[name], twin_of(outcomes, case)
     assert not twin.error, twin.error
@@ -511,7 +526,9 @@ def test_steps_that_overflow_in_float16_are_left_out(outcomes):
     assert all(loss == loss for loss in outcome.losses)  # noqa: PLR0124 - not NaN
 
 
-def test_a_whole_stack_lives_together(outcomes):
+@pytest.mark.slow
+def test_a_whole_stack_lives_together(tmp_path_factory):
+    outcomes = rehearsed({"together": TOGETHER}, tmp_path_factory)
     outcome, twin = outcomes["together"], twin_of(outcomes, TOGETHER)
     assert not outcome.error, outcome.error
     assert set(outcome.applied) == set(TOGETHER.stack)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.techniques.profiles import ceilings
 from tests.techniques.rehearsal import SCRIPT
+from tests.warm_scripts import start_plainly
 
 from ridgeline.measure.conductor import Conductor
 from ridgeline.measure.profile import Plan, measure
@@ -19,6 +18,7 @@ from ridgeline.techniques import Context, options_of, technique
 from ridgeline.tune.install import ENTRY
 from ridgeline.tune.patch import write_patch
 
+pytestmark = pytest.mark.usefixtures("warm")
 FAULTS = ("--anomaly", "--collect", "--checkpoint", "--in-place", "--threads", "1")
 CURES = (
     "no-anomaly", "no-forced-gc", "no-checkpointing", "set-to-none", "fused-optimizer",
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def profiled(folder):
+def profiled(folder, warm):
     """What is seen of the script with all its faults."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -46,12 +46,10 @@ def profiled(folder):
 
 
 def results_of(folder: Path, script: str) -> list[float]:
-    done = subprocess.run(
-        [sys.executable, script, *FAULTS],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [float(number) for number in re.findall(r"\d+\.\d+", done.stdout)]
+    log = folder / f"{script}.log"
+    started = start_plainly([str(folder / script), *FAULTS], log, folder)
+    assert started.wait(120) == 0, log.read_text()
+    return [float(number) for number in re.findall(r"\d+\.\d+", log.read_text())]
 
 
 def test_the_faults_of_a_real_script_are_cured_by_a_patch_that_trains_the_same(folder, profiled):
@@ -101,20 +99,27 @@ def test_autocast_and_compile_are_written_where_a_person_would(folder, profiled)
     ) in text
 
 
-def test_a_stack_takes_effect_under_the_conductor(folder):
-    stack = [
-        Applied(technique="compile", options={"mode": "default"}),
-        Applied(technique="bf16-autocast"),
-        Applied(technique="fused-optimizer"),
-    ]
+STACK = {"bf16-autocast": {}, "fused-optimizer": {}}
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        STACK,
+        pytest.param({"compile": {"mode": "default"}, **STACK}, marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_a_stack_takes_effect_under_the_conductor(folder, stack):
+    applied = [Applied(technique=name, options=options) for name, options in stack.items()]
     command = [str(folder / "train.py"), "--steps", "50"]
     losses = []
-    for session in (Session(), Session(stack=stack)):
+    for session in (Session(), Session(stack=applied)):
         with Conductor(command, session, entry=ENTRY) as run:
             (report,) = run.steps(8, facts=True)
         losses.append(report.losses)
-    assert set(report.applied) == {"compile", "bf16-autocast", "fused-optimizer"}
+    assert set(report.applied) == set(stack)
     assert report.facts is not None
-    assert report.facts.models[0].compiled
+    assert report.facts.models[0].compiled == ("compile" in stack)
     assert report.facts.optimizers[0].fused
     assert losses[1] == pytest.approx(losses[0], rel=3e-2)

@@ -5,7 +5,7 @@
 starts four Python processes with torchrun's variables, calls `compare_layouts(argument)` in each
 and returns what each returned, by rank. The first rank that fails ends the others at once, and
 its traceback is the test's failure: after one failed collective the next would wait for ever.
-Ranks are forked by a process that has imported torch (`cradle.py`): each import costs seconds.
+Ranks are forked by a process that has imported torch (`tests/cradle.py`): an import costs seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.train.cradle import cradle
+from tests.cradle import cradle
 
 _ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.05
@@ -85,12 +85,10 @@ def _environment(num_ranks: int) -> dict[str, str]:
 def _start(rank: int, function: str, folder: Path, environment: dict[str, str]) -> int:
     """The process id of a new rank."""
     return cradle().bear(
-        {
-            "function": function,
-            "folder": str(folder),
-            "rank": rank,
-            "environment": environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-        }
+        "tests.train.processes:run_as_rank",
+        [function, str(folder), rank],
+        log=folder / f"{rank}.log",
+        environment=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
     )
 
 
@@ -121,11 +119,12 @@ def _kill(process: int) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def run_as_rank(function: str, folder: Path, rank: int) -> None:
+def run_as_rank(function: str, place: str, rank: int) -> None:
     """In the rank's own process: call, leave the result, end."""
     import faulthandler
 
     faulthandler.enable()
+    folder = Path(place)
     module, _, name = function.partition(":")
     call: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
     result = call(pickle.loads((folder / "argument").read_bytes()))  # noqa: S301 - our own

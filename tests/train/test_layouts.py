@@ -52,15 +52,13 @@ FOUR: dict[str, Layout] = {
     }.items()
 }
 QUICK = (
-    "ddp, accumulated",
     "zero 1, accumulated",
     "hybrid",
     "zero 3 x tp, sp",
-    "dp x tp",
     "zero 3 x cp",
-    "pp, 1f1b",
     "pp x tp, sp",
 )
+"""Each dimension once; all of them run in `make test-slow`."""
 _SPREAD = {
     "ep": Layout(dp=4, ep=2, micro_batch=2, **_BATCH),
     "ep x zero 3": Layout(dp=4, fsdp=4, zero=3, ep=4, micro_batch=2, **_BATCH),

@@ -36,7 +36,8 @@ def train(folder: Path, *options: str, **kwargs: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "ridgeline.cli.main", "train", "recipe.toml", *options],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        env=os.environ
+        | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -44,21 +45,32 @@ def train(folder: Path, *options: str, **kwargs: Any) -> subprocess.Popen[str]:
     )
 
 
-def test_two_processes_end_where_one_does_and_transformers_loads_the_model(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def of_one_process(folder: Path) -> dict[str, Any]:
+    """What a run of one process says of itself."""
+    return trained(folder, "--out", "out1")
+
+
+def trained(folder: Path, *options: str) -> dict[str, Any]:
+    started = train(folder, "--json", *options)
+    output, errors = started.communicate(timeout=120)
+    assert started.returncode == 0, errors
+    return json.loads(output)
+
+
+def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
+    folder: Path, of_one_process: dict[str, Any]
+) -> None:
     import transformers
 
-    losses = {}
-    for ranks in (1, 2):
-        started = train(folder, "--json", "--out", f"out{ranks}", "--set", f"layout.dp={ranks}")
-        output, errors = started.communicate(timeout=120)
-        assert started.returncode == 0, errors
-        run = json.loads(output)
-        losses[ranks] = (run["final_loss"], run["validation_loss"])
+    of_two = trained(folder, "--out", "out2", "--set", "layout.dp=2")
+    for ranks, run in ((1, of_one_process), (2, of_two)):
         assert run["processes"] == ranks
         assert run["steps"] == 12
         assert [line.step for line in read_journal(folder / f"out{ranks}")][-3:] == [4, 8, 12]
-    assert losses[1] == pytest.approx(losses[2], rel=1e-4)
-    assert losses[1][0] < read_journal(folder / "out1")[0].loss
+    for figure in ("final_loss", "validation_loss"):
+        assert of_one_process[figure] == pytest.approx(of_two[figure], rel=1e-4)
+    assert of_one_process["final_loss"] < read_journal(folder / "out1")[0].loss
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "out2" / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "out2" / "model")
@@ -89,17 +101,12 @@ def test_what_cannot_be_trained_is_one_line_and_exit_code_2(
     assert "Traceback" not in errors
 
 
-def test_a_stack_that_tune_proved_is_applied_to_every_rank(folder: Path) -> None:
+def test_a_stack_that_tune_proved_is_applied_to_every_rank(
+    folder: Path, of_one_process: dict[str, Any]
+) -> None:
     (folder / "stack.toml").write_text('[[technique]]\nname = "bf16-autocast"\n')
-    losses = []
-    for stack in ("", "stack.toml"):
-        started = train(
-            folder, "--json", "--fresh", "--out", "stacked", "--set", f"run.stack={stack}", "--set",
-            "run.steps=4",
-        )  # fmt: skip
-        output, errors = started.communicate(timeout=120)
-        assert started.returncode == 0, errors
-        losses.append(json.loads(output)["final_loss"])
+    stacked = trained(folder, "--out", "stacked", "--set", "run.stack=stack.toml")
+    losses = (of_one_process["final_loss"], stacked["final_loss"])
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
     assert losses[0] != losses[1]  # bf16 products round
 

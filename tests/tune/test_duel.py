@@ -15,6 +15,13 @@ from ridgeline.tune.duel import Contender, ContenderFailed, DuelPlan, duel
 
 SCRIPT = [str(Path(__file__).parent / "scripts" / "waits_for_data.py")]
 WORKERS = Applied(technique="loader-workers", options={"num_workers": 2})
+pytestmark = pytest.mark.usefixtures("warm")
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gain of a half needs no long look."""
+    monkeypatch.setattr(duels, "_BLOCK_SECONDS", 0.2)
 
 
 def plan(seconds: float = 60.0, *, resident: bool = True) -> DuelPlan:
@@ -39,7 +46,7 @@ def test_a_technique_that_changes_nothing_ends_the_duel_at_once() -> None:
 
 
 def test_a_script_against_itself_is_no_gain() -> None:
-    result = duel(Contender(command=SCRIPT), Contender(command=SCRIPT), plan(20.0))
+    result = duel(Contender(command=SCRIPT), Contender(command=SCRIPT), plan(5.0))
     assert result.interval.low < 1.05
     assert result.interval.high > 0.95
     assert result.a_losses[:20] == result.b_losses[:20]
@@ -47,7 +54,7 @@ def test_a_script_against_itself_is_no_gain() -> None:
 
 def test_a_device_that_holds_one_copy_is_measured_one_run_at_a_time() -> None:
     workers = Contender(command=SCRIPT, stack=(WORKERS,))
-    result = duel(Contender(command=SCRIPT), workers, plan(12.0, resident=False))
+    result = duel(Contender(command=SCRIPT), workers, plan(3.0, resident=False))
     assert result.interval.rounds >= 1
     assert result.interval.ratio > 1.2
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -14,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.cli.main import run
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records import Ledger, read_record
+from ridgeline.tune import duel as duels
 from ridgeline.tune.stack import read_stack
 
 SCRIPT = Path(__file__).parent / "scripts" / "waits_for_data.py"
@@ -28,14 +32,19 @@ def tune(folder: Path, *options: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def finished(tmp_path_factory: pytest.TempPathFactory, warm: None) -> tuple[Path, str]:
+    """In this process, so that scripts start warm; the tests below start the program itself."""
     folder = tmp_path_factory.mktemp("tuned")
     (folder / "train.py").write_text(SCRIPT.read_text())
-    done = subprocess.run(
-        tune(folder, "--json", "--patch"), cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
+    said = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(said),
+    ):
+        patch.setattr(duels, "_BLOCK_SECONDS", 0.2)
+        assert run(tune(folder, "--json", "--patch")[len(PROGRAM) :]) == 0
+    return folder, said.getvalue()
 
 
 def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path, str]) -> None:
@@ -114,7 +123,14 @@ def assert_all_end(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
-def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "budget",
+    [
+        pytest.param(["--budget", "0.001"], id="no time left"),
+        pytest.param([], id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path, budget: list[str]) -> None:
     process = started(tmp_path)
     ledger = tmp_path / "out" / "ledger.json"
     wait_for(ledger.exists, process)
@@ -125,9 +141,8 @@ def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path) -> None:
     assert errors.strip().splitlines()[-1].startswith("ridgeline: interrupted")
     assert not read_record(ledger, Ledger).complete
     assert_all_end(children)
-    again = subprocess.run(
-        tune(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    words = [*tune(tmp_path)[:-2], *budget, "--", "train.py"]
+    again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert "resuming" in again.stderr
     assert "profiling the script as it stands" not in again.stderr

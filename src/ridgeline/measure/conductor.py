@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 import msgspec
 
@@ -79,14 +79,11 @@ class Conductor:
         self._listener = Listener(str(self._folder / SOCKET_NAME), family="AF_UNIX")
         self._log = self._log_path.open("ab")
         try:
-            self._process = subprocess.Popen(
+            self._process = start(
                 resolve(self.command),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=child_environment(self._folder, self._entry),
-                cwd=self._cwd,
-                start_new_session=True,
+                self._log,
+                child_environment(self._folder, self._entry),
+                self._cwd,
             )
         except BaseException:
             self._clean()
@@ -283,6 +280,21 @@ class Conductor:
         self._log.close()
         self._last_output = self.output
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def start(
+    words: list[str], log: BinaryIO, environment: dict[str, str], cwd: Path | None
+) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, deaf, that prints into `log`."""
+    return subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        cwd=cwd,
+        start_new_session=True,
+    )
 
 
 def child_environment(folder: Path, entry: str) -> dict[str, str]:

@@ -12,8 +12,24 @@ import pytest
 HERE = Path(__file__).parent
 
 
+QUICK = (
+    "interpreter and (odd_heads or padding or (quantised and bfloat16) or (writing and 16)"
+    " or (zero_points and 2) or (int8_per_output and bfloat16))"
+)
+"""Each kernel once or twice: tests whose names hold these words."""
+
+
+def test_kernels_agree_with_their_references_under_the_interpreter() -> None:
+    check(QUICK, HERE / "test_paged_attention.py", HERE / "test_linear.py")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["test_paged_attention.py", "test_linear.py"])
-def test_kernels_agree_with_their_references_under_the_interpreter(file: str) -> None:
+def test_every_case_agrees_under_the_interpreter(file: str) -> None:
+    check("interpreter", HERE / file)
+
+
+def check(words: str, *files: Path) -> None:
     run = subprocess.run(
         [
             sys.executable,
@@ -22,8 +38,8 @@ def test_kernels_agree_with_their_references_under_the_interpreter(file: str) ->
             "-p",
             "no:cacheprovider",
             "-k",
-            "interpreter",
-            HERE / file,
+            words,
+            *files,
         ],
         env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         cwd=HERE.parents[2],

@@ -9,6 +9,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 way = sys.argv[1]
+steps = int(sys.argv[2]) if len(sys.argv) > 2 else 3000
 if way == "module":
     model.compile(backend="aot_eager")
 elif way == "wrapped":
@@ -21,7 +22,7 @@ def loss_of(x):
 
 if way == "function":
     loss_of = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
-for _ in range(3000):
+for _ in range(steps):
     loss = loss_of(torch.randn(8, 16))
     optimizer.zero_grad()
     loss.backward()

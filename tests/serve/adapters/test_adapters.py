@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
@@ -55,6 +54,8 @@ def gpt2() -> PreTrainedModel:
 
 def write(folder: Path, seed: int, build: Callable[[], PreTrainedModel] = llama, **wanted: Any):
     """An adapter with both sides random, as PEFT saves it."""
+    from peft import LoraConfig, get_peft_model  # costs seconds, which other files need not pay
+
     settings = {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"], **wanted}
     model = get_peft_model(build(), LoraConfig(task_type="CAUSAL_LM", **settings))
     torch.manual_seed(seed)
@@ -66,6 +67,8 @@ def write(folder: Path, seed: int, build: Callable[[], PreTrainedModel] = llama,
 
 
 def expected(folder: Path, tokens: Tensor, build: Callable[[], PreTrainedModel] = llama) -> Tensor:
+    from peft import PeftModel
+
     return PeftModel.from_pretrained(build(), folder).eval()(tokens).logits[0]
 
 

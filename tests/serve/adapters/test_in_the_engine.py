@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -31,6 +30,8 @@ COUNT = 12
 
 
 def write(folder: Path, seed: int) -> Path:
+    from peft import LoraConfig, get_peft_model  # costs seconds, which other files need not pay
+
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     wanted = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(model, wanted)
@@ -46,6 +47,8 @@ def write(folder: Path, seed: int) -> Path:
 def expected(folder: Path | None) -> list[int]:
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     if folder is not None:
+        from peft import PeftModel
+
         model = PeftModel.from_pretrained(model, folder)
     tokens = list(PROMPT)
     for _ in range(COUNT):

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
+import runpy
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.cradle import Child, cradle
 from tests.train.checkpoint.recipes import small_run
 
 from ridgeline.records.journal import read_journal
@@ -100,21 +101,23 @@ def _compare(folder: Path) -> None:
     assert {step: whole[step] for step in killed} == killed
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
-    with (folder / "stderr").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "ridgeline.train.worker", str(folder)],
-            env=os.environ
-            | {
-                "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
-                "OMP_NUM_THREADS": "1",
-            },
-            stdout=log,
-            stderr=log,
-        )
+def _start(folder: Path) -> Child:
+    process = cradle().bear(
+        "tests.train.checkpoint.test_kills:work",
+        [str(folder)],
+        log=folder / "stderr",
+        environment=dict(os.environ),
+    )
+    return Child(process)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], folder: Path) -> int:
+def work(folder: str) -> None:
+    """In the process that will be killed."""
+    sys.argv = ["worker", folder]
+    runpy.run_module("ridgeline.train.worker", run_name="__main__")
+
+
+def _wait_until_ready(process: Child, folder: Path) -> int:
     """The step that this start goes on from, once it makes steps."""
     before = _starts(folder)
     deadline = time.monotonic() + 120

@@ -36,23 +36,26 @@ ALONE: dict[str, dict[str, Any]] = {
     "adalora": {"adapter": {"kind": "adalora", "rank": 2}},
 }
 TOGETHER: dict[str, dict[str, Any]] = {
-    "ddp": {"layout": {"dp": 2}},
     "zero 3": {"layout": {"dp": 2, "fsdp": 2, "zero": 3}, "optimizer": {"ema": 0.9}},
     "zero 1, muon": {
         "layout": {"dp": 2, "fsdp": 2, "zero": 1},
         "optimizer": {"name": "muon"},
     },
     "int8": {"layout": {"dp": 2}, "communication": {"compression": "int8"}},
+    "diloco": {"layout": {"dp": 2}, "communication": {"sync_every": 2, "outer": "diloco"}},
+    "tensor parallel": {"kind": "llama-tied", "layout": {"tp": 2}},
+    "pipeline, tied": {"kind": "llama-tied", "layout": {"pp": 2}},
+}
+MORE: dict[str, dict[str, Any]] = {
+    "ddp": {"layout": {"dp": 2}},
     "powersgd": {"layout": {"dp": 2}, "communication": {"compression": "powersgd"}},
     "topk": {"layout": {"dp": 2}, "communication": {"compression": "topk", "kept_share": 0.1}},
     "randomk": {
         "layout": {"dp": 2},
         "communication": {"compression": "randomk", "kept_share": 0.1},
     },
-    "diloco": {"layout": {"dp": 2}, "communication": {"sync_every": 2, "outer": "diloco"}},
-    "tensor parallel": {"kind": "llama-tied", "layout": {"tp": 2}},
-    "pipeline, tied": {"kind": "llama-tied", "layout": {"pp": 2}},
 }
+"""What each of these keeps besides weights is also resumed in `tests/train/compression`."""
 
 
 def _recipes(folder: Path, cases: dict[str, dict[str, Any]]) -> dict[str, Recipe]:
@@ -86,6 +89,12 @@ def test_one_process_goes_on_bit_for_bit(alone: list[dict[str, Three]], name: st
 @pytest.mark.parametrize("name", TOGETHER)
 def test_two_processes_go_on_bit_for_bit(together: list[dict[str, Three]], name: str) -> None:
     _check(together, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE)
+def test_two_processes_with_more_hooks_go_on_bit_for_bit(tmp_path: Path, name: str) -> None:
+    _check(_run(tmp_path, {name: MORE[name]}, 2), name)
 
 
 def _check(outcomes: list[dict[str, Three]], name: str) -> None:

@@ -1,0 +1,100 @@
+"""The bootstrap: scripts that start cold, as users start them, and are seen from torch's import on.
+
+Each costs seconds of a core; what does not depend on the start is in `test_interception.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.measure.test_interception import FRAMEWORKS, KINDS, SCRIPTS, check_kind, command
+
+from ridgeline.errors import ScriptError
+from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.wire import Session
+
+
+@pytest.mark.parametrize("name", ["hand-written loop", "compiled step function"])
+def test_loops_are_seen_step_by_step(name: str) -> None:
+    check_kind(KINDS[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accelerate",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in FRAMEWORKS if n != "accelerate"),
+    ],
+)
+def test_frameworks_are_seen_without_a_line_of_theirs_changed(name: str) -> None:
+    check_kind(FRAMEWORKS[name])
+
+
+def test_arguments_neighbours_and_changed_folders_work_as_always() -> None:
+    with Conductor(command("elsewhere.py", "--name", "a b", "-x"), Session()) as run:
+        assert len(run.steps(10)[0].steps) == 10
+
+
+def test_a_compiled_script_prints_and_compiles_what_it_does_alone() -> None:
+    plain = subprocess.run(
+        [sys.executable, *command("compiled.py", "wrapped", "100")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    with Conductor(command("compiled.py", "wrapped", "100"), Session()) as run:
+        run.steps(10_000)
+        assert run.output == plain.stdout.strip()
+
+
+def test_a_script_that_looks_for_torch_before_it_imports_it_is_seen(tmp_path: Path) -> None:
+    """As transformers does on import, to know whether torch is installed."""
+    script = tmp_path / "looks_first.py"
+    looking = 'import importlib.util\nassert importlib.util.find_spec("torch") is not None\n'
+    script.write_text(looking + (SCRIPTS / "plain_loop.py").read_text())
+    with Conductor([str(script)], Session()) as run:
+        assert len(run.steps(5)[0].steps) == 5
+
+
+def test_a_script_without_steps_is_named_as_such(tmp_path: Path) -> None:
+    script = tmp_path / "nothing.py"
+    script.write_text("import torch\nprint('hello')\n")
+    with (
+        pytest.raises(ScriptError, match="no optimizer step"),
+        Conductor([str(script)], Session()) as run,
+    ):
+        run.steps(5)
+
+
+def test_a_script_that_never_steps_is_given_up_after_the_patience(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text("import time, torch\ntime.sleep(600)\n")
+    with (
+        Conductor([str(script)], Session(), patience_seconds=3.0) as run,
+        pytest.raises(ScriptError, match="did not answer for"),
+    ):
+        run.steps(1)
+
+
+def test_a_frozen_script_ends_with_a_conductor_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from ridgeline.measure.conductor import Conductor\n"
+        "from ridgeline.measure.wire import Session\n"
+        f"with Conductor({command('plain_loop.py', '100000000')!r}, Session()) as run:\n"
+        "    run.steps(3)\n"
+        "    print(run.hellos[0].pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as conductor:
+        assert conductor.stdout is not None
+        pid = int(conductor.stdout.readline())
+        conductor.kill()
+    stat = Path(f"/proc/{pid}/stat")
+    deadline = time.monotonic() + 10
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline, "the frozen script outlived its conductor"
