@@ -10,6 +10,7 @@ why, closes the gap, and proves every step by measurement.
     model_roofline(model, …)  every operator of a model under the roofs of devices
     device(name)              the facts of a device; this_machine() of the one we are on
     plan_training(model, …)   the best layout of a training run, and why the others lose
+    simulate_serving(load, …) a load on a fleet, by the very scheduler that serves
     train_recipe(recipe, …)   run a recipe: a language model on torch.distributed
 
 Everything here is loaded when it is first used; importing the package costs nothing.
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from ridgeline.plan.explain import explain
     from ridgeline.plan.model_roofline import model_roofline
     from ridgeline.plan.predict import predict_training
+    from ridgeline.plan.simulate.deployment import Deployment
+    from ridgeline.plan.simulate.run import simulate_serving
     from ridgeline.plan.training import plan_training
     from ridgeline.plan.validate import validate_training
     from ridgeline.records import Finding, Ledger, StepProfile
+    from ridgeline.records.load import Load
     from ridgeline.records.recipe import read_recipe
     from ridgeline.techniques import all_techniques
     from ridgeline.trace.columns import Trace
@@ -44,11 +48,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Comparison": "ridgeline.measure.comparison",
+    "Deployment": "ridgeline.plan.simulate.deployment",
     "Device": "ridgeline.hardware",
     "Examination": "ridgeline.diagnose.doctor",
     "Finding": "ridgeline.records",
     "Job": "ridgeline.tune.tuner",
     "Ledger": "ridgeline.records",
+    "Load": "ridgeline.records.load",
     "ModelSpec": "ridgeline.models",
     "Plan": "ridgeline.measure.profile",
     "RidgelineError": "ridgeline.errors",
@@ -69,6 +75,7 @@ _HOMES = {
     "read_recipe": "ridgeline.records.recipe",
     "read_run": "ridgeline.measure.comparison",
     "run_with_stack": "ridgeline.tune.stack",
+    "simulate_serving": "ridgeline.plan.simulate.run",
     "this_machine": "ridgeline.hardware",
     "train_recipe": "ridgeline.train.start",
     "tune": "ridgeline.tune.tuner",
@@ -78,11 +85,13 @@ _HOMES = {
 
 __all__ = [
     "Comparison",
+    "Deployment",
     "Device",
     "Examination",
     "Finding",
     "Job",
     "Ledger",
+    "Load",
     "ModelSpec",
     "Plan",
     "RidgelineError",
@@ -103,6 +112,7 @@ __all__ = [
     "read_recipe",
     "read_run",
     "run_with_stack",
+    "simulate_serving",
     "this_machine",
     "train_recipe",
     "tune",

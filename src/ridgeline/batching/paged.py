@@ -58,7 +58,7 @@ class Paged:
             return False
         for block in known:
             pool.hold(block)
-        sequence.blocks = known + [pool.take() for _ in range(new)]
+        sequence.blocks = known + pool.take_many(new)
         sequence.num_computed = len(known) * self._size
         sequence.num_remembered = len(known)
         return True

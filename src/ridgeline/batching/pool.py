@@ -21,6 +21,8 @@ class BlockPool:
         self._name_of: list[bytes | None] = [None] * num_blocks
         self._empty = list(range(num_blocks - 1, -1, -1))
         self._kept: OrderedDict[int, None] = OrderedDict()
+        self._num_shared = 0
+        """Holders beyond the first, of all blocks."""
 
     @property
     def num_free(self) -> int:
@@ -50,22 +52,46 @@ class BlockPool:
         self.references[block] = 1
         return block
 
+    def take_many(self, count: int) -> list[int]:
+        """As `take`, so often.
+
+        Raises:
+            IndexError: Fewer are free.
+        """
+        empty = self._empty
+        first = max(0, len(empty) - count)
+        blocks = empty[first:]
+        blocks.reverse()
+        del empty[first:]
+        for block in blocks:
+            self.references[block] = 1
+        return blocks + [self.take() for _ in range(count - len(blocks))]
+
     def hold(self, block: int) -> None:
         """One more holder, of a held or a kept block."""
-        if not self.references[block]:
+        if self.references[block]:
+            self._num_shared += 1
+        else:
             del self._kept[block]
         self.references[block] += 1
 
     def drop(self, blocks: Iterable[int]) -> None:
         """One holder less for each; the last one frees it. The first is forgotten first."""
         references, names = self.references, self._name_of
+        if not self.block_of and not self._num_shared:  # so all become empty
+            freed = list(blocks)
+            for block in freed:
+                references[block] = 0
+            self._empty += freed
+            return
         for block in blocks:
             references[block] -= 1
-            if not references[block]:
-                if names[block] is None:
-                    self._empty.append(block)
-                else:
-                    self._kept[block] = None
+            if references[block]:
+                self._num_shared -= 1
+            elif names[block] is None:
+                self._empty.append(block)
+            else:
+                self._kept[block] = None
 
     def name(self, block: int, name: bytes) -> None:
         """Remember what a held block contains, unless another block with the same is known."""
@@ -81,6 +107,8 @@ class BlockPool:
         free = {block for block, count in enumerate(self.references) if not count}
         assert empty | kept == free, f"leaked or doubly owned: {sorted((empty | kept) ^ free)}"
         assert all(count >= 0 for count in self.references), "a block was dropped too often"
+        shared = sum(count - 1 for count in self.references if count)
+        assert shared == self._num_shared, "holders beyond the first are miscounted"
         named = {block for block, name in enumerate(self._name_of) if name is not None}
         assert not named & empty, "an empty block has a name"
         assert kept <= named, "a kept block has no name"

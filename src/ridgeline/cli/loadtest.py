@@ -7,10 +7,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from ridgeline.serve.loadtest.settings import LoadSettings
+from ridgeline.cli.load_options import (
+    Arrivals,
+    Concurrency,
+    InputTokens,
+    LengthScale,
+    OutputTokens,
+    Rate,
+    Requests,
+    Seconds,
+    SloE2e,
+    SloItl,
+    SloTpot,
+    SloTtft,
+    ToRate,
+    Trace,
+    TraceSpeed,
+    Variation,
+    Warmup,
+    arrivals_of,
+    slo_of,
+)
 
-ARRIVALS = "closed, constant, poisson, gamma, ramp or trace."
+if TYPE_CHECKING:
+    from ridgeline.records.load_test import Slo
+    from ridgeline.serve.loadtest.settings import LoadSettings
 
 
 def loadtest(
@@ -20,34 +41,24 @@ def loadtest(
     api_key: Annotated[
         str | None, typer.Option(envvar="RIDGELINE_API_KEY", help="Sent as a bearer token.")
     ] = None,
-    arrivals: Annotated[
-        str | None, typer.Option(help=f"{ARRIVALS} Default: trace with --trace, else poisson.")
-    ] = None,
-    rate: Annotated[float, typer.Option(help="Requests per second.")] = 1.0,
-    to_rate: Annotated[float | None, typer.Option(help="Of a ramp, at its end.")] = None,
-    variation: Annotated[
-        float, typer.Option("--cv", help="Of gamma: deviation of a gap over its mean.")
-    ] = 2.0,
-    concurrency: Annotated[int, typer.Option(help="Requests at once in a closed loop.")] = 8,
-    seconds: Annotated[
-        float | None, typer.Option(help="Of sending; of a sweep, per stage. Default: 30.")
-    ] = None,
-    requests: Annotated[int | None, typer.Option(help="At most so many.")] = None,
-    input_tokens: Annotated[int, typer.Option(help="Of each prompt.")] = 256,
-    output_tokens: Annotated[int, typer.Option(help="Of each answer.")] = 64,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Azure CSV or Mooncake JSON lines.")
-    ] = None,
-    trace_speed: Annotated[float, typer.Option(help="2: twice as fast as it was.")] = 1.0,
-    length_scale: Annotated[float, typer.Option(help="Of the trace's lengths.")] = 1.0,
+    arrivals: Arrivals = None,
+    rate: Rate = 1.0,
+    to_rate: ToRate = None,
+    variation: Variation = 2.0,
+    concurrency: Concurrency = 8,
+    seconds: Seconds = None,
+    requests: Requests = None,
+    input_tokens: InputTokens = 256,
+    output_tokens: OutputTokens = 64,
+    trace: Trace = None,
+    trace_speed: TraceSpeed = 1.0,
+    length_scale: LengthScale = 1.0,
     sweep: Annotated[bool, typer.Option("--sweep", help="Raise the rate to saturation.")] = False,
-    warmup: Annotated[
-        float | None, typer.Option(help="Seconds not counted. Default: a tenth, at most 30.")
-    ] = None,
-    slo_ttft: Annotated[float | None, typer.Option(help="Seconds; for goodput.")] = None,
-    slo_tpot: Annotated[float | None, typer.Option(help="Seconds.")] = None,
-    slo_itl: Annotated[float | None, typer.Option(help="Seconds, for 99 % of tokens.")] = None,
-    slo_e2e: Annotated[float | None, typer.Option(help="Seconds.")] = None,
+    warmup: Warmup = None,
+    slo_ttft: SloTtft = None,
+    slo_tpot: SloTpot = None,
+    slo_itl: SloItl = None,
+    slo_e2e: SloE2e = None,
     seed: Annotated[
         int | None, typer.Option(help="Default: another each time, so that no cache is warm.")
     ] = None,
@@ -73,7 +84,7 @@ def loadtest(
             "model": model,
             "api": api,
             "api_key": api_key,
-            "arrivals": arrivals or ("trace" if trace else "poisson"),
+            "arrivals": arrivals_of(arrivals, trace),
             "rate": rate,
             "to_rate": to_rate,
             "variation": variation,
@@ -93,7 +104,7 @@ def loadtest(
             "max_cpu_share": max_cpu_share,
         },
         token_ids=token_ids,
-        slo=(slo_ttft, slo_itl, slo_tpot, slo_e2e),
+        slo=slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
     )
     _require_client()
     from ridgeline.serve.loadtest.run import load_test
@@ -114,22 +125,14 @@ def loadtest(
         raise typer.Exit(130)
 
 
-def _settings(
-    fields: dict[str, Any], *, token_ids: str | None, slo: tuple[float | None, ...]
-) -> LoadSettings:
-    """The flags as a typed value; a word that is none of those allowed names its flag."""
-    from typing import get_args
-
+def _settings(fields: dict[str, Any], *, token_ids: str | None, slo: Slo) -> LoadSettings:
+    """The flags as a typed value."""
     from ridgeline.errors import InputError
-    from ridgeline.records.load_test import Slo
-    from ridgeline.serve.loadtest.settings import Arrivals, LoadSettings
+    from ridgeline.serve.loadtest.settings import LoadSettings
 
-    for flag, known in (("arrivals", get_args(Arrivals)), ("api", ("completions", "chat"))):
-        if fields[flag] not in known:
-            raise InputError(f"--{flag} {fields[flag]}: has to be one of {', '.join(known)}")
-    ttft, itl, tpot, e2e = slo
-    objectives = Slo(ttft_seconds=ttft, itl_seconds=itl, tpot_seconds=tpot, e2e_seconds=e2e)
-    return LoadSettings(**fields, token_ids=_id_range(token_ids), slo=objectives)
+    if fields["api"] not in ("completions", "chat"):
+        raise InputError(f"--api {fields['api']}: has to be one of completions, chat")
+    return LoadSettings(**fields, token_ids=_id_range(token_ids), slo=slo)
 
 
 def _require_client() -> None:

@@ -67,6 +67,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench decode": ("ridgeline.cli.bench_decode", "decoding beside the memory's read bandwidth"),
     "draft-heads": ("ridgeline.cli.draft_heads", "train heads that guess tokens ahead"),
     "loadtest": ("ridgeline.cli.loadtest", "load on a server: TTFT, ITL, goodput, saturation"),
+    "simulate serving": (
+        "ridgeline.cli.simulate_serving",
+        "a load on a fleet, by the very scheduler that serves",
+    ),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
 """Command → (module, one line of help). The module defines a function of the command's name, with

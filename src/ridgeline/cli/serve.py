@@ -30,6 +30,17 @@ from ridgeline.cli.engine_options import (
     Weights,
     engine_config,
 )
+from ridgeline.cli.scaling_options import (
+    Replicas,
+    ScaleDownAfter,
+    ScaleItl,
+    ScaleOn,
+    ScaleTarget,
+    ScaleTtft,
+    ScaleUpAfter,
+    replica_bounds,
+    scaling_of,
+)
 from ridgeline.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
@@ -37,6 +48,7 @@ if TYPE_CHECKING:
 
     from ridgeline.serve.messages import MemoryLedger, Ready
 
+HOST, PORT = "127.0.0.1", 8000
 MAX_BODY_BYTES = 8 * 2**20
 SHUTDOWN_TIMEOUT_SECONDS = 30.0
 
@@ -44,8 +56,8 @@ SHUTDOWN_TIMEOUT_SECONDS = 30.0
 def serve(
     model: Model,
     *,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = HOST,
+    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = PORT,
     served_model_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="In the API. Default: the folder's name.")
     ] = None,
@@ -61,10 +73,24 @@ def serve(
     shutdown_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="For open requests after SIGTERM.", min=0)
     ] = SHUTDOWN_TIMEOUT_SECONDS,
-    replicas: Annotated[int, typer.Option(help="Engines behind one router.", min=1)] = 1,
+    replicas: Replicas = "1",
+    scale_on: ScaleOn = None,
+    scale_target: ScaleTarget = None,
+    scale_ttft: ScaleTtft = None,
+    scale_itl: ScaleItl = None,
+    scale_up_after: ScaleUpAfter = None,
+    scale_down_after: ScaleDownAfter = None,
     disaggregated: Annotated[
         bool, typer.Option("--disaggregated", help="One engine for prompts, one for the rest.")
     ] = False,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(metavar="CLUSTER.toml", help="Print this server as objects for Kubernetes."),
+    ] = None,
+    autoscaler: Annotated[
+        Literal["hpa", "keda"] | None,
+        typer.Option(help="With --manifest: what scales its pods. [default: hpa]"),
+    ] = None,
     engine: Annotated[
         Literal["ridgeline", "vllm"], typer.Option(help="vllm: hand the model over to vLLM.")
     ] = "ridgeline",
@@ -114,6 +140,10 @@ def serve(
     seed: Annotated[int, typer.Option(help="Of requests that bring none.")] = 0,
     debug: Debug = False,
     trust_remote_code: TrustRemoteCode = False,
+    step_log: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A line per step, for simulate serving --steps."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="The ready line as JSON.")] = False,
 ) -> None:
     """Serve a model until a signal comes; one line on stdout says when it is ready."""
@@ -121,7 +151,6 @@ def serve(
 
     if request_timeout is not None and request_timeout <= 0:
         raise InputError(f"--request-timeout {request_timeout:g}: give seconds above 0")
-    keys = _keys(api_key_file) if api_key_file else ()
     config = engine_config(
         model,
         kv_bytes=kv_bytes,
@@ -151,16 +180,59 @@ def serve(
         seed=seed,
         debug=debug,
         trust_remote_code=trust_remote_code,
+        step_log=step_log,
     )
+    scaling = scaling_of(
+        replicas,
+        scale_on,
+        target=scale_target,
+        ttft=scale_ttft,
+        itl=scale_itl,
+        up_after=scale_up_after,
+        down_after=scale_down_after,
+    )
+    if step_log is not None and (replicas != "1" or disaggregated):
+        raise InputError("--step-log: takes the steps of one engine; leave out --replicas and such")
     if config.speculation is not None:
         speculation = msgspec.structs.replace(
             config.speculation, longest_match=longest_match, always=speculate_always
         )
         config = msgspec.structs.replace(config, speculation=speculation)
     name = served_model_name or _name_of(model)
+    if manifest is not None:
+        from ridgeline.cli.serve_manifest import print_manifests, refuse_together, server_words
+
+        refuse_together(
+            host=host != HOST,
+            port=port != PORT,
+            disaggregated=disaggregated,
+            engine=engine != "ridgeline",
+        )
+        words = server_words(
+            served_model_name=served_model_name,
+            api_key_file=api_key_file,
+            max_body_bytes=max_body_bytes if max_body_bytes != MAX_BODY_BYTES else None,
+            request_timeout=request_timeout,
+            shutdown_timeout=shutdown_timeout,
+        )
+        print_manifests(
+            config,
+            words,
+            manifest,
+            name=served_model_name or Path(model).name,
+            replicas=replica_bounds(replicas)[0],
+            scaling=scaling,
+            shutdown_seconds=shutdown_timeout,
+            autoscaler=autoscaler or "hpa",
+            json=json,
+        )
+        return
+    if autoscaler is not None:
+        raise InputError(f"--autoscaler {autoscaler}: it goes with --manifest CLUSTER.toml")
+    keys = _keys(api_key_file) if api_key_file else ()
     if engine == "vllm":
         ours = {
-            "--replicas": replicas != 1,
+            "--replicas": replicas != "1",
             "--disaggregated": disaggregated,
             "--max-body-bytes": max_body_bytes != MAX_BODY_BYTES,
             "--request-timeout": request_timeout is not None,
@@ -194,7 +266,12 @@ def serve(
             typer.echo(_ready_line(address, name, ready.ledger))
 
     server.run_server(
-        config, settings, say_ready=say_ready, replicas=replicas, disaggregated=disaggregated
+        config,
+        settings,
+        say_ready=say_ready,
+        replicas=replica_bounds(replicas)[0],
+        scaling=scaling,
+        disaggregated=disaggregated,
     )
 
 

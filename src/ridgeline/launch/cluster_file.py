@@ -133,6 +133,9 @@ class Kubernetes(Section, frozen=True, kw_only=True):
     """Further devices of each pod, such as `"rdma/ib" = 1`."""
     keep_seconds: int = 7 * 86400
     """How long a finished run stays, with its logs."""
+    prometheus: str = ""
+    """Address inside the cluster, `http://prometheus.monitoring:9090`, where KEDA asks how busy
+    servers are."""
 
 
 class Ray(Section, frozen=True, kw_only=True):

@@ -133,16 +133,9 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientCheck
 
 
-class LoadTest(msgspec.Struct, frozen=True, kw_only=True):
-    """One load test; of a sweep, its highest stage that was not saturated."""
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run comes to, sent to a server or simulated."""
 
-    url: str
-    model: str
-    arrivals: str
-    """How requests came, in words."""
-    seed: int
-    """Of prompts and arrivals."""
-    interrupted: bool
     window_seconds: tuple[float, float]
     """Begin and end of what was measured, from the start of the run."""
     requests: Requests
@@ -158,11 +151,25 @@ class LoadTest(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_per_second: float | None
     total_tokens_per_second: float | None
     """Output, and the input of the requests whose first token came in the window."""
-    slo: Slo
     goodput: float
     """Requests per second."""
     goodput_share: float
     """Of the requests planned in the window, failed ones included."""
+    in_flight: float
+    """Requests under way, mean over the window."""
+
+
+class LoadTest(Figures, frozen=True, kw_only=True):
+    """One load test; of a sweep, its highest stage that was not saturated."""
+
+    url: str
+    model: str
+    arrivals: str
+    """How requests came, in words."""
+    seed: int
+    """Of prompts and arrivals."""
+    interrupted: bool
+    slo: Slo
     client: ClientCheck
     timeline: tuple[TimelinePoint, ...]
     curve: tuple[CurvePoint, ...] = ()

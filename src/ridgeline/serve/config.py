@@ -67,3 +67,5 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     debug: bool = False
     """Check the integrity of every cache at each step."""
     trust_remote_code: bool = False
+    step_log: str | None = None
+    """File that gets a line per step; None: none is written."""

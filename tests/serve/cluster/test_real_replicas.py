@@ -1,4 +1,4 @@
-"""Two real engine processes behind the router, one of them killed."""
+"""Two real engine processes behind the router: one of them killed, or coming and going."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.batching.scaling.open_requests import OpenRequests
+from ridgeline.batching.scaling.stabilised import Stabilised
+from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Sampling, Submit
@@ -67,3 +70,33 @@ async def test_a_killed_replica_takes_only_what_it_was_answering() -> None:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
         await asyncio.gather(*(one.stop() for one in both))
+
+
+async def test_a_second_engine_comes_and_goes_under_load_and_answers_stay_the_same() -> None:
+    policy = Stabilised(
+        policy=OpenRequests(per_replica=4, every_seconds=0.1), maximum=2, down_window_seconds=1.0
+    )
+    both = [Supervisor(CONFIG), Supervisor(CONFIG)]
+    router = Router([one.client for one in both])
+    scaler = Autoscaler(both, router, policy, 1)
+    await scaler.start()
+    watching = asyncio.create_task(scaler.watch())
+    try:
+        alone = [await answer(router, number, 60) for number in range(REQUESTS)]
+        found: list[asyncio.Task[list[int]]] = []
+        async with asyncio.timeout(90.0):
+            while scaler.report().ready < 2:
+                if sum(not one.done() for one in found) < REQUESTS:
+                    found.append(asyncio.create_task(answer(router, 100 + len(found), COUNT)))
+                await asyncio.sleep(0.05)
+        assert {len(one) for one in await asyncio.gather(*found)} == {COUNT}
+        burst = [asyncio.create_task(answer(router, number, 60)) for number in range(REQUESTS)]
+        assert await asyncio.gather(*burst) == alone
+        async with asyncio.timeout(30.0):
+            while scaler.report().draining or scaler.report().ready > 1:  # noqa: ASYNC110 - has no event
+                await asyncio.sleep(0.05)
+        assert await answer(router, 3, 60) == alone[3]
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await scaler.stop()

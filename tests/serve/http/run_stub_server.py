@@ -1,6 +1,6 @@
 """The real server around the stub engine.
 
-`python -m tests.serve.http.run_stub_server MODEL SETTINGS CONFIG REPLICAS`
+`python -m tests.serve.http.run_stub_server MODEL SETTINGS CONFIG REPLICAS SCALING`
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 
 import msgspec
 
+from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.errors import RidgelineError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.server import run_server
@@ -23,13 +24,14 @@ def say_ready(address: str, _: object) -> None:
 
 
 def main() -> int:
-    model, settings, config, replicas = sys.argv[1:5]
+    model, settings, config, replicas, scaling = sys.argv[1:6]
     try:
         run_server(
             msgspec.convert({"model": model, **msgspec.json.decode(config)}, EngineConfig),
             msgspec.convert(msgspec.json.decode(settings), Settings),
             say_ready=say_ready,
             replicas=int(replicas),
+            scaling=msgspec.convert(msgspec.json.decode(scaling), Scaling | None),
             factory=FACTORY,
         )
     except RidgelineError as error:

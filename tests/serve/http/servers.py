@@ -101,11 +101,17 @@ def running(*words: str) -> Iterator[Server]:
 
 @contextmanager
 def stub_server(
-    model: Path, *, replicas: int = 1, config: dict[str, Any] | None = None, **settings: Any
+    model: Path,
+    *,
+    replicas: int = 1,
+    scaling: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Iterator[Server]:
     """The real server around the stub engine."""
     given = {"model_name": "library", "port": 0, **settings}
     words = [str(model), json.dumps(given), json.dumps(config or {}), str(replicas)]
+    words.append(json.dumps(scaling))
     with running("tests.serve.http.run_stub_server", *words) as server:
         server.wait_until_ready()
         yield server

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ridgeline.batching.load.exchange import Exchange
+from ridgeline.batching.load.summary import meets, summarise, timeline, window_of
 from ridgeline.records.load_test import Slo
 from ridgeline.serve.loadtest.drive import Driven
-from ridgeline.serve.loadtest.exchange import Exchange
-from ridgeline.serve.loadtest.summary import meets, summarise, timeline, window_of
 from ridgeline.serve.loadtest.sweep import saturation
 
 

@@ -62,7 +62,7 @@ def play(scene: Callable[[EngineClient, Played], Awaitable[None]]) -> None:
             await scene(client, played)
         played.writer.close()
         await serving
-        assert client.num_open == 0
+        assert not client._open
         assert client.ready is None
 
     asyncio.run(run())

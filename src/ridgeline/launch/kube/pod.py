@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ridgeline.launch.cluster_file import ClusterFile, Kubernetes, Nodes
 from ridgeline.launch.job import RECIPE, Job
 from ridgeline.launch.torchrun import torchrun_command
 
@@ -20,6 +21,7 @@ CONTAINER = "node"
 REPLICATED_JOB = "node"
 LABEL = "ridgeline.dev/run"
 """On everything that belongs to a run: how it is found again, and cancelled."""
+SHARED_MEMORY_MOUNT = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 (the kernel's name)
 _RECIPE_FOLDER = "/etc/ridgeline"
 _INDEX_ZERO = '$([ "$JOB_COMPLETION_INDEX" = 0 ] && echo true || echo false)'
 
@@ -77,13 +79,12 @@ def pod_template(job: Job, command: list[str] | None, *, name: str = CONTAINER) 
         "volumes": volumes(job),
         "terminationGracePeriodSeconds": job.cluster.run.grace_seconds,
     }
-    _add_placement(job, spec)
+    add_placement(place, spec)
     return {"metadata": {"labels": labels(job)}, "spec": spec}
 
 
-def _add_placement(job: Job, spec: dict[str, Any]) -> None:
+def add_placement(place: Kubernetes, spec: dict[str, Any]) -> None:
     """Where the pod may stand, and as whom; only what the cluster file says."""
-    place = job.cluster.kubernetes
     if place.priority_class:
         spec["priorityClassName"] = place.priority_class
     if place.service_account:
@@ -108,15 +109,20 @@ def environment(job: Job) -> list[dict[str, Any]]:
 
 
 def resources(job: Job) -> dict[str, Any]:
-    """What a node's pod takes: requests and limits alike."""
-    nodes, place = job.cluster.nodes, job.cluster.kubernetes
+    """What a node's pod takes."""
+    return resources_of(job.cluster, min(job.cluster.nodes.devices, job.ranks_per_node))
+
+
+def resources_of(cluster: ClusterFile, devices: int) -> dict[str, Any]:
+    """What a pod with so many devices takes: requests and limits alike."""
+    nodes, place = cluster.nodes, cluster.kubernetes
     taken: dict[str, str] = {}
     if nodes.cpus:
         taken["cpu"] = str(nodes.cpus)
     if nodes.memory_bytes:
         taken["memory"] = quantity(nodes.memory_bytes)
-    if nodes.devices:
-        taken[nodes.resource] = str(min(nodes.devices, job.ranks_per_node))
+    if devices:
+        taken[nodes.resource] = str(devices)
     taken |= {key: str(count) for key, count in sorted(place.extra_resources.items())}
     return {"requests": taken, "limits": dict(taken)}
 
@@ -135,13 +141,7 @@ def quantity(num_bytes: int) -> str:
 def volumes(job: Job) -> list[dict[str, Any]]:
     """Shared memory, the recipe, and the claim that outlives the pods."""
     return [
-        {
-            "name": "shm",
-            "emptyDir": {
-                "medium": "Memory",
-                "sizeLimit": quantity(job.cluster.nodes.shared_memory_bytes),
-            },
-        },
+        shared_memory(job.cluster.nodes),
         {"name": "recipe", "configMap": {"name": config_map_name(job)}},
         {
             "name": "checkpoints",
@@ -150,10 +150,18 @@ def volumes(job: Job) -> list[dict[str, Any]]:
     ]
 
 
+def shared_memory(nodes: Nodes) -> dict[str, Any]:
+    """The pod's shared memory, larger than Docker's 64 MiB."""
+    return {
+        "name": "shm",
+        "emptyDir": {"medium": "Memory", "sizeLimit": quantity(nodes.shared_memory_bytes)},
+    }
+
+
 def volume_mounts(job: Job) -> list[dict[str, Any]]:
     """Where the container sees them."""
     return [
-        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 (the kernel's name for it)
+        SHARED_MEMORY_MOUNT,
         {"name": "recipe", "mountPath": _RECIPE_FOLDER, "readOnly": True},
         {"name": "checkpoints", "mountPath": job.cluster.kubernetes.mount},
     ]

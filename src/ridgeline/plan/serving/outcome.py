@@ -206,11 +206,6 @@ def weights_read(run: Run) -> float:
     return run.hosted["shared_bytes"] + run.hosted["expert_bytes"] * run.hosted["expert_share"]
 
 
-def is_latency(run: Run) -> bool:
-    """Whether more is worse."""
-    return run.metric in LATENCIES
-
-
 def family(run: Run) -> str:
     """Which spread a metric has: `first_token`, `next_token` or `throughput`."""
     if run.metric.startswith("ttft"):

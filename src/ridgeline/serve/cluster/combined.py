@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -10,12 +10,24 @@ from ridgeline.serve.messages import MemoryLedger, Ready, Stats
 
 _LARGEST = ("at", "last_step_seconds", "step_age_seconds")
 _SHARES = ("cache_usage",)
+_COUNTERS = (
+    "steps",
+    "prompt_tokens",
+    "generation_tokens",
+    "prefix_queries",
+    "prefix_hits",
+    "preemptions",
+    "wasted_tokens",
+    "drafted_tokens",
+    "accepted_tokens",
+)
 
 
-def combined_stats(all_stats: Sequence[Stats]) -> Stats:
+def combined_stats(all_stats: Sequence[Stats], past: Iterable[Stats] = ()) -> Stats:
     """Counts are added, times are the largest, the share of the caches is their mean.
 
-    Adapters are those that every engine has.
+    Adapters are those that every engine has. Of engines of the `past` only the counters remain, so
+    that these never go back.
     """
     first, *others = all_stats
     total = msgspec.structs.asdict(first)
@@ -31,6 +43,9 @@ def combined_stats(all_stats: Sequence[Stats]) -> Stats:
                 total[name] += value
     for name in _SHARES:
         total[name] /= len(all_stats)
+    for stats in past:
+        for name in _COUNTERS:
+            total[name] += getattr(stats, name)
     return Stats(**total)
 
 

@@ -1,4 +1,4 @@
-"""Several engines as one: requests go where they start soonest (`routing.py`).
+"""Several engines as one: requests go where they start soonest (`batching/routing.py`).
 
 A replica that is down takes no new requests. A request that a replica refuses before its first
 token because of the replica (down, queue full, adapter not there) goes to another; one that is cut
@@ -13,8 +13,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from ridgeline.batching.routing import Choice, Load, Routes
 from ridgeline.serve.cluster.combined import combined_ready, combined_stats
-from ridgeline.serve.cluster.routing import Choice, Load, Routes
+from ridgeline.serve.cluster.punctuality import Punctuality
 from ridgeline.serve.messages import Delta, Ready, Refused, Stats, Submit
 from ridgeline.serve.process.client import EngineLink, RequestRefused
 
@@ -34,7 +35,9 @@ class Replica:
     open: dict[str, int] = field(default_factory=dict)
     """By request: its uncached prompt tokens until its first token came, then 0."""
     draining: bool = False
-    was_up: bool = False
+    """It gets no new requests."""
+    last_ready: Ready | None = None
+    """What it said when it last came up, as far as the router has noticed."""
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while nothing of this router is open there."""
 
@@ -45,6 +48,11 @@ class Replica:
     def up(self) -> bool:
         """Whether it answers."""
         return self.link.ready is not None and self.link.heartbeat_age_seconds < SILENCE_SECONDS
+
+    @property
+    def counts(self) -> bool:
+        """Whether it speaks for the fleet: it takes requests, or has some open."""
+        return not self.draining or bool(self.open)
 
     def load(self) -> Load | None:
         """None: it gets no requests."""
@@ -65,22 +73,32 @@ class Replica:
 class Router:
     """An `EngineLink` over others."""
 
-    def __init__(self, links: Sequence[EngineLink], *, block_size: int = 16) -> None:
+    def __init__(
+        self,
+        links: Sequence[EngineLink],
+        *,
+        block_size: int = 16,
+        punctuality: Punctuality | None = None,
+    ) -> None:
         self.replicas = [Replica(link) for link in links]
-        blocks = [link.ready.ledger.num_blocks if link.ready else _NO_BLOCKS for link in links]
-        self._routes = Routes(blocks, block_size=block_size)
+        self.punctuality = punctuality or Punctuality()
+        self._routes = Routes([_NO_BLOCKS] * len(links), block_size=block_size)
+        self._past: list[Stats] = []
+        """What replicas had counted that were ended: none, or one for all."""
+        self._adapters: dict[str, str | None] = {}
+        """Loaded since the start, with their paths; None: unloaded since."""
 
     @property
     def ready(self) -> Ready | None:
         """Of the replicas that are up together; None while there is none."""
-        all_ready = [one.link.ready for one in self.replicas if one.link.ready is not None]
+        all_ready = [one.link.ready for one in self.replicas if one.link.ready and one.counts]
         return combined_ready(all_ready) if all_ready else None
 
     @property
     def stats(self) -> Stats | None:
         """Of all together."""
-        all_stats = [one.link.stats for one in self.replicas if one.link.stats is not None]
-        return combined_stats(all_stats) if all_stats else None
+        all_stats = [one.link.stats for one in self.replicas if one.link.stats and one.counts]
+        return combined_stats(all_stats, self._past) if all_stats else None
 
     @property
     def heartbeat_age_seconds(self) -> float:
@@ -91,21 +109,23 @@ class Router:
         """As `EngineClient.submit`, of the replica that was chosen."""
         refused: RequestRefused | None = None
         tried: set[int] = set()
-        while (choice := self._choose(submit, tried)) is not None:
-            tried.add(choice.replica)
-            began = False
-            try:
-                async with aclosing(self._submit_to(choice, submit)) as deltas:
-                    async for delta in deltas:
-                        began = True
-                        yield delta
-            except RequestRefused as error:
-                if began or error.refusal.status not in ELSEWHERE:
-                    raise
-                refused = error
-            else:
-                return
-        raise refused or _nobody(submit.id)
+        with self.punctuality.request(submit.id) as seen:
+            while (choice := self._choose(submit, tried)) is not None:
+                tried.add(choice.replica)
+                began = False
+                try:
+                    async with aclosing(self._submit_to(choice, submit)) as deltas:
+                        async for delta in deltas:
+                            began = True
+                            seen.note(delta)
+                            yield delta
+                except RequestRefused as error:
+                    if began or error.refusal.status not in ELSEWHERE:
+                        raise
+                    refused = error
+                else:
+                    return
+            raise refused or _nobody(submit.id)
 
     async def abort(self, request_id: str) -> None:
         """Nobody waits for this request any more; unknown ids are no error."""
@@ -134,6 +154,7 @@ class Router:
                     await one.link.unload_adapter(name)
                 raise
             done.append(replica)
+        self._adapters[name] = path
 
     async def unload_adapter(self, name: str) -> None:
         """On every replica that is up. Raises the first RequestRefused, after trying all."""
@@ -143,8 +164,29 @@ class Router:
                 await replica.link.unload_adapter(name)
             except RequestRefused as error:
                 refused = refused or error
+        self._adapters[name] = None
         if refused is not None:
             raise refused
+
+    async def catch_up(self, index: int) -> None:
+        """Give a replica that has just started the adapters that the others were given.
+
+        Raises:
+            RequestRefused: It cannot load one of them.
+        """
+        link = self.replicas[index].link
+        there = link.ready.adapters if link.ready is not None else ()
+        for name, path in list(self._adapters.items()):
+            if path is not None and name not in there:
+                await link.load_adapter(name, path)
+            elif path is None and name in there:
+                await link.unload_adapter(name)
+
+    def ended(self, index: int) -> None:
+        """A drained replica is about to be ended: keep what it has counted."""
+        stats = self.replicas[index].link.stats
+        if stats is not None:
+            self._past = [combined_stats([stats], self._past)]
 
     async def drain(self, index: int) -> None:
         """Send a replica nothing more, and wait until what it has is done."""
@@ -162,9 +204,10 @@ class Router:
     def _loads(self, tried: set[int]) -> list[Load | None]:
         loads: list[Load | None] = []
         for index, replica in enumerate(self.replicas):
-            if replica.was_up and replica.link.ready is None:
-                self._routes.forget(index)
-            replica.was_up = replica.link.ready is not None
+            ready = replica.link.ready
+            if ready is not None and ready is not replica.last_ready:
+                self._routes.started(index, ready.ledger.num_blocks)
+                replica.last_ready = ready
             loads.append(None if index in tried else replica.load())
         return loads
 

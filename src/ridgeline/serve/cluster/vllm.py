@@ -33,6 +33,7 @@ _LACKS: dict[str, str] = {
     "chunked_prefill": "vLLM always cuts long prompts into chunks; leave it out",
     "threads": "vLLM reads them from VLLM_CPU_OMP_THREADS_BIND; set that instead",
     "debug": "vLLM has no such checks; leave it out",
+    "step_log": "vLLM writes no such file; leave it out",
 }
 """Field → what to do instead."""
 

@@ -20,12 +20,15 @@ import torch
 
 from ridgeline.batching.refusals import QueueFull, Refusal
 from ridgeline.batching.sequence import FinishReason, Sequence, Status
+from ridgeline.batching.work import work_of
 from ridgeline.errors import InputError
+from ridgeline.records.step_log import StepRow
 from ridgeline.serve.adapters.adapters import NoRoom
 from ridgeline.serve.cache.pool import SequenceKv
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.answers import Answer, request_of
 from ridgeline.serve.engine.integrity import check
+from ridgeline.serve.engine.log import StepLog
 from ridgeline.serve.engine.outcomes import Outcomes
 from ridgeline.serve.engine.searches import Search
 from ridgeline.serve.engine.start import started
@@ -64,6 +67,7 @@ class Engine:
     def __init__(self, config: EngineConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._config = config
         self._clock = clock
+        self._step_log = None if config.step_log is None else StepLog(config.step_log)
         parts = started(config)
         self.ready: Ready = parts.ready
         self.model = parts.loaded
@@ -186,6 +190,8 @@ class Engine:
         """Drop every request and free what can be freed."""
         for request_id in self._outcomes.open_ids:
             self._abort(request_id)
+        if self._step_log is not None:
+            self._step_log.close()
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -200,6 +206,7 @@ class Engine:
         if not step.slices:
             self._wait(began)
             return
+        work = None if self._step_log is None else work_of(step)
         self.pool.copy(step.copies)
         batch = self._inputs.batch(
             step, rows_of=self._outcomes.rows_of, adapters=self._outcomes.adapter_indices
@@ -212,6 +219,9 @@ class Engine:
         self._step_seconds = ended - began
         if self._speculating is not None:
             self._speculating.record(step, num_tokens, self._step_seconds, ended)
+        if self._step_log is not None and work is not None:
+            left = len(self.scheduler.running) + len(self.scheduler.waiting)
+            self._step_log.add(StepRow(began, self._step_seconds, left, work))
         if self._config.debug:
             check(self.scheduler)
 

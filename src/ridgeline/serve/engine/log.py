@@ -1,15 +1,20 @@
-"""One JSON line per answer on the logger `ridgeline.serve`: what it cost and how it ended.
+"""What an engine writes down of its work: one JSON line per answer, and a file with every step.
 
-Preemptions and the tokens that they threw away stand in it, because that is the first question
-about a slow answer, and a server that hides it cannot be debugged.
+An answer's line goes to the logger `ridgeline.serve`: what it cost and how it ended. Preemptions
+and the tokens that they threw away stand in it, because that is the first question about a slow
+answer, and a server that hides it cannot be debugged. The file (`records/step_log.py`) is what a
+simulation is calibrated on.
 """
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import msgspec
 
+from ridgeline.errors import InputError
+from ridgeline.records.step_log import COLUMNS, StepRow, line
 from ridgeline.serve.messages import Delta
 
 logger = logging.getLogger("ridgeline.serve")
@@ -39,3 +44,27 @@ def log_answer(last: Delta) -> None:
     if times.finished is not None:
         line["total_seconds"] = round(times.finished - times.arrived, 6)
     logger.info(msgspec.json.encode(line).decode())
+
+
+class StepLog:
+    """A file with one line per step, each written at once: an engine may end at any time.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            # Open as long as the engine lives.
+            self._file = Path(path).open("w", buffering=1, encoding="utf-8")  # noqa: SIM115
+            self._file.write(",".join(COLUMNS) + "\n")
+        except OSError as error:
+            raise InputError(f"--step-log {path}: {error.strerror or error}") from None
+
+    def add(self, row: StepRow) -> None:
+        """Write a step."""
+        self._file.write(line(row))
+
+    def close(self) -> None:
+        """No step follows."""
+        self._file.close()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ridgeline.serve.cluster.fleet import FleetReport
 from ridgeline.serve.http.record import Record
 from ridgeline.serve.messages import Delta, MemoryLedger, Stats, Submit
 from ridgeline.serve.process.client import EngineLink
@@ -47,8 +48,18 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
 class Meters:
     """All metrics of one server, in a registry of its own."""
 
-    def __init__(self, engine: EngineLink, model: str) -> None:
+    def __init__(
+        self, engine: EngineLink, model: str, fleet: Callable[[], FleetReport] | None = None
+    ) -> None:
+        """Nothing was counted yet.
+
+        Args:
+            engine: Whose last heartbeat is read.
+            model: The label of every metric.
+            fleet: What an autoscaler says of its replicas; None: there is none.
+        """
         self._engine = engine
+        self._fleet = fleet
         self._model = model
         self._registry = CollectorRegistry()
         self._registry.register(self)  # type: ignore[arg-type]
@@ -88,8 +99,16 @@ class Meters:
                 counter = CounterMetricFamily(f"vllm:{name}", text, labels=labels)
                 counter.add_metric([self._model], read(stats))
                 yield counter
+            # Ours: what manifests of autoscalers ask for (`launch/kube/serving.py`).
+            busy = GaugeMetricFamily(
+                "ridgeline_open_requests", "Running or waiting.", labels=labels
+            )
+            busy.add_metric([self._model], stats.running + stats.waiting)
+            yield busy
         if ready is not None:
             yield _cache_info(ready.ledger)
+        if self._fleet is not None:
+            yield from _of_fleet(self._fleet(), self._model)
 
     def submitted(self, submit: Submit) -> None:
         """A prompt goes to the engine."""
@@ -161,6 +180,25 @@ class AnswerTimer:
             self._last = now
         if delta.finish_reason is not None:
             self._meters.finished(delta, self._began)
+
+
+def _of_fleet(fleet: FleetReport, model: str) -> Iterable[Metric]:
+    states = ("desired", "ready", "starting", "draining")
+    replicas = GaugeMetricFamily("ridgeline_replicas", "By state.", labels=["model_name", "state"])
+    for state in states:
+        replicas.add_metric([model, state], getattr(fleet, state))
+    yield replicas
+    spent = CounterMetricFamily(
+        "ridgeline_replica_seconds", "Time that replicas existed.", labels=["model_name"]
+    )
+    spent.add_metric([model], fleet.replica_seconds)
+    yield spent
+    if fleet.startup_seconds is not None:
+        startup = GaugeMetricFamily(
+            "ridgeline_replica_startup_seconds", "Of the last start.", labels=["model_name"]
+        )
+        startup.add_metric([model], fleet.startup_seconds)
+        yield startup
 
 
 def _cache_info(ledger: MemoryLedger) -> Metric:

@@ -17,8 +17,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 import uvicorn
 from fastapi import FastAPI
 
+from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError, RidgelineError
+from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.disaggregated import EXCHANGE, Disaggregated
+from ridgeline.serve.cluster.punctuality import Punctuality
+from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.app import create_app
 from ridgeline.serve.http.logs import log_as_json
@@ -41,6 +45,7 @@ def run_server(
     *,
     say_ready: Callable[[str, Ready], None],
     replicas: int = 1,
+    scaling: Scaling | None = None,
     disaggregated: bool = False,
     factory: str = ENGINE,
 ) -> None:
@@ -51,6 +56,7 @@ def run_server(
         settings: Of the API.
         say_ready: Called once, with the address and what the engines said.
         replicas: Engine processes behind one router.
+        scaling: How their number follows the load; None: it stays at `replicas`.
         disaggregated: Two engines instead: one computes prompts, the other the rest.
         factory: `module:name` of what builds the engine.
 
@@ -58,12 +64,15 @@ def run_server(
         InputError: what was asked for cannot be served, or the port is taken.
         RidgelineError: an engine does not start, or not again.
     """
-    if disaggregated and replicas > 1:
+    if disaggregated and (replicas > 1 or scaling is not None):
         raise InputError("--disaggregated is one pair of engines; leave --replicas out")
     log_as_json()
     with _listening(settings.host, settings.port) as listener:
-        factories = [EXCHANGE] * 2 if disaggregated else [factory] * replicas
-        server = _Server(config, settings, say_ready, factories, disaggregated=disaggregated)
+        most = scaling.maximum if scaling is not None else replicas
+        factories = [EXCHANGE] * 2 if disaggregated else [factory] * most
+        server = _Server(
+            config, settings, say_ready, factories, scaling=scaling, disaggregated=disaggregated
+        )
         asyncio.run(server.run(listener))
 
 
@@ -94,6 +103,7 @@ class _Server:
         say_ready: Callable[[str, Ready], None],
         factories: Sequence[str],
         *,
+        scaling: Scaling | None,
         disaggregated: bool,
     ) -> None:
         self._config = config
@@ -101,6 +111,8 @@ class _Server:
         self._say_ready = say_ready
         self._disaggregated = disaggregated
         self._supervisors = [Supervisor(config, factory) for factory in factories]
+        self._scaling = scaling
+        self._autoscaler: Autoscaler | None = None
         self._signalled = asyncio.Event()
 
     async def run(self, listener: socket.socket) -> None:
@@ -113,6 +125,8 @@ class _Server:
             if service is not None:
                 await self._serve(service, listener)
         finally:
+            if self._autoscaler is not None:
+                await self._autoscaler.stop()
             await asyncio.gather(*(one.stop() for one in self._supervisors))
 
     async def _until_signalled(self, work: Coroutine[None, None, Service]) -> Service | None:
@@ -134,21 +148,38 @@ class _Server:
         loading = asyncio.to_thread(
             load_tokenizer, config.model, trust_remote_code=config.trust_remote_code
         )
+        link, fleet = self._link(), None
+        if self._scaling is not None:
+            assert isinstance(link, Router)
+            policy = policy_of(self._scaling)
+            self._autoscaler = Autoscaler(self._supervisors, link, policy, self._scaling.minimum)
+            fleet = self._autoscaler.report
+        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
         async with _first_error(), asyncio.TaskGroup() as group:
             tokenizer = group.create_task(loading)
-            started = [group.create_task(one.start()) for one in self._supervisors]
-        clients = [one.client for one in self._supervisors]
-        link = (
-            Disaggregated(clients[0], clients[1])
-            if self._disaggregated
-            else _link(clients, config.block_size)
-        )
+            started = [group.create_task(one.start()) for one in engines]
         text = TextTokens(tokenizer.result(), vocab=started[0].result().vocab)
-        return Service(link, text, self._settings, Meters(link, self._settings.model_name))
+        meters = Meters(link, self._settings.model_name, fleet)
+        return Service(link, text, self._settings, meters, fleet)
+
+    def _link(self) -> EngineLink:
+        """What the API talks to."""
+        clients = [one.client for one in self._supervisors]
+        if self._disaggregated:
+            return Disaggregated(clients[0], clients[1])
+        if self._scaling is not None:
+            limits = Punctuality(
+                ttft_seconds=self._scaling.ttft_seconds, itl_seconds=self._scaling.itl_seconds
+            )
+            return Router(clients, block_size=self._config.block_size, punctuality=limits)
+        if len(clients) == 1:
+            return clients[0]
+        return Router(clients, block_size=self._config.block_size)
 
     async def _serve(self, service: Service, listener: socket.socket) -> None:
         api = _Api(create_app(service))
-        watching = [asyncio.create_task(one.watch()) for one in self._supervisors]
+        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
+        watching = [asyncio.create_task(one.watch()) for one in engines]
         serving = asyncio.create_task(api.serve([listener]))
         up = asyncio.create_task(api.up.wait())
         await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -221,14 +252,6 @@ async def _first_error() -> AsyncIterator[None]:
         yield
     except* Exception as group:
         raise group.exceptions[0] from None
-
-
-def _link(clients: Sequence[EngineLink], block_size: int) -> EngineLink:
-    if len(clients) == 1:
-        return clients[0]
-    from ridgeline.serve.cluster.router import Router
-
-    return Router(clients, block_size=block_size)
 
 
 def _address(listener: socket.socket) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ridgeline.serve.cluster.fleet import FleetReport
 from ridgeline.serve.http.answers import RETRY_AFTER_SECONDS, Answers, error_of
 from ridgeline.serve.http.metrics import Meters
 from ridgeline.serve.http.protocol.errors import ApiError
@@ -51,6 +52,8 @@ class Service:
     text: TextTokens
     settings: Settings
     meters: Meters
+    fleet: Callable[[], FleetReport] | None = None
+    """What an autoscaler says of its replicas; None: there is none."""
     created: int = field(default_factory=lambda: int(time.time()))
     draining: bool = False
     open: set[Answers] = field(default_factory=set)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
-from ridgeline.serve.loadtest.exchange import Exchange
+from ridgeline.batching.load.exchange import Exchange
 
 Api = Literal["completions", "chat"]
 KEEP_ALIVE_SECONDS = 3.0

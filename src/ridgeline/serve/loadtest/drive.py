@@ -12,10 +12,11 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
+from ridgeline.batching.load.exchange import CANCELLED, Exchange, Exchanges
+from ridgeline.batching.load.workload import Planned
 from ridgeline.serve.loadtest.client import Client
-from ridgeline.serve.loadtest.exchange import Exchange
-from ridgeline.serve.loadtest.workload import Planned
 
 TICK_SECONDS = 0.02
 _GC_OBJECTS = 20_000
@@ -24,23 +25,15 @@ MakeBody = Callable[[Planned], bytes]
 
 
 @dataclass(slots=True, kw_only=True)
-class Driven:
-    """What came of a run."""
+class Driven(Exchanges):
+    """What came of a run, and how this program bore it."""
 
-    exchanges: list[Exchange] = field(default_factory=list)
-    """In the order of sending; those that an interruption cut off have the error `cancelled`."""
-    sent_seconds: float = 0.0
-    """When the last request was sent."""
     cpu_share: float = 0.0
     """Processor seconds of this process per second of sending."""
     loop_lags: list[float] = field(default_factory=list)
     """Seconds that a timer of the event loop came late, sampled all through the sending."""
-    interrupted: bool = False
     drained: bool = True
     """False: the time to drain ran out with requests in flight."""
-
-
-CANCELLED = "cancelled"
 
 
 async def drive(
@@ -107,17 +100,32 @@ async def _open_loop(
     driven: Driven,
     in_flight: set[asyncio.Task[None]],
 ) -> None:
-    for request in requests:
-        assert request.at_seconds is not None, "an open loop has times"
-        body = make_body(request)
-        # A sleep of 0 lets what was started begin, even when we are late.
-        await asyncio.sleep(max(0.0, request.at_seconds - client.now()))
-        exchange = Exchange(planned=request.at_seconds)
-        driven.exchanges.append(exchange)
-        task = asyncio.create_task(_exchange(client, body, exchange))
-        in_flight.add(task)
-        task.add_done_callback(in_flight.discard)
+    for group in at_once(requests):
+        # All before the first is due: the last of a burst would wait for the others' bodies.
+        bodies = [make_body(request) for request in group]
+        for request, body in zip(group, bodies, strict=True):
+            assert request.at_seconds is not None, "an open loop has times"
+            # A sleep of 0 lets what was started begin, even when we are late.
+            await asyncio.sleep(max(0.0, request.at_seconds - client.now()))
+            exchange = Exchange(planned=request.at_seconds)
+            driven.exchanges.append(exchange)
+            task = asyncio.create_task(_exchange(client, body, exchange))
+            in_flight.add(task)
+            task.add_done_callback(in_flight.discard)
     await asyncio.sleep(0)
+
+
+def at_once(requests: Iterator[Planned]) -> Iterator[list[Planned]]:
+    """Requests of an open loop, those together that are planned for the same moment.
+
+    >>> from ridgeline.batching.load.workload import Planned
+    >>> times = (0.0, 3.0, 3.0, 3.0, 6.0)
+    >>> one = [Planned(at_seconds=at, input_tokens=1, output_tokens=1) for at in times]
+    >>> [len(group) for group in at_once(iter(one))]
+    [1, 3, 1]
+    """
+    for _, group in groupby(requests, key=lambda one: one.at_seconds):
+        yield list(group)
 
 
 async def _closed_loop(

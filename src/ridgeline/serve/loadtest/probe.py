@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from ridgeline.batching.load.exchange import Exchange
 from ridgeline.errors import InputError
 from ridgeline.serve.loadtest.client import Client, request_body
-from ridgeline.serve.loadtest.exchange import Exchange
 from ridgeline.serve.loadtest.prompts import Prompts
 from ridgeline.serve.loadtest.settings import LoadSettings
 

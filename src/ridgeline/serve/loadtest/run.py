@@ -10,19 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
+import msgspec
+
+from ridgeline.batching.load.definitions import DEFINITIONS
+from ridgeline.batching.load.summary import summarise, timeline
+from ridgeline.batching.load.workload import describe
 from ridgeline.errors import Interrupted
-from ridgeline.records.load_test import ClientCheck, CurvePoint, LoadTest
+from ridgeline.records.load import trace_of
+from ridgeline.records.load_test import ClientCheck, CurvePoint, Figures, LoadTest
+from ridgeline.records.request_trace import block_tokens
 from ridgeline.serve.loadtest.client import opened
-from ridgeline.serve.loadtest.definitions import DEFINITIONS
 from ridgeline.serve.loadtest.drive import Driven
 from ridgeline.serve.loadtest.probe import base_url, probe
 from ridgeline.serve.loadtest.prompts import Prompts
 from ridgeline.serve.loadtest.settings import LoadSettings, check
 from ridgeline.serve.loadtest.stage import Bench
-from ridgeline.serve.loadtest.summary import Summary, summarise, timeline
 from ridgeline.serve.loadtest.sweep import sweep
-from ridgeline.serve.loadtest.trace import block_tokens
-from ridgeline.serve.loadtest.workload import describe, trace_of
 
 Say = Callable[[str], None]
 
@@ -97,7 +100,7 @@ def _record(
     model: str,
     seed: int,
     driven: Driven,
-    summary: Summary,
+    summary: Figures,
     client: ClientCheck,
     arrivals: str,
     curve: tuple[CurvePoint, ...],
@@ -105,26 +108,13 @@ def _record(
     notes: tuple[str, ...],
 ) -> LoadTest:
     return LoadTest(
+        **msgspec.structs.asdict(summary),
         url=address,
         model=model,
         arrivals=arrivals,
         seed=seed,
         interrupted=driven.interrupted,
-        window_seconds=summary.window_seconds,
-        requests=summary.requests,
-        lengths=summary.lengths,
-        ttft_seconds=summary.ttft_seconds,
-        ttft_from_sent_seconds=summary.ttft_from_sent_seconds,
-        tpot_seconds=summary.tpot_seconds,
-        itl_seconds=summary.itl_seconds,
-        stall_seconds=summary.stall_seconds,
-        e2e_seconds=summary.e2e_seconds,
-        requests_per_second=summary.requests_per_second,
-        output_tokens_per_second=summary.output_tokens_per_second,
-        total_tokens_per_second=summary.total_tokens_per_second,
         slo=settings.slo,
-        goodput=summary.goodput,
-        goodput_share=summary.goodput_share,
         client=client,
         timeline=timeline(driven),
         curve=curve,
@@ -134,7 +124,7 @@ def _record(
     )
 
 
-def _notes(driven: Driven, summary: Summary) -> Iterator[str]:
+def _notes(driven: Driven, summary: Figures) -> Iterator[str]:
     """What a reader of the figures has to know of this run."""
     if driven.interrupted:
         yield f"interrupted after {driven.sent_seconds:.1f} s of sending"

@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ridgeline.batching.load.workload import Planned, planned
 from ridgeline.records.load_test import ClientCheck
+from ridgeline.records.request_trace import Traced
 from ridgeline.serve.loadtest.client import Client, request_body
 from ridgeline.serve.loadtest.drive import Driven, drive
 from ridgeline.serve.loadtest.probe import Served
 from ridgeline.serve.loadtest.self_check import client_check, require_kept_up
 from ridgeline.serve.loadtest.settings import LoadSettings
-from ridgeline.serve.loadtest.trace import Traced
-from ridgeline.serve.loadtest.workload import Planned, planned
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ridgeline.batching.load.summary import summarise
 from ridgeline.errors import Interrupted
 from ridgeline.records.load_test import ClientCheck, CurvePoint
 from ridgeline.serve.loadtest.drive import Driven
 from ridgeline.serve.loadtest.self_check import LoadTesterTooSlow
 from ridgeline.serve.loadtest.stage import Bench
-from ridgeline.serve.loadtest.summary import summarise
 
 MOST_STAGES = 16
 REFINEMENTS = 3

@@ -100,11 +100,6 @@ class EngineClient:
         """Since the last heartbeat came, or since there is no engine."""
         return time.monotonic() - self._heartbeat_at
 
-    @property
-    def num_open(self) -> int:
-        """Requests that still wait for something."""
-        return len(self._open)
-
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take what the engine sends until it ends; then every open request is refused."""
         self._writer, self.failed = writer, None

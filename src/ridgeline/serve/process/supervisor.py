@@ -70,8 +70,10 @@ class Supervisor:
         await self._spawn()
         assert self._link is not None
         up = asyncio.create_task(self.client.up.wait())
-        await asyncio.wait([self._link, up], return_when=asyncio.FIRST_COMPLETED)
-        up.cancel()
+        try:
+            await asyncio.wait([self._link, up], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
         if self.client.ready is not None:
             return self.client.ready
         code = await self._reap()
@@ -117,7 +119,12 @@ class Supervisor:
         raise EngineLost(f"the engine ended ({why}) and did not start again: {said}")
 
     async def stop(self) -> None:
-        """End the engine: close its socket, and kill it if that does not help."""
+        """End the engine: close its socket, and kill it if that does not help.
+
+        One that still loads its model has nothing to finish and is killed at once.
+        """
+        if self._process is not None and self._process.returncode is None and not self.client.ready:
+            self._process.kill()
         if self._link is not None:
             self._link.cancel()
             with contextlib.suppress(asyncio.CancelledError):

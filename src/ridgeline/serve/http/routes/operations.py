@@ -6,6 +6,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ridgeline.serve.cluster.fleet import FleetReport
 from ridgeline.serve.http.service import Service, json_response, service_of
 
 HEARTBEAT_LATE_SECONDS = 10.0
@@ -24,6 +25,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """How long the step under way takes already: long prompts take long."""
     running: int = 0
     waiting: int = 0
+    fleet: FleetReport | None = None
+    """Where the server scales itself."""
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +67,15 @@ async def memory(request: Request) -> Response:
 
 def _health(service: Service) -> Health:
     engine = service.engine
+    fleet = service.fleet() if service.fleet is not None else None
     age, stats = engine.heartbeat_age_seconds, engine.stats
     if engine.ready is None or stats is None:
-        return Health(status="starting", heartbeat_age_seconds=age)
+        return Health(status="starting", heartbeat_age_seconds=age, fleet=fleet)
     return Health(
         status="ok" if age < HEARTBEAT_LATE_SECONDS else "silent",
         heartbeat_age_seconds=age,
         step_age_seconds=stats.step_age_seconds,
         running=stats.running,
         waiting=stats.waiting,
+        fleet=fleet,
     )

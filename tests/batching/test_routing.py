@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.serve.cluster.routing import Load, Routes, cost
+from ridgeline.batching.routing import Load, Routes, cost
 
 BLOCK = 4
 prompts = st.lists(st.integers(0, 3), min_size=1, max_size=40).map(tuple)
@@ -142,5 +142,8 @@ def test_no_more_is_remembered_than_the_cache_holds_and_nothing_after_a_restart(
     for _ in range(100):
         table.remember(0, [random.randrange(9) for _ in range(30)], "", 0.0)
     assert len(table._seen[0].at) == 5
-    table.forget(0)
+    table.started(0, 7)
     assert not table._seen[0].at
+    for _ in range(10):
+        table.remember(0, [random.randrange(9) for _ in range(30)], "", 0.0)
+    assert len(table._seen[0].at) == 7

@@ -12,15 +12,17 @@ The cheapest one gets it. So a shared prefix draws requests together, but only a
 it piles up is smaller than the computation it saves: for any other replica j,
 load(i) − load(j) ≤ uncached(j) − uncached(i).
 
-What a replica has cached is not asked but guessed from what was sent there: chained hashes of
-prompt blocks, forgotten after a while or when there are more than fit into its cache. A wrong guess
-costs time, never correctness.
+What a replica has cached is not asked but guessed from what was sent there: the names of its
+prompts' blocks (`prefix.py`), forgotten after a while or when there are more than fit into its
+cache. A wrong guess costs time, never correctness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ridgeline.batching.prefix import prefix_hashes
 
 OPEN_TOKENS = 32
 """A running request's share in the steps until another's first token."""
@@ -55,12 +57,12 @@ class Choice:
 
 @dataclass(slots=True)
 class Seen:
-    """Hashes of prompt blocks that one replica computed, the least recently used first."""
+    """Names of prompt blocks that one replica computed, the least recently used first."""
 
     most_blocks: int
-    at: dict[int, float] = field(default_factory=dict)
+    at: dict[bytes, float] = field(default_factory=dict)
 
-    def add(self, chain: Sequence[int], now: float) -> None:
+    def add(self, chain: Sequence[bytes], now: float) -> None:
         """These blocks are cached there as of now."""
         for block in chain:
             self.at.pop(block, None)
@@ -68,7 +70,7 @@ class Seen:
         while len(self.at) > self.most_blocks:
             del self.at[next(iter(self.at))]
 
-    def matched(self, chain: Sequence[int], since: float) -> int:
+    def matched(self, chain: Sequence[bytes], since: float) -> int:
         """Blocks from the first on that were added or matched at `since` or later."""
         count = 0
         for block in chain:
@@ -109,14 +111,24 @@ class Routes:
         Returns:
             None: no replica takes requests.
         """
-        chain = self._chain(prompt, adapter)
+        return self.cheapest(self._chain(prompt, adapter), len(prompt), adapter, loads, now)
+
+    def cheapest(
+        self,
+        chain: Sequence[bytes],
+        num_tokens: int,
+        adapter: str,
+        loads: Sequence[Load | None],
+        now: float,
+    ) -> Choice | None:
+        """As `choose`, for a prompt of so many tokens whose full blocks have these names."""
         best: tuple[float, float, int, int] | None = None
         for replica, load in enumerate(loads):
             if load is None:
                 continue
             seen = self._seen[replica]
             matched = seen.matched(chain, now - self._expiry_seconds) * self._block_size
-            uncached = max(1, len(prompt) - matched)
+            uncached = max(1, num_tokens - matched)
             last_used = next(reversed(seen.at.values()), -1.0)
             candidate = (uncached + cost(load, adapter), last_used, replica, uncached)
             best = candidate if best is None else min(best, candidate)
@@ -124,19 +136,18 @@ class Routes:
 
     def remember(self, replica: int, tokens: Sequence[int], adapter: str, now: float) -> None:
         """These tokens' KV is in that replica's cache."""
-        self._seen[replica].add(self._chain(tokens, adapter), now)
+        self.remember_blocks(replica, self._chain(tokens, adapter), now)
 
-    def forget(self, replica: int) -> None:
-        """That replica was started again; its cache is empty."""
-        self._seen[replica].at.clear()
+    def remember_blocks(self, replica: int, chain: Sequence[bytes], now: float) -> None:
+        """As `remember`, by the names of the blocks."""
+        self._seen[replica].add(chain, now)
 
-    def _chain(self, tokens: Sequence[int], adapter: str) -> list[int]:
-        """A hash per full block that stands for it and all before it."""
-        size, chain, parent = self._block_size, [], hash(adapter)
-        for start in range(0, len(tokens) - size + 1, size):
-            parent = hash((parent, *tokens[start : start + size]))
-            chain.append(parent)
-        return chain
+    def started(self, replica: int, most_blocks: int) -> None:
+        """That replica has just come up; its cache is empty."""
+        self._seen[replica] = Seen(most_blocks)
+
+    def _chain(self, tokens: Sequence[int], adapter: str) -> list[bytes]:
+        return prefix_hashes(list(tokens), self._block_size, adapter)
 
 
 def cost(load: Load, adapter: str) -> float:

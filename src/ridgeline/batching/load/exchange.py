@@ -1,8 +1,11 @@
-"""What is noted down of one request: times and counts, no judgement."""
+"""What is noted down of requests: times and counts, no judgement."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+CANCELLED = "cancelled"
+"""Error of a request that an interruption cut off."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,3 +69,14 @@ class Exchange:
         if self.output_tokens is None:
             return None
         return self.stalls() + [0.0] * (self.output_tokens - len(self.chunks))
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchanges:
+    """What came of a run."""
+
+    exchanges: list[Exchange] = field(default_factory=list)
+    """In the order of sending; those that an interruption cut off have the error `CANCELLED`."""
+    sent_seconds: float = 0.0
+    """When the last request was sent."""
+    interrupted: bool = False

@@ -8,48 +8,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.records.load_test import Lengths, Percentiles, Requests, Slo, TimelinePoint
-from ridgeline.serve.loadtest.drive import CANCELLED, Driven
-from ridgeline.serve.loadtest.exchange import Exchange
+from ridgeline.batching.load.exchange import CANCELLED, Exchange, Exchanges
+from ridgeline.records.load_test import (
+    Figures,
+    Lengths,
+    Percentiles,
+    Requests,
+    Slo,
+    TimelinePoint,
+)
 
 SLICES = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Figures of one run, in the fields of `LoadTest`."""
-
-    window_seconds: tuple[float, float]
-    requests: Requests
-    lengths: Lengths
-    ttft_seconds: Percentiles | None
-    ttft_from_sent_seconds: Percentiles | None
-    tpot_seconds: Percentiles | None
-    itl_seconds: Percentiles | None
-    stall_seconds: Percentiles | None
-    e2e_seconds: Percentiles | None
-    requests_per_second: float
-    output_tokens_per_second: float | None
-    total_tokens_per_second: float | None
-    goodput: float
-    goodput_share: float
-    in_flight: float
-
-
-def summarise(driven: Driven, warmup_seconds: float, slo: Slo) -> Summary:
+def summarise(run: Exchanges, warmup_seconds: float, slo: Slo) -> Figures:
     """All figures of one run."""
-    window = window_of(driven, warmup_seconds)
+    window = window_of(run, warmup_seconds)
     begin, end = window
     length = max(end - begin, 1e-9)
-    planned = [one for one in driven.exchanges if begin <= one.planned <= end]
+    planned = [one for one in run.exchanges if begin <= one.planned <= end]
     ok = [one for one in planned if one.ok]
-    all_ok = [one for one in driven.exchanges if one.ok]
+    all_ok = [one for one in run.exchanges if one.ok]
     stamps = _token_stamps(all_ok)
     tokens = None if stamps is None else stamps.within(begin, end)
     good = sum(meets(one, slo) for one in ok)
-    return Summary(
+    return Figures(
         window_seconds=window,
-        requests=_requests(driven.exchanges, len(ok)),
+        requests=_requests(run.exchanges, len(ok)),
         lengths=_lengths(ok),
         ttft_seconds=Percentiles.of([one.ttft for one in ok]),
         ttft_from_sent_seconds=Percentiles.of(
@@ -66,14 +51,14 @@ def summarise(driven: Driven, warmup_seconds: float, slo: Slo) -> Summary:
         else (tokens + _prompts_within(all_ok, begin, end)) / length,
         goodput=good / length,
         goodput_share=good / len(planned) if planned else 0.0,
-        in_flight=_in_flight(driven.exchanges, begin, end),
+        in_flight=_in_flight(run.exchanges, begin, end),
     )
 
 
-def window_of(driven: Driven, warmup_seconds: float) -> tuple[float, float]:
+def window_of(run: Exchanges, warmup_seconds: float) -> tuple[float, float]:
     """Begin and end of what is measured: warm-up and drain are cut."""
-    begin, end = warmup_seconds, driven.sent_seconds
-    ok = [one for one in driven.exchanges if one.ok]
+    begin, end = warmup_seconds, run.sent_seconds
+    ok = [one for one in run.exchanges if one.ok]
     if ok and end - begin < 2 * float(np.median([one.e2e for one in ok])):
         end = max(one.ended for one in ok)
     return begin, end
@@ -148,35 +133,48 @@ def _prompts_within(ok: Sequence[Exchange], begin: float, end: float) -> int:
 
 def _in_flight(exchanges: Sequence[Exchange], begin: float, end: float) -> float:
     """Mean number of requests under way."""
-    spans = (min(one.ended, end) - max(one.planned, begin) for one in exchanges)
-    return sum(max(0.0, span) for span in spans) / max(end - begin, 1e-9)
+    planned, ended = _spans(exchanges)
+    return _under_way(planned, ended, begin, end)
 
 
-def timeline(driven: Driven) -> tuple[TimelinePoint, ...]:
+def _spans(exchanges: Sequence[Exchange]) -> tuple[np.ndarray, np.ndarray]:
+    planned = np.array([one.planned for one in exchanges], dtype=np.float64)
+    return planned, np.array([one.ended for one in exchanges], dtype=np.float64)
+
+
+def _under_way(planned: np.ndarray, ended: np.ndarray, begin: float, end: float) -> float:
+    spans = np.minimum(ended, end) - np.maximum(planned, begin)
+    return float(np.maximum(spans, 0.0).sum()) / max(end - begin, 1e-9)
+
+
+def timeline(run: Exchanges) -> tuple[TimelinePoint, ...]:
     """The whole run in slices, warm-up and drain included."""
-    exchanges = driven.exchanges
+    exchanges = run.exchanges
     end = max([one.ended for one in exchanges], default=0.0)
     if end <= 0:
         return ()
     width = end / SLICES
     stamps = _token_stamps([one for one in exchanges if one.ok])
+    planned, ended = _spans(exchanges)
+    ok = np.array([one.ok for one in exchanges])
+    ttfts = np.array([one.ttft if one.ok else np.nan for one in exchanges])
     points = []
     for index in range(SLICES):
         begin, stop = index * width, (index + 1) * width
-        inside = [one for one in exchanges if begin <= one.planned < stop]
-        finished = [one for one in exchanges if begin < one.ended <= stop]
-        answered = [one for one in finished if one.ok]
-        ttft = Percentiles.of([one.ttft for one in inside if one.ok])
+        inside = (begin <= planned) & (planned < stop)
+        finished = (begin < ended) & (ended <= stop)
+        answered = int((finished & ok).sum())
+        ttft = Percentiles.of(ttfts[inside & ok].tolist())
         tokens = None if stamps is None else stamps.within(begin, stop)
         points.append(
             TimelinePoint(
                 at_seconds=begin,
                 seconds=width,
-                sent_per_second=len(inside) / width,
-                finished_per_second=len(answered) / width,
-                failed_per_second=(len(finished) - len(answered)) / width,
+                sent_per_second=int(inside.sum()) / width,
+                finished_per_second=answered / width,
+                failed_per_second=(int(finished.sum()) - answered) / width,
                 output_tokens_per_second=None if tokens is None else tokens / width,
-                in_flight=_in_flight(exchanges, begin, stop),
+                in_flight=_under_way(planned, ended, begin, stop),
                 ttft_p50_seconds=ttft.p50 if ttft else None,
                 ttft_p99_seconds=ttft.p99 if ttft else None,
             )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import InputError
+from ridgeline.records.request_trace import block_tokens, fitted, read_trace
 from ridgeline.serve.loadtest.prompts import Prompts
-from ridgeline.serve.loadtest.trace import block_tokens, fitted, read_trace
 
-TRACES = Path(__file__).parents[4] / "shared/data/request_traces"
+TRACES = Path(__file__).parents[3] / "shared/data/request_traces"
 needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="../shared/data is not here")
 
 

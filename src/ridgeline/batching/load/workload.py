@@ -1,0 +1,96 @@
+"""Which requests a run sends, and when: arrivals joined with lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, repeat, takewhile
+from random import Random
+
+from ridgeline.batching.load import arrivals
+from ridgeline.records.load import Load
+from ridgeline.records.request_trace import Traced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One request to send."""
+
+    at_seconds: float | None
+    """From the start; None: as soon as a place of the closed loop is free."""
+    input_tokens: int
+    output_tokens: int
+    prefix_ids: tuple[int, ...] = ()
+
+
+def planned(
+    load: Load, trace: list[Traced], seed: int, rate: float | None = None
+) -> Iterator[Planned]:
+    """The requests of a run in order.
+
+    Args:
+        load: what is asked for.
+        trace: what `trace_of` (`records/load.py`) read; empty: none is replayed.
+        seed: of the arrivals.
+        rate: of a stage of a sweep, instead of the load's own.
+    """
+    if load.arrivals == "trace":
+        requests = iter(
+            [
+                Planned(
+                    at_seconds=row.at_seconds,
+                    input_tokens=row.input_tokens,
+                    output_tokens=row.output_tokens,
+                    prefix_ids=row.prefix_ids,
+                )
+                for row in trace
+            ]
+        )
+    else:
+        times = _times(load, Random(f"{seed}/arrivals"), rate or load.rate)
+        requests = (
+            Planned(
+                at_seconds=at,
+                input_tokens=load.input_tokens,
+                output_tokens=load.output_tokens,
+            )
+            for at in times
+        )
+    limit = load.sending_seconds
+    within = takewhile(lambda one: one.at_seconds is None or one.at_seconds < limit, requests)
+    return islice(within, load.requests)
+
+
+def _times(load: Load, rng: Random, rate: float) -> Iterator[float | None]:
+    match load.arrivals:
+        case "closed":
+            return repeat(None)
+        case "constant":
+            return arrivals.constant(rate)
+        case "gamma":
+            return arrivals.gamma(rate, load.variation, rng)
+        case "ramp":
+            assert load.to_rate is not None, "`check` asks for it"
+            return arrivals.ramp(rate, load.to_rate, load.sending_seconds, rng)
+        case _:
+            return arrivals.poisson(rate, rng)
+
+
+def describe(load: Load, rate: float | None = None) -> str:
+    """How requests come, in words."""
+    at = f"{rate or load.rate:g} requests/s"
+    lengths = f"{load.input_tokens} tokens in, {load.output_tokens} out"
+    match load.arrivals:
+        case "closed":
+            return f"closed loop of {load.concurrency}, {lengths}"
+        case "gamma":
+            return f"gamma, {at}, gaps vary by {load.variation:g} of their mean, {lengths}"
+        case "ramp":
+            return f"Poisson, ramp from {at} to {load.to_rate:g}, {lengths}"
+        case "trace":
+            scale = "" if load.length_scale == 1 else f", lengths × {load.length_scale:g}"
+            speed = "" if load.trace_speed == 1 else f" at {load.trace_speed:g} × its speed"
+            name = load.trace.name if load.trace else ""
+            return f"trace {name}{speed}{scale}"
+        case _:
+            return f"{load.arrivals.replace('poisson', 'Poisson')}, {at}, {lengths}"

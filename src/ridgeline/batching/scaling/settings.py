@@ -1,0 +1,58 @@
+"""How a fleet is to be scaled: one value for what `serve` does and `simulate serving` forecasts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ridgeline.batching.scaling.burn_rate import BurnRate
+from ridgeline.batching.scaling.kv_usage import KvUsage
+from ridgeline.batching.scaling.observation import Policy
+from ridgeline.batching.scaling.open_requests import OpenRequests
+from ridgeline.batching.scaling.stabilised import Stabilised
+
+ScaleOn = Literal["queue", "kv", "slo"]
+"""queue: open requests per replica. kv: share of KV blocks in use. slo: the error budget's burn."""
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Field for field flags of `ridgeline serve`."""
+
+    minimum: int = 1
+    maximum: int
+    on: ScaleOn = "queue"
+    open_per_replica: float = 8.0
+    """queue: requests that wait or run, for each replica."""
+    kv_target: float = 0.7
+    """kv: share of a cache in use at which there are enough replicas."""
+    ttft_seconds: float | None = None
+    """A first token that comes later is a miss; None: never."""
+    itl_seconds: float | None = None
+    """A token that comes longer after the one before is a miss; None: never."""
+    objective: float = 0.99
+    """slo: share of tokens that may not miss."""
+    up_window_seconds: float = 0.0
+    """More are wanted for so long before they are started."""
+    down_window_seconds: float = 300.0
+    """Fewer are wanted for so long before one is stopped."""
+
+
+def policy_of(scaling: Scaling) -> Policy:
+    """A new policy, with a memory of its own.
+
+    Raises:
+        ValueError: A value is out of its range.
+    """
+    within: dict[ScaleOn, Policy] = {
+        "queue": OpenRequests(per_replica=scaling.open_per_replica),
+        "kv": KvUsage(target=scaling.kv_target),
+        "slo": BurnRate(objective=scaling.objective),
+    }
+    return Stabilised(
+        policy=within[scaling.on],
+        minimum=scaling.minimum,
+        maximum=scaling.maximum,
+        up_window_seconds=scaling.up_window_seconds,
+        down_window_seconds=scaling.down_window_seconds,
+    )

@@ -1,0 +1,118 @@
+"""How many replicas there may be and what they follow: options of `serve` and of its forecast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.batching.scaling.settings import Scaling
+
+Replicas = Annotated[
+    str, typer.Option(metavar="N or MIN:MAX", help="Engines behind one router; MIN:MAX scales.")
+]
+ScaleOn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="queue|kv|slo",
+        help="What replicas follow: open requests, KV blocks in use, or misses. [default: queue]",
+    ),
+]
+ScaleTarget = Annotated[
+    float | None,
+    typer.Option(
+        help="queue: open requests per replica (8). kv: share of blocks in use (0.7)."
+        " slo: share of tokens in time (0.99)."
+    ),
+]
+ScaleTtft = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="A later first token is a miss.")
+]
+ScaleItl = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="A token later after another is a miss.")
+]
+ScaleUpAfter = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="More are wanted for so long first. [default: 0]"),
+]
+ScaleDownAfter = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Fewer are wanted for so long first. [default: 300]"),
+]
+
+
+def replica_bounds(text: str) -> tuple[int, int]:
+    """Least and most replicas of `--replicas`.
+
+    >>> replica_bounds("3"), replica_bounds("1:4")
+    ((3, 3), (1, 4))
+    """
+    least, colon, most = text.partition(":")
+    try:
+        bounds = (int(least), int(most) if colon else int(least))
+    except ValueError:
+        bounds = (0, 0)
+    if not 1 <= bounds[0] <= bounds[1]:
+        raise InputError(f"--replicas {text}: give a number, or bounds such as 1:4; at least one")
+    return bounds
+
+
+def scaling_of(replicas: str, on: str | None, **limits: float | None) -> Scaling | None:
+    """The settings that the options describe; None: a fixed number of replicas.
+
+    Args:
+        replicas: `--replicas`.
+        on: `--scale-on`.
+        limits: `target`, `ttft`, `itl`, `up_after` and `down_after`, of the options of that name.
+
+    Raises:
+        InputError: An option is out of its range, or there is nothing for it to scale.
+    """
+    least, most = replica_bounds(replicas)
+    given = {key: value for key, value in limits.items() if value is not None}
+    if least == most:
+        if on is not None or given:
+            option = "--scale-on" if on is not None else _option(next(iter(given)))
+            raise InputError(f"{option}: nothing scales; give bounds such as --replicas 1:4")
+        return None
+    for key, value in given.items():
+        if value < 0.0:
+            raise InputError(f"{_option(key)} {value:g}: it cannot be negative")
+    return _scaling(least, most, on or "queue", given)
+
+
+def _scaling(least: int, most: int, on: str, given: dict[str, float]) -> Scaling:
+    import msgspec
+
+    from ridgeline.batching.scaling.settings import Scaling
+
+    targets = {"queue": "open_per_replica", "kv": "kv_target", "slo": "objective"}
+    if on not in targets:
+        raise InputError(f"--scale-on {on}: give queue, kv or slo")
+    if on == "slo" and not {"ttft", "itl"} & set(given):
+        raise InputError("--scale-on slo: say what a miss is, with --scale-ttft or --scale-itl")
+    target = given.get("target")
+    if target is not None and not _sound(on, target):
+        says = {"queue": "above 0", "kv": "above 0, up to 1", "slo": "between 0 and 1"}[on]
+        raise InputError(f"--scale-target {target:g}: with --scale-on {on} it is {says}")
+    fields = {
+        "target": targets[on],
+        "ttft": "ttft_seconds",
+        "itl": "itl_seconds",
+        "up_after": "up_window_seconds",
+        "down_after": "down_window_seconds",
+    }
+    changes = {fields[key]: value for key, value in given.items()}
+    return msgspec.convert({"minimum": least, "maximum": most, "on": on, **changes}, Scaling)
+
+
+def _sound(on: str, target: float) -> bool:
+    most = {"queue": float("inf"), "kv": 1.0, "slo": 1.0}[on]
+    return 0.0 < target < most or (on == "kv" and target == most)
+
+
+def _option(key: str) -> str:
+    return "--scale-" + key.replace("_", "-")

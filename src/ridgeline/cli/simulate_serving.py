@@ -1,0 +1,248 @@
+"""`ridgeline simulate serving`: what a fleet would do, by the very scheduler that serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ridgeline.cli.load_options import (
+    Arrivals,
+    Concurrency,
+    InputTokens,
+    LengthScale,
+    OutputTokens,
+    Rate,
+    Requests,
+    Seconds,
+    SloE2e,
+    SloItl,
+    SloTpot,
+    SloTtft,
+    ToRate,
+    Trace,
+    TraceSpeed,
+    Variation,
+    Warmup,
+    arrivals_of,
+    slo_of,
+)
+from ridgeline.cli.scaling_options import (
+    Replicas,
+    ScaleDownAfter,
+    ScaleItl,
+    ScaleOn,
+    ScaleTarget,
+    ScaleTtft,
+    ScaleUpAfter,
+    replica_bounds,
+    scaling_of,
+)
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.plan.simulate.deployment import Deployment
+    from ridgeline.plan.simulate.fit import Fitted
+
+
+def simulate_serving(
+    model: Annotated[
+        str | None, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
+    ] = None,
+    gpu: Annotated[str, typer.Option(help="As H100; see ridgeline hardware --list.")] = "",
+    tp: Annotated[int, typer.Option(help="Devices of one replica.")] = 1,
+    weights: Annotated[str, typer.Option(help="bf16, fp8, int8, int4-awq, mxfp4, ….")] = "bf16",
+    cache: Annotated[
+        str, typer.Option(help="Of keys and values: bf16, fp8, int8. Default: as usual.")
+    ] = "",
+    engine: Annotated[
+        str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
+    ] = "python",
+    steps: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of `serve --step-log`: that engine instead of a GPU."),
+    ] = None,
+    alone: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="JSON of a load test of one client, for what HTTP takes."
+        ),
+    ] = None,
+    kv_blocks: Annotated[
+        int | None, typer.Option(help="Of one replica. Default: what memory holds.")
+    ] = None,
+    block_size: Annotated[int, typer.Option(help="Tokens of a KV block.")] = 16,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens of prompt and answer together.")
+    ] = None,
+    max_tokens_per_step: Annotated[int, typer.Option(help="Budget of one step.")] = 2048,
+    max_sequences: Annotated[int, typer.Option(help="Running at once.")] = 256,
+    max_waiting: Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.")] = 1024,
+    order: Annotated[
+        str, typer.Option(help="fcfs, priority, shortest-prompt or longest-prefix goes first.")
+    ] = "fcfs",
+    prefix_cache: Annotated[bool, typer.Option(help="Compute equal beginnings once.")] = True,
+    chunked_prefill: Annotated[
+        bool, typer.Option(help="Compute long prompts in pieces between decodes.")
+    ] = True,
+    drafts: Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")] = 0,
+    acceptance: Annotated[float, typer.Option(help="Chance that a draft is accepted.")] = 0.7,
+    draft_cost: Annotated[
+        float, typer.Option(help="Time of guessing one token for all, over that of a step.")
+    ] = 0.05,
+    replicas: Replicas = "1",
+    router: Annotated[str, typer.Option(help="prefix, least-open or round-robin.")] = "prefix",
+    prefill_replicas: Annotated[
+        int, typer.Option(help="Of --replicas, those that only compute prompts.")
+    ] = 0,
+    link: Annotated[
+        float, typer.Option(help="GB/s between replicas, for prompts that are handed over.")
+    ] = 25.0,
+    startup: Annotated[
+        float, typer.Option(help="Seconds until a started replica takes requests.")
+    ] = 60.0,
+    scale_on: ScaleOn = None,
+    scale_target: ScaleTarget = None,
+    scale_ttft: ScaleTtft = None,
+    scale_itl: ScaleItl = None,
+    scale_up_after: ScaleUpAfter = None,
+    scale_down_after: ScaleDownAfter = None,
+    arrivals: Arrivals = None,
+    rate: Rate = 1.0,
+    to_rate: ToRate = None,
+    variation: Variation = 2.0,
+    concurrency: Concurrency = 8,
+    seconds: Seconds = None,
+    requests: Requests = None,
+    input_tokens: InputTokens = 256,
+    output_tokens: OutputTokens = 64,
+    trace: Trace = None,
+    trace_speed: TraceSpeed = 1.0,
+    length_scale: LengthScale = 1.0,
+    warmup: Warmup = None,
+    slo_ttft: SloTtft = None,
+    slo_tpot: SloTpot = None,
+    slo_itl: SloItl = None,
+    slo_e2e: SloE2e = None,
+    seed: Annotated[int, typer.Option(help="Of arrivals and of accepted drafts.")] = 0,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,…", help="Another fleet beside this one; repeatable."),
+    ] = None,
+    interval: Annotated[
+        bool, typer.Option(help="Also simulate a slower and a faster engine.")
+    ] = True,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Simulate a load on a fleet: latencies, throughput, how sure, and what would change."""
+    from ridgeline.cli.show import print_json, print_view, progress, write_text
+    from ridgeline.models import load_model
+    from ridgeline.plan.simulate.run import simulate_serving as simulate
+    from ridgeline.records.load import Load
+
+    least, _ = replica_bounds(replicas)
+    scaling = scaling_of(
+        replicas,
+        scale_on,
+        target=scale_target,
+        ttft=scale_ttft,
+        itl=scale_itl,
+        up_after=scale_up_after,
+        down_after=scale_down_after,
+    )
+    deployment = _deployment(
+        {
+            "gpu": gpu,
+            "tp": tp,
+            "weights": weights,
+            "cache": cache,
+            "engine": engine,
+            "replicas": least,
+            "router": router,
+            "kv_blocks": kv_blocks,
+            "block_size": block_size,
+            "max_length": max_length,
+            "max_tokens_per_step": max_tokens_per_step,
+            "max_sequences": max_sequences,
+            "max_waiting": max_waiting,
+            "order": order,
+            "prefix_cache": prefix_cache,
+            "chunked_prefill": chunked_prefill,
+            "drafts": drafts,
+            "acceptance": acceptance,
+            "draft_cost": draft_cost,
+            "prefill_replicas": prefill_replicas,
+            "link_gigabytes_per_second": link,
+            "startup_seconds": startup,
+        }
+    )
+    load = Load(
+        arrivals=arrivals_of(arrivals, trace),  # type: ignore[arg-type]  # one of them by now
+        rate=rate,
+        to_rate=to_rate,
+        variation=variation,
+        concurrency=concurrency,
+        seconds=seconds,
+        requests=requests,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        trace=trace,
+        trace_speed=trace_speed,
+        length_scale=length_scale,
+        warmup_seconds=warmup,
+        slo=slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
+        seed=seed,
+    )
+    with progress() as say:
+        found = simulate(
+            load,
+            deployment,
+            model=None if model is None else load_model(model),
+            measured=_measured(steps, alone, max_tokens_per_step),
+            scaling=scaling,
+            what_if=what_if or (),
+            interval=interval,
+            say=say,
+        )
+    if html is not None:
+        from ridgeline.report.simulated_page import simulated_page
+
+        write_text("--html", html, simulated_page(found))
+    if json:
+        print_json(found)
+    else:
+        from ridgeline.report.simulated_terminal import simulated_view
+
+        print_view(simulated_view(found))
+    if found.interrupted:
+        raise typer.Exit(130)
+
+
+def _deployment(fields: dict[str, Any]) -> Deployment:
+    """The flags as a typed value; a word that is none of those allowed names its flag."""
+    from typing import get_args
+
+    from ridgeline.batching.limits import Order
+    from ridgeline.plan.simulate.deployment import Deployment, RouterName
+
+    for name, known in (("order", get_args(Order)), ("router", get_args(RouterName))):
+        if fields[name] not in known:
+            raise InputError(f"--{name} {fields[name]}: has to be one of {', '.join(known)}")
+    return Deployment(**fields)
+
+
+def _measured(steps: Path | None, alone: Path | None, chunk: int) -> Fitted | None:
+    """The engine that wrote the step log."""
+    if steps is None:
+        if alone is not None:
+            raise InputError("--alone belongs to --steps")
+        return None
+    from ridgeline.plan.simulate.fit import fit_steps, outside_of
+    from ridgeline.records.step_log import read_step_log
+
+    fitted = fit_steps(read_step_log(steps))
+    return fitted if alone is None else outside_of(fitted, alone, chunk)

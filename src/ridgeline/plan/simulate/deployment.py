@@ -1,0 +1,129 @@
+"""What is simulated: which engine on what, how many, and how requests get to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from ridgeline.batching.limits import Limits, Order
+from ridgeline.batching.scaling.settings import Scaling, policy_of
+from ridgeline.errors import InputError
+from ridgeline.plan.simulate.engine_time import EngineTime
+
+RouterName = Literal["prefix", "least-open", "round-robin"]
+"""prefix: where the request starts soonest (`batching/routing.py`), as `serve` does. least-open:
+where the fewest requests are under way. round-robin: in turn."""
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Field for field flags of `ridgeline simulate serving`, and what `--what-if` may change."""
+
+    gpu: str = ""
+    """Empty where the steps of a measured engine are given."""
+    tp: int = 1
+    weights: str = "bf16"
+    cache: str = ""
+    """Of keys and values; empty: what such checkpoints come with."""
+    engine: str = "python"
+    """Class of engines that the published runs tell of."""
+    replicas: int = 1
+    """Of a fleet that scales, those to begin with."""
+    router: RouterName = "prefix"
+    kv_blocks: int | None = None
+    """Of one replica; None: what its memory holds."""
+    block_size: int = 16
+    max_length: int | None = None
+    """None: what the cache holds."""
+    max_tokens_per_step: int = 2048
+    max_sequences: int = 256
+    max_waiting: int = 1024
+    order: Order = "fcfs"
+    prefix_cache: bool = True
+    chunked_prefill: bool = True
+    drafts: int = 0
+    """Tokens that are guessed for every sequence and step; 0: none."""
+    acceptance: float = 0.7
+    """Chance that a draft is accepted if those before it were."""
+    draft_cost: float = 0.05
+    """Time of guessing one token for all, over that of a step without drafts."""
+    prefill_replicas: int = 0
+    """Of the replicas, those that only compute prompts; 0: all do both."""
+    link_gigabytes_per_second: float = 25.0
+    """Between replicas, for keys and values of prefilled prompts (1e9 bytes)."""
+    startup_seconds: float = 60.0
+    """Until a replica that the autoscaler starts takes requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A deployment in the numbers that the simulation needs."""
+
+    deployment: Deployment
+    time: EngineTime
+    kv_blocks: int
+    kv_bytes_per_token: float
+    """Of one replica, moved when a prompt is handed over."""
+    scaling: Scaling | None
+    seed: int
+    named: bool = True
+    """Whether blocks are found again by their content; off where that changes nothing."""
+
+    @property
+    def limits(self) -> Limits:
+        """Of every replica's scheduler."""
+        asked = self.deployment
+        return Limits(
+            max_tokens_per_step=asked.max_tokens_per_step,
+            max_sequences=asked.max_sequences,
+            max_length=asked.max_length or self.kv_blocks * asked.block_size,
+            max_waiting=asked.max_waiting,
+            order=asked.order,
+            chunked_prefill=asked.chunked_prefill,
+        )
+
+
+def check_deployment(asked: Deployment, scaling: Scaling | None) -> None:
+    """Refuse what cannot be, naming the flag."""
+    counts = ("tp", "replicas", "block_size", "max_tokens_per_step", "max_sequences", "max_waiting")
+    for name in (*counts, "kv_blocks", "max_length"):
+        value = getattr(asked, name)
+        if value is not None and value < 1:
+            raise InputError(f"{_flag(name)} {value}: at least 1 is needed")
+    for name in ("drafts", "prefill_replicas"):
+        if getattr(asked, name) < 0:
+            raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
+    if not 0.0 <= asked.acceptance <= 1.0:
+        raise InputError(f"--acceptance {asked.acceptance:g}: has to lie between 0 and 1")
+    for name in ("draft_cost", "startup_seconds"):
+        if not 0.0 <= getattr(asked, name) < float("inf"):
+            raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
+    if asked.link_gigabytes_per_second <= 0.0:
+        raise InputError(f"--link {asked.link_gigabytes_per_second:g}: has to be above 0")
+    if asked.prefill_replicas and asked.prefill_replicas >= asked.replicas:
+        raise InputError(
+            f"--prefill-replicas {asked.prefill_replicas} of --replicas {asked.replicas}: at least"
+            " one has to be left to decode"
+        )
+    if asked.prefill_replicas and scaling is not None:
+        raise InputError("--prefill-replicas: a fleet that scales does both on every replica")
+    if scaling is not None:
+        _check_scaling(scaling, asked.replicas)
+
+
+def _check_scaling(scaling: Scaling, replicas: int) -> None:
+    if not scaling.minimum <= replicas <= scaling.maximum:
+        raise InputError(
+            f"{replicas} replicas to begin with are not within {scaling.minimum}:{scaling.maximum}"
+        )
+    if scaling.open_per_replica <= 0.0 or not 0.0 < scaling.kv_target <= 1.0:
+        raise InputError("--scale-target: requests above 0, a share of blocks up to 1")
+    try:
+        policy_of(scaling)
+    except ValueError as error:
+        raise InputError(f"--scale-on {scaling.on}: {error}") from None
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

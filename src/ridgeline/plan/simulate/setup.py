@@ -1,0 +1,140 @@
+"""A deployment in the numbers that a simulation needs, and how sure these are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from ridgeline.batching.scaling.settings import Scaling
+from ridgeline.cost.inference import cached_bytes, sequences_that_fit
+from ridgeline.cost.kv_cache import bytes_per_token
+from ridgeline.errors import InputError
+from ridgeline.models.spec import ModelSpec
+from ridgeline.plan.serving.coefficients import read_calibration
+from ridgeline.plan.serving.engines import engine as engine_called
+from ridgeline.plan.serving.estimate import arrays_of, replica_of, step_clock
+from ridgeline.plan.simulate.deployment import Deployment, Setup, check_deployment
+from ridgeline.plan.simulate.engine_time import EngineTime
+from ridgeline.plan.simulate.fit import Fitted
+from ridgeline.records.load import Load
+from ridgeline.records.request_trace import Traced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is the same for all fleets that are compared."""
+
+    load: Load
+    trace: list[Traced]
+    """Scaled; empty where none is replayed."""
+    seed: int
+    model: ModelSpec | None
+    measured: Fitted | None
+
+    @property
+    def mean_lengths(self) -> tuple[float, float]:
+        """Tokens of a prompt and of an answer."""
+        if not self.trace:
+            return float(self.load.input_tokens), float(self.load.output_tokens)
+        count = len(self.trace)
+        return (
+            sum(one.input_tokens for one in self.trace) / count,
+            sum(one.output_tokens for one in self.trace) / count,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsure:
+    """Standard deviations of logarithms."""
+
+    step: float
+    """Of the engine's steps."""
+    first_token: float = 0.0
+    """Of the time to the first token, as it scattered in the published runs; 0: steps say all."""
+
+
+def setup_of(
+    question: Question, deployment: Deployment, scaling: Scaling | None
+) -> tuple[Setup, Unsure]:
+    """On the hardware that is named, or as measured.
+
+    Raises:
+        InputError: The deployment cannot be, or nothing is known of it.
+    """
+    check_deployment(deployment, scaling)
+    if question.measured is not None:
+        return _as_measured(question, deployment, scaling, question.measured)
+    if question.model is None or not deployment.gpu:
+        raise InputError("give --model and --gpu, or --steps with a measured engine's step log")
+    return _as_published(question, deployment, scaling, question.model)
+
+
+def _as_measured(
+    question: Question, deployment: Deployment, scaling: Scaling | None, measured: Fitted
+) -> tuple[Setup, Unsure]:
+    plain = Deployment()
+    for name in ("gpu", "tp", "weights", "cache", "engine"):
+        if getattr(deployment, name) != getattr(plain, name):
+            raise InputError(
+                f"--{name} {getattr(deployment, name)}: a step log tells of the engine that"
+                " wrote it; log another one, or leave --steps out"
+            )
+    if deployment.kv_blocks is None:
+        raise InputError("--steps: say --kv-blocks, which `ridgeline serve` prints when ready")
+    moved = 0.0
+    if deployment.prefill_replicas:
+        if question.model is None:
+            raise InputError("--prefill-replicas: give --model, whose keys and values are moved")
+        moved = bytes_per_token(question.model)
+    setup = Setup(
+        deployment=deployment,
+        time=measured.time,
+        kv_blocks=deployment.kv_blocks,
+        kv_bytes_per_token=moved,
+        scaling=scaling,
+        seed=question.seed,
+    )
+    return setup, Unsure(step=measured.sigma)
+
+
+def _as_published(
+    question: Question, deployment: Deployment, scaling: Scaling | None, model: ModelSpec
+) -> tuple[Setup, Unsure]:
+    engine_called(deployment.engine)
+    prompt, answer = question.mean_lengths
+    replica = replica_of(
+        model,
+        deployment.gpu,
+        tp=deployment.tp,
+        weights=deployment.weights,
+        cache=deployment.cache,
+        engine=deployment.engine,
+        prompt=prompt,
+        answer=answer,
+    )
+    calibration = read_calibration()
+    clock = step_clock(replica, calibration)
+    arrays = arrays_of([replica], calibration)
+    size = np.array([float(deployment.block_size)])
+    fitting = int(sequences_that_fit(arrays.hosted, arrays.rates, size)[0])
+    blocks = fitting if deployment.kv_blocks is None else deployment.kv_blocks
+    if blocks * deployment.block_size < prompt + answer:
+        raise InputError(
+            f"{model.name} in {deployment.weights} leaves room for"
+            f" {blocks * deployment.block_size} tokens on {deployment.tp} x {deployment.gpu}, and"
+            f" a request has {prompt + answer:.0f}: raise --tp or take fewer bits"
+        )
+    per_token = float((cached_bytes(arrays.hosted, np.array([1e4])) / 1e4)[0])
+    setup = Setup(
+        deployment=msgspec.structs.replace(deployment, cache=replica.cache_kind),
+        time=EngineTime(clock=clock, request_seconds=float(arrays.rates.request_seconds[0])),
+        kv_blocks=blocks,
+        kv_bytes_per_token=deployment.tp * per_token,
+        scaling=scaling,
+        seed=question.seed,
+    )
+    sigma = calibration.sigma
+    wider = sigma.experts if model.experts else 1.0
+    return setup, Unsure(step=sigma.next_token * wider, first_token=sigma.first_token * wider)

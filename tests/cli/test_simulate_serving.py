@@ -1,0 +1,166 @@
+"""`ridgeline simulate serving` as it is typed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.plan.simulate.test_fit import log
+
+from ridgeline.cli.main import run
+from ridgeline.records.load_test import LoadTest
+from ridgeline.records.simulated import Simulated
+from ridgeline.records.step_log import COLUMNS, line
+
+GPU = ("simulate", "serving", "--model", "llama3.1-8b", "--gpu", "H100")
+FEW = ("--rate", "8", "--requests", "60", "--input-tokens", "900", "--output-tokens", "120")
+TRACES = Path(__file__).parents[3] / "shared/data/request_traces"
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *options: str) -> Simulated:
+    code = run([*options, "--json"])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return msgspec.json.decode(out, type=Simulated)
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert run(list(options)) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    return err.splitlines()[-1]
+
+
+def test_the_json_has_every_key_of_a_load_test_and_an_interval(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run([*GPU, *FEW, "--json"])
+    found = msgspec.json.decode(capsys.readouterr().out)
+    keys = {
+        msgspec.structs.fields(LoadTest)[i].encode_name
+        for i in range(len(LoadTest.__struct_fields__))
+    }
+    assert keys | {"interval"} <= set(found)
+    assert {"sent", "ok", "failed"} <= set(found["requests"])
+    assert {"p50", "p90", "p99", "p99.9"} <= set(found["ttft_seconds"])
+    assert {"send_lag_p99", "cpu_share"} <= set(found["client"])
+
+
+def test_figures_lie_within_their_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    found = simulated(capsys, *GPU, *FEW)
+    assert found.requests.ok == 60
+    for name in ("ttft_seconds", "tpot_seconds", "itl_seconds", "e2e_seconds"):
+        one, band = getattr(found, name), getattr(found.interval, name)
+        for column in ("mean", "p50", "p90", "p99"):
+            low, high = getattr(band, column)
+            assert low <= getattr(one, column) <= high
+    assert found.interval.tpot_seconds.p50[0] < found.tpot_seconds.p50
+
+
+def test_the_same_seed_gives_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = (simulated(capsys, *GPU, *FEW, "--seed", "4") for _ in range(2))
+    assert one == other
+
+
+def test_other_fleets_stand_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ("--what-if", "tp=2", "--what-if", "replicas=2,router=least-open", "--no-interval")
+    found = simulated(capsys, *GPU, *FEW, *options)
+    faster, more = found.what_if
+    assert found.interval is None
+    assert faster.change == "tp=2"
+    assert faster.figures.tpot_seconds.p50 < found.tpot_seconds.p50
+    assert more.fleet.most_replicas == 2
+    page = tmp_path / "page.html"
+    assert run([*GPU, *FEW, *options, "--html", str(page)]) == 0
+    shown = capsys.readouterr().out
+    assert "as asked" in shown
+    assert "tp=2" in shown
+    assert "How latencies spread" in page.read_text()
+
+
+def test_a_fleet_scales_as_serve_would(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    options = ("--replicas", "1:3", "--scale-target", "4", "--startup", "2", "--rate", "20")
+    others = ("--what-if", "scale_maximum=2", "--what-if", "startup_seconds=1000")
+    found = simulated(
+        *(capsys, *GPU, *FEW, "--requests", "300", *options, *others),
+        *("--no-interval", "--html", str(page)),
+    )
+    assert found.fleet.most_replicas == 3
+    fewer, late = found.what_if
+    assert fewer.fleet.most_replicas == 2
+    assert late.figures.e2e_seconds.p50 > found.e2e_seconds.p50
+    assert "Replicas over the run" in page.read_text()
+
+
+@pytest.mark.skipif(not TRACES.exists(), reason="../shared/data is not here")
+def test_a_trace_is_replayed_with_what_its_prompts_share(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = ("--trace", str(TRACES / "mooncake_conversation_head.jsonl"), "--requests", "150")
+    found = simulated(capsys, *GPU, *trace, "--no-interval", "--warmup", "0")
+    cold = simulated(capsys, *GPU, *trace, "--no-interval", "--warmup", "0", "--no-prefix-cache")
+    assert found.lengths.cached_share > 0.02
+    assert cold.lengths.cached_share == 0.0
+
+
+def test_a_measured_engine_needs_no_gpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    steps = tmp_path / "steps.csv"
+    steps.write_text(",".join(COLUMNS) + "\n" + "".join(map(line, log(0.1))))
+    measured = ("simulate", "serving", "--steps", str(steps))
+    load = ("--rate", "1", "--requests", "40", "--input-tokens", "200", "--output-tokens", "20")
+    found = simulated(
+        capsys, *measured, "--kv-blocks", "500", "--max-tokens-per-step", "512", *load
+    )
+    assert found.model == "measured engine"
+    assert 0.2 < found.ttft_seconds.p50 < 2.0
+    assert "--kv-blocks" in complaint(capsys, *measured, *load)
+    assert "tells of the engine" in complaint(capsys, *measured, *load, "--gpu", "H100")
+    assert "the log answers for" in complaint(
+        capsys, *measured, "--kv-blocks", "500", *load, "--rate", "50", "--input-tokens", "2000"
+    )
+
+
+def test_ctrl_c_ends_it_with_what_was_seen() -> None:
+    command = [sys.executable, "-m", "ridgeline.cli.main", *GPU, "--rate", "20", "--json"]
+    process = subprocess.Popen(
+        [*command, "--requests", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    for said in process.stderr:
+        if b"5000 requests sent" in said:
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    found = msgspec.json.decode(out, type=Simulated)
+    assert found.interrupted
+    assert found.requests.ok > 1000
+    assert found.interval is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("simulate", "serving"), "--model and --gpu, or --steps"),
+        ((*GPU, "--what-if", "color=red"), "nothing that can be changed"),
+        ((*GPU, "--what-if", "tp=many"), "--what-if tp=many"),
+        ((*GPU, "--what-if", "scale_maximum=2,replicas=3"), "not within 3:2"),
+        ((*GPU, "--what-if", "scale_on=slo,scale_maximum=2,scale_objective=3"), "objective"),
+        ((*GPU, "--router", "best"), "--router best"),
+        ((*GPU, "--prefill-replicas", "1"), "at least one has to be left to decode"),
+        ((*GPU, "--acceptance", "2"), "--acceptance 2"),
+        ((*GPU, "--alone", "x.json"), "--alone belongs to --steps"),
+        ((*GPU, "--input-tokens", "9000000"), "outside what the model was fitted to"),
+        ((*GPU, "--trace", "nowhere.csv"), "nowhere.csv"),
+        ((*GPU, "--scale-on", "queue"), "nothing scales"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], says: str
+) -> None:
+    assert says in complaint(capsys, *options)
