@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import subprocess
@@ -23,30 +24,39 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager
 TIME_OR_SIZE = re.compile(r"(^|_)(ms|msec|secs|mb|gb|kb|mib|gib|gflops|tflops)($|_)")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_file_says_what_it_is_and_has_a_name_of_its_own(path: Path) -> None:
-    assert path.stem not in BANNED_NAMES
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """What each file of the package says, by its place in it."""
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in SOURCES}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_units_in_names_are_si_or_bytes(path: Path) -> None:
+def test_every_file_says_what_it_is_and_has_a_name_of_its_own() -> None:
+    assert not [path for path in SOURCES if path.stem in BANNED_NAMES]
+    assert not [place for place, tree in trees().items() if not ast.get_docstring(tree)]
+
+
+def test_units_in_names_are_si_or_bytes() -> None:
     names = {
-        node.arg if isinstance(node, ast.arg) else node.target.id
-        for node in ast.walk(ast.parse(path.read_text()))
+        (place, node.arg if isinstance(node, ast.arg) else node.target.id)
+        for place, tree in trees().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.arg)
         or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name))
     }
-    assert not [name for name in names if TIME_OR_SIZE.search(name.lower())]
+    assert not [(place, name) for place, name in names if TIME_OR_SIZE.search(name.lower())]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nothing_below_the_faces_prints(path: Path) -> None:
-    if path.parent.name == "cli":
-        return
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    printed = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
-    assert not printed
+def test_nothing_below_the_faces_prints() -> None:
+    printing = [
+        f"{place}:{node.lineno}"
+        for place, tree in trees().items()
+        if Path(place).parent.name != "cli"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert not printing
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cradle import Child, cradle
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.cpu import build
@@ -69,20 +70,29 @@ def test_a_folder_that_cannot_be_written_is_named(source: Path, tmp_path: Path) 
         build.built([source], tmp_path / "cache")
 
 
+def builder(source: Path, log: Path, **variables: str) -> Child:
+    """A process of its own that builds into the folder `cache` beside the source."""
+    return Child(
+        cradle().bear(
+            "tests.kernels.test_build:build_here",
+            [str(source)],
+            log=log,
+            environment={**os.environ, **variables},
+        )
+    )
+
+
+def build_here(source: str) -> None:
+    build.built([Path(source)], Path(source).parent / "cache")
+
+
 def test_a_build_that_was_killed_is_done_again(source: Path, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     begun = tmp_path / "begun"
     (tools / "g++").write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 60\n")
     (tools / "g++").chmod(0o755)
-    code = (
-        "from pathlib import Path\nfrom ridgeline.kernels.cpu import build\n"
-        f"build.built([Path({str(source)!r})], Path({str(tmp_path / 'cache')!r}))\n"
-    )
-    path = f"{tools}:{os.environ['PATH']}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PATH": path}, start_new_session=True
-    )
+    process = builder(source, tmp_path / "log", PATH=f"{tools}:{os.environ['PATH']}")
     deadline = time.monotonic() + 60
     while not begun.exists():
         assert time.monotonic() < deadline
@@ -94,17 +104,10 @@ def test_a_build_that_was_killed_is_done_again(source: Path, tmp_path: Path) -> 
 
 
 def test_processes_that_start_together_build_once(source: Path, tmp_path: Path) -> None:
-    code = (
-        "from pathlib import Path\nfrom ridgeline.kernels.cpu import build\n"
-        f"build.built([Path({str(source)!r})], Path({str(tmp_path / 'cache')!r}))\n"
-    )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    said = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    assert sum("compiling" in one for one in said) == 1
+    logs = [tmp_path / f"{number}.log" for number in range(3)]
+    processes = [builder(source, log) for log in logs]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    assert sum("compiling" in log.read_text() for log in logs) == 1
 
 
 def test_kernels_and_torch_share_one_pool_of_threads() -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.warm_scripts import start_plainly
 
 from ridgeline.errors import ChildDied, InputError, ScriptError
 from ridgeline.measure.conductor import Conductor
@@ -156,17 +155,16 @@ def test_operators_carry_exact_flops_and_bytes() -> None:
     assert first.phase == "forward"
 
 
-def test_losses_are_those_that_the_script_computes() -> None:
-    plain = subprocess.run(
-        [sys.executable, *command("plain_loop.py", "12")],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True,
-    )  # fmt: skip
+def test_losses_are_those_that_the_script_computes(tmp_path: Path) -> None:
+    log = tmp_path / "alone.log"
+    assert start_plainly(command("plain_loop.py", "12"), log, tmp_path).wait() == 0
+    alone = log.read_text().strip()
     with Conductor(command("plain_loop.py", "12"), Session()) as run:
         losses = run.steps(11)[0].losses
         assert len(losses) == 12
         run.steps(1)
-        assert run.output == plain.stdout.strip()
-    assert float(plain.stdout.split()[-1]) == pytest.approx(losses[-1], rel=1e-6)
+        assert run.output == alone
+    assert float(alone.split()[-1]) == pytest.approx(losses[-1], rel=1e-6)
 
 
 def test_copies_pickles_and_scripted_models_carry_nothing_of_ours() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tests.train.tiny_models import CONFIGS
 
+from ridgeline.records.recipe import anchored, read_recipe
+
 _RECIPE = """
 [model]
 config = "model"
@@ -38,3 +40,10 @@ def write_small_run(place: Path, rest: str) -> Path:
     for source in sorted(Path(json.__file__).parent.glob("*.py")):
         (place / "text" / source.with_suffix(".txt").name).write_text(source.read_text())
     return place
+
+
+def train_alone(place: Path) -> None:
+    """As a rank of `tests.train.processes`: train the recipe of `place` into `out1`."""
+    from ridgeline.train.session import train_as_rank
+
+    train_as_rank(anchored(read_recipe(place / "recipe.toml"), place), place / "out1")

@@ -123,7 +123,7 @@ def compare(cases: dict[str, tuple[str, Layout]], steps: int) -> None:
 @pytest.mark.multiprocess
 def test_layouts_train_as_one_process_does(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, "llama"))
-    compare({name: (config, FOUR[name]) for name in QUICK}, 6)
+    compare({name: (config, FOUR[name]) for name in QUICK}, 3)
 
 
 @pytest.mark.slow

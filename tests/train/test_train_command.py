@@ -13,12 +13,16 @@ from typing import Any
 
 import pytest
 import torch
+from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
 
+from ridgeline.cli.main import run
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe import read_recipe
+from ridgeline.train.worker import RESULT
 
 pytestmark = pytest.mark.multiprocess
+SOURCE = str(Path(__file__).parents[2] / "src")
 TABLES = """
 [run]
 steps = 12
@@ -36,8 +40,7 @@ def train(folder: Path, *options: str, **kwargs: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "ridgeline.cli.main", "train", "recipe.toml", *options],
         cwd=folder,
-        env=os.environ
-        | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -47,8 +50,9 @@ def train(folder: Path, *options: str, **kwargs: Any) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def of_one_process(folder: Path) -> dict[str, Any]:
-    """What a run of one process says of itself."""
-    return trained(folder, "--out", "out1")
+    """What a run of one process says of itself; a rank without the command around it."""
+    run_ranks(1, "tests.train.small_run:train_alone", folder)
+    return json.loads((folder / "out1" / RESULT).read_text())
 
 
 def trained(folder: Path, *options: str) -> dict[str, Any]:
@@ -64,9 +68,9 @@ def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     import transformers
 
     of_two = trained(folder, "--out", "out2", "--set", "layout.dp=2")
-    for ranks, run in ((1, of_one_process), (2, of_two)):
-        assert run["processes"] == ranks
-        assert run["steps"] == 12
+    for ranks, said in ((1, of_one_process), (2, of_two)):
+        assert said["processes"] == ranks
+        assert said["steps"] == 12
         assert [line.step for line in read_journal(folder / f"out{ranks}")][-3:] == [4, 8, 12]
     for figure in ("final_loss", "validation_loss"):
         assert of_one_process[figure] == pytest.approx(of_two[figure], rel=1e-4)
@@ -90,12 +94,17 @@ def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     ],
 )
 def test_what_cannot_be_trained_is_one_line_and_exit_code_2(
-    folder: Path, options: list[str], named: str
+    folder: Path,
+    options: list[str],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
     words = [word for option in options for word in ("--set", option)]
-    started = train(folder, "--out", "bad", *words)
-    _, errors = started.communicate(timeout=60)
-    assert started.returncode == 2
+    assert run(["train", "recipe.toml", "--out", "bad", *words]) == 2
+    errors = capfd.readouterr().err
     (last,) = [line for line in errors.splitlines() if line.startswith("ridgeline:")]
     assert named in last
     assert "Traceback" not in errors

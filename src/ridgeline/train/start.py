@@ -229,13 +229,14 @@ class _Ranks:
         """Its exit code; not 0 where an error was left in the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = f"start-{self._environment.get(HOST, 'here')}.log"
-        process = subprocess.Popen(
-            self._command,
-            env=self._environment,
-            stdout=subprocess.DEVNULL,
-            stderr=(self._folder / log).open("ab"),
-            start_new_session=True,
-        )
+        with (self._folder / log).open("ab") as heard:
+            process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdout=subprocess.DEVNULL,
+                stderr=heard,
+                start_new_session=True,
+            )
         progress = _Progress(self._folder)
         try:
             with _listening() as asked:

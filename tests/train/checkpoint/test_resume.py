@@ -41,13 +41,13 @@ TOGETHER: dict[str, dict[str, Any]] = {
         "layout": {"dp": 2, "fsdp": 2, "zero": 1},
         "optimizer": {"name": "muon"},
     },
-    "int8": {"layout": {"dp": 2}, "communication": {"compression": "int8"}},
     "diloco": {"layout": {"dp": 2}, "communication": {"sync_every": 2, "outer": "diloco"}},
     "tensor parallel": {"kind": "llama-tied", "layout": {"tp": 2}},
     "pipeline, tied": {"kind": "llama-tied", "layout": {"pp": 2}},
 }
 MORE: dict[str, dict[str, Any]] = {
     "ddp": {"layout": {"dp": 2}},
+    "int8": {"layout": {"dp": 2}, "communication": {"compression": "int8"}},
     "powersgd": {"layout": {"dp": 2}, "communication": {"compression": "powersgd"}},
     "topk": {"layout": {"dp": 2}, "communication": {"compression": "topk", "kept_share": 0.1}},
     "randomk": {
