@@ -1,7 +1,7 @@
 """What the layouts of the KV cache waste, and how many sequences run at once because of it.
 
     python bench/kv_layouts.py
-    python bench/kv_layouts.py --trace /work/shared/data/request_traces/azure2023_code.csv
+    python bench/kv_layouts.py --trace ../shared/data/request_traces/azure2023_code.csv
     python bench/kv_layouts.py --trace mooncake.jsonl --cache-tokens 200000 --json
 
 The scheduler that serves is driven without a model: all requests wait from the start, and the
@@ -12,9 +12,9 @@ steps in which somebody has to wait for memory are looked at. Every slot of the 
     never used   held, and no token will ever lie there
     free         held by nobody, too few or too scattered for the next request
 
-as in section 2 of the PagedAttention paper (Kwon et al., 2309.06180). Without a trace, lengths are
-drawn from log-normals with the means of ShareGPT in its section 6.1 (161 in, 338 out, 2048 at most)
-and the cache has the 15.7k slots of OPT-13B on an A100 (its table 1).
+which is how the PagedAttention paper (Kwon et al., 2309.06180) divides it, too. Without a trace,
+lengths are drawn from log-normals with means of 161 tokens in and 338 out, at most 2,048 together,
+and the cache has 15,700 slots: a chat and a cache of this benchmark's own choice.
 """
 
 import argparse

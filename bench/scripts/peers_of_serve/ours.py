@@ -21,7 +21,6 @@ class Ours:
             threads=threads,
             prefix_cache=False,
             max_sequences=16,
-            compiled=True,
             kv_bytes=1 << 29,
         )
         self.engine = Engine(config)

@@ -4,7 +4,8 @@
 
 One scale (and zero point) per output and `group` weights along the depth. Equal to multiplying by
 the dequantised weight (q − z) s, but for the order of float32 roundings. Nibbles are widened in
-registers by one table look-up each: `cpu/linear_int4.cpp`.
+registers by one table look-up each: `cpu/linear_int4.cpp`. The operator's schema is the 8-bit one's
+and stands with it.
 
 P panels of 32 outputs, G groups.
 """
@@ -18,25 +19,6 @@ from ridgeline.errors import InputError
 from ridgeline.kernels.cpu.build import load
 from ridgeline.kernels.linear import linear_reference, rows_by_panel
 from ridgeline.kernels.linear_int8 import dequantise
-
-torch.library.define(
-    "ridgeline::linear_int4",
-    "(Tensor x, Tensor panels, Tensor scales, Tensor? zeros, Tensor? bias, int outputs, "
-    "bool portable) -> Tensor",
-)
-
-
-@torch.library.register_fake("ridgeline::linear_int4")
-def _(  # the operator's signature
-    x: Tensor,
-    panels: Tensor,  # noqa: ARG001
-    scales: Tensor,  # noqa: ARG001
-    zeros: Tensor | None,  # noqa: ARG001
-    bias: Tensor | None,  # noqa: ARG001
-    outputs: int,
-    portable: bool,  # noqa: ARG001
-) -> Tensor:
-    return x.new_empty((*x.shape[:-1], outputs))
 
 
 def quantise(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:

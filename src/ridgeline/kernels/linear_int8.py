@@ -18,22 +18,24 @@ from torch.nn import functional
 from ridgeline.kernels.cpu.build import load
 from ridgeline.kernels.linear import linear_reference, rows_by_panel
 
-torch.library.define(
-    "ridgeline::linear_int8",
-    "(Tensor x, Tensor panels, Tensor scales, Tensor? zeros, Tensor? bias, int outputs, "
-    "bool portable) -> Tensor",
-)
+_OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
+for _name in ("linear_int8", "linear_int4"):  # `linear_int4.py` says what the second computes
+    _OPERATORS.define(
+        f"{_name}(Tensor x, Tensor panels, Tensor scales, Tensor? zeros, Tensor? bias, "
+        "int outputs, bool portable) -> Tensor"
+    )
 
 
 @torch.library.register_fake("ridgeline::linear_int8")
-def _(  # the operator's signature
+@torch.library.register_fake("ridgeline::linear_int4")
+def _outputs_shape(
     x: Tensor,
-    panels: Tensor,  # noqa: ARG001
-    scales: Tensor,  # noqa: ARG001
-    zeros: Tensor | None,  # noqa: ARG001
-    bias: Tensor | None,  # noqa: ARG001
+    _panels: Tensor,
+    _scales: Tensor,
+    _zeros: Tensor | None,
+    _bias: Tensor | None,
     outputs: int,
-    portable: bool,  # noqa: ARG001
+    _portable: bool,
 ) -> Tensor:
     return x.new_empty((*x.shape[:-1], outputs))
 

@@ -67,11 +67,11 @@ NOT_FITTING: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny(family: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
+def tiny(family: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) -> Any:
     """A model in evaluation; its weights are larger than usual, so that attention is not flat."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    sizes = FITTING.get(family) or NOT_FITTING[family]
+    sizes = {**(FITTING.get(family) or NOT_FITTING[family]), **changes}
     config = AutoConfig.for_model(family, **sizes)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     torch.manual_seed(seed)

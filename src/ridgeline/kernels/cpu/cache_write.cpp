@@ -1,110 +1,18 @@
-// Stores new keys and values in a paged cache, quantised where it is; see ../paged_attention.py.
+// The operator that stores new keys and values in a paged cache; see ../paged_attention.py.
 
 #include <omp.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <algorithm>
 #include <optional>
 
-#include "vector.h"
+#include "cache_write.h"
 
 namespace ridgeline {
 namespace {
 
-using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
-
-// Nearest e4m3fn, ties to even; the caller keeps |x| ≤ 448.
-inline void put(float x, fp8* to) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const uint8_t sign = bits >> 31 ? 0x80 : 0;
-  bits &= 0x7fffffff;
-  if (x != x) {
-    to->bits = 0x7f;
-  } else if (bits < (121u << 23)) {  // below 2^-6: steps of 2^-9, which a float of 2^14 counts
-    const float magic = 16384.0f;
-    float small;
-    std::memcpy(&small, &bits, sizeof small);
-    const float counted = small + magic;
-    uint32_t steps;
-    std::memcpy(&steps, &counted, sizeof steps);
-    to->bits = static_cast<uint8_t>(sign | (steps & 0xf));
-  } else {
-    bits += 0x7ffff + ((bits >> 20) & 1);
-    to->bits = static_cast<uint8_t>(sign | (((bits >> 20) - (120u << 3)) & 0x7f));
-  }
-}
-inline void put(float x, int8_t* to) { *to = static_cast<int8_t>(std::nearbyint(x)); }
-
-template <class Given, class Stored>
-void copy_row(const Given* from, Stored* to, int size) {
-  if constexpr (std::is_same_v<Given, Stored>)
-    std::memcpy(to, from, size * sizeof(Stored));
-  else
-    for (int d = 0; d < size; d += kLanes) store(load(from + d, size - d), to + d, size - d);
-}
-
-// Returns the row's scale.
-template <class Given, class Stored>
-float quantise_row(const Given* from, Stored* to, int size, float most) {
-  floats top{};
-  for (int d = 0; d < size; d += kLanes) {
-    const floats x = load(from + d, size - d);
-    top = larger(x < 0.0f ? -x : x, top);
-  }
-  const float scale = std::max(largest(top), 1e-12f) / most;
-  for (int d = 0; d < size; d += kLanes) {
-    const floats x = load(from + d, size - d) / scale;
-    for (int i = 0; i < std::min(kLanes, size - d); ++i) put(x[i], to + d + i);
-  }
-  return scale;
-}
-
-struct Rows {
-  const Tensor& given;
-  const Tensor& cache;
-  float* scales;
-};
-
-template <class Given, class Stored>
-void write_rows(const Rows& rows, int64_t token, int64_t head, int64_t slot) {
-  const int size = static_cast<int>(rows.cache.size(3));
-  const auto* from = static_cast<const Given*>(rows.given.data_ptr()) +
-                     token * rows.given.stride(0) + head * rows.given.stride(1);
-  auto* to = static_cast<Stored*>(rows.cache.data_ptr()) + slot * size;
-  if constexpr (std::is_same_v<Stored, int8_t> || std::is_same_v<Stored, fp8>) {
-    constexpr float most = std::is_same_v<Stored, fp8> ? 448.0f : 127.0f;
-    rows.scales[slot] = quantise_row(from, to, size, most);
-  } else {
-    copy_row(from, to, size);
-  }
-}
-
-using Write = void (*)(const Rows&, int64_t token, int64_t head, int64_t slot);
-
-template <class Given>
-Write writer_of(ScalarType stored) {
-  switch (stored) {
-    case ScalarType::Float: return write_rows<Given, float>;
-    case ScalarType::BFloat16: return write_rows<Given, bf16>;
-    case ScalarType::Half: return write_rows<Given, half>;
-    case ScalarType::Char: return write_rows<Given, int8_t>;
-    case ScalarType::Float8_e4m3fn: return write_rows<Given, fp8>;
-    default: return nullptr;
-  }
-}
-
-Write writer_of(ScalarType given, ScalarType stored) {
-  switch (given) {
-    case ScalarType::Float: return writer_of<float>(stored);
-    case ScalarType::BFloat16: return writer_of<bf16>(stored);
-    case ScalarType::Half: return writer_of<half>(stored);
-    default: return nullptr;
-  }
-}
 
 void write_cache(const Tensor& keys, const Tensor& values, const Tensor& key_cache,
                  const Tensor& value_cache, const std::optional<Tensor>& key_scales,
@@ -124,9 +32,15 @@ void write_cache(const Tensor& keys, const Tensor& values, const Tensor& key_cac
   const bool quantised = stored == ScalarType::Char || stored == ScalarType::Float8_e4m3fn;
   STD_TORCH_CHECK(quantised == key_scales.has_value() && quantised == value_scales.has_value(),
                   "write_cache: scales belong to int8 and float8 caches only");
-  const Rows both[] = {
-      {keys, key_cache, quantised ? key_scales->mutable_data_ptr<float>() : nullptr},
-      {values, value_cache, quantised ? value_scales->mutable_data_ptr<float>() : nullptr}};
+  const int size = static_cast<int>(key_cache.size(3));
+  const Shelf of_keys{key_cache.mutable_data_ptr(),
+                      quantised ? key_scales->mutable_data_ptr<float>() : nullptr, size};
+  const Shelf of_values{value_cache.mutable_data_ptr(),
+                        quantised ? value_scales->mutable_data_ptr<float>() : nullptr, size};
+  const auto given = [](const Tensor& rows, int64_t token, int64_t head) {
+    const int64_t offset = token * rows.stride(0) + head * rows.stride(1);
+    return static_cast<const char*>(rows.data_ptr()) + offset * rows.element_size();
+  };
   const int64_t* at = slots.const_data_ptr<int64_t>();
   const int64_t most = key_cache.size(0) * block;
   for (int64_t t = 0; t < tokens; ++t)
@@ -136,8 +50,9 @@ void write_cache(const Tensor& keys, const Tensor& values, const Tensor& key_cac
   for (int64_t t = 0; t < tokens; ++t) {
     if (at[t] < 0) continue;
     for (int64_t head = 0; head < heads; ++head) {
-      const int64_t slot = (at[t] / block * heads + head) * block + at[t] % block;
-      for (const Rows& rows : both) write(rows, t, head, slot);
+      const int64_t slot = row_of(at[t], head, heads, block);
+      write(given(keys, t, head), of_keys, slot);
+      write(given(values, t, head), of_values, slot);
     }
   }
 }

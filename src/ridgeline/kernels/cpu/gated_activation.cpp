@@ -1,29 +1,17 @@
-// The elementwise part of a gated MLP; see ../gated_activation.py.
+// The operators of the elementwise part of a gated MLP; see ../gated_activation.py.
 
 #include <omp.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <algorithm>
-
-#include "vector.h"
+#include "gated_activation.h"
 
 namespace ridgeline {
 namespace {
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
-
-struct Silu {
-  static floats of(floats x) { return x / (exponential(-x) + 1.0f); }
-};
-struct GeluTanh {  // with (1 + tanh z) / 2 = 1 / (1 + e^−2z), which does not cancel
-  static floats of(floats x) {
-    const floats inner = (x + x * x * x * 0.044715f) * 0.7978845608028654f;
-    return x / (exponential(inner * -2.0f) + 1.0f);
-  }
-};
 
 template <class Activation, class T>
 void run(const Tensor& gate, const Tensor& up, Tensor& out) {
@@ -39,12 +27,8 @@ void run(const Tensor& gate, const Tensor& up, Tensor& out) {
   for (int64_t i = 0; i < rows * pieces; ++i) {
     const int64_t row = i / pieces, first = i % pieces * piece;
     const int64_t last = std::min(size, first + piece);
-    for (int64_t d = first; d < last; d += kLanes) {
-      const int n = static_cast<int>(std::min<int64_t>(kLanes, last - d));
-      T active[kLanes];  // rounded, as a model computes it in two steps
-      store(Activation::of(load(gates + row * gate_stride + d, n)), active);
-      store(load(active) * load(ups + row * up_stride + d, n), to + row * size + d, n);
-    }
+    gate_row<Activation>(gates + row * gate_stride, ups + row * up_stride, to + row * size, first,
+                         last);
   }
 }
 

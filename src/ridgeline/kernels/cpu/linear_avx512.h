@@ -190,9 +190,9 @@ void rows_by_panels(const Weights& weights, const Job& job, const uint8_t* from,
     rows_by_panels<Weights, X, P, R - 1>(weights, job, from, stride, fetch, panel, row, rows);
 }
 
-// All rows of `job` (at most ROWS_AT_ONCE) by a thread's share of the panels.
+// Rows that stay in the cache while panels begin … end pass.
 template <class Weights, class X>
-void share_of_panels(const Job& job, int64_t begin, int64_t end) {
+void pass_panels(const Job& job, int64_t begin, int64_t end) {
   static const Weights weights{};
   static thread_local std::vector<uint8_t> scratch;
   const int64_t bytes = job.panel_bytes;
@@ -207,19 +207,21 @@ void share_of_panels(const Job& job, int64_t begin, int64_t end) {
           weights, job, from, 0, {from + AHEAD, Weights::BYTES, 0}, begin, 0, job.rows);
     return;
   }
-  // Several blocks of rows: each fetches its share of the next panel while it computes.
+  // Several blocks of rows, as equal as can be: each fetches its share of the next panel while it
+  // computes.
+  const int64_t blocks = (job.rows + MOST_ROWS - 1) / MOST_ROWS;
   const auto share = [&](int64_t row, int64_t rows, int64_t step) {
     const int64_t of_step = bytes * step / job.depth;
     return Fetch{from + bytes + bytes * row / job.rows, of_step * rows / job.rows, 0};
   };
   if (Weights::PACKED) scratch.resize(job.depth * PANEL * 2);
   for (; begin < end; ++begin, from += bytes) {
-    for (int64_t row = 0; row < job.rows; row += MOST_ROWS) {
-      const int64_t rows = std::min<int64_t>(MOST_ROWS, job.rows - row);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t row = b * job.rows / blocks, rows = (b + 1) * job.rows / blocks - row;
       if constexpr (!Weights::PACKED) {
         rows_by_panels<Weights, X, 1, MOST_ROWS>(
             weights, job, from, 0, share(row, rows, Weights::STEP), begin, row, rows);
-      } else if (row == 0) {
+      } else if (b == 0) {
         rows_by_panels<Spilling<Weights>, X, 1, MOST_ROWS>(
             {weights, scratch.data()}, job, from, 0, share(row, rows, Weights::STEP), begin, row,
             rows);
@@ -232,7 +234,7 @@ void share_of_panels(const Job& job, int64_t begin, int64_t end) {
 }
 
 template <class Weights, class X>
-void multiply_avx512(const Job& job) {
+void share_avx512(const Job& job, int64_t begin, int64_t end) {
   const int64_t chunks = (job.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t row = c * job.rows / chunks;
@@ -241,9 +243,7 @@ void multiply_avx512(const Job& job) {
     part.x = static_cast<const X*>(job.x) + row * job.depth;
     part.out = static_cast<X*>(job.out) + row * job.outputs;
     if (job.zeros != nullptr) part.sums = job.sums + row * job.groups();
-    torch::stable::parallel_for(0, job.num_panels(), 1, [&](int64_t begin, int64_t end) {
-      share_of_panels<Weights, X>(part, begin, end);
-    });
+    pass_panels<Weights, X>(part, begin, end);
   }
 }
 

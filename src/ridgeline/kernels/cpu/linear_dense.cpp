@@ -55,16 +55,21 @@ Tensor linear_dense(const Tensor& x, const Tensor& panels, const std::optional<T
                     int64_t outputs, bool portable) {
   const bool wide = panels.scalar_type() != ScalarType::BFloat16;
   const int64_t depth = panels.size(1) * (wide ? 1 : 2);
-  Operands all = operands(x, panels, std::nullopt, std::nullopt, bias, outputs, depth);
-  switch (panels.scalar_type()) {
-    case ScalarType::BFloat16: return finished<Bf16>(all, portable);
-    case ScalarType::Float: return finished<Float>(all, portable);
-    case ScalarType::Half: return finished<Half>(all, portable);
-    default: STD_TORCH_CHECK(false, "linear_dense: weights must be bf16, float32 or float16");
-  }
+  return finished(operands(x, panels, std::nullopt, std::nullopt, bias, outputs, depth),
+                  share_dense(panels.scalar_type(), x.scalar_type(), portable));
 }
 
 }  // namespace
+
+Share share_dense(ScalarType panels, ScalarType x, bool portable) {
+  switch (panels) {
+    case ScalarType::BFloat16: return share_of<Bf16>(x, portable);
+    case ScalarType::Float: return share_of<Float>(x, portable);
+    case ScalarType::Half: return share_of<Half>(x, portable);
+    default: return nullptr;
+  }
+}
+
 }  // namespace ridgeline::linear
 
 STABLE_TORCH_LIBRARY_IMPL(ridgeline, CPU, m) {

@@ -43,11 +43,16 @@ Tensor linear_int4(const Tensor& x, const Tensor& panels, const Tensor& scales,
                    const std::optional<Tensor>& zeros, const std::optional<Tensor>& bias,
                    int64_t outputs, bool portable) {
   STD_TORCH_CHECK(panels.scalar_type() == ScalarType::Byte, "linear_int4: panels must be uint8");
-  Operands all = operands(x, panels, scales, zeros, bias, outputs, panels.size(1) * 4);
-  return finished<Int4>(all, portable);
+  return finished(operands(x, panels, scales, zeros, bias, outputs, panels.size(1) * 4),
+                  share_int4(panels.scalar_type(), x.scalar_type(), portable));
 }
 
 }  // namespace
+
+Share share_int4(ScalarType panels, ScalarType x, bool portable) {
+  return panels == ScalarType::Byte ? share_of<Int4>(x, portable) : nullptr;
+}
+
 }  // namespace ridgeline::linear
 
 STABLE_TORCH_LIBRARY_IMPL(ridgeline, CPU, m) {

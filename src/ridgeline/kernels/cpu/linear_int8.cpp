@@ -100,14 +100,20 @@ struct Float8 {
 Tensor linear_int8(const Tensor& x, const Tensor& panels, const Tensor& scales,
                    const std::optional<Tensor>& zeros, const std::optional<Tensor>& bias,
                    int64_t outputs, bool portable) {
-  Operands all = operands(x, panels, scales, zeros, bias, outputs, panels.size(1) * 2);
-  if (panels.scalar_type() == ScalarType::Char) return finished<Int8>(all, portable);
-  STD_TORCH_CHECK(panels.scalar_type() == ScalarType::Float8_e4m3fn,
+  STD_TORCH_CHECK(panels.scalar_type() == ScalarType::Char ||
+                      panels.scalar_type() == ScalarType::Float8_e4m3fn,
                   "linear_int8: weights must be int8 or float8_e4m3fn");
-  return finished<Float8>(all, portable);
+  return finished(operands(x, panels, scales, zeros, bias, outputs, panels.size(1) * 2),
+                  share_int8(panels.scalar_type(), x.scalar_type(), portable));
 }
 
 }  // namespace
+
+Share share_int8(ScalarType panels, ScalarType x, bool portable) {
+  if (panels == ScalarType::Char) return share_of<Int8>(x, portable);
+  return panels == ScalarType::Float8_e4m3fn ? share_of<Float8>(x, portable) : nullptr;
+}
+
 }  // namespace ridgeline::linear
 
 STABLE_TORCH_LIBRARY_IMPL(ridgeline, CPU, m) {

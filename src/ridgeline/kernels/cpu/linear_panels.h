@@ -98,37 +98,38 @@ std::vector<float> group_sums(const Job& job) {
   return sums;
 }
 
+// All rows of a job by panels begin … end, on the thread that calls it.
+using Share = void (*)(const Job& job, int64_t begin, int64_t end);
+
 // For any CPU: a panel is unpacked to floats, then multiplied; the compiler makes vectors of it.
 template <class Weights, class X>
-void multiply_portable(const Job& job) {
-  torch::stable::parallel_for(0, job.num_panels(), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> weights(job.depth * PANEL);
-    for (int64_t panel = begin; panel < end; ++panel) {
-      Weights::unpack(job.panels + panel * job.panel_bytes, job.depth, weights.data());
-      const int64_t first = panel * PANEL, count = std::min(PANEL, job.outputs - first);
-      for (int64_t row = 0; row < job.rows; ++row) {
-        const X* x = static_cast<const X*>(job.x) + row * job.depth;
-        float total[PANEL] = {};
-        for (int64_t g = 0; g < job.groups(); ++g) {
-          float part[PANEL] = {};
-          for (int64_t k = g * job.group; k < (g + 1) * job.group; ++k) {
-            const float factor = read(x + k);
-            for (int64_t lane = 0; lane < PANEL; ++lane)
-              part[lane] += factor * weights[k * PANEL + lane];
-          }
-          for (int64_t lane = 0; lane < PANEL; ++lane) {
-            if (job.zeros != nullptr)
-              part[lane] -= job.zeros[(panel * job.groups() + g) * PANEL + lane] *
-                            job.sums[row * job.groups() + g];
-            total[lane] += job.scale(panel, g, lane) * part[lane];
-          }
+void share_portable(const Job& job, int64_t begin, int64_t end) {
+  std::vector<float> weights(job.depth * PANEL);
+  for (int64_t panel = begin; panel < end; ++panel) {
+    Weights::unpack(job.panels + panel * job.panel_bytes, job.depth, weights.data());
+    const int64_t first = panel * PANEL, count = std::min(PANEL, job.outputs - first);
+    for (int64_t row = 0; row < job.rows; ++row) {
+      const X* x = static_cast<const X*>(job.x) + row * job.depth;
+      float total[PANEL] = {};
+      for (int64_t g = 0; g < job.groups(); ++g) {
+        float part[PANEL] = {};
+        for (int64_t k = g * job.group; k < (g + 1) * job.group; ++k) {
+          const float factor = read(x + k);
+          for (int64_t lane = 0; lane < PANEL; ++lane)
+            part[lane] += factor * weights[k * PANEL + lane];
         }
-        X* out = static_cast<X*>(job.out) + row * job.outputs + first;
-        for (int64_t lane = 0; lane < count; ++lane)
-          write(out + lane, total[lane] + (job.bias == nullptr ? 0.0f : job.bias[first + lane]));
+        for (int64_t lane = 0; lane < PANEL; ++lane) {
+          if (job.zeros != nullptr)
+            part[lane] -= job.zeros[(panel * job.groups() + g) * PANEL + lane] *
+                          job.sums[row * job.groups() + g];
+          total[lane] += job.scale(panel, g, lane) * part[lane];
+        }
       }
+      X* out = static_cast<X*>(job.out) + row * job.outputs + first;
+      for (int64_t lane = 0; lane < count; ++lane)
+        write(out + lane, total[lane] + (job.bias == nullptr ? 0.0f : job.bias[first + lane]));
     }
-  });
+  }
 }
 
 }  // namespace ridgeline::linear
@@ -138,15 +139,26 @@ void multiply_portable(const Job& job) {
 namespace ridgeline::linear {
 
 template <class Weights, class X>
-void multiply(Job job, bool portable) {
-  std::vector<float> sums;
-  if (job.zeros != nullptr) sums = group_sums<X>(job);
-  job.sums = sums.data();
+Share share_of(bool portable) {
 #ifdef RIDGELINE_LINEAR_AVX512
-  if (!portable) return multiply_avx512<Weights, X>(job);
+  if (!portable) return share_avx512<Weights, X>;
 #endif
-  multiply_portable<Weights, X>(job);
+  return share_portable<Weights, X>;
 }
+
+// The same for an x of bf16 or float32; null: these weights do not take it.
+template <class Weights>
+Share share_of(ScalarType x, bool portable) {
+  if (x == ScalarType::Float) return share_of<Weights, float>(portable);
+  if constexpr (!Weights::WIDE)
+    if (x == ScalarType::BFloat16) return share_of<Weights, uint16_t>(portable);
+  return nullptr;
+}
+
+// By the types of panels and x; each in the file of its format. Null: not such panels or no such x.
+Share share_dense(ScalarType panels, ScalarType x, bool portable);
+Share share_int8(ScalarType panels, ScalarType x, bool portable);
+Share share_int4(ScalarType panels, ScalarType x, bool portable);
 
 // The operators' common rim: shapes are checked, x is padded to whole panels, out is made.
 // `depth` is the padded depth that the panels hold.
@@ -170,54 +182,59 @@ inline Tensor empty_like_but_last(const Tensor& x, int64_t last) {
   return Tensor(made);
 }
 
-inline Operands operands(const Tensor& x, const Tensor& panels, const std::optional<Tensor>& scales,
-                         const std::optional<Tensor>& zeros, const std::optional<Tensor>& bias,
-                         int64_t outputs, int64_t depth) {
-  const int64_t given = x.size(x.dim() - 1);
-  STD_TORCH_CHECK(given <= depth, "linear: x has ", given, " features, the weight ", depth);
+// Of a weight; x, out and the number of rows are still to be said.
+inline Job job_of(const Tensor& panels, const std::optional<Tensor>& scales,
+                  const std::optional<Tensor>& zeros, const std::optional<Tensor>& bias,
+                  int64_t outputs, int64_t depth) {
   STD_TORCH_CHECK(panels.is_contiguous() && panels.size(0) == (outputs + PANEL - 1) / PANEL,
                   "linear: the panels do not hold ", outputs, " outputs");
-  Operands all{x, empty_like_but_last(x, outputs), {}};
-  if (given != depth)
-    all.x = torch::stable::pad(x, {0, depth - given}, "constant", 0.0);
-  if (!all.x.is_contiguous()) all.x = torch::stable::contiguous(all.x);
-  Job& job = all.job;
-  job.x = all.x.data_ptr();
-  job.out = all.out.data_ptr();
+  Job job{};
   job.panels = static_cast<const uint8_t*>(panels.data_ptr());
-  job.rows = given == 0 ? 0 : x.numel() / given;
   job.depth = depth;
   job.outputs = outputs;
   const int64_t stored = panels.numel() * static_cast<int64_t>(panels.element_size());
   job.panel_bytes = panels.size(0) == 0 ? 0 : stored / panels.size(0);
   job.group = depth;
-  job.scales = nullptr;
-  job.short_scales = false;
   if (scales.has_value()) {
     STD_TORCH_CHECK(scales->is_contiguous(), "linear: scales must be contiguous");
     job.scales = scales->data_ptr();
     job.short_scales = scales->scalar_type() == ScalarType::BFloat16;
     job.group = depth / scales->size(1);
   }
-  job.zeros = zeros.has_value() ? static_cast<const int8_t*>(zeros->data_ptr()) : nullptr;
-  job.bias = bias.has_value() ? static_cast<const float*>(bias->data_ptr()) : nullptr;
-  job.sums = nullptr;
+  if (zeros.has_value()) job.zeros = static_cast<const int8_t*>(zeros->data_ptr());
+  if (bias.has_value()) job.bias = static_cast<const float*>(bias->data_ptr());
+  return job;
+}
+
+inline Operands operands(const Tensor& x, const Tensor& panels, const std::optional<Tensor>& scales,
+                         const std::optional<Tensor>& zeros, const std::optional<Tensor>& bias,
+                         int64_t outputs, int64_t depth) {
+  const int64_t given = x.size(x.dim() - 1);
+  STD_TORCH_CHECK(given <= depth, "linear: x has ", given, " features, the weight ", depth);
+  Operands all{x, empty_like_but_last(x, outputs),
+               job_of(panels, scales, zeros, bias, outputs, depth)};
+  if (given != depth)
+    all.x = torch::stable::pad(x, {0, depth - given}, "constant", 0.0);
+  if (!all.x.is_contiguous()) all.x = torch::stable::contiguous(all.x);
+  all.job.x = all.x.data_ptr();
+  all.job.out = all.out.data_ptr();
+  all.job.rows = given == 0 ? 0 : x.numel() / given;
   return all;
 }
 
-// Runs the job in x's dtype.
-template <class Weights>
-Tensor finished(Operands all, bool portable) {
-  const ScalarType dtype = all.x.scalar_type();
-  if (all.job.rows > 0 && all.job.outputs > 0) {
-    if (dtype == ScalarType::Float) {
-      multiply<Weights, float>(all.job, portable);
-    } else {
-      STD_TORCH_CHECK(dtype == ScalarType::BFloat16, "linear: x must be float32 or bfloat16");
-      if constexpr (!Weights::WIDE) multiply<Weights, uint16_t>(all.job, portable);
-      else STD_TORCH_CHECK(false, "linear: 32-bit weights take a float32 x");
-    }
-  }
+// Runs the job.
+inline Tensor finished(Operands all, Share share) {
+  STD_TORCH_CHECK(share != nullptr,
+                  "linear: x must be float32 or bfloat16, for 32-bit weights float32");
+  Job& job = all.job;
+  if (job.rows == 0 || job.outputs == 0) return all.out;
+  std::vector<float> sums;
+  if (job.zeros != nullptr)
+    sums = all.x.scalar_type() == ScalarType::Float ? group_sums<float>(job)
+                                                    : group_sums<uint16_t>(job);
+  job.sums = sums.data();
+  torch::stable::parallel_for(0, job.num_panels(), 1,
+                              [&](int64_t begin, int64_t end) { share(job, begin, end); });
   return all.out;
 }
 

@@ -25,6 +25,17 @@ class NoPages(ValueError):
     """A model's layer called the attention without the context: it drops unknown keywords."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """One layer's call of the attention, as the model made it."""
+
+    layer: int
+    scale: float
+    window: int | None
+    softcap: float | None
+    has_sinks: bool
+
+
 @dataclass(slots=True)
 class Pages:
     """What one forward needs beside the tokens."""
@@ -32,9 +43,11 @@ class Pages:
     packed: Packed
     caches: list[LayerCache]
     """By layer."""
-    calls: list[int] = field(default_factory=list)
-    """Layers that attended, in order, where `counting`."""
+    calls: list[Attended] = field(default_factory=list)
+    """In order, where `counting`."""
     counting: bool = False
+    adapted: bool = False
+    """Some of its tokens have an adapter."""
 
 
 def register() -> None:
@@ -84,8 +97,9 @@ def attend(
     if pages is None:
         raise NoPages("its layers do not pass keywords on to the attention")
     layer: int = module.layer_idx  # type: ignore[assignment]
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if pages.counting:
-        pages.calls.append(layer)
+        pages.calls.append(Attended(layer, scale, sliding_window, softcap, s_aux is not None))
     cache = pages.caches[layer]
     queries, keys, values = _rows(query), _rows(key), _rows(value)
     write_cache(keys, values, cache, pages.packed)
@@ -93,7 +107,7 @@ def attend(
         queries,
         cache,
         pages.packed,
-        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        scale=scale,
         window=sliding_window,
         softcap=softcap,
         sinks=s_aux,

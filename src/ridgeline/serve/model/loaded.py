@@ -2,7 +2,8 @@
 
 Order matters for the peak of memory and for what is checked: load in the final dtype, take the
 shapes of its cache, prove that paged attention computes the same (`trial.py`), then replace linear
-layers (`serve/weights`) and small modules (`fused.py`), which prove themselves.
+layers (`serve/weights`), small modules (`fused.py`), the stack of layers (`stacked.py`) and the way
+around it (`direct.py`), which prove themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import KEYWORD, Pages, register
 from ridgeline.serve.model.batch import Batch
+from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
+from ridgeline.serve.model.stacked import stack
 from ridgeline.serve.quiet import quiet_libraries
 from ridgeline.serve.weights import is_compressed, load_compressed, shrink
 
@@ -62,6 +65,8 @@ class LoadedModel:
         self.device = next(model.parameters()).device
         self.weight_rows: list[MemoryRow] = []
         """Of the memory ledger."""
+        self.direct: Direct | None = None
+        """The short way from tokens to logits, where this model has one."""
         self._states: Tensor | None = None
         model.base_model.register_forward_hook(self._keep_states)  # type: ignore[union-attr]
 
@@ -105,11 +110,16 @@ class LoadedModel:
 
     def forward(self, batch: Batch, caches: list[LayerCache]) -> Computed:
         """Compute one step: keys and values of its tokens go to the caches."""
+        pages = Pages(batch.packed, caches, adapted=batch.adapters is not None)
+        if self.direct is not None and not pages.adapted:
+            found = self.direct.states(batch.tokens, batch.positions, pages)
+            logits = self.direct.logits(found[batch.logit_rows]).float()
+            return Computed(logits, found, batch.logit_rows)
         inputs = {
             "input_ids": batch.tokens[None],
             "position_ids": batch.positions[None],
             "use_cache": False,
-            KEYWORD: Pages(batch.packed, caches),
+            KEYWORD: pages,
         }
         if len(batch.logit_rows):
             logits = self.model(**inputs, logits_to_keep=batch.logit_rows).logits[0].float()
@@ -139,10 +149,12 @@ def load(config: EngineConfig) -> LoadedModel:
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
     shapes = trial.kv_shapes(model, vocab)
-    trial.check(model, shapes, vocab)
+    calls = trial.check(model, shapes, vocab)
     loaded = LoadedModel(model, _tokenizer(config), shapes)
     loaded.weight_rows = shrink(model, config)
     fuse(model)
+    if stack(model, shapes, vocab, calls):
+        loaded.direct = direct(model, shapes, vocab)
     return loaded
 
 

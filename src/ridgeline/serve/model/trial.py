@@ -8,6 +8,7 @@ chunks; every layer must attend exactly once, and the logits must agree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import Packed
 from ridgeline.serve.cache.pool import KvPool, KvShape
-from ridgeline.serve.model.attention import KEYWORD, NAME, Pages
+from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages
 
 LENGTHS = (21, 10)
 """Of the two prompts."""
@@ -28,6 +29,10 @@ BLOCK = 4
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.10}
 """Of the logits' difference over their spread; a wrong position or mask is above 0.3 in a trained
 model, rounding a tenth of the tolerance."""
+
+
+Forward = Callable[[Tensor, Tensor, Pages, Tensor], Tensor]
+"""Tokens [T], positions [T], pages and rows [R] to logits [R, V]."""
 
 
 def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
@@ -52,36 +57,86 @@ def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
     return shapes
 
 
-def check(model: nn.Module, shapes: list[KvShape], vocab: int) -> None:
+def check(model: nn.Module, shapes: list[KvShape], vocab: int) -> list[Attended]:
     """Compare; leaves the model with the paged attention switched on.
+
+    Returns:
+        How each layer called the attention.
 
     Raises:
         InputError: One line that names the family and what differs.
     """
-    longest = LENGTHS[0]
-    window = _window(model)
-    if window is not None and window <= LARGEST_WINDOW:
-        longest = max(longest, window + 8)
-    prompts = [one.to(_device(model)) for one in _prompts(vocab, (longest, LENGTHS[1]))]
+    prompts = _two_prompts(model, vocab)
     model.set_attn_implementation("eager")  # type: ignore[operator]
     plain = [
         _quietly(model, lambda one=one: model(input_ids=one[None], use_cache=False)).logits[0, -1]
         for one in prompts
     ]
     model.set_attn_implementation(NAME)  # type: ignore[operator]
-    paged = _quietly(model, lambda: _in_two_steps(model, prompts, shapes))
-    for mine, theirs in zip(paged, plain, strict=True):
-        spread = theirs.float().std().clamp_min(1e-6)
-        difference = float((mine.float() - theirs.float()).abs().mean() / spread)
-        if not difference <= TOLERANCE[mine.dtype]:
-            raise _refusal(
-                model,
-                f"over KV blocks its logits differ from its own by {difference:.2g} of the spread",
-            )
+    calls: list[Attended] = []
+    paged = _quietly(model, lambda: _in_two_steps(model, prompts, shapes, calls))
+    difference = worst_difference(paged, plain)
+    if not difference <= TOLERANCE[plain[0].dtype]:
+        raise _refusal(
+            model,
+            f"over KV blocks its logits differ from its own by {difference:.2g} of the spread",
+        )
+    return sorted(calls[: len(shapes)], key=lambda call: call.layer)
 
 
-def _in_two_steps(model: nn.Module, prompts: list[Tensor], shapes: list[KvShape]) -> list[Tensor]:
-    """Last logits of each prompt, both packed into each step, their blocks interleaved."""
+def logits_over_blocks(model: nn.Module, shapes: list[KvShape], vocab: int) -> list[Tensor]:
+    """Of the two prompts, computed in two steps, once the paged attention is switched on."""
+    with torch.inference_mode():
+        return _in_two_steps(model, _two_prompts(model, vocab), shapes)
+
+
+def computes(
+    model: nn.Module,
+    shapes: list[KvShape],
+    vocab: int,
+    expected: list[Tensor],
+    forward: Forward | None = None,
+) -> bool:
+    """Whether `forward` (None: the model as it is now) gives these logits over blocks.
+
+    The tolerance is half of what the check at load grants attention over blocks.
+    """
+    try:
+        with torch.inference_mode():
+            found = _in_two_steps(model, _two_prompts(model, vocab), shapes, forward=forward)
+    except (AttributeError, KeyError, TypeError, RuntimeError):  # made for models of another kind
+        return False
+    return worst_difference(found, expected) <= TOLERANCE[expected[0].dtype] / 2
+
+
+def worst_difference(mine: list[Tensor], theirs: list[Tensor]) -> float:
+    """The mean distance of two prompts' logits over their spread, of the worse prompt."""
+    return max(
+        float((a.float() - b.float()).abs().mean() / b.float().std().clamp_min(1e-6))
+        for a, b in zip(mine, theirs, strict=True)
+    )
+
+
+def _two_prompts(model: nn.Module, vocab: int) -> list[Tensor]:
+    longest = LENGTHS[0]
+    window = _window(model)
+    if window is not None and window <= LARGEST_WINDOW:
+        longest = max(longest, window + 8)
+    return [one.to(_device(model)) for one in _prompts(vocab, (longest, LENGTHS[1]))]
+
+
+def _in_two_steps(
+    model: nn.Module,
+    prompts: list[Tensor],
+    shapes: list[KvShape],
+    calls: list[Attended] | None = None,
+    forward: Forward | None = None,
+) -> list[Tensor]:
+    """Last logits of each prompt, both packed into each step, their blocks interleaved.
+
+    Where `calls` is given, layers write down there how they attend; each must, once a step.
+    """
+    forward = forward or _own_forward(model)
     num_blocks = 2 * -(-len(prompts[0]) // BLOCK)
     like = torch.empty(0, dtype=model.dtype, device=_device(model))  # type: ignore[arg-type]
     pool = KvPool(shapes, num_blocks=num_blocks, block_size=BLOCK, kv_dtype="model", like=like)
@@ -91,8 +146,19 @@ def _in_two_steps(model: nn.Module, prompts: list[Tensor], shapes: list[KvShape]
     for ends in (CUTS, tuple(len(one) for one in prompts)):
         spans = list(zip(done, ends, strict=True))
         packed, positions, rows = _packed(spans, table, like.device)
-        pages = Pages(packed=packed, caches=pool.layers, counting=True)
+        pages = Pages(packed=packed, caches=pool.layers, counting=calls is not None)
         tokens = torch.cat([one[a:b] for one, (a, b) in zip(prompts, spans, strict=True)])
+        logits = list(forward(tokens, positions, pages, rows))
+        if calls is not None:
+            if sorted(call.layer for call in pages.calls) != list(range(len(shapes))):
+                raise _refusal(model, "its attention does not pass through transformers' interface")
+            calls += pages.calls
+        done = ends
+    return logits
+
+
+def _own_forward(model: nn.Module) -> Forward:
+    def forward(tokens: Tensor, positions: Tensor, pages: Pages, rows: Tensor) -> Tensor:
         out = model(
             input_ids=tokens[None],
             position_ids=positions[None],
@@ -100,11 +166,10 @@ def _in_two_steps(model: nn.Module, prompts: list[Tensor], shapes: list[KvShape]
             logits_to_keep=rows,
             **{KEYWORD: pages},
         )
-        if sorted(pages.calls) != list(range(len(shapes))):
-            raise _refusal(model, "its attention does not pass through transformers' interface")
-        logits = list(out.logits[0])
-        done = ends
-    return logits
+        logits: Tensor = out.logits[0]
+        return logits
+
+    return forward
 
 
 def _packed(

@@ -1,0 +1,476 @@
+// Attention over a KV cache in blocks: how a team of threads computes it. What it computes stands
+// in ../paged_attention.py.
+//
+// The context is taken in blocks of kKeys keys at fixed places (a block of the cache is smaller and
+// does not matter here). A tile of rows (query tokens times the query heads that share a key head)
+// meets one block after the other:
+//
+//     m' = max_j s_j,  p_j = e^(s_j − m'),  l' = Σ p_j,  a' = Σ p_j v_j        of the block
+//     M ← max(M, m'),  (A, L) ← e^(M_old − M) (A, L) + e^(m' − M) (a', l')     of the row
+//
+// (the online softmax of Milakov and Gimelshein, 1805.02867). Where there are fewer tiles than
+// threads, blocks go to different threads and their (m', l', a') are put together afterwards by the
+// same formula in the same order. So every row's result is the same to the last bit, however many
+// threads there are and whatever else is in the batch.
+
+#pragma once
+
+#include <omp.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "packing.h"
+
+namespace ridgeline {
+namespace {  // every source has its own, compiled into its loops
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+constexpr int kKeys = 128;         // of a block
+constexpr int kRows = 48;          // of a tile, at most
+constexpr float kNothing = -1e30;  // the largest score where no key is visible
+
+using Pack = void (*)(const void* const* rows, int count, int size, word* to,
+                      const void* const* next);
+
+// What the operator was given.
+struct Problem {
+  const char* queries;
+  char* out;
+  ScalarType query_type;
+  int64_t token_stride, head_stride;  // of the queries, in elements
+  const char *keys, *values;
+  ScalarType stored_type;
+  const float *key_scales, *value_scales, *sinks;  // or null
+  const int32_t *starts, *lengths, *tables;
+  int64_t table_stride;
+  int heads, kv_heads, group, block, size;
+  float scale, softcap;  // softcap 0: none
+  int window;            // 0: all
+  int64_t row_bytes;     // of a stored key or value
+  Pack pack_keys, pack_values;
+};
+
+// A tile of rows and the blocks of context it meets. Row r of a sequence and key head is query
+// token r / group, head r % group.
+struct Item {
+  int sequence, kv_head, row, rows, first_block, last_block;
+  int64_t partial;  // where its states go, in rows; −1: it meets all blocks and writes the output
+};
+
+// M, L and A of the rows of a tile.
+struct State {
+  float *most, *total, *sums;
+};
+
+// Buffers of one thread, kept from call to call.
+struct Scratch {
+  std::vector<word> words;
+  word* take(size_t count) {
+    if (words.size() < count + 16) words.resize(count + 16);
+    return reinterpret_cast<word*>((reinterpret_cast<uintptr_t>(words.data()) + 63) & ~63ull);
+  }
+};
+
+// Where the keys and values of one block are, and their scales; null pointers behind the last and
+// before what any row sees, whose blocks may belong to someone else by now.
+struct Places {
+  const void *keys[kKeys], *values[kKeys];
+  alignas(64) float key_scales[kKeys], value_scales[kKeys];
+};
+
+inline int width_of(const Problem& p) { return (p.size + kLanes - 1) / kLanes * kLanes; }
+
+// Takes the (m', l') of a block into the (M, L) of each row; the factors of A and a' come back.
+void merge(int rows, State state, const float* block_most, const float* block_total, float* kept,
+           float* added) {
+  for (int r = 0; r < rows; r += kLanes) {
+    const int n = rows - r;
+    const floats before = load(state.most + r, n), block = load(block_most + r, n);
+    const floats now = larger(before, block);
+    const floats old_factor = exponential(before - now), new_factor = exponential(block - now);
+    const floats total = load(block_total + r, n) * new_factor;
+    store(now, state.most + r, n);
+    store(fused(load(state.total + r, n), old_factor, total), state.total + r, n);
+    store(old_factor, kept + r, n);
+    store(new_factor, added + r, n);
+  }
+}
+
+// Scores of one row and block to weights, a row of `Element`s; keys outside [low, high) are
+// invisible.
+template <class Element>
+void weigh(float* scores, int panels, int low, int high, const Problem& p, const Places& places,
+           word* weights, float& most, float& total) {
+  const bool plain = !p.key_scales && p.softcap == 0.0f;
+  floats best = all(kNothing);
+  for (int i = 0; i < panels * kLanes; i += kLanes) {
+    floats s = load(scores + i) * p.scale;
+    if (!plain) {
+      if (p.key_scales) s = s * load(places.key_scales + i);
+      if (p.softcap != 0.0f) s = hyperbolic_tangent(s * (1.0f / p.softcap)) * p.softcap;
+    }
+    if (low > i || high < i + kLanes) {
+      const ints at = iota() + i;
+      s = (at >= low) & (at < high) ? s : all(-INFINITY);
+    }
+    store(s, scores + i);
+    best = larger(s, best);
+  }
+  most = largest(best);
+  floats sums{};
+  auto* to = reinterpret_cast<Element*>(weights);
+  for (int i = 0; i < panels * kLanes; i += kLanes) {
+    floats weight = exponential(load(scores + i) - most);
+    sums = sums + weight;
+    if (p.value_scales) weight = weight * load(places.value_scales + i);
+    store(weight, to + i);
+  }
+  total = sum(sums);
+}
+
+template <class Element>
+void query_words(const Problem& p, const Item& item, word* to) {
+  const int words = words_of<Element>(p.size);
+  const int width = words * kWide<Element>;
+  for (int r = 0; r < item.rows; ++r, to += words) {
+    const int row = item.row + r;
+    const int64_t token = p.starts[item.sequence] + row / p.group;
+    const int64_t head = item.kv_head * p.group + row % p.group;
+    const int64_t from = token * p.token_stride + head * p.head_stride;
+    auto* elements = reinterpret_cast<Element*>(to);
+    const auto copy = [&](const auto* query) {
+      for (int d = 0; d < width; d += kLanes)
+        store(load(query + d, p.size - d), elements + d, width - d);
+    };
+    if (p.query_type == ScalarType::Float)
+      copy(reinterpret_cast<const float*>(p.queries) + from);
+    else if (p.query_type == ScalarType::BFloat16)
+      copy(reinterpret_cast<const bf16*>(p.queries) + from);
+    else
+      copy(reinterpret_cast<const half*>(p.queries) + from);
+  }
+}
+
+template <class Element>
+__attribute__((noinline)) void score(const word* queries, int rows, const word* keys, int words,
+                                     int panels, float* scores) {
+  product<Element>(queries, words, rows, Columns{keys, kLanes, words * kLanes}, words, panels,
+                   [&](int r, int c, floats x) { store(x, scores + r * kKeys + c * kLanes); });
+}
+
+template <class Element>
+__attribute__((noinline)) void accumulate(const word* weights, int rows, const word* values,
+                                          int words, int width, const float* kept,
+                                          const float* added, float* sums) {
+  product<Element>(weights, kKeys, rows, Columns{values, width, kLanes}, words, width / kLanes,
+                   [&](int r, int c, floats x) {
+                     float* at = sums + r * width + c * kLanes;
+                     store(fused(load(at), all(kept[r]), x * added[r]), at);
+                   });
+}
+
+// Divides by the sum of the weights and writes the rows of a tile.
+void finish(const Problem& p, const Item& item, State state) {
+  const int width = width_of(p);
+  for (int r = 0; r < item.rows; ++r) {
+    const int row = item.row + r;
+    const int64_t token = p.starts[item.sequence] + row / p.group;
+    const int64_t head = item.kv_head * p.group + row % p.group;
+    float kept = 1.0f, added;
+    if (p.sinks) {
+      const float one = 1.0f;
+      merge(1, {state.most + r, state.total + r, nullptr}, p.sinks + head, &one, &kept, &added);
+    }
+    const float factor = kept / state.total[r];
+    const int64_t at = (token * p.heads + head) * p.size;
+    const auto write = [&](auto* out) {
+      for (int d = 0; d < p.size; d += kLanes)
+        store(load(state.sums + r * width + d) * factor, out + d, p.size - d);
+    };
+    if (p.query_type == ScalarType::Float)
+      write(reinterpret_cast<float*>(p.out) + at);
+    else if (p.query_type == ScalarType::BFloat16)
+      write(reinterpret_cast<bf16*>(p.out) + at);
+    else
+      write(reinterpret_cast<half*>(p.out) + at);
+  }
+}
+
+// Of positions [start, end), as far as they are in the block.
+void locate(const Problem& p, const Item& item, int block, int start, int end, Places& places) {
+  const int32_t* table = p.tables + item.sequence * p.table_stride;
+  const int low = std::max(0, start - block * kKeys), high = std::min(kKeys, end - block * kKeys);
+  const auto nothing = [&](int i) {
+    places.keys[i] = places.values[i] = nullptr;
+    places.key_scales[i] = places.value_scales[i] = 0.0f;
+  };
+  for (int i = 0; i < low; ++i) nothing(i);
+  for (int i = high; i < kKeys; ++i) nothing(i);
+  for (int i = low; i < high;) {
+    const int position = block * kKeys + i, offset = position % p.block;
+    const int64_t held = static_cast<int64_t>(table[position / p.block]) * p.kv_heads;
+    const int64_t slot = (held + item.kv_head) * p.block + offset;
+    const int count = std::min(p.block - offset, high - i);
+    for (int k = 0; k < count; ++k) {
+      places.keys[i + k] = p.keys + (slot + k) * p.row_bytes;
+      places.values[i + k] = p.values + (slot + k) * p.row_bytes;
+    }
+    if (p.key_scales) std::copy_n(p.key_scales + slot, count, places.key_scales + i);
+    if (p.value_scales) std::copy_n(p.value_scales + slot, count, places.value_scales + i);
+    i += count;
+  }
+}
+
+// Positions that an item's rows see, as a range: from where its first one looks to its last one.
+struct Span {
+  int position, start, end;  // position: of the sequence's first query
+};
+Span span_of(const Problem& p, const Item& item) {
+  const int position =
+      p.lengths[item.sequence] - (p.starts[item.sequence + 1] - p.starts[item.sequence]);
+  const int start = p.window > 0 ? position + item.row / p.group - p.window + 1 : 0;
+  return {position, start, position + (item.row + item.rows - 1) / p.group + 1};
+}
+
+// `then` is what this thread is likely to be given next, or null: its first keys are fetched.
+template <class Element>
+void attend(const Problem& p, const Item& item, const Item* then, Scratch& scratch,
+            float* partials) {
+  const int width = width_of(p), words = words_of<Element>(p.size);
+  word* queries = scratch.take(kRows * words + kRows * kKeys * 2 + kKeys * words +
+                               kKeys * width + kRows * width);
+  auto* scores = reinterpret_cast<float*>(queries + kRows * words);
+  word* weights = reinterpret_cast<word*>(scores + kRows * kKeys);
+  word* keys = weights + kRows * kKeys;
+  word* values = keys + kKeys * words;
+  float most[kRows], total[kRows], block_most[kRows], block_total[kRows];
+  float kept[kRows], added[kRows];
+  State state{most, total, reinterpret_cast<float*>(values + kKeys * width)};
+  if (item.partial >= 0) {
+    float* at = partials + item.partial * (width + 2);
+    state = State{at, at + item.rows, at + 2 * item.rows};
+  }
+  std::fill_n(state.most, item.rows, kNothing);
+  std::fill_n(state.total, item.rows, 0.0f);
+  std::fill_n(state.sums, item.rows * width, 0.0f);
+  query_words<Element>(p, item, queries);
+
+  const auto [position, start, end] = span_of(p, item);
+  Places places[2];
+  locate(p, item, item.first_block, start, end, places[0]);
+  for (int block = item.first_block; block < item.last_block; ++block) {
+    const Places& here = places[(block - item.first_block) % 2];
+    Places& next = places[(block - item.first_block + 1) % 2];
+    const int first = block * kKeys, count = std::min(kKeys, end - first);
+    const int panels = (count + kLanes - 1) / kLanes;
+    p.pack_keys(here.keys, count, p.size, keys, here.values);
+    score<Element>(queries, item.rows, keys, words, panels, scores);
+    for (int r = 0; r < item.rows; ++r) {
+      const int at = position + (item.row + r) / p.group;
+      const int low = p.window > 0 ? at - p.window + 1 - first : 0;
+      weigh<Element>(scores + r * kKeys, panels, low, at + 1 - first, p, here,
+                     weights + r * kKeys, block_most[r], block_total[r]);
+    }
+    merge(item.rows, state, block_most, block_total, kept, added);
+    const bool more = block + 1 < item.last_block;
+    if (more) {
+      locate(p, item, block + 1, start, end, next);
+    } else if (then) {
+      const Span seen = span_of(p, *then);
+      locate(p, *then, then->first_block, seen.start, seen.end, next);
+    }
+    p.pack_values(here.values, count, p.size, values, more || then ? next.keys : nullptr);
+    accumulate<Element>(weights, item.rows, values, words_of<Element>(count), width, kept, added,
+                        state.sums);
+  }
+  if (item.partial < 0) finish(p, item, state);
+}
+
+// Puts the states of one tile's blocks together in their order, and writes the output.
+void combine(const Problem& p, const Item& tile, const float* partials, Scratch& scratch) {
+  const int width = width_of(p), rows = tile.rows;
+  float most[kRows], total[kRows];
+  State state{most, total, reinterpret_cast<float*>(scratch.take(rows * width))};
+  std::fill_n(most, rows, kNothing);
+  std::fill_n(total, rows, 0.0f);
+  std::fill_n(state.sums, rows * width, 0.0f);
+  const float* from = partials + tile.partial * (width + 2);
+  for (int block = tile.first_block; block < tile.last_block; ++block, from += rows * (width + 2)) {
+    float kept[kRows], added[kRows];
+    merge(rows, state, from, from + rows, kept, added);
+    for (int r = 0; r < rows; ++r)
+      for (int d = 0; d < width; d += kLanes) {
+        float* at = state.sums + r * width + d;
+        const floats block_sums = load(from + 2 * rows + r * width + d);
+        store(fused(load(at), all(kept[r]), block_sums * added[r]), at);
+      }
+  }
+  finish(p, tile, state);
+}
+
+// Tiles of all sequences, the ones with most work first.
+std::vector<Item> tiles_of(const Problem& p, int sequences) {
+  std::vector<Item> tiles;
+  for (int s = 0; s < sequences; ++s) {
+    const int queries = p.starts[s + 1] - p.starts[s];
+    const int rows = queries * p.group, position = p.lengths[s] - queries;
+    for (int row = 0; row < rows; row += kRows) {
+      const int taken = std::min(kRows, rows - row);
+      const int start = position + row / p.group;
+      const int end = position + (row + taken - 1) / p.group + 1;
+      const int low = p.window > 0 ? std::max(0, start - p.window + 1) : 0;
+      for (int head = 0; head < p.kv_heads; ++head)
+        tiles.push_back({s, head, row, taken, low / kKeys, (end + kKeys - 1) / kKeys, -1});
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(), [](const Item& a, const Item& b) {
+    const auto work = [](const Item& i) { return i.rows * (i.last_block - i.first_block); };
+    return work(a) > work(b);
+  });
+  return tiles;
+}
+
+// One item per block where tiles alone would leave threads idle.
+std::vector<Item> split(std::vector<Item>& tiles, int64_t& rows) {
+  std::vector<Item> items;
+  for (Item& tile : tiles) {
+    if (tile.last_block - tile.first_block > 1) tile.partial = rows;
+    Item item = tile;
+    for (int block = tile.first_block; tile.partial >= 0 && block < tile.last_block; ++block) {
+      item.first_block = block;
+      item.last_block = block + 1;
+      item.partial = rows;
+      rows += tile.rows;
+      items.push_back(item);
+    }
+    if (tile.partial < 0) items.push_back(tile);
+  }
+  return items;
+}
+
+// Who computes what of one problem, for a team of at most `threads`.
+struct Plan {
+  std::vector<Item> tiles, items;
+  int64_t states;  // floats that the states of split tiles take
+  int threads;
+};
+
+Plan planned(const Problem& p, int sequences, int threads) {
+  Plan plan{tiles_of(p, sequences), {}, 0, threads};
+  int64_t work = 0, rows = 0;
+  for (const Item& tile : plan.tiles) work += tile.rows * (tile.last_block - tile.first_block);
+  // A team of threads takes some microseconds to start: as long as 32 rows times a block.
+  if (work * p.size < 32 * 64) plan.threads = 1;
+  const bool parts = plan.threads > 1 && plan.tiles.size() < 4u * plan.threads;
+  plan.items = parts ? split(plan.tiles, rows) : plan.tiles;
+  plan.states = rows * (width_of(p) + 2);
+  return plan;
+}
+
+// Called by every thread of a team; all of it is done when any of them returns.
+template <class Element>
+void attend_all(const Problem& p, const Plan& plan, float* states) {
+  static thread_local Scratch scratch;
+  const int num_items = static_cast<int>(plan.items.size());
+  const int num_tiles = static_cast<int>(plan.tiles.size());
+#pragma omp for schedule(dynamic, 1)
+  for (int i = 0; i < num_items; ++i) {
+    const int next = i + omp_get_num_threads();
+    const Item* then = next < num_items ? &plan.items[next] : nullptr;
+    attend<Element>(p, plan.items[i], then, scratch, states);
+  }
+  if (plan.states > 0) {
+#pragma omp for schedule(dynamic, 1)
+    for (int i = 0; i < num_tiles; ++i)
+      if (plan.tiles[i].partial >= 0) combine(p, plan.tiles[i], states, scratch);
+  }
+}
+
+// The functions that pack what is stored into what is multiplied: bf16 for queries in bf16 where
+// the CPU multiplies them and they hold what is stored exactly, else floats.
+template <class Element, class Stored>
+bool packed_from(Problem& p) {
+  p.pack_keys = pack_keys<Element, Stored>;
+  p.pack_values = pack_values<Element, Stored>;
+  return kWide<Element> > 1;
+}
+
+template <class Stored>
+bool packed_small(Problem& p) {
+#ifdef RIDGELINE_BF16_DOT
+  if (p.query_type == ScalarType::BFloat16) return packed_from<bf16, Stored>(p);
+#endif
+  return packed_from<float, Stored>(p);
+}
+
+bool choose_packing(Problem& p) {
+  switch (p.stored_type) {
+    case ScalarType::Float: return packed_from<float, float>(p);
+    case ScalarType::Half: return packed_from<float, half>(p);
+    case ScalarType::BFloat16: return packed_small<bf16>(p);
+    case ScalarType::Char: return packed_small<int8_t>(p);
+    case ScalarType::Float8_e4m3fn: return packed_small<fp8>(p);
+    default: STD_TORCH_CHECK(false, "paged_attention: a cache of an unknown type");
+  }
+  return false;
+}
+
+// A wrong block number would read foreign memory.
+void check_tables(const Problem& p, int sequences, int64_t tokens, int64_t blocks, int64_t most) {
+  STD_TORCH_CHECK(p.starts[0] == 0 && p.starts[sequences] <= tokens,
+                  "paged_attention: query_starts do not fit the queries");
+  for (int s = 0; s < sequences; ++s) {
+    const int queries = p.starts[s + 1] - p.starts[s];
+    STD_TORCH_CHECK(queries >= 0 && (queries == 0 || p.lengths[s] >= queries),
+                    "paged_attention: a sequence with more queries than context");
+    if (queries == 0) continue;
+    const int first = p.window > 0 ? std::max(0, p.lengths[s] - queries - p.window + 1) : 0;
+    STD_TORCH_CHECK((p.lengths[s] + p.block - 1) / p.block <= most,
+                    "paged_attention: a context longer than its block table");
+    for (int i = first / p.block; i < (p.lengths[s] + p.block - 1) / p.block; ++i) {
+      const int32_t block = p.tables[s * p.table_stride + i];
+      STD_TORCH_CHECK(block >= 0 && block < blocks, "paged_attention: block ", block, " of ",
+                      blocks);
+    }
+  }
+}
+
+// Of queries of a type over one layer's cache; where the queries and the output lie, and which heads
+// they have, is still to be said.
+Problem over_cache(ScalarType type, const Tensor& keys, const Tensor& values,
+                   const std::optional<Tensor>& key_scales,
+                   const std::optional<Tensor>& value_scales, const Tensor& starts,
+                   const Tensor& lengths, const Tensor& tables) {
+  STD_TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && tables.stride(1) == 1,
+                  "paged_attention: a contiguous cache and tables");
+  STD_TORCH_CHECK(keys.dim() == 4 && keys.scalar_type() == values.scalar_type(),
+                  "paged_attention: keys and values [N, KV, B, D] of one type");
+  STD_TORCH_CHECK(type == ScalarType::Float || type == ScalarType::BFloat16 ||
+                      type == ScalarType::Half,
+                  "paged_attention: queries in float32, bfloat16 or float16");
+  Problem p{};
+  p.query_type = type;
+  p.keys = static_cast<const char*>(keys.data_ptr());
+  p.values = static_cast<const char*>(values.data_ptr());
+  p.stored_type = keys.scalar_type();
+  p.key_scales = key_scales ? key_scales->const_data_ptr<float>() : nullptr;
+  p.value_scales = value_scales ? value_scales->const_data_ptr<float>() : nullptr;
+  p.starts = starts.const_data_ptr<int32_t>();
+  p.lengths = lengths.const_data_ptr<int32_t>();
+  p.tables = tables.const_data_ptr<int32_t>();
+  p.table_stride = tables.stride(0);
+  p.kv_heads = static_cast<int>(keys.size(1));
+  p.block = static_cast<int>(keys.size(2));
+  p.size = static_cast<int>(keys.size(3));
+  p.row_bytes = static_cast<int64_t>(keys.element_size()) * p.size;
+  return p;
+}
+
+}  // namespace
+}  // namespace ridgeline

@@ -1,0 +1,247 @@
+// The operator of a stack of decoder layers: reads what it is given; decoder_layers.h computes.
+
+#include <torch/csrc/stable/library.h>
+
+#include <map>
+
+#include "decoder_layers.h"
+
+namespace ridgeline {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+using MaybeTensors = std::vector<std::optional<Tensor>>;
+
+// The operator's arguments, as ../decoder_layers.py describes them.
+struct Given {
+  const Tensor &x, &cos, &sin;
+  const Tensors& panels;
+  const MaybeTensors &scales, &biases;
+  const Tensors& norms;
+  const MaybeTensors& head_norms;
+  const Tensors &caches, &cache_scales;
+  const Tensor &starts, &lengths, &tables, &slots;
+  const std::vector<int64_t>& windows;
+  float scale, softcap;
+
+  ScalarType type() const { return x.scalar_type(); }
+  size_t layers() const { return windows.size(); }
+  // Of a cache that is quantised.
+  std::optional<Tensor> scales_of(size_t cache) const {
+    return cache_scales.empty() ? std::nullopt : std::optional<Tensor>(cache_scales[cache]);
+  }
+};
+
+void check(const Given& g) {
+  STD_TORCH_CHECK(g.type() == ScalarType::Float || g.type() == ScalarType::BFloat16,
+                  "decoder_layers: float32 or bfloat16");
+  const size_t count = g.layers();
+  STD_TORCH_CHECK(count > 0 && g.panels.size() == kLinears * count &&
+                      g.scales.size() == g.panels.size() && g.biases.size() == g.panels.size() &&
+                      g.norms.size() == 2 * count && g.head_norms.size() == 2 * count &&
+                      g.caches.size() == 2 * count &&
+                      (g.cache_scales.empty() || g.cache_scales.size() == 2 * count),
+                  "decoder_layers: lists of one length per layer");
+  for (const Tensor& cache : g.caches)
+    STD_TORCH_CHECK(cache.dim() == 4 && cache.scalar_type() == g.caches[0].scalar_type() &&
+                        cache.size(1) == g.caches[0].size(1) &&
+                        cache.size(2) == g.caches[0].size(2) &&
+                        cache.size(3) == g.caches[0].size(3),
+                    "decoder_layers: caches [N, KV, B, D] of one shape and type");
+}
+
+Stack stack_of(const Given& g, int64_t heads, int64_t inner) {
+  Stack s{};
+  s.tokens = g.x.size(0);
+  s.hidden = g.x.size(1);
+  s.inner = inner;
+  s.heads = heads;
+  s.kv_heads = g.caches[0].size(1);
+  s.block = g.caches[0].size(2);
+  s.size = g.caches[0].size(3);
+  STD_TORCH_CHECK(g.x.is_contiguous() && g.cos.is_contiguous() && g.sin.is_contiguous() &&
+                      g.cos.numel() == s.tokens * s.size && g.sin.numel() == g.cos.numel() &&
+                      g.cos.scalar_type() == g.type() && g.sin.scalar_type() == g.type(),
+                  "decoder_layers: x [T, hidden], cos and sin [T, D], all of one type");
+  STD_TORCH_CHECK(g.slots.numel() == s.tokens && s.size % 2 == 0 && heads % s.kv_heads == 0,
+                  "decoder_layers: T slots, heads of an even size, and a key head for each group");
+  s.cos = g.cos.data_ptr();
+  s.sin = g.sin.data_ptr();
+  s.slots = g.slots.const_data_ptr<int64_t>();
+  s.write = writer_of(g.type(), g.caches[0].scalar_type());
+  STD_TORCH_CHECK(s.write, "decoder_layers: a cache of an unknown type");
+  const int64_t most = g.caches[0].size(0) * s.block;
+  for (int64_t t = 0; t < s.tokens; ++t)
+    STD_TORCH_CHECK(s.slots[t] < most, "decoder_layers: slot ", s.slots[t], " of ", most);
+  return s;
+}
+
+// Gives every buffer of the stack its place.
+void share_out(const Tensor& workspace, ScalarType type, Stack& s) {
+  const int64_t of_queries = s.heads * s.size, of_keys = s.kv_heads * s.size;
+  const int64_t row = 2 * (s.hidden + of_queries + of_keys + s.inner);
+  STD_TORCH_CHECK(workspace.is_contiguous() && workspace.scalar_type() == type &&
+                      workspace.numel() >= s.tokens * row,
+                  "decoder_layers: a workspace of ", row, " numbers a token");
+  char* next = static_cast<char*>(workspace.mutable_data_ptr());
+  const auto take = [&](int64_t width) {
+    char* taken = next;
+    next += s.tokens * width * static_cast<int64_t>(workspace.element_size());
+    return static_cast<void*>(taken);
+  };
+  s.normed = take(s.hidden);
+  s.product = take(s.hidden);
+  s.queries = take(of_queries);
+  s.attended = take(of_queries);
+  s.keys = take(of_keys);
+  s.values = take(of_keys);
+  s.gates = take(s.inner);
+  s.ups = take(s.inner);
+}
+
+Problem problem_of(const Given& g, const Stack& s, size_t layer) {
+  Problem p = over_cache(g.type(), g.caches[2 * layer], g.caches[2 * layer + 1],
+                         g.scales_of(2 * layer), g.scales_of(2 * layer + 1), g.starts, g.lengths,
+                         g.tables);
+  p.heads = static_cast<int>(s.heads);
+  p.group = p.heads / p.kv_heads;
+  p.token_stride = s.heads * s.size;
+  p.head_stride = s.size;
+  p.scale = g.scale;
+  p.softcap = g.softcap;
+  p.window = static_cast<int>(g.windows[layer]);
+  p.queries = static_cast<const char*>(s.queries);
+  p.out = static_cast<char*>(s.attended);
+  return p;
+}
+
+// Who computes what of attention depends on a layer's window only.
+std::map<int64_t, Plan> plans_of(const Given& g, const Stack& s, int threads) {
+  std::map<int64_t, Plan> plans;
+  const int sequences = static_cast<int>(g.lengths.numel());
+  for (size_t layer = 0; layer < g.layers(); ++layer) {
+    if (plans.contains(g.windows[layer])) continue;
+    const Problem p = problem_of(g, s, layer);
+    check_tables(p, sequences, s.tokens, g.caches[0].size(0), g.tables.size(1));
+    plans[g.windows[layer]] = planned(p, sequences, threads);
+  }
+  return plans;
+}
+
+Product product_of(const Given& g, size_t at, const void* from, void* to, int64_t tokens,
+                   int64_t depth, int64_t outputs) {
+  const Tensor& panels = g.panels[at];
+  const ScalarType stored = panels.scalar_type();
+  Share share = linear::share_dense(stored, g.type(), false);
+  if (!share) share = linear::share_int8(stored, g.type(), false);
+  if (!share) share = linear::share_int4(stored, g.type(), false);
+  STD_TORCH_CHECK(share, "decoder_layers: weights that do not take such activations");
+  const int64_t in_line = stored == ScalarType::Byte ? 4 : stored == ScalarType::Float ? 1 : 2;
+  STD_TORCH_CHECK(panels.size(1) * in_line == depth, "decoder_layers: a weight for ",
+                  panels.size(1) * in_line, " inputs, not ", depth);
+  Job job = linear::job_of(panels, g.scales[at], std::nullopt, g.biases[at], outputs, depth);
+  job.x = from;
+  job.out = to;
+  job.rows = tokens;
+  return {job, share};
+}
+
+const void* weight_of(const Tensor& norm, int64_t size, ScalarType type) {
+  STD_TORCH_CHECK(norm.is_contiguous() && norm.numel() == size && norm.scalar_type() == type,
+                  "decoder_layers: a norm of another size or type");
+  return norm.data_ptr();
+}
+
+Layer layer_of(const Given& g, const Stack& s, size_t i, const Plan& plan) {
+  Layer layer{};
+  layer.norm = weight_of(g.norms[2 * i], s.hidden, g.type());
+  layer.norm_of_mlp = weight_of(g.norms[2 * i + 1], s.hidden, g.type());
+  const auto &of_queries = g.head_norms[2 * i], &of_keys = g.head_norms[2 * i + 1];
+  if (of_queries) layer.norm_of_queries = weight_of(*of_queries, s.size, g.type());
+  if (of_keys) layer.norm_of_keys = weight_of(*of_keys, s.size, g.type());
+  const int64_t query_width = s.heads * s.size, key_width = s.kv_heads * s.size;
+  const struct {
+    const void* from;
+    void* to;
+    int64_t depth, outputs;
+  } places[kLinears] = {
+      {s.normed, s.queries, s.hidden, query_width}, {s.normed, s.keys, s.hidden, key_width},
+      {s.normed, s.values, s.hidden, key_width},    {s.attended, s.product, query_width, s.hidden},
+      {s.normed, s.gates, s.hidden, s.inner},       {s.normed, s.ups, s.hidden, s.inner},
+      {s.gates, s.product, s.inner, s.hidden},
+  };
+  for (int j = 0; j < kLinears; ++j)
+    layer.products[j] = product_of(g, kLinears * i + j, places[j].from, places[j].to, s.tokens,
+                                   places[j].depth, places[j].outputs);
+  layer.attention = problem_of(g, s, i);
+  layer.narrow = choose_packing(layer.attention);
+  layer.plan = &plan;
+  const auto shelf_of = [&](size_t at) {
+    const std::optional<Tensor> scales = g.scales_of(at);
+    return Shelf{g.caches[at].mutable_data_ptr(),
+                 scales ? scales->mutable_data_ptr<float>() : nullptr, static_cast<int>(s.size)};
+  };
+  layer.keys = shelf_of(2 * i);
+  layer.values = shelf_of(2 * i + 1);
+  return layer;
+}
+
+// Below so many multiplications a layer a team of threads would mostly wait for itself.
+constexpr int64_t kWorthATeam = 1 << 18;
+
+Tensor decoder_layers(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensors& panels,
+                      const MaybeTensors& scales, const MaybeTensors& biases, const Tensors& norms,
+                      const MaybeTensors& head_norms, int64_t heads, int64_t inner, double eps,
+                      double offset, bool round_first, bool gelu, const Tensors& caches,
+                      const Tensors& cache_scales, const Tensor& starts, const Tensor& lengths,
+                      const Tensor& tables, const Tensor& slots, double scale,
+                      const std::vector<int64_t>& windows, double softcap,
+                      const Tensor& workspace) {
+  const Given given{x, cos, sin, panels, scales, biases, norms, head_norms, caches, cache_scales,
+                    starts, lengths, tables, slots, windows, static_cast<float>(scale),
+                    static_cast<float>(softcap)};
+  check(given);
+  Stack s = stack_of(given, heads, inner);
+  s.eps = static_cast<float>(eps);
+  s.offset = static_cast<float>(offset);
+  s.round_first = round_first;
+  s.gelu = gelu;
+  share_out(workspace, given.type(), s);
+  Tensor out = torch::stable::new_empty(x, {s.tokens, s.hidden});
+  if (s.tokens == 0) return out;
+  s.x = out.data_ptr();
+  const size_t bytes = x.element_size();
+  std::memcpy(s.x, x.data_ptr(), s.tokens * s.hidden * bytes);
+
+  const int64_t work = s.tokens * s.hidden * (2 * (heads + s.kv_heads) * s.size + 3 * inner);
+  const int threads = work < kWorthATeam ? 1 : torch::stable::get_num_threads();
+  const std::map<int64_t, Plan> plans = plans_of(given, s, threads);
+  static thread_local std::vector<float> kept;
+  for (const auto& [window, plan] : plans)
+    kept.resize(std::max(kept.size(), static_cast<size_t>(plan.states)));
+  s.states = kept.data();
+  // Rows of padding belong to nobody: zeros, so that nothing odd spreads from them.
+  const int64_t packed = starts.const_data_ptr<int32_t>()[lengths.numel()];
+  const size_t row = heads * s.size * bytes;
+  std::memset(static_cast<char*>(s.attended) + packed * row, 0, (s.tokens - packed) * row);
+
+  std::vector<Layer> layers;
+  for (size_t i = 0; i < given.layers(); ++i)
+    layers.push_back(layer_of(given, s, i, plans.at(windows[i])));
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  for (const Layer& layer : layers) {
+    if (given.type() == ScalarType::Float)
+      pass<float>(layer, s);
+    else
+      pass<bf16>(layer, s);
+  }
+  return out;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(ridgeline, CPU, m) {
+  m.impl("decoder_layers", TORCH_BOX(&decoder_layers));
+}
+
+}  // namespace ridgeline

@@ -1,0 +1,184 @@
+"""A stack of decoder layers as one operator, for CPUs: all that stands between embedding and head.
+
+Each layer, with n(x) the root mean square norm of `rms_norm.py` and W the linear layers:
+
+    q, k, v = W_q n(x), W_k n(x), W_v n(x)      q and k normed per head where the model does so,
+                                                then rotated by cos and sin (Su et al., 2104.09864)
+    x ← x + W_o attention(q, k, v)              over the paged cache, into which k and v go first
+    x ← x + W_down (act(W_gate n'(x)) · W_up n'(x))
+
+Everything is rounded to x's dtype where a model of single modules rounds it, so results differ from
+such a model's only where the order of float32 sums tips a rounding. A decode step of a small model
+takes longer to call its operators one by one than to compute them; `cpu/decoder_layers.cpp` says
+how one team of threads computes them all.
+
+T tokens, L layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ridgeline.kernels import linear, linear_int4, linear_int8
+from ridgeline.kernels.cpu.build import ensure_loaded
+from ridgeline.kernels.gated_activation import gelu_tanh_mul_reference, silu_mul_reference
+from ridgeline.kernels.paged_attention import (
+    LayerCache,
+    Packed,
+    paged_attention_reference,
+    write_cache_reference,
+)
+from ridgeline.kernels.rms_norm import rms_norm_reference
+
+_OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
+_OPERATORS.define(
+    "decoder_layers(Tensor x, Tensor cos, Tensor sin, Tensor[] panels, Tensor?[] scales, "
+    "Tensor?[] biases, Tensor[] norms, Tensor?[] head_norms, int heads, int inner, float eps, "
+    "float offset, bool round_first, bool gelu, Tensor(a!)[] caches, Tensor(b!)[] cache_scales, "
+    "Tensor starts, Tensor lengths, Tensor tables, Tensor slots, float scale, int[] windows, "
+    "float softcap, Tensor(c!) workspace) -> Tensor"
+)
+
+LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
+"""Of a layer, in the operator's order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """Weights and constants of L layers."""
+
+    panels: list[Tensor]
+    """Of `LINEARS` of each layer in turn, from `linear.pack`, `linear_int8.pack` or
+    `linear_int4.pack`; inputs are not padded."""
+    scales: list[Tensor | None]
+    """Where panels are quantised, from `pack_groups`; symmetric, without zero points."""
+    biases: list[Tensor | None]
+    """[outputs] float32"""
+    norms: list[Tensor]
+    """[hidden]: before the attention and before the MLP of each layer in turn."""
+    head_norms: list[Tensor | None]
+    """[D]: of queries and of keys, or None."""
+    heads: int
+    """Of queries."""
+    inner: int
+    """Outputs of gate and up."""
+    eps: float
+    offset: float
+    round_first: bool
+    """These three: of all norms, as `rms_norm` has them."""
+    gelu: bool
+    """gelu's tanh formula; off: silu."""
+    scale: float
+    """Of the scores."""
+    windows: list[int]
+    """Of each layer; 0: none."""
+    softcap: float
+    """Of the scores; 0: none."""
+
+
+def decoder_layers(
+    x: Tensor, cos: Tensor, sin: Tensor, layers: Layers, caches: list[LayerCache], packed: Packed
+) -> Tensor:
+    """[T, hidden] to the same, in bfloat16 or float32; keys and values are in the caches then.
+
+    Args:
+        x: Embedded tokens.
+        cos: [T, D] of x's dtype, of each token's position; the two halves of a row are alike.
+        sin: As `cos`.
+        layers: In the dtype of x, or quantised.
+        caches: By layer.
+        packed: Which token belongs to which sequence.
+    """
+    ensure_loaded()
+    scales = [one for cache in caches for one in (cache.key_scales, cache.value_scales)]
+    keys = caches[0].keys
+    heads = (layers.heads + keys.shape[1]) * keys.shape[3]
+    # Made here, where torch counts what a step allocates.
+    workspace = x.new_empty(2 * (x.shape[1] + heads + layers.inner) * len(x))
+    return torch.ops.ridgeline.decoder_layers.default(
+        x,
+        cos,
+        sin,
+        layers.panels,
+        layers.scales,
+        layers.biases,
+        layers.norms,
+        layers.head_norms,
+        layers.heads,
+        layers.inner,
+        layers.eps,
+        layers.offset,
+        layers.round_first,
+        layers.gelu,
+        [one for cache in caches for one in (cache.keys, cache.values)],
+        [one for one in scales if one is not None],
+        packed.query_starts,
+        packed.context_lengths,
+        packed.block_tables,
+        packed.slots,
+        layers.scale,
+        layers.windows,
+        layers.softcap,
+        workspace,
+    )
+
+
+@torch.library.register_fake("ridgeline::decoder_layers")
+def _states_shape(x: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(x)
+
+
+def reference(
+    x: Tensor, cos: Tensor, sin: Tensor, layers: Layers, caches: list[LayerCache], packed: Packed
+) -> Tensor:
+    """The same, step by step through the references of its parts."""
+    size = cos.shape[1]
+    inner_of = gelu_tanh_mul_reference if layers.gelu else silu_mul_reference
+    for place, cache in enumerate(caches):
+        before, before_mlp = layers.norms[2 * place : 2 * place + 2]
+        of_queries, of_keys = layers.head_norms[2 * place : 2 * place + 2]
+        normed = _normed(x, before, layers)
+        q, k, v = (_product(normed, layers, place, name).unflatten(1, (-1, size)) for name in "qkv")
+        q = _rotated(q if of_queries is None else _normed(q, of_queries, layers), cos, sin)
+        k = _rotated(k if of_keys is None else _normed(k, of_keys, layers), cos, sin)
+        write_cache_reference(k, v, cache, packed)
+        attended = paged_attention_reference(
+            q,
+            cache,
+            packed,
+            scale=layers.scale,
+            window=layers.windows[place] or None,
+            softcap=layers.softcap or None,
+        )
+        x = x + _product(attended.flatten(1), layers, place, "o")
+        normed = _normed(x, before_mlp, layers)
+        gate, up = (_product(normed, layers, place, name) for name in ("gate", "up"))
+        x = x + _product(inner_of(gate, up), layers, place, "down")
+    return x
+
+
+def _normed(x: Tensor, weight: Tensor, layers: Layers) -> Tensor:
+    return rms_norm_reference(
+        x, weight, layers.eps, offset=layers.offset, round_first=layers.round_first
+    )
+
+
+def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    low, high = heads.chunk(2, -1)
+    return heads * cos[:, None] + torch.cat((-high, low), -1) * sin[:, None]
+
+
+def _product(x: Tensor, layers: Layers, place: int, name: str) -> Tensor:
+    at = len(LINEARS) * place + LINEARS.index(name)
+    panels, scales, bias = layers.panels[at], layers.scales[at], layers.biases[at]
+    outputs = panels.shape[0] * linear.PANEL  # of full panels, which a reference may ask for
+    if scales is None:
+        return linear.linear_reference(x, linear.unpack(panels, outputs, x.shape[1]), bias)
+    groups = linear_int8.unpack_groups(scales, outputs)
+    if panels.dtype == torch.uint8:
+        return linear_int4.reference(x, linear_int4.unpack(panels, outputs), groups, None, bias)
+    levels = linear_int8.unpack(panels, outputs, x.shape[1])
+    return linear_int8.reference(x, levels, groups, None, bias)
