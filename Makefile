@@ -13,7 +13,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,kubernetes,examples,frameworks,trace,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,compress,kubernetes,examples,frameworks,trace,dev]'
 	touch $@
 
 # They measure time, so nothing may run beside them.

@@ -72,12 +72,13 @@ def test_the_readme_shows_every_room() -> None:
 
 def test_public_names_are_these() -> None:
     assert sorted(ridgeline.__all__) == [
-        "Comparison", "Deployment", "Device", "Examination", "Finding", "Job", "Ledger", "Load",
-        "ModelSpec", "Plan", "RidgelineError", "StepProfile", "Trace", "all_techniques",
-        "compare_runs", "device", "doctor", "explain", "load_model", "load_traces",
-        "model_roofline", "parameter_count", "parse_cluster", "plan_training",
-        "predict_training", "read_recipe", "read_run", "run_with_stack", "simulate_serving",
-        "this_machine", "train_recipe", "tune", "validate_training",
+        "Comparison", "CompressionLedger", "Deployment", "Device", "Evaluation", "Examination",
+        "Finding", "Job", "Ledger", "Load", "Material", "ModelSpec", "Plan", "RidgelineError",
+        "StepProfile", "Trace", "all_techniques", "compare_runs", "compress", "device", "doctor",
+        "evaluate", "explain", "load_model", "load_traces", "model_roofline", "parameter_count",
+        "parse_cluster", "plan_training", "predict_training", "read_recipe", "read_run",
+        "run_with_stack", "simulate_serving", "this_machine", "train_recipe", "tune",
+        "validate_training",
     ]  # fmt: skip
     for name in ridgeline.__all__:
         assert getattr(ridgeline, name) is not None

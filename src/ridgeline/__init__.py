@@ -12,6 +12,8 @@ why, closes the gap, and proves every step by measurement.
     plan_training(model, …)   the best layout of a training run, and why the others lose
     simulate_serving(load, …) a load on a fleet, by the very scheduler that serves
     train_recipe(recipe, …)   run a recipe: a language model on torch.distributed
+    compress(material, …)     quantise, prune; every scheme a measured row, saved if it held
+    evaluate(model, text)     perplexity, token accuracy, KL to a reference, size
 
 Everything here is loaded when it is first used; importing the package costs nothing.
 """
@@ -22,6 +24,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ridgeline.compress.evaluate.evaluate import evaluate
+    from ridgeline.compress.judged import compress
+    from ridgeline.compress.material import Material
     from ridgeline.diagnose.doctor import Examination, doctor
     from ridgeline.errors import RidgelineError
     from ridgeline.hardware import Device, device, this_machine
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from ridgeline.plan.training import plan_training
     from ridgeline.plan.validate import validate_training
     from ridgeline.records import Finding, Ledger, StepProfile
+    from ridgeline.records.compression import CompressionLedger, Evaluation
     from ridgeline.records.load import Load
     from ridgeline.records.recipe import read_recipe
     from ridgeline.techniques import all_techniques
@@ -48,13 +54,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Comparison": "ridgeline.measure.comparison",
+    "CompressionLedger": "ridgeline.records.compression",
     "Deployment": "ridgeline.plan.simulate.deployment",
     "Device": "ridgeline.hardware",
+    "Evaluation": "ridgeline.records.compression",
     "Examination": "ridgeline.diagnose.doctor",
     "Finding": "ridgeline.records",
     "Job": "ridgeline.tune.tuner",
     "Ledger": "ridgeline.records",
     "Load": "ridgeline.records.load",
+    "Material": "ridgeline.compress.material",
     "ModelSpec": "ridgeline.models",
     "Plan": "ridgeline.measure.profile",
     "RidgelineError": "ridgeline.errors",
@@ -62,8 +71,10 @@ _HOMES = {
     "Trace": "ridgeline.trace.columns",
     "all_techniques": "ridgeline.techniques",
     "compare_runs": "ridgeline.measure.comparison",
+    "compress": "ridgeline.compress.judged",
     "device": "ridgeline.hardware",
     "doctor": "ridgeline.diagnose.doctor",
+    "evaluate": "ridgeline.compress.evaluate.evaluate",
     "explain": "ridgeline.plan.explain",
     "load_model": "ridgeline.models",
     "load_traces": "ridgeline.trace.load",
@@ -85,13 +96,16 @@ _HOMES = {
 
 __all__ = [
     "Comparison",
+    "CompressionLedger",
     "Deployment",
     "Device",
+    "Evaluation",
     "Examination",
     "Finding",
     "Job",
     "Ledger",
     "Load",
+    "Material",
     "ModelSpec",
     "Plan",
     "RidgelineError",
@@ -99,8 +113,10 @@ __all__ = [
     "Trace",
     "all_techniques",
     "compare_runs",
+    "compress",
     "device",
     "doctor",
+    "evaluate",
     "explain",
     "load_model",
     "load_traces",

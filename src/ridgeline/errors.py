@@ -5,7 +5,7 @@
     │   ├── MissingExtra        2   an optional dependency is not installed
     │   └── ScriptError         2   the user's own script failed (it also fails without us)
     ├── ChildDied               1   the measured process was killed or vanished
-    ├── Regression              3   `compare` found a slowdown beyond noise
+    ├── Regression              3   slower (`compare`) or worse (`compress`) than allowed
     ├── Interrupted           130   Ctrl-C, with what is left and how to go on
     └── Preempted             143   SIGTERM, the same
 
@@ -57,6 +57,6 @@ class Preempted(RidgelineError):
 
 
 class Regression(RidgelineError):
-    """`ridgeline compare` found a slowdown beyond noise."""
+    """`compare` found a slowdown beyond noise, or `compress` a loss beyond what was allowed."""
 
     exit_code = 3

@@ -16,6 +16,8 @@ _WITH_RECIPES = (
     PAGE,
     _DOCS / "how-to" / "fine-tune-with-lora.md",
     _DOCS / "how-to" / "distil.md",
+    _DOCS / "how-to" / "prune-a-model.md",
+    _DOCS / "how-to" / "train-for-low-precision.md",
 )
 _RECIPES = [
     pytest.param(code, id=f"{page.stem} {number}")

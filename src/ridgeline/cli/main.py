@@ -62,6 +62,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "launch status": ("ridgeline.cli.launch_runs", "how a launched run stands, and why it waits"),
     "launch logs": ("ridgeline.cli.launch_runs", "all ranks' logs as one, the first error first"),
     "launch cancel": ("ridgeline.cli.launch_runs", "end a launched run and what belongs to it"),
+    "compress": ("ridgeline.cli.compress", "a smaller, faster model, and the loss it costs"),
+    "evaluate": ("ridgeline.cli.evaluate", "perplexity, KL to a reference, size, decode speed"),
     "serve": ("ridgeline.cli.serve", "an LLM behind an OpenAI-compatible API"),
     "generate": ("ridgeline.cli.generate", "answers from a language model, without a server"),
     "bench decode": ("ridgeline.cli.bench_decode", "decoding beside the memory's read bandwidth"),

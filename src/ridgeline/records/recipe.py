@@ -238,6 +238,49 @@ class RecipeSurvive(Section, frozen=True, kw_only=True):
     """Then the run ends; 0: nothing is rolled back."""
 
 
+class RecipePruning(Section, frozen=True, kw_only=True):
+    """Set weights to zero while training (Zhu and Gupta, arXiv 1710.01878).
+
+    Of every linear layer in the blocks the smallest go, more and more of them, and stay zero.
+    """
+
+    share: float | None = None
+    """Of each layer's weights, removed in the end; this or `pattern`."""
+    pattern: tuple[int, int] | None = None
+    """At most so many of so many neighbours stay in the end, such as `[2, 4]`."""
+    begin_step: int = 0
+    """Before it nothing is removed."""
+    end_step: int
+    """From it on, all that is to go is gone. With `end_step = begin_step` it goes at once."""
+    every_steps: int = 100
+    """Between them, weights are chosen every so many steps; the share rises as a cube."""
+
+
+class RecipeLottery(Section, frozen=True, kw_only=True):
+    """Find a sparse network that trains as the dense one does: train, prune, rewind, train again.
+
+    Frankle and Carbin, arXiv 1803.03635; rewinding to a step: arXiv 1912.05671.
+    """
+
+    share: float
+    """Of each linear layer's weights in the blocks, removed in the end."""
+    rounds: int
+    """How often it is pruned, by the same ratio each time, and trained again. `run.steps` are those
+    of the first course; each round adds those from `rewind_step` on."""
+    rewind_step: int = 0
+    """Weights and learning rate go back to what they were here."""
+
+
+class RecipeQuantisation(Section, frozen=True, kw_only=True):
+    """Train with weights, and activations, rounded in the forward pass as they will be saved.
+
+    The gradient goes straight through (Bengio et al., arXiv 1308.3432).
+    """
+
+    scheme: str
+    """As `ridgeline compress --scheme` takes it, rounded to nearest, e.g. `w4a16-rtn-g32`."""
+
+
 class RecipeCluster(Section, frozen=True, kw_only=True):
     """On what it is trained; bandwidths per device and direction."""
 
@@ -272,15 +315,26 @@ class Recipe(Section, frozen=True, kw_only=True):
     survive: RecipeSurvive = RecipeSurvive()
     adapter: RecipeAdapter | None = None
     distillation: RecipeDistillation | None = None
+    pruning: RecipePruning | None = None
+    lottery: RecipeLottery | None = None
+    quantisation: RecipeQuantisation | None = None
     cluster: RecipeCluster | None = None
     prediction: RecipePrediction | None = None
 
     @property
-    def steps(self) -> int | None:
-        """Optimizer steps of the whole run; None where neither steps nor tokens say how long."""
+    def course_steps(self) -> int | None:
+        """Of one course of the learning rate; None where neither steps nor tokens say how long."""
         if self.run.steps is not None or self.data.tokens is None:
             return self.run.steps
         return max(1, round(self.data.tokens / (self.layout.global_batch * self.data.seq)))
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps of the whole run: of the course, and of the rounds of a lottery."""
+        course, lottery = self.course_steps, self.lottery
+        if course is None or lottery is None:
+            return course
+        return course + lottery.rounds * max(0, course - lottery.rewind_step)
 
 
 _HEADER = """\

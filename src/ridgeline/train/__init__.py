@@ -11,6 +11,8 @@
     optimizers/     one file per optimizer; build.py; schedule.py; averaging.py; clipping.py
     precision.py    autocast, loss scaling, fp8; four_bit.py: frozen weights of QLoRA
     adapters.py     LoRA and its kin, through peft
+    pruning.py      weights set to zero on the way; lottery.py: and the others sent back
+    rounding.py     weights rounded in the forward pass, as they will be saved
     activations.py  recompute and offload; blocks.py: the layers one by one
     compression/    what travels in place of gradients; local_sgd.py: nothing, for a while
     checkpoint/     saved beside the steps, whole or not at all, loaded in any layout

@@ -1,7 +1,8 @@
 """From a recipe to everything that one rank steps: the order in which the pieces are put together.
 
     skeleton (meta) → student, adapter → pipeline cut → experts → tensor parallel
-    → ring attention → recompute → fp8 → compile → sharding → fill → DDP → compression → optimizer
+    → ring attention → recompute → fp8 or rounding → compile → sharding → fill → DDP → compression
+    → optimizer → masks
 
 Each piece works on the module that the one before left, all of it on the meta device until `fill`.
 """
@@ -25,6 +26,7 @@ from ridgeline.train.compression import Wire, attach, check_without_hook
 from ridgeline.train.distillation import Distillation, prepare_student
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.loss import Objective, next_token, token_loss
+from ridgeline.train.lottery import Lottery
 from ridgeline.train.model import fill, skeleton
 from ridgeline.train.optimizers.build import build_optimizer
 from ridgeline.train.optimizers.shards import ShardedOptimizer
@@ -36,7 +38,9 @@ from ridgeline.train.parallel.sharding import shard, share_gradients, uses_fsdp
 from ridgeline.train.parallel.tensor import split_matrices
 from ridgeline.train.passes import Passes
 from ridgeline.train.precision import Precision
+from ridgeline.train.pruning import GradualPruning, Masks
 from ridgeline.train.ranks import Ranks
+from ridgeline.train.rounding import round_linears
 from ridgeline.train.watch.phases import Phases
 
 
@@ -53,9 +57,21 @@ class Built:
     local: LocalSgd | None
     allocation: RankAllocation | None
     distillation: Distillation | None
+    pruning: GradualPruning | None
+    lottery: Lottery | None
     parameters: int
     """Of the whole model, on all ranks together."""
     trainable_parameters: int
+
+    @property
+    def sparse(self) -> GradualPruning | Lottery | None:
+        """What sets weights to zero."""
+        return self.pruning or self.lottery
+
+    @property
+    def masks(self) -> Masks | None:
+        """Which weights stay, where some go."""
+        return None if self.sparse is None else self.sparse.masks
 
 
 def build(recipe: Recipe, ranks: Ranks, phases: Phases) -> Built:
@@ -74,15 +90,19 @@ def build(recipe: Recipe, ranks: Ranks, phases: Phases) -> Built:
     distillation = Distillation(recipe, ranks) if recipe.distillation else None
     objective: Objective = distillation or next_token(recipe.optimizer.z_loss)
     passes, wire = _passes(parts, recipe, ranks, precision, phases, objective)
+    optimizer = build_optimizer(parts, recipe, ranks)
+    average = WeightAverage(parts, recipe.optimizer.ema) if recipe.optimizer.ema else None
     return Built(
         passes=passes,
-        optimizer=build_optimizer(parts, recipe, ranks),
+        optimizer=optimizer,
         precision=precision,
-        average=WeightAverage(parts, recipe.optimizer.ema) if recipe.optimizer.ema else None,
+        average=average,
         wire=wire,
         local=LocalSgd(parts, recipe, ranks) if recipe.communication.sync_every > 1 else None,
         allocation=RankAllocation.of(parts),
         distillation=distillation,
+        pruning=GradualPruning(parts, recipe) if recipe.pruning else None,
+        lottery=Lottery(parts, recipe, optimizer, average) if recipe.lottery else None,
         parameters=parameters,
         trainable_parameters=trainable,
     )
@@ -96,6 +116,7 @@ def _laid_out(part: nn.Module, recipe: Recipe, ranks: Ranks, precision: Precisio
         use_ring_attention(part, ranks)
     activations.recompute([part], recipe)
     part = precision.prepare(part)
+    round_linears(part, recipe)
     if recipe.layout.compiled:
         # Each block for itself: they are alike, so one compilation serves them all.
         for block in blocks_of(part):

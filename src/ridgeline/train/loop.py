@@ -99,6 +99,7 @@ class Trainer:
             last = done or bool(course.stopped)
             saving = self.saver is not None and (self.saver.due(course.step) or last)
             due = settings.evaluate_every and course.step % settings.evaluate_every == 0
+            due = due or self._ends_course()
             # Who is asked to stop has seconds left, and they are the checkpoint's.
             validation = self._evaluate() if done or due else None
             # A line for every checkpoint: a run that goes on from it has lost none.
@@ -136,7 +137,9 @@ class Trainer:
             batches = self._next_batches()
             targets = self._targets()
             batches = [cut_sequences(batch, self.ranks) for batch in batches]
-        rate = learning_rate(step, self.steps, self.recipe)
+        if built.sparse is not None:
+            self._note = built.sparse.before_step(step) or self._note
+        rate = self._learning_rate(step)
         set_learning_rate(built.optimizer, rate)
         if built.distillation is not None:
             built.distillation.step = step
@@ -152,6 +155,18 @@ class Trainer:
         self.interval.add(loss, targets, rate, norm)
         if self.guard is not None:
             self.guard.after_step(step, samples, loss, targets, norm)
+
+    def _ends_course(self) -> bool:
+        """The loss before each round of a lottery is what the round is judged by."""
+        lottery = self.built.lottery
+        return lottery is not None and lottery.ends_course(self.course.step)
+
+    def _learning_rate(self, step: int) -> float:
+        """It follows the courses of a lottery, or the one course of a run."""
+        lottery = self.built.lottery
+        if lottery is None:
+            return learning_rate(step, self.steps, self.recipe)
+        return learning_rate(lottery.course_step(step), lottery.course_steps, self.recipe)
 
     def _pass_over(self) -> None:
         """Leave out the batches that a step was rolled back for."""
@@ -184,6 +199,8 @@ class Trainer:
         built.precision.unscale(built.optimizer)
         if built.allocation is not None:
             built.allocation.before_step()
+        if built.masks is not None:
+            built.masks.apply_to_gradients()
         norm = None
         if limit:
             parameters = [p for part in built.passes.parts for p in part.parameters()]
@@ -197,6 +214,8 @@ class Trainer:
         built.optimizer.zero_grad(set_to_none=True)
         if stepped and built.average is not None:
             built.average.update()
+        if built.masks is not None:
+            built.masks.apply(built.average)
         return norm
 
     def _evaluate(self) -> float | None:

@@ -13,9 +13,9 @@ from tests.serve.weights.compressed_writer import SCHEMES, packed, write
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.number_formats import integer
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.weights import FrozenLinear, is_compressed, load_compressed, shrink
-from ridgeline.serve.weights.stored import unpacked
 
 IDS = torch.arange(24).view(2, 12) * 5 % 96
 
@@ -100,7 +100,7 @@ def test_an_ignored_layer_is_read_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_what_is_packed_unpacks(bits: int) -> None:
     levels = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), (3, 64), dtype=torch.int8)
-    assert torch.equal(unpacked(packed(levels, bits), bits), levels)
+    assert torch.equal(integer.unpack(packed(levels, bits), bits, levels.shape[1]), levels)
 
 
 def changed(directory: Path, **changes: Any) -> None:

@@ -60,7 +60,7 @@ def start(
         built=built,
         loader=loader,
         prepared=prepared,
-        steps=recipe.run.steps or 0,
+        steps=recipe.steps or 0,
         interval=interval,
         windows=ProfilerWindows(folder / "traces", (), ranks.rank, ranks.device),
         memory=MemoryUse(ranks.device),

@@ -34,6 +34,18 @@ ALONE: dict[str, dict[str, Any]] = {
     "eight bits": {"optimizer": {"name": "adamw8bit"}},
     "lora": {"adapter": {"rank": 2, "dropout": 0.1}},
     "adalora": {"adapter": {"kind": "adalora", "rank": 2}},
+    "pruned step by step": {
+        "pruning": {"share": 0.5, "begin_step": 1, "end_step": 4, "every_steps": 2},
+        "optimizer": {"ema": 0.9},
+    },
+    "a lottery": {
+        "lottery": {"share": 0.5, "rounds": 1, "rewind_step": 2},
+        "run": {"steps": 4, "log_every": 1},
+    },
+    "rounded weights": {
+        "kind": "llama-tied",
+        "quantisation": {"scheme": "w4a8-rtn-g16"},
+    },
 }
 TOGETHER: dict[str, dict[str, Any]] = {
     "zero 3": {"layout": {"dp": 2, "fsdp": 2, "zero": 3}, "optimizer": {"ema": 0.9}},
@@ -53,6 +65,17 @@ MORE: dict[str, dict[str, Any]] = {
     "randomk": {
         "layout": {"dp": 2},
         "communication": {"compression": "randomk", "kept_share": 0.1},
+    },
+    "2:4, zero 3": {
+        "layout": {"dp": 2, "fsdp": 2, "zero": 3},
+        "pruning": {"pattern": [2, 4], "begin_step": 1, "end_step": 4, "every_steps": 1},
+    },
+    "a lottery, tensor parallel": {
+        "kind": "llama-tied",
+        "layout": {"tp": 2},
+        "lottery": {"share": 0.5, "rounds": 1, "rewind_step": 2},
+        "run": {"steps": 4, "log_every": 1},
+        "optimizer": {"warmup_steps": 1},
     },
 }
 """What each of these keeps besides weights is also resumed in `tests/train/compression`."""

@@ -34,7 +34,7 @@ READS = 3
 
 
 @dataclass(slots=True)
-class _Seen:
+class Seen:
     """Samples of all rounds."""
 
     steps: list[float] = field(default_factory=list)
@@ -66,14 +66,30 @@ def bench_decode(
         InputError: The model cannot be served, or its positions or the cache end before the
             measurement does.
     """
-    new = rounds * steps + WARM_UP_STEPS + 1
+    say(f"loading {config.model}")
+    engine = decoding(config, batch, context, rounds * steps)
+    buffer = read_buffer(engine.model.device)
+    seen = Seen()
+    for place in range(rounds):
+        say(f"round {place + 1} of {rounds}")
+        decode(engine, steps, seen)
+        seen.reads.append(read_rate(buffer))
+    return _result(engine, config, batch, context, seen)
+
+
+def decoding(config: EngineConfig, batch: int, context: int, steps: int) -> Engine:
+    """An engine with `batch` sequences past their prompts and warmed up, for `steps` more steps.
+
+    Raises:
+        InputError: The model cannot be served, or its positions or the cache end before.
+    """
+    new = steps + WARM_UP_STEPS + 1
     config = msgspec.structs.replace(
         config,
         max_sequences=batch,
         max_waiting=batch,
         max_tokens_per_step=max(config.max_tokens_per_step, batch),
     )
-    say(f"loading {config.model}")
     engine = Engine(config)
     prompts = torch.randint(engine.model.vocab, (batch, context)).tolist()
     sampling = Sampling(temperature=0.0, max_tokens=new, ignore_eos=True)
@@ -88,12 +104,7 @@ def bench_decode(
         engine.step()
     for _ in range(WARM_UP_STEPS - 1):
         engine.step()
-    buffer = _buffer(engine.model.device)
-    seen = _Seen()
-    for place in range(rounds):
-        say(f"round {place + 1} of {rounds}")
-        _round(engine, steps, buffer, seen)
-    return _result(engine, config, batch, context, seen)
+    return engine
 
 
 def read_bytes_per_step(loaded: LoadedModel, batch: int) -> int:
@@ -115,7 +126,8 @@ def read_bytes_per_step(loaded: LoadedModel, batch: int) -> int:
     return round(sum(sizes.values()))
 
 
-def _round(engine: Engine, steps: int, buffer: Tensor, seen: _Seen) -> None:
+def decode(engine: Engine, steps: int, seen: Seen) -> None:
+    """Some steps of all its sequences, each timed."""
     for _ in range(steps):
         began = time.perf_counter()
         engine.step()
@@ -124,16 +136,20 @@ def _round(engine: Engine, steps: int, buffer: Tensor, seen: _Seen) -> None:
         seen.steps.append(seconds)
         seen.outside.append(seconds - engine.forward_seconds)
         seen.contexts.append(sum(len(one.tokens) for one in engine.scheduler.running))
+
+
+def read_rate(buffer: Tensor) -> float:
+    """Bytes per second at which this machine reads a buffer now."""
     times = []
     for _ in range(READS):
         began = time.perf_counter()
         buffer.sum().item()
         times.append(time.perf_counter() - began)
-    seen.reads.append(buffer.nbytes / min(times))
+    return buffer.nbytes / min(times)
 
 
 def _result(
-    engine: Engine, config: EngineConfig, batch: int, context: int, seen: _Seen
+    engine: Engine, config: EngineConfig, batch: int, context: int, seen: Seen
 ) -> DecodeBench:
     step = statistics.median(seen.steps)
     weights = read_bytes_per_step(engine.model, batch)
@@ -167,7 +183,7 @@ def _computing_prompts(engine: Engine) -> bool:
     return any(len(one.tokens) - one.num_computed > 1 for one in engine.scheduler.running)
 
 
-def _buffer(device: torch.device) -> Tensor:
+def read_buffer(device: torch.device) -> Tensor:
     """Too large for any cache, and written once, so that its pages are there."""
     caches = this_machine(gpus=[]).cpu.caches
     largest = max((cache.total_bytes for cache in caches), default=0)

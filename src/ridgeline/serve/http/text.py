@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ridgeline.errors import InputError, MissingExtra
+from ridgeline.models.quiet import quiet_libraries
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.quiet import quiet_libraries
 
 SHORT_CHARACTERS = 4000
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
+from ridgeline.models.quiet import quiet_libraries
 from ridgeline.serve.cache.pool import KvShape
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
@@ -26,7 +27,6 @@ from ridgeline.serve.model.batch import Batch
 from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.stacked import stack
-from ridgeline.serve.quiet import quiet_libraries
 from ridgeline.serve.weights import is_compressed, load_compressed, shrink
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -70,7 +70,13 @@ def load_compressed(
     for name, module in layers.items():
         scheme = schemes.of(name)
         if scheme is not None and not _is_tied_head(model, module, name, tensors):
-            _put(model, name, linear_from(tensors, name, scheme, torch.device(device)))
+            made = linear_from(tensors, name, scheme, torch.device(device))
+            found, expected = [made.out_features, made.in_features], list(module.weight.shape)
+            if found != expected:
+                raise InputError(
+                    f"{directory}: {name}.weight is {found}, config.json says {expected}"
+                )
+            _put(model, name, made)
     _read_dense(model, tensors, dtype, torch.device(device))
     if os.path.exists(os.path.join(directory, "generation_config.json")):
         model.generation_config = GenerationConfig.from_pretrained(directory)

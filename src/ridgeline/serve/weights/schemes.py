@@ -8,12 +8,32 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ridgeline.errors import InputError
 
-Layout = Literal["pack-quantized", "int-quantized", "float-quantized", "naive-quantized"]
-FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized")
+Layout = Literal[
+    "pack-quantized",
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+    "mxfp4-pack-quantized",
+    "mxfp8-quantized",
+    "nvfp4-pack-quantized",
+]
+FORMATS: tuple[str, ...] = get_args(Layout)
+_INTEGERS = {
+    (layout, "int", bits)
+    for layout in ("pack-quantized", "int-quantized", "naive-quantized")
+    for bits in range(2, 9)
+}
+_FLOATS = {
+    ("float-quantized", "float", 8),
+    ("naive-quantized", "float", 8),
+    ("mxfp4-pack-quantized", "float", 4),
+    ("mxfp8-quantized", "float", 8),
+    ("nvfp4-pack-quantized", "float", 4),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +106,10 @@ def _scheme(where: str, group: dict[str, Any], default_format: str | None) -> Sc
         )
     bits: Any = weights.get("num_bits")
     kind: Any = weights.get("type")
-    if (layout, kind, bits) not in {
-        ("pack-quantized", "int", 4),
-        ("pack-quantized", "int", 8),
-        ("int-quantized", "int", 8),
-        ("naive-quantized", "int", 8),
-        ("float-quantized", "float", 8),
-        ("naive-quantized", "float", 8),
-    }:
+    if (layout, kind, bits) not in _INTEGERS | _FLOATS:
         raise InputError(
-            f"{where}: {bits} bits of type {kind} as {layout} are not supported; known are int4, "
-            "int8 and fp8"
+            f"{where}: {bits} bits of type {kind} as {layout} are not supported; known are int2 to "
+            "int8, fp8, mxfp4, mxfp8 and nvfp4"
         )
     if group.get("output_activations"):
         raise InputError(f"{where}: output_activations are not supported")

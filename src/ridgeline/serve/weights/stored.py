@@ -8,6 +8,9 @@ Weight [out, in], groups G along `in`:
                           weight_zero_point  int32 [out · bits / 32, G], packed along `out`
     int-, float-quantized weight             int8 or float8_e4m3fn [out, in]
                           weight_zero_point  int8 [out, G]
+    mxfp4-, nvfp4-packed  weight_packed      uint8 [out, in / 2], two E2M1 codes each
+    mxfp4, mxfp8          weight_scale       uint8 exponents (E8M0) [out, in / 32]
+    nvfp4                 weight_scale       float8_e4m3fn [out, in / 16], weight_global_scale [1]
     all                   weight_scale       [out, G], [1] for the whole tensor, or one per block
                                              of rows and inputs (FP8_BLOCK)
 """
@@ -22,15 +25,22 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.number_formats import fp4, integer, mx
 from ridgeline.serve.weights.linears import DynamicInt8Linear, FrozenLinear, Int4Linear, Int8Linear
 from ridgeline.serve.weights.schemes import Scheme
 
+_FP4 = ("mxfp4-pack-quantized", "nvfp4-pack-quantized")
+
 
 class Stored:
-    """All tensors of a directory's safetensors files, read one by one."""
+    """All tensors of a directory's safetensors files, read one by one.
+
+    Raises:
+        InputError: There are none, or one is damaged.
+    """
 
     def __init__(self, directory: str) -> None:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         self.directory = directory
         self._files: dict[str, Any] = {}
@@ -38,7 +48,12 @@ class Stored:
         if not paths:
             raise InputError(f"{directory}: there are no *.safetensors files")
         for path in paths:
-            file = safe_open(path, framework="pt")
+            try:
+                file = safe_open(path, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise InputError(
+                    f"{path}: damaged or truncated ({error}); fetch it again"
+                ) from None
             self._files |= dict.fromkeys(file.keys(), file)
         self._unread = dict.fromkeys(self._files)
 
@@ -76,14 +91,21 @@ def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device
     packed = scheme.format == "pack-quantized"
     if packed:
         shape = [int(size) for size in tensors.read(f"{name}.weight_shape")]
-        quantised = unpacked(tensors.read(f"{name}.weight_packed"), scheme.bits)[:, : shape[1]]
+        words = tensors.read(f"{name}.weight_packed")
+        quantised = integer.unpack(words, scheme.bits, shape[1])
+    elif scheme.format in _FP4:
+        # Twice an E2M1 number is a whole one, up to 12: int8 levels, and half the scale.
+        codes = fp4.unpack(tensors.read(f"{name}.weight_packed"))
+        quantised = (2 * fp4.value(codes)).to(torch.int8)
+        shape = list(quantised.shape)
     else:
         quantised = tensors.read(f"{name}.weight")
         shape = list(quantised.shape)
     bias = tensors.read(f"{name}.bias") if tensors.has(f"{name}.bias") else None
-    if tensors.has(f"{name}.input_scale"):
-        tensors.read(f"{name}.input_scale")  # of activations that stay wide here
-    scales = _per_output(tensors.read(f"{name}.weight_scale"), shape[0], scheme.rows)
+    for part in ("input_scale", "input_zero_point", "input_global_scale"):
+        if tensors.has(f"{name}.{part}"):
+            tensors.read(f"{name}.{part}")  # of activations that stay wide here
+    scales = _per_output(_scales(tensors, name, scheme), shape[0], scheme.rows)
     groups = -(-shape[1] // scheme.group) if scheme.group and scheme.group > 0 else 1
     if scales.shape != (shape[0], groups) or shape[1] % groups:
         raise InputError(
@@ -93,7 +115,8 @@ def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device
     zeros = None
     if not scheme.symmetric:
         zeros = tensors.read(f"{name}.weight_zero_point")
-        zeros = unpacked(zeros.T, scheme.bits).T[: shape[0]] if packed else zeros
+        if packed and zeros.dtype == torch.int32:
+            zeros = integer.unpack(zeros.T, scheme.bits, shape[0]).T
         zeros = _per_output(zeros.to(torch.int8), shape[0], scheme.rows)
     elif tensors.has(f"{name}.weight_zero_point"):
         tensors.read(f"{name}.weight_zero_point")  # all zero where weights are symmetric
@@ -101,15 +124,19 @@ def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device
     plain = scheme.bits == 8 and groups == 1 and zeros is None
     if scheme.dynamic_int8 and plain and device.type == "cpu":
         return DynamicInt8Linear(quantised, scales, bias)
-    made = Int4Linear if scheme.bits == 4 else Int8Linear
+    made = Int4Linear if scheme.bits <= 4 and scheme.kind == "int" else Int8Linear
     return made(quantised.to(device), parts[0], zeros=parts[1], bias=parts[2])  # type: ignore[arg-type]
 
 
-def unpacked(words: Tensor, bits: int) -> Tensor:
-    """[rows, n] int32 as [rows, n · 32 / bits] int8 levels around 0."""
-    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
-    values = (words.contiguous()[..., None] >> shifts) & (2**bits - 1)
-    return (values - 2 ** (bits - 1)).flatten(1).to(torch.int8)
+def _scales(tensors: Stored, name: str, scheme: Scheme) -> Tensor:
+    """As numbers that levels are multiplied by, in a dtype that kernels take."""
+    scales = tensors.read(f"{name}.weight_scale")
+    half = 0.5 if scheme.format in _FP4 else 1.0
+    if scheme.format.startswith("mx"):
+        return (mx.powers_of_two(scales) * half).bfloat16()  # powers of two: nothing is lost
+    if scheme.format == "nvfp4-pack-quantized":
+        return scales.float() / tensors.read(f"{name}.weight_global_scale") * half
+    return scales
 
 
 def _per_output(values: Tensor, outputs: int, rows: int | None) -> Tensor:

@@ -3,6 +3,7 @@
     model/NAME                      parameters; with an adapter, those that are trained
     optimizer/NAME/KEY              the optimizer's state of a parameter
     average/NAME                    the moving average of the weights
+    mask/NAME, early/NAME           which weights stay; with a lottery, those to go back to
     shared                          numbers that all ranks have alike: loader, loss scale, updates
     rankR/own                       one rank's random generators; AdaLoRA's importance of ranks
     rankR/wire/KIND/NAME            its error memory of compressed gradients
@@ -110,6 +111,8 @@ class RunState:
         if self.built.average is not None:
             for name, average in self.built.average.state_dict().items():
                 yield f"{prefix}average/{name}", average
+        if self.built.sparse is not None:
+            yield from self.built.sparse.state_dict().items()
 
     def _shared(self) -> dict[str, Any]:
         return {

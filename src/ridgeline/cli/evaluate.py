@@ -1,0 +1,73 @@
+"""`ridgeline evaluate MODEL --text FILE`: how good a model is, how large, how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ridgeline.records.compression import Evaluation
+
+Context = Annotated[
+    int | None, typer.Option(help="Tokens of a window. Default: 2,048, or the model's positions.")
+]
+Stride = Annotated[
+    int | None, typer.Option(help="Tokens from window to window. Default: as --context.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+NoSpeed = Annotated[bool, typer.Option("--no-speed", help="Do not measure decoding.")]
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Directory, dense or compressed.")],
+    text: Annotated[Path, typer.Option(metavar="FILE", help="Held-out text.")],
+    reference: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The model that it was made from: KL, speed beside it."),
+    ] = None,
+    context: Context = None,
+    stride: Stride = None,
+    device: Device = "auto",
+    no_speed: NoSpeed = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Perplexity, token accuracy, KL to a reference, size and decode speed of a model."""
+    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.compress.evaluate.evaluate import evaluate as run
+    from ridgeline.report.compression_terminal import evaluation_view
+
+    with progress() as say:
+        found = run(
+            model,
+            text,
+            reference=reference,
+            context=context,
+            stride=stride,
+            device=device,
+            say=say,
+        )
+        if not no_speed:
+            found = _with_decoding(found, device, say)
+    if json:
+        print_json(found)
+    else:
+        print_view(evaluation_view(found))
+
+
+def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -> Evaluation:
+    from msgspec.structs import replace
+
+    from ridgeline.cli.decode_turns import bench_on
+    from ridgeline.compress.evaluate.judge import speedup
+
+    places = [Path(one) for one in (found.reference, found.model) if one is not None]
+    *before, own = bench_on(device)(places, say)
+    if isinstance(own, str):
+        return replace(found, no_decoding=own)
+    found = replace(found, decoding=own)
+    if not before or isinstance(before[0], str):
+        return replace(found, no_decoding=f"of the reference: {before[0]}") if before else found
+    return replace(found, reference_decoding=before[0], speedup=speedup(before[0], own))

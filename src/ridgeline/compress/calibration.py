@@ -1,0 +1,64 @@
+"""Text as sequences of tokens, the same for the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ridgeline.errors import InputError
+
+_TEXTS = ("*.txt", "*.md", "*.py", "*.rst", "*.json", "*.jsonl")
+"""Of a folder, files that are read."""
+
+
+def tokens(
+    model: Path, text: Path, *, sequences: int = 128, length: int = 512, seed: int = 0
+) -> Tensor:
+    """[sequences, length] int64: pieces of the text, drawn evenly from all of it.
+
+    Args:
+        model: Directory with the tokenizer.
+        text: A file, or a folder of text files.
+        sequences: At most; fewer where the text is short.
+        length: Tokens of each; at most the model's context.
+        seed: Where pieces begin within their share of the text.
+
+    Raises:
+        InputError: No text, too little of it, or no tokenizer.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        config = AutoConfig.from_pretrained(model)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        line = str(error).splitlines()[0]
+        raise InputError(f"{model}: no tokenizer that can be read: {line}") from None
+    context = getattr(config, "max_position_embeddings", None) or length
+    length = min(length, context)
+    whole = _content(text)
+    ids = torch.tensor(tokenizer(whole, add_special_tokens=False, verbose=False)["input_ids"])
+    count = min(sequences, len(ids) // length)
+    if not count:
+        raise InputError(
+            f"{text}: {len(ids)} tokens; calibration needs at least one sequence of {length}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    share = len(ids) // count
+    offsets = torch.randint(0, share - length + 1, (count,), generator=generator)
+    starts = torch.arange(count) * share + offsets
+    return torch.stack([ids[start : start + length] for start in starts.tolist()])
+
+
+def _content(text: Path) -> str:
+    paths = [text]
+    if text.is_dir():
+        paths = sorted(path for pattern in _TEXTS for path in text.rglob(pattern))
+    if not paths:
+        raise InputError(f"{text}: no text files in it ({', '.join(_TEXTS)})")
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
+    except OSError as error:
+        raise InputError(f"{text}: {error.strerror}") from None

@@ -1,0 +1,124 @@
+"""How good a model is on a text, and how far from another: the answer of `ridgeline evaluate`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from ridgeline.compress.evaluate.loaded import (
+    Loaded,
+    check_directory,
+    device_of,
+    load,
+    positions_of,
+    tokenizer_of,
+)
+from ridgeline.compress.evaluate.quality import measure
+from ridgeline.compress.evaluate.size import disk_bytes
+from ridgeline.compress.evaluate.text import read_text, text_windows
+from ridgeline.errors import InputError
+from ridgeline.hardware.machine import this_machine
+from ridgeline.records.compression import Evaluation
+from ridgeline.records.environment import Environment
+
+PROBE = "def f(x):\n    return x  # ABC 1234, naïve café\n"
+"""Text that two tokenizers must cut alike to be taken for one."""
+
+
+def evaluate(
+    model: Path,
+    text: Path,
+    *,
+    reference: Path | None = None,
+    context: int | None = None,
+    stride: int | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda _: None,
+) -> Evaluation:
+    """Perplexity and token accuracy of a model, its size, and its distance from a reference.
+
+    Args:
+        model: Directory of a causal LM, dense or compressed-tensors, with its tokenizer.
+        text: Held out from training and calibration.
+        reference: Directory of the model that it was made from.
+        context: Tokens of a window; None: 2,048 or the model's positions.
+        stride: Tokens from window to window; None: `context`.
+        device: auto, cpu or cuda.
+        say: Told what is under way.
+
+    Raises:
+        InputError: A directory or text cannot be used, or the two models do not fit each other.
+    """
+    device_of(device)
+    for option, directory in (("MODEL", model), ("--reference", reference)):
+        if directory is not None:
+            check_directory(option, directory)
+    judged = text_windows(
+        read_text("--text", text),
+        str(text),
+        tokenizer_of("MODEL", model),
+        context=context,
+        stride=stride,
+        positions=positions_of("MODEL", model),
+    )
+    say(f"loading {model}")
+    loaded = load("MODEL", model, device)
+    beside = None
+    if reference is not None:
+        say(f"loading {reference}")
+        beside = load("--reference", reference, device)
+        check_alike(loaded, beside)
+    found = measure(
+        loaded.model, judged.tokens, judged.windows, beside.model if beside else None, say
+    )
+    return Evaluation(
+        model=str(model),
+        reference=None if reference is None else str(reference),
+        computed_with=loaded.computed_with,
+        protocol=judged.protocol,
+        quality=found.scores.quality(judged.protocol),
+        reference_quality=found.reference.quality(judged.protocol) if beside else None,
+        divergence=found.distances.divergence() if beside else None,
+        disk_bytes=disk_bytes(model),
+        reference_disk_bytes=None if reference is None else disk_bytes(reference),
+        environment=environment(device_of(device)),
+    )
+
+
+def check_alike(loaded: Loaded, reference: Loaded) -> None:
+    """Raise `InputError` unless both models speak of the same tokens."""
+    if loaded.vocab != reference.vocab:
+        raise InputError(
+            f"--reference {reference.directory}: its vocabulary has {reference.vocab} words, that"
+            f" of {loaded.directory} {loaded.vocab}; give the model that it was made from"
+        )
+    own = tokenizer_of("MODEL", loaded.directory)
+    theirs = tokenizer_of("--reference", reference.directory)
+    if theirs(PROBE).input_ids != own(PROBE).input_ids:
+        raise InputError(
+            f"--reference {reference.directory}: its tokenizer cuts text differently from that of"
+            f" {loaded.directory}; give the model that it was made from"
+        )
+
+
+def environment(device: torch.device) -> Environment:
+    """This machine, these versions, this command."""
+    cpu = this_machine(gpus=[]).cpu.model
+    return Environment(
+        command=sys.argv,
+        cwd=os.getcwd(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        host_cpu=cpu,
+        cpu_count=os.cpu_count() or 1,
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        ridgeline=metadata.version("ridgeline"),
+    )

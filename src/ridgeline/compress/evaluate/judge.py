@@ -1,0 +1,154 @@
+"""Measures compressed models beside the one they were made from, each as it was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ridgeline.compress.evaluate.loaded import Loaded, load
+from ridgeline.compress.evaluate.quality import measure
+from ridgeline.compress.evaluate.sensitive import Watched, common_layers, layer_losses
+from ridgeline.compress.evaluate.size import disk_bytes
+from ridgeline.compress.evaluate.text import TextWindows
+from ridgeline.errors import InputError
+from ridgeline.measure.statistics import ratio_interval
+from ridgeline.records.compression import (
+    CompressionRow,
+    Decoding,
+    Divergence,
+    LayerLoss,
+    Quality,
+    Speedup,
+)
+
+Say = Callable[[str], None]
+Bench = Callable[[Sequence[Path], Say], list[Decoding | str]]
+"""Decodes with several models in turns; a text is why a model was not measured."""
+WORST = 3
+"""Layers that a refusal names."""
+OVERHEAD_SHARE = 0.5
+"""Where reading at memory's speed takes less of a step, smaller weights cannot matter much."""
+AS_GIVEN = "as given"
+
+
+class Judge:
+    """Holds the model as given and the text."""
+
+    def __init__(self, model: Path, judged: TextWindows, device: str, say: Say) -> None:
+        say(f"loading {model} to judge")
+        self.given: Loaded = load("MODEL", model, device)
+        self.judged = judged
+        self._device = device
+        self._say = say
+        found = measure(self.given.model, judged.tokens, judged.windows, say=self._within(AS_GIVEN))
+        self.quality: Quality = found.scores.quality(judged.protocol)
+
+    def baseline(self) -> CompressionRow:
+        """The first row."""
+        size = disk_bytes(self.given.directory)
+        return CompressionRow(scheme=AS_GIVEN, disk_bytes=size, quality=self.quality)
+
+    def row(self, scheme: str, directory: Path) -> CompressionRow:
+        """What was saved, read by transformers and put through the text beside the original.
+
+        Raises:
+            InputError: transformers does not load it.
+        """
+        loaded = self.load(directory)
+        quality, divergence = self.compare(loaded, scheme)
+        return CompressionRow(
+            scheme=scheme,
+            disk_bytes=disk_bytes(directory),
+            quality=quality,
+            divergence=divergence,
+        )
+
+    def load(self, directory: Path) -> Loaded:
+        """A compressed model, ready."""
+        loaded = load("compressed model", directory, self._device)
+        if loaded.vocab != self.given.vocab:
+            raise InputError(f"{directory}: its vocabulary is not that of {self.given.directory}")
+        return loaded
+
+    def fresh(self) -> Loaded:
+        """The model as given once more, to be changed."""
+        return load("MODEL", self.given.directory, self._device)
+
+    def compare(self, loaded: Loaded, name: str) -> tuple[Quality, Divergence]:
+        """A model's quality, and its distance from the one as given."""
+        found = measure(
+            loaded.model,
+            self.judged.tokens,
+            self.judged.windows,
+            self.given.model,
+            self._within(name),
+        )
+        return found.scores.quality(self.judged.protocol), found.distances.divergence()
+
+    def watched(self) -> Watched:
+        """The model as given, to swap single layers in."""
+        return Watched(self.given.model, self.judged.tokens, self.judged.windows)
+
+    def most_sensitive(self, directory: Path, scheme: str) -> tuple[LayerLoss, ...]:
+        """The layers that cost most alone, worst first; none where layers were taken out."""
+        loaded = self.load(directory)
+        names = common_layers(self.given.model, loaded.model)
+        if not names:
+            return ()
+        self._say(f"which of {len(names)} layers cost most")
+        found = layer_losses(self.watched(), loaded.model, [[name] for name in names], scheme)
+        return tuple(sorted(found, key=lambda one: -one.kl)[:WORST])
+
+    def _within(self, name: str) -> Say:
+        return lambda text: self._say(f"perplexity, {name}: {text}")
+
+
+def with_speed(
+    rows: Sequence[CompressionRow], found: Sequence[Decoding | str]
+) -> list[CompressionRow]:
+    """The rows with what decoding in turns found, each against the row above."""
+    from msgspec.structs import replace
+
+    answers = []
+    for place, (row, own) in enumerate(zip(rows, found, strict=True)):
+        if isinstance(own, str):
+            answers.append(replace(row, remark=f"speed not measured: {own}"))
+            continue
+        above = found[place - 1] if place else None
+        if not isinstance(above, Decoding):
+            remark = "" if place == 0 else "not compared: the row above was not measured"
+            answers.append(replace(row, decoding=own, remark=remark))
+            continue
+        gain = speedup(above, own)
+        answers.append(
+            replace(row, decoding=own, speedup=gain, remark=_why_not_faster(above, own, gain))
+        )
+    return answers
+
+
+def speedup(before: Decoding, after: Decoding) -> Speedup:
+    """Of interleaved rounds."""
+    found = ratio_interval(before.step_seconds, after.step_seconds)
+    bounded = found.low > 0
+    return Speedup(
+        ratio=found.ratio,
+        ci_low=found.low if bounded else None,
+        ci_high=found.high if bounded else None,
+        rounds=found.rounds,
+    )
+
+
+def _why_not_faster(before: Decoding, after: Decoding, gain: Speedup) -> str:
+    """Nothing where it is."""
+    if gain.faster:
+        return ""
+    step = before.batch / before.tokens_per_second
+    reading = before.read_bytes / before.machine_bytes_per_second / step
+    if after.read_bytes >= 0.98 * before.read_bytes:
+        return "not faster: a step reads as many bytes as before; the engine runs it as dense"
+    if reading < OVERHEAD_SHARE:
+        return (
+            f"not faster: reading weights is {reading:.0%} of a step, so fewer bytes save little;"
+            " the model is small for this machine"
+        )
+    return "not faster beyond doubt: fewer bytes are read, but the kernel does not gain by it"

@@ -1,0 +1,127 @@
+"""One block that is done: its tensors as they will be saved, in a file of its own until then.
+
+A file is whole or not there. It is read back to go on after a kill, to measure the whole model, and
+to save it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from torch import Tensor
+
+from ridgeline.compress.quantised import Inputs, Quantised
+from ridgeline.errors import InputError
+from ridgeline.records.scheme import NumberFormat
+
+
+class LayerDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one weight matrix."""
+
+    name: str
+    scheme: str
+    """Names joined by " + "; "" where it stayed as it is."""
+    error: float
+    """See `Rounded.error`."""
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Finished:
+    """Of one block."""
+
+    layers: list[LayerDone] = field(default_factory=list)
+    dense: dict[str, Tensor] = field(default_factory=dict)
+    """By name, in the dtype that is saved."""
+    quantised: dict[str, tuple[Quantised, Inputs | None]] = field(default_factory=dict)
+    """By the layer's name, without ".weight"."""
+    cache: dict[str, tuple[Inputs, Inputs]] = field(default_factory=dict)
+    """By attention layer, of its keys and values."""
+
+
+class _Formats(msgspec.Struct, frozen=True):
+    weights: NumberFormat
+    inputs: NumberFormat | None
+
+
+class _About(msgspec.Struct, frozen=True):
+    layers: list[LayerDone]
+    formats: dict[str, _Formats]
+    cache: dict[str, NumberFormat]
+
+
+_WEIGHT = ("levels", "scales", "zeros", "global_scale", "order")
+_INPUTS = ("scale", "zero", "global_scale")
+_CACHED = ("keys", "values")
+
+
+def write(path: Path, block: Finished) -> None:
+    """Through a temporary file, so that what is there is whole."""
+    from safetensors.torch import save_file
+
+    tensors = {f"dense|{name}": tensor for name, tensor in block.dense.items()}
+    for name, (weight, inputs) in block.quantised.items():
+        for part in _WEIGHT:
+            tensors[f"weight|{part}|{name}"] = getattr(weight, part)
+        for part in _INPUTS if inputs is not None else ():
+            tensors[f"inputs|{part}|{name}"] = getattr(inputs, part)
+    for name, both in block.cache.items():
+        for kind, inputs in zip(_CACHED, both, strict=True):
+            for part in _INPUTS:
+                tensors[f"{kind}|{part}|{name}"] = getattr(inputs, part)
+    about = _About(
+        layers=block.layers,
+        cache={name: keys.format for name, (keys, _) in block.cache.items()},
+        formats={
+            name: _Formats(weight.format, inputs.format if inputs else None)
+            for name, (weight, inputs) in block.quantised.items()
+        },
+    )
+    temporary = path.with_suffix(".writing")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None},
+        temporary,
+        # One key only: their order in the file is not fixed.
+        metadata={"about": msgspec.json.encode(about).decode()},
+    )
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def read(path: Path) -> Finished:
+    """What `write` wrote.
+
+    Raises:
+        InputError: It is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = msgspec.json.decode(file.metadata()["about"], type=_About)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, TypeError, msgspec.MsgspecError) as error:
+        raise InputError(f"{path}: {error}; remove its folder and compress anew") from None
+    block = Finished(layers=about.layers)
+    for name, formats in about.formats.items():
+        weight = {part: tensors.pop(f"weight|{part}|{name}", None) for part in _WEIGHT}
+        inputs = {part: tensors.pop(f"inputs|{part}|{name}", None) for part in _INPUTS}
+        block.quantised[name] = (
+            Quantised(format=formats.weights, **weight),
+            None if formats.inputs is None else Inputs(format=formats.inputs, **inputs),
+        )
+    for name, form in about.cache.items():
+        keys, values = (
+            Inputs(
+                format=form,
+                **{part: tensors.pop(f"{kind}|{part}|{name}", None) for part in _INPUTS},
+            )
+            for kind in _CACHED
+        )
+        block.cache[name] = (keys, values)
+    block.dense = {name.removeprefix("dense|"): tensor for name, tensor in tensors.items()}
+    return block

@@ -1,0 +1,50 @@
+"""The inverse of a layer's Hessian, as GPTQ and SparseGPT walk along it.
+
+H = 2/n Σ xᵀx has no inverse where inputs are never used or are combinations of others, as with
+little calibration text. λ · mean(diag H) is added to the diagonal (GPTQ, arXiv 2210.17323, section
+3, step 3), tenfold as often as it takes; if nothing helps there is no factor, and the caller falls
+back to what needs none, for this layer alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MOST_DAMPING = 1.0
+
+
+def inverse_factor(hessian: Tensor, damping: float = 0.01) -> tuple[Tensor | None, tuple[str, ...]]:
+    """U, upper triangular, with Uᵀ U = (H + λ I)⁻¹, and what there is to tell.
+
+    Args:
+        hessian: [in, in]; is not changed. Inputs that were never seen (a diagonal of 0) count as
+            independent of all others.
+        damping: λ over the mean of the diagonal.
+    """
+    matrix = hessian.float().clone()
+    if not bool(matrix.isfinite().all()):
+        return None, ("its inputs were infinite or NaN",)
+    diagonal = matrix.diagonal()
+    dead = diagonal <= 0
+    mean = float(diagonal[~dead].mean()) if bool((~dead).any()) else 1.0
+    diagonal[dead] = mean
+    added = 0.0
+    while damping <= _MOST_DAMPING * 1.001:
+        diagonal += damping * mean - added
+        added = damping * mean
+        factor = _factor(matrix)
+        if factor is not None:
+            told = () if damping <= 0.01 else (f"its Hessian needed a damping of {damping:g}",)
+            return factor, told
+        damping *= 10.0
+    return None, ("its Hessian has no inverse, however damped",)
+
+
+def _factor(matrix: Tensor) -> Tensor | None:
+    lower, failed = torch.linalg.cholesky_ex(matrix)
+    if int(failed):
+        return None
+    inverse = torch.cholesky_inverse(lower)
+    upper, failed = torch.linalg.cholesky_ex(inverse, upper=True)
+    return None if int(failed) or not bool(upper.isfinite().all()) else upper

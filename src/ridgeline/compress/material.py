@@ -1,0 +1,156 @@
+"""What a compression is given, checked before anything is computed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from torch import Tensor
+
+from ridgeline.compress import calibration
+from ridgeline.compress.evaluate.loaded import check_directory, positions_of, tokenizer_of
+from ridgeline.compress.evaluate.text import TextWindows, read_text, text_windows
+from ridgeline.errors import InputError
+from ridgeline.records.scheme import Scheme
+from ridgeline.records.store import write_atomically
+
+HELD_BACK = 10
+"""Without a text to judge on, the last one in so many characters of the calibration text is."""
+ORDER, CALIBRATION = "order.json", "calibration.txt"
+CALIBRATION_TOKENS = 2**16
+USUAL_LENGTH = 512
+"""Tokens of a calibration sequence; as long as a judged window where --context says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What is compressed, with what, and on what it is judged."""
+
+    model: Path
+    out: Path
+    calibration: Path | None = None
+    """Text; None where no scheme looks at activations."""
+    text: Path | None = None
+    """Judged on; None: the end of the calibration text, which is then not calibrated on."""
+    context: int | None = None
+    """Tokens of a judged window; None: 2,048 or the model's positions."""
+    stride: int | None = None
+    device: str = "auto"
+    resume: bool = False
+    """Go on from what an interruption left."""
+    judged: bool = True
+    """Measure before saving; both models are then held in memory."""
+
+    @property
+    def work(self) -> Path:
+        """Where everything lies until it has been judged."""
+        return self.out.with_name(f"{self.out.name}.partial")
+
+
+@contextmanager
+def claimed(material: Material, schemes: Sequence[Scheme], order: Sequence[str]) -> Iterator[None]:
+    """Refuse what can be known to fail; within, the working folder is this job's.
+
+    It stays when the job is interrupted, and goes when it fails before anything was compressed.
+
+    Args:
+        material: Of the job.
+        schemes: That will be used.
+        order: Words that say what is to be done; a resumed job must be the same.
+
+    Raises:
+        InputError: Something is missing, in the way, or left from another job.
+    """
+    _check(material, schemes)
+    _claim(material, order)
+    try:
+        yield
+    except InputError:
+        if {path.name for path in material.work.glob("*")} <= {ORDER, CALIBRATION}:
+            shutil.rmtree(material.work, ignore_errors=True)
+        raise
+
+
+def _check(material: Material, schemes: Sequence[Scheme]) -> None:
+    check_directory("MODEL", material.model)
+    if material.out.exists():
+        raise InputError(f"--out {material.out}: exists already; give another name or remove it")
+    for option, path in (("--calibration", material.calibration), ("--text", material.text)):
+        if path is not None and not path.exists():
+            raise InputError(f"{option} {path}: no such file")
+    _check_texts(material, schemes)
+
+
+def _check_texts(material: Material, schemes: Sequence[Scheme]) -> None:
+    if material.calibration is None:
+        needing = [one.name for one in schemes if one.needs_calibration]
+        if needing:
+            raise InputError(
+                f"{needing[0]} looks at what flows through the model: give --calibration FILE, text"
+                " like that which the model will see"
+            )
+    if not material.judged or material.text is not None:
+        return
+    if material.calibration is None:
+        raise InputError("--text FILE is missing: held-out text to judge on")
+    if material.calibration.is_dir():
+        raise InputError(
+            f"--calibration {material.calibration} is a folder, so no part of it can be held back:"
+            " give --text FILE, held-out text to judge on"
+        )
+
+
+def _claim(material: Material, order: Sequence[str]) -> None:
+    words = [str(material.model.resolve()), str(material.calibration), str(material.text), *order]
+    path = material.work / ORDER
+    if not material.work.exists():
+        write_atomically(path, msgspec.json.encode(words))
+        return
+    where = f"--out {material.out}: {material.work} is left from"
+    if not material.resume:
+        raise InputError(f"{where} an interrupted run; add --resume to go on from it, or remove it")
+    if not path.is_file() or msgspec.json.decode(path.read_bytes()) != words:
+        raise InputError(
+            f"{where} another command (model, texts or schemes differ); repeat that, or remove it"
+        )
+
+
+def prepared(material: Material, *, calibrated: bool) -> tuple[Tensor | None, TextWindows | None]:
+    """Calibration tokens, where they are needed, and the windows to judge on.
+
+    Raises:
+        InputError: A text cannot be read or is too short, or there is no tokenizer.
+    """
+    calibrating, judged = material.calibration, None
+    if material.judged:
+        calibrating, text, name = _texts(material)
+        judged = text_windows(
+            text,
+            name,
+            tokenizer_of("MODEL", material.model),
+            context=material.context,
+            stride=material.stride,
+            positions=positions_of("MODEL", material.model),
+        )
+    if not calibrated or calibrating is None:
+        return None, judged
+    length = material.context or USUAL_LENGTH
+    count = CALIBRATION_TOKENS // length
+    tokens = calibration.tokens(material.model, calibrating, sequences=count, length=length)
+    return tokens, judged
+
+
+def _texts(material: Material) -> tuple[Path | None, str, str]:
+    """What to calibrate on, what to judge on, and the name of that."""
+    if material.text is not None:
+        return material.calibration, read_text("--text", material.text), str(material.text)
+    assert material.calibration is not None
+    content = read_text("--calibration", material.calibration)
+    cut = len(content) - len(content) // HELD_BACK
+    first = material.work / CALIBRATION
+    write_atomically(first, content[:cut].encode())
+    return first, content[cut:], f"{material.calibration}, its last 1/{HELD_BACK}"

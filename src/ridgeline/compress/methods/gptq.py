@@ -1,0 +1,98 @@
+"""Columns are rounded one by one, and those to the right make up for the error.
+
+Frantar et al., "GPTQ", arXiv 2210.17323, algorithm 1. With U the upper Cholesky factor of H⁻¹, a
+column w rounded to q leaves e = (w − q) / Uⱼⱼ, and W[:, j:] −= e · U[j, j:]. Updates beyond a block
+of columns wait until the block is done (section 3.3, "lazy batch updates").
+
+The grid is that of the weights as they were given ("static groups"), not of what they have become
+when their group begins: on the layers of `examples/models/library` the error is 2 % less so at 3
+bits. With `act_order` columns go in falling order of their diagonal in H, and since groups stay as
+they lie in the file, nothing but the levels is different in what is saved.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ridgeline.compress import rounding
+from ridgeline.compress.hessian import inverse_factor
+from ridgeline.compress.methods import rtn
+from ridgeline.compress.methods.rounded import Rounded, judged
+from ridgeline.compress.quantised import Quantised
+from ridgeline.compress.seen import Seen
+from ridgeline.records.scheme import NumberFormat, Scheme
+
+NEEDS = frozenset({"hessian"})
+"""Fields of `Seen`."""
+
+BLOCK = 128
+"""Columns between lazy updates (the paper's choice)."""
+
+
+@torch.no_grad()
+def quantise(
+    weight: Tensor, scheme: Scheme, seen: Seen, mask: Tensor | None = None, name: str = "a weight"
+) -> Rounded:
+    """Round with compensation; to nearest, with a notice, where no factor of the Hessian exists.
+
+    Args:
+        weight: [out, in], in the dtype of the scales that are saved.
+        scheme: With `weights`; `act_order` is honoured.
+        seen: With `hessian`.
+        mask: [out, in] bool, False where a pruned weight stays zero; its loss is made up for too.
+        name: Of the layer, for messages.
+
+    Raises:
+        InputError: See `rounding.check`.
+    """
+    form = scheme.weights
+    assert form is not None
+    rounding.check(weight, form, name)
+    if not seen.num_tokens or seen.hessian is None:
+        plain = rtn.quantise(weight, scheme, seen)
+        told = ("calibration never reached it: rounded to nearest",)
+        return Rounded(quantised=plain.quantised, error=plain.error, notices=told)
+    order = None
+    hessian = seen.hessian
+    if scheme.act_order:
+        order = hessian.diagonal().argsort(descending=True, stable=True)
+        hessian = hessian[order][:, order]
+    factor, notices = inverse_factor(hessian)
+    if factor is None:
+        found = rounding.to_nearest(weight, form, name)
+        return judged(weight, found, seen, (*notices, "rounded to nearest instead"))
+    found = _walked(weight, form, factor, order, mask)
+    return judged(weight, found, seen, notices)
+
+
+def _walked(
+    weight: Tensor, form: NumberFormat, factor: Tensor, order: Tensor | None, mask: Tensor | None
+) -> Quantised:
+    """All columns in their order, on the grid of the weight as it was given."""
+    grid = rounding.grid(weight, form)
+    rest = weight.float()
+    rest = rest.clone() if order is None else rest[:, order]
+    mask = mask if mask is None or order is None else mask[:, order]
+    columns = torch.arange(rest.shape[1]) if order is None else order
+    group_of = (columns // (form.group or rest.shape[1])).tolist()
+    grids = [grid.of_group(group) for group in range(max(group_of, default=-1) + 1)]
+    chosen = torch.empty_like(rest)
+    for start in range(0, rest.shape[1], BLOCK):
+        stop = min(start + BLOCK, rest.shape[1])
+        part, errors = rest[:, start:stop], torch.empty_like(rest[:, start:stop])
+        for column in range(stop - start):
+            on = grids[group_of[start + column]]
+            now = part[:, column : column + 1]
+            value = rounding.value(rounding.levels(now, on), on)
+            if mask is not None:
+                value = value * mask[:, start + column : start + column + 1]
+            row = factor[start + column, start + column : stop]
+            error = (now - value) / row[0]
+            part[:, column:].addmm_(error, row[None], alpha=-1)
+            chosen[:, start + column] = value[:, 0]
+            errors[:, column] = error[:, 0]
+        rest[:, stop:] -= errors @ factor[start:stop, stop:]
+    if order is not None:
+        chosen = chosen[:, order.argsort()]
+    return rounding.on_grid(chosen, grid)

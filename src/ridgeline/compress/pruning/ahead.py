@@ -1,0 +1,124 @@
+"""What prunings want to know of all layers before the first one is pruned.
+
+Blocks are compressed one at a time, and two things cannot be told from one block: gradients
+(`taylor.py`; the model must fit into memory with them), and one share over all layers together
+(`global_share.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ridgeline.compress.checkpoint import Checkpoint
+from ridgeline.compress.matrices import Matrix, matrices_of
+from ridgeline.compress.pruning import magnitude, taylor
+from ridgeline.compress.pruning.global_share import shares_by_layer
+from ridgeline.compress.skeleton import Skeleton
+from ridgeline.errors import InputError
+from ridgeline.records.scheme import Scheme
+
+_SEQUENCES = 8
+"""That go through a whole model at once."""
+
+Importance = dict[str, Tensor]
+"""[out, in] float32 by the name of a matrix."""
+
+
+def importance_of(model: Path, schemes: Iterable[Scheme], tokens: Tensor | None) -> Importance:
+    """By gradients, where a scheme wants it; else empty.
+
+    Raises:
+        InputError: There is no calibration text, or experts lie in one tensor.
+    """
+    if not any(one.pruning is not None and one.pruning.criterion == "taylor" for one in schemes):
+        return {}
+    if tokens is None:
+        raise InputError("taylor takes gradients over calibration text; give --calibration")
+    skeleton = Skeleton(Checkpoint(model))
+    matrices = {matrix.piece.target: matrix for matrix in _matrices(skeleton)}
+    if any(matrix.piece.expert is not None for matrix in matrices.values()):
+        raise InputError(
+            f"{model}: taylor is for models without experts, whose weights lie in one tensor;"
+            " choose wanda, sparsegpt or magnitude"
+        )
+    whole = in_memory(model)
+    for target in matrices:
+        whole.get_parameter(target).requires_grad_()
+    found = taylor.importance(whole, tokens.split(_SEQUENCES), mean_loss, matrices)
+    return {
+        matrix.name: found[target].T if matrix.transposed else found[target]
+        for target, matrix in matrices.items()
+    }
+
+
+def shares_in_layers(
+    model: Path, schemes: tuple[Scheme, ...], importance: Importance
+) -> dict[str, tuple[Scheme, ...]]:
+    """The schemes of each layer, with its own part of a share that holds over all of them.
+
+    Empty where no scheme has such a share.
+
+    Raises:
+        InputError: The criterion's scores cannot be compared between layers.
+    """
+    wanted = [one for one in schemes if one.pruning is not None and one.pruning.scope == "global"]
+    if not wanted:
+        return {}
+    if len(wanted) > 1:
+        raise InputError("one scheme at a time can prune all layers together; give `global` once")
+    (scheme,) = wanted
+    assert scheme.pruning is not None
+    if scheme.pruning.criterion not in {"magnitude", "taylor"}:
+        raise InputError(
+            f"scheme {scheme.name!r}: {scheme.pruning.criterion} compares weights within a layer"
+            " only; leave `global` out, or choose magnitude or taylor"
+        )
+    skeleton = Skeleton(Checkpoint(model))
+    matrices = [matrix for matrix in _matrices(skeleton) if not _ignores(scheme, matrix.name)]
+
+    def scores() -> Iterator[tuple[str, Tensor]]:
+        for matrix in matrices:
+            if scheme.pruning is not None and scheme.pruning.criterion == "taylor":
+                yield matrix.name, importance[matrix.name]
+            else:
+                yield matrix.name, magnitude.scores(skeleton.checkpoint.read(matrix.piece.source))
+
+    shares = shares_by_layer(scores, scheme.pruning.share)
+    found = {}
+    for name, share in shares.items():
+        own = msgspec.structs.replace(
+            scheme, pruning=msgspec.structs.replace(scheme.pruning, share=share, scope="layer")
+        )
+        found[name] = tuple(own if one is scheme else one for one in schemes)
+    return found
+
+
+def in_memory(model: Path) -> nn.Module:
+    """The whole model in float32, frozen."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    whole: nn.Module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    return whole.eval().requires_grad_(requires_grad=False)
+
+
+def mean_loss(model: nn.Module, tokens: Tensor) -> Tensor:
+    """Mean cross entropy of the next token; tokens [sequences, length]."""
+    logits = model(tokens, use_cache=False).logits[:, :-1].float()
+    return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def _matrices(skeleton: Skeleton) -> Iterator[Matrix]:
+    for number in range(len(skeleton.blocks)):
+        for matrix in matrices_of(skeleton, number):
+            if not matrix.kept:
+                yield matrix
+
+
+def _ignores(scheme: Scheme, layer: str) -> bool:
+    return any(layer == name or layer.endswith(f".{name}") for name in scheme.ignore)

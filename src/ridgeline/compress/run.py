@@ -1,0 +1,259 @@
+"""Compresses a model directory, one decoder block in memory at a time.
+
+    staged = stage(Job(model=…, schemes=…, tokens=…, work=…))   # resumes what an interruption left
+    staged.emulated()       the compressed model as an nn.Module, to measure before saving
+    staged.save(out)        in the compressed-tensors format
+
+A block is loaded, compressed with the activations that the compressed blocks before it give
+(`blocks.py`), written to a file of its own (`journal.py`), and sends the activations on. An
+interrupted run reads the finished blocks back and sends the activations through them, which gives
+the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ridgeline.compress import head, rounding
+from ridgeline.compress.blocks import compress_block
+from ridgeline.compress.checkpoint import Checkpoint
+from ridgeline.compress.emulated import emulated
+from ridgeline.compress.finished import Finished, LayerDone
+from ridgeline.compress.flow import Flow
+from ridgeline.compress.journal import Journal, fingerprint_of
+from ridgeline.compress.loaded_block import LoadedBlock
+from ridgeline.compress.matrices import Matrix, matrices_of
+from ridgeline.compress.saved.compressed_tensors import Writer, check_scheme
+from ridgeline.compress.skeleton import Skeleton
+from ridgeline.errors import InputError
+from ridgeline.records.scheme import Scheme
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One compression."""
+
+    model: Path
+    """A Hugging Face directory with safetensors."""
+    schemes: tuple[Scheme, ...]
+    """Applied to each layer one after another: prunings, then at most one rounding."""
+    work: Path
+    """Where finished blocks wait (by convention `<out>.partial`); found again after a kill."""
+    tokens: Tensor | None = None
+    """[sequences, length] int64 of calibration; None where no scheme looks at activations."""
+    of_layer: Mapping[str, tuple[Scheme, ...]] = field(default_factory=dict)
+    """Instead of `schemes`, by layer name (`model.layers.0.mlp.down_proj`); () leaves a layer as
+    it is, a layer that is not named gets `schemes`."""
+    importance: Mapping[str, Tensor] = field(default_factory=dict)
+    """[out, in] by layer name, for prunings by Taylor's criterion (`pruning/ahead.py`)."""
+    seed: int = 0
+
+    def schemes_of(self, layer: str) -> tuple[Scheme, ...]:
+        """In order; () where the layer stays as it is."""
+        if layer in self.of_layer:
+            return tuple(self.of_layer[layer])
+        return tuple(scheme for scheme in self.schemes if not _ignores(scheme, layer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDone:
+    """One block of the model, for progress."""
+
+    block: int
+    num_blocks: int
+    layers: tuple[LayerDone, ...]
+    resumed: bool = False
+    """It was done by an earlier run."""
+
+
+class Staged:
+    """A finished compression that is not saved yet."""
+
+    def __init__(self, job: Job, skeleton: Skeleton, journal: Journal) -> None:
+        self.job = job
+        self._skeleton = skeleton
+        self._journal = journal
+        self._count = journal.num_done()
+        self.layers: tuple[LayerDone, ...] = tuple(
+            layer for number in range(self._count) for layer in journal.read(number).layers
+        )
+
+    def emulated(self) -> nn.Module:
+        """The whole model with weights as rounded, and activations rounded as the scheme says."""
+        blocks = (self._journal.read(number) for number in range(self._count))
+        return emulated(Skeleton(self._skeleton.checkpoint), blocks)
+
+    def save(self, out: Path) -> None:
+        """Write it as a compressed-tensors directory and remove `job.work`.
+
+        Raises:
+            InputError: There is something at `out`, or the format cannot hold a scheme.
+        """
+        skeleton, checkpoint = self._skeleton, self._skeleton.checkpoint
+        writer = Writer(
+            out,
+            checkpoint.config,
+            source=checkpoint.directory,
+            linears=_linears(skeleton),
+            kv=next((scheme.kv for scheme in self.job.schemes if scheme.kv), None),
+        )
+        blocks = [self._journal.read(self._count - 1)] if self._has_head else []
+        replaced = {f"{name}.weight" for block in blocks for name in block.quantised}
+        for target, pieces in skeleton.pieces.items():
+            for piece in pieces if skeleton.is_outside(target) else ():
+                if piece.saved_name not in replaced:
+                    writer.dense(piece.saved_name, checkpoint.read(piece.source))
+        for number in range(self._count):
+            block = self._journal.read(number)
+            for name, tensor in block.dense.items():
+                writer.dense(name, tensor)
+            for name, (weight, inputs) in block.quantised.items():
+                writer.quantised(name, weight, inputs)
+            for name, (keys, values) in block.cache.items():
+                writer.cache(name, keys, values)
+        writer.close()
+        self._journal.remove()
+
+    @property
+    def _has_head(self) -> bool:
+        return self._count > len(self._skeleton.blocks)
+
+
+def stage(job: Job, progress: Callable[[BlockDone], None] | None = None) -> Staged:
+    """Compress block by block into `job.work`.
+
+    Args:
+        job: What to do.
+        progress: Called after each block.
+
+    Raises:
+        InputError: Files that cannot be read, weights that are inf or NaN, schemes that do not
+            fit the model.
+    """
+    skeleton = Skeleton(Checkpoint(job.model))
+    _check(job, skeleton)
+    fingerprint = fingerprint_of(
+        skeleton.checkpoint, job.schemes, dict(job.of_layer), job.tokens, job.seed
+    )
+    journal = Journal(job.work, fingerprint)
+    flow = None if job.tokens is None else Flow(skeleton, job.tokens)
+    num_blocks = len(skeleton.blocks)
+    done = journal.num_done()
+    for number in range(num_blocks):
+        block = skeleton.load_block(number)
+        if number >= done:
+            result = _compressed(job, skeleton, flow, number)
+            journal.write(number, result)
+        else:
+            result = journal.read(number)
+        restore(skeleton, number, result)
+        if flow is not None:
+            flow.advance(block, number)
+        skeleton.unload_block(number)
+        if progress is not None:
+            layers = tuple(result.layers)
+            progress(
+                BlockDone(block=number, num_blocks=num_blocks, layers=layers, resumed=number < done)
+            )
+    if done <= num_blocks and head.is_wanted(skeleton, job.schemes_of):
+        journal.write(num_blocks, head.compressed(skeleton, flow, job.schemes_of))
+    return Staged(job, skeleton, journal)
+
+
+def restore(skeleton: Skeleton, number: int, result: Finished) -> None:
+    """A loaded block computes with what is saved of it."""
+    for target in skeleton.block_targets(number):
+        for piece in skeleton.pieces[target]:
+            view = piece.of(skeleton.value(target).data)
+            name = piece.saved_name
+            if name in result.dense:
+                view.copy_(result.dense[name])
+            else:
+                weight, _ = result.quantised[name.removesuffix(".weight")]
+                view.copy_(weight.dequantised())
+
+
+def _compressed(job: Job, skeleton: Skeleton, flow: Flow | None, number: int) -> Finished:
+    block = skeleton.blocks[number]
+    matrices = matrices_of(skeleton, number)
+    runs: tuple[Callable[[], Tensor], ...] = ()
+    if flow is not None:
+        runs = tuple(_run(flow, block, number, chunk) for chunk in flow.chunks())
+    loaded = LoadedBlock(
+        module=block,
+        matrices=matrices,
+        dtypes=_dtypes(skeleton, matrices),
+        schemes={matrix.name: job.schemes_of(matrix.name) for matrix in matrices},
+        runs=runs,
+        head_dim=_head_dim(skeleton.model.config),
+        importance=job.importance,
+    )
+    result = compress_block(loaded)
+    for target in skeleton.block_targets(number):
+        for piece in skeleton.pieces[target]:
+            if piece.saved_name.removesuffix(".weight") not in result.quantised:
+                dtype = skeleton.checkpoint.dtype(piece.source)
+                value = piece.of(skeleton.value(target))
+                result.dense[piece.saved_name] = value.to(dtype, copy=True)
+    return result
+
+
+def _run(flow: Flow, block: nn.Module, number: int, chunk: Tensor) -> Callable[[], Tensor]:
+    return lambda: flow.through(block, number, chunk)
+
+
+def _dtypes(skeleton: Skeleton, matrices: tuple[Matrix, ...]) -> dict[str, Any]:
+    return {matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices}
+
+
+def _head_dim(config: Any) -> int | None:
+    """Of its attention heads, by the names that configurations use."""
+    found = getattr(config, "head_dim", None)
+    if found is None and getattr(config, "num_attention_heads", None):
+        found = config.hidden_size // config.num_attention_heads
+    return found
+
+
+def _ignores(scheme: Scheme, layer: str) -> bool:
+    return any(layer == name or layer.endswith(f".{name}") for name in scheme.ignore)
+
+
+def _linears(skeleton: Skeleton) -> list[str]:
+    return [
+        name for name, module in skeleton.model.named_modules() if isinstance(module, nn.Linear)
+    ]
+
+
+def _check(job: Job, skeleton: Skeleton) -> None:
+    """What can be known to fail before any work is done."""
+    used = {scheme.name: scheme for scheme in job.schemes}
+    used |= {scheme.name: scheme for found in job.of_layer.values() for scheme in found}
+    for scheme in used.values():
+        check_scheme(scheme)
+        if scheme.needs_calibration and job.tokens is None:
+            raise InputError(
+                f"{scheme.name} looks at what flows through the model; give a calibration text"
+            )
+        if scheme.pruning is not None and scheme.pruning.structure != "weights":
+            raise InputError(
+                f"{scheme.name} takes whole {scheme.pruning.structure} out, which is done before "
+                "single weights are compressed"
+            )
+    names = {
+        piece.saved_name.removesuffix(".weight")
+        for pieces in skeleton.pieces.values()
+        for piece in pieces
+    }
+    for layer in job.of_layer:
+        if layer not in names:
+            raise InputError(f"{job.model}: no layer {layer}")
+    for number in range(len(skeleton.blocks)):
+        for matrix in matrices_of(skeleton, number):
+            for scheme in () if matrix.kept else job.schemes_of(matrix.name):
+                if scheme.weights is not None:
+                    rounding.check_depth(matrix.weight.shape[1], scheme.weights, matrix.name)

@@ -1,0 +1,279 @@
+"""A model directory in the compressed-tensors format, written tensor by tensor.
+
+transformers, vLLM and `ridgeline serve` load it. Layouts and the fields of `quantization_config`
+are those of compressed-tensors 0.20 (`compressors/`, `quantization/quant_args.py`), which write for
+one linear layer [out, in], G groups:
+
+    pack-quantized       int                     weight_packed int32 [out, ⌈in · bits / 32⌉],
+                                                 weight_scale [out, G], weight_shape int64 [2],
+                                                 weight_zero_point int32, packed along `out`
+    int-quantized        int, inputs rounded     weight int8, weight_scale [out, G],
+                                                 weight_zero_point int8 [out, G]
+    naive-quantized      fp8                     weight float8_e4m3fn, weight_scale [out, G]
+    float-quantized      fp8, inputs rounded     the same
+    mxfp8-quantized      mxfp8                   weight float8_e4m3fn, weight_scale uint8 [out, G]
+    mxfp4-pack-quantized mxfp4                   weight_packed uint8 [out, in / 2],
+                                                 weight_scale uint8 [out, in / 32]
+    nvfp4-pack-quantized nvfp4                   weight_packed, weight_scale float8_e4m3fn
+                                                 [out, in / 16], weight_global_scale float32 [1]
+
+A scale of the whole tensor has the shape [1]. Static ranges of inputs add input_scale [1] (and
+input_zero_point, input_global_scale), those of a KV cache k_scale and v_scale [1].
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ridgeline.compress.quantised import Inputs, Quantised
+from ridgeline.compress.saved.shards import LIMIT_BYTES, Shards
+from ridgeline.errors import InputError
+from ridgeline.kernels.number_formats import fp4, integer
+from ridgeline.records.scheme import NumberFormat, Scheme
+
+VERSION = "0.20.0"
+"""Of the format."""
+
+COPIED = (
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "chat_template*",
+    "*.model",
+    "*.py",
+)
+"""Files of the source that the result needs too (code: of models that bring their own)."""
+
+
+def check_scheme(scheme: Scheme) -> None:
+    """Refuse what this format cannot hold, before any work is done.
+
+    Raises:
+        InputError: E5M2 weights or activations.
+    """
+    for form in (scheme.weights, scheme.activations):
+        if form is not None and form.kind == "fp8_e5m2":
+            raise InputError(
+                f"scheme {scheme.name!r}: compressed-tensors has no E5M2; it can be evaluated but "
+                "not saved, so choose fp8 or fp8a16"
+            )
+
+
+class Writer:
+    """Writes aside (`.NAME.saving` next to `out_dir`) and renames at the end.
+
+    What an interrupted writer left is thrown away by the next one.
+    """
+
+    def __init__(
+        self,
+        out_dir: Path,
+        config: dict[str, Any],
+        *,
+        source: Path,
+        linears: Sequence[str],
+        kv: NumberFormat | None = None,
+        limit_bytes: int = LIMIT_BYTES,
+    ) -> None:
+        """Begin.
+
+        Args:
+            out_dir: Must not exist, or be empty.
+            config: The model's `config.json`, as it is to be written (sizes of a pruned model).
+            source: The model that is compressed: tokenizer and generation config are copied.
+            linears: Names of all of the model's linear layers (what is not quantised is listed
+                under `ignore`).
+            kv: What keys and values are rounded to.
+            limit_bytes: Of a shard.
+
+        Raises:
+            InputError: There is something at `out_dir`.
+        """
+        check_free(out_dir)
+        self._out_dir, self._source, self._kv = out_dir, source, kv
+        self._config = config
+        self._linears = tuple(linears)
+        self._groups: dict[tuple[NumberFormat, NumberFormat | None], list[str]] = {}
+        self._aside = out_dir.with_name(f".{out_dir.name}.saving")
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._aside.mkdir(parents=True)
+        self._shards = Shards(self._aside, limit_bytes)
+
+    def dense(self, name: str, tensor: Tensor) -> None:
+        """A tensor as it is, e.g. `model.norm.weight`."""
+        self._shards.add(name, tensor)
+
+    def quantised(self, name: str, weight: Quantised, inputs: Inputs | None = None) -> None:
+        """The weight of the linear layer `name` (without `.weight`), and what its inputs become."""
+        forms = (weight.format, inputs.format if inputs else None)
+        self._groups.setdefault(forms, []).append(name)
+        for part, tensor in stored(weight, inputs).items():
+            self._shards.add(f"{name}.{part}", tensor)
+
+    def cache(self, attention: str, keys: Inputs, values: Inputs) -> None:
+        """The scales of an attention layer's keys and values, e.g. `model.layers.0.self_attn`."""
+        for part, inputs in (("k", keys), ("v", values)):
+            assert inputs.scale is not None
+            self._shards.add(f"{attention}.{part}_scale", inputs.scale)
+            if inputs.zero is not None:
+                self._shards.add(f"{attention}.{part}_zero_point", inputs.zero)
+
+    def close(self) -> int:
+        """Write `config.json` and the rest, move it all to its place, give the tensors' bytes."""
+        num_bytes = self._shards.close()
+        config = dict(self._config)
+        config.pop("quantization_config", None)
+        if self._groups or self._kv:
+            config |= self._quantised_config()
+        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+        (self._aside / "config.json").write_text(text, encoding="utf-8")
+        copy_companions(self._source, self._aside)
+        move_into_place(self._aside, self._out_dir)
+        return num_bytes
+
+    def _quantised_config(self) -> dict[str, Any]:
+        """What `config.json` says more, or otherwise, of a quantised model."""
+        groups = {}
+        for number, ((weights, inputs), names) in enumerate(self._groups.items()):
+            groups[f"group_{number}"] = {
+                "targets": ["Linear"] if len(self._groups) == 1 else names,
+                "weights": described(weights),
+                "input_activations": described(inputs) if inputs else None,
+                "output_activations": None,
+                "format": layout(weights, inputs),
+            }
+        layouts = {group["format"] for group in groups.values()}
+        quantised = {name for names in self._groups.values() for name in names}
+        about: dict[str, Any] = {
+            "quant_method": "compressed-tensors",
+            "version": VERSION,
+            "quantization_status": "compressed",
+            "format": layouts.pop() if len(layouts) == 1 else "mixed-precision",
+            "config_groups": groups,
+            "ignore": [name for name in self._linears if name not in quantised],
+            "kv_cache_scheme": described(self._kv) if self._kv else None,
+            "global_compression_ratio": None,
+            "sparsity_config": {},
+            "transform_config": {},
+        }
+        changes: dict[str, Any] = {"quantization_config": about}
+        wide = (self._config.get("dtype") or self._config.get("torch_dtype")) == "float32"
+        for weights, inputs in self._groups:
+            blocks = weights.kind in {"mxfp4", "mxfp8", "nvfp4"}
+            # What transformers 5.23 with compressed-tensors 0.20 does otherwise: packed zero points
+            # are refused as of the wrong shape, and blocks become bfloat16 in a float32 model.
+            if inputs is None and (not weights.symmetric or (blocks and wide)):
+                about["dequantize"] = True
+            elif blocks and wide:
+                changes["dtype"] = "bfloat16"
+        return changes
+
+
+def stored(weight: Quantised, inputs: Inputs | None = None) -> dict[str, Tensor]:
+    """The tensors of one linear layer, by the last part of their names."""
+    if weight.order is not None:
+        raise InputError(
+            "columns in groups of their own order cannot be saved (compressed-tensors dropped "
+            "them); group them in rows"
+        )
+    form, how = weight.format, layout(weight.format, inputs.format if inputs else None)
+    scales, zeros = weight.scales, weight.zeros
+    if form.share == "tensor":
+        scales, zeros = scales.reshape(1), None if zeros is None else zeros.reshape(1)
+    tensors = {"weight_scale": scales}
+    if how == "pack-quantized":
+        tensors["weight_packed"] = integer.pack(weight.levels, form.bits)
+        tensors["weight_shape"] = torch.tensor(weight.levels.shape)
+        if zeros is not None and form.share != "tensor":
+            zeros = integer.pack(zeros.T, form.bits).T.contiguous()
+    elif form.kind in {"mxfp4", "nvfp4"}:
+        tensors["weight_packed"] = fp4.pack(weight.levels)
+    else:
+        tensors["weight"] = weight.levels
+    if zeros is not None:
+        tensors["weight_zero_point"] = zeros
+    if weight.global_scale is not None:
+        tensors["weight_global_scale"] = weight.global_scale
+    if inputs is not None:
+        named = {
+            "input_scale": inputs.scale,
+            "input_zero_point": inputs.zero,
+            "input_global_scale": inputs.global_scale,
+        }
+        tensors |= {name: tensor for name, tensor in named.items() if tensor is not None}
+    return tensors
+
+
+def layout(weights: NumberFormat, inputs: NumberFormat | None) -> str:
+    """compressed-tensors' name of how the tensors of a layer lie."""
+    if weights.kind == "int":
+        return "pack-quantized" if inputs is None else "int-quantized"
+    if weights.kind == "fp8_e4m3":
+        return "naive-quantized" if inputs is None else "float-quantized"
+    return {
+        "mxfp4": "mxfp4-pack-quantized",
+        "mxfp8": "mxfp8-quantized",
+        "nvfp4": "nvfp4-pack-quantized",
+    }[weights.kind]
+
+
+def described(form: NumberFormat) -> dict[str, Any]:
+    """A number format as compressed-tensors' `QuantizationArgs`."""
+    scale_dtype = {"mxfp4": "torch.uint8", "mxfp8": "torch.uint8"}.get(form.kind)
+    dynamic: bool | str = form.dynamic
+    strategy: str = form.share
+    if form.kind == "nvfp4":
+        scale_dtype, strategy = "torch.float8_e4m3fn", "tensor_group"
+        dynamic = "local" if form.dynamic else False
+    return {
+        "num_bits": form.bits,
+        "type": "int" if form.kind == "int" else "float",
+        "symmetric": form.symmetric,
+        "strategy": strategy,
+        "group_size": form.group,
+        "dynamic": dynamic,
+        "observer": None if form.dynamic else {"mse": "mse"}.get(form.observer, "minmax"),
+        "observer_kwargs": {},
+        "actorder": None,
+        "block_structure": None,
+        "scale_dtype": scale_dtype,
+        "zp_dtype": None if form.symmetric else "torch.int8",
+    }
+
+
+def check_free(out_dir: Path) -> None:
+    """Refuse to write over anything.
+
+    Raises:
+        InputError: There is something at `out_dir`.
+    """
+    if out_dir.exists() and (not out_dir.is_dir() or any(out_dir.iterdir())):
+        raise InputError(f"{out_dir}: there is something already; give another place or remove it")
+
+
+def copy_companions(source: Path, to: Path) -> None:
+    """Tokenizer, generation config and code of a model directory."""
+    for pattern in COPIED:
+        for path in sorted(source.glob(pattern)):
+            if path.is_file():
+                shutil.copyfile(path, to / path.name)
+
+
+def move_into_place(aside: Path, out_dir: Path) -> None:
+    """Everything on disk, then one rename."""
+    for path in aside.iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+    os.replace(aside, out_dir)

@@ -1,0 +1,156 @@
+"""A saved directory as one module, token numbers to logits, its rounded weights in levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.compress.emulated import rounded_inputs
+from ridgeline.compress.quantised import Inputs, Quantised
+from ridgeline.compress.saved.directory import Directory
+from ridgeline.errors import InputError, RidgelineError
+
+
+class LevelsLinear(nn.Module):
+    """A linear layer that keeps its weight in levels and turns them into numbers as it computes."""
+
+    levels: Tensor
+    scales: Tensor
+
+    def __init__(self, weight: Quantised, bias: Tensor | None, inputs: Inputs | None) -> None:
+        super().__init__()
+        self.format, self.inputs = weight.format, inputs
+        for name in ("levels", "scales", "zeros", "global_scale"):
+            self.register_buffer(name, getattr(weight, name))
+        self.register_buffer("bias", bias)
+
+    @property
+    def weight(self) -> Quantised:
+        """As it is stored."""
+        parts: dict[str, Any] = {name: getattr(self, name) for name in ("zeros", "global_scale")}
+        return Quantised(format=self.format, levels=self.levels, scales=self.scales, **parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] to [..., out]."""
+        if self.inputs is not None:
+            x = rounded_inputs(x, self.inputs)
+        return nn.functional.linear(x, self.weight.dequantised(x.dtype), self.bias)
+
+
+class WholeModel(nn.Module):
+    """[batch, tokens] int64 to logits [batch, tokens, vocabulary], without a cache."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.dtype = model, dtype
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Of every position."""
+        logits: Tensor = self.model(input_ids=input_ids, use_cache=False).logits
+        return logits
+
+
+def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
+    """Read a directory.
+
+    Args:
+        path: Dense or compressed-tensors.
+        dtype: To compute with; None: as the directory says.
+
+    Raises:
+        InputError: Damaged files, or a model whose tensors are stored under other names.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    directory = Directory(path)
+    try:
+        config = AutoConfig.from_pretrained(path)
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        dtype = dtype or config.dtype or torch.float32
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation="eager"
+        ).eval()
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: config.json makes no causal language model: {line}") from None
+    dense: dict[str, Tensor] = {}
+    for name in directory.names:
+        found = directory.read(name)
+        if isinstance(found, Tensor):
+            dense[name] = found
+        else:
+            _put(directory, model, name.removesuffix(".weight"), found)
+    _fill(directory, model, dense)
+    return WholeModel(model.requires_grad_(requires_grad=False), dtype).eval()
+
+
+def free_shapes() -> dict[str, dict[int, Any]]:
+    """Batch and tokens are free in what is exported."""
+    return {"input_ids": {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}}
+
+
+def example(model: WholeModel, batch: int = 2, tokens: int = 8) -> Tensor:
+    """Token numbers all over the vocabulary."""
+    words = model.model.config.vocab_size  # type: ignore[union-attr]
+    return (torch.arange(batch * tokens) * 7919 % words).reshape(batch, tokens)
+
+
+def check_equal(
+    model: WholeModel, run: Callable[[Tensor], Tensor], what: str, tolerance: float
+) -> None:
+    """Compare an export with the model it was made from, in shapes it was not made with.
+
+    Raises:
+        RidgelineError: Logits differ by more than `tolerance` of the largest.
+    """
+    for batch, tokens in ((1, 5), (3, 16)):
+        ids = example(model, batch, tokens)
+        with torch.no_grad():
+            expected = model(ids).float()
+        largest = float(expected.abs().max())
+        differ = float((run(ids).float() - expected).abs().max())
+        if not differ <= tolerance * largest:
+            raise RidgelineError(
+                f"{what} computes other logits than PyTorch, by {differ:.2g} of {largest:.2g}; "
+                "nothing was written"
+            )
+
+
+def _put(directory: Directory, model: nn.Module, layer: str, weight: Quantised) -> None:
+    try:
+        old = model.get_submodule(layer)
+    except AttributeError:
+        raise InputError(f"{directory.path}: {layer} is no layer of the model") from None
+    if getattr(old, "weight", weight.levels).shape != weight.levels.shape:
+        raise InputError(
+            f"{directory.path}: {layer}.weight is {list(weight.levels.shape)}, config.json says "
+            f"{list(old.weight.shape)}"
+        )
+    bias = None if getattr(old, "bias", None) is None else torch.empty_like(old.bias.data)
+    parent, _, leaf = layer.rpartition(".")
+    new = LevelsLinear(weight, bias, directory.inputs(layer))
+    setattr(model.get_submodule(parent), leaf, new)
+
+
+def _fill(directory: Directory, model: Any, dense: dict[str, Tensor]) -> None:
+    try:
+        missing, unknown = model.load_state_dict(dense, strict=False)
+    except RuntimeError as error:
+        line = str(error).splitlines()[-1].strip()
+        raise InputError(f"{directory.path}: config.json and tensors do not fit: {line}") from None
+    model.tie_weights()
+    own = ("levels", "scales", "zeros", "global_scale")
+    tied = set(model.state_dict()) - set(
+        dict(model.named_parameters()) | dict(model.named_buffers())
+    )
+    lost = [name for name in missing if name not in tied and not name.endswith(own)]
+    if lost or unknown:
+        raise InputError(
+            f"{directory.path}: {(lost + unknown)[0]} is stored under another name than the model "
+            "uses, so this architecture is not exported"
+        )

@@ -1,0 +1,249 @@
+"""`ridgeline compress --target`: the smallest or fastest model that loses no more than allowed.
+
+1. The whole model is compressed by every candidate alone.
+2. Each unit's price is measured under every candidate: KL when it alone is compressed.
+3. `budget.path` orders the combinations; the one whose prices add up to the budget is measured,
+then ones before or after it, until two neighbours enclose the budget (`walk.py`): the sum of
+prices misleads, the measurement does not.
+4. The cheapest that held is compressed as it will be saved, read back and judged again; where
+it does not hold any more, the search steps back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+from torch import Tensor
+
+from ridgeline.compress.evaluate.allowance import Allowance
+from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Judge, Say, with_speed
+from ridgeline.compress.evaluate.sensitive import layer_losses
+from ridgeline.compress.judged import finished, row
+from ridgeline.compress.material import Material, claimed, prepared
+from ridgeline.compress.run import Job
+from ridgeline.compress.search.budget import Combination, Option, path
+from ridgeline.compress.search.combined import measured
+from ridgeline.compress.search.costs import Costs, sizes, times
+from ridgeline.compress.search.journal import SearchJournal
+from ridgeline.compress.search.units import Unit, units_of
+from ridgeline.compress.search.walk import Walk
+from ridgeline.compress.steps import Step, saved
+from ridgeline.errors import InputError
+from ridgeline.records.compression import Chosen, CompressionLedger, CompressionRow, Search
+from ridgeline.records.scheme import Scheme
+from ridgeline.records.scheme_names import parse
+
+AIMS = ("size", "latency")
+USUAL = ("w4a16-gptq-g128", "w4a16-gptq-g32", "w8a16-channel")
+"""Candidates where none are named: what `ridgeline serve`, vLLM and transformers all run."""
+MOST_SAVED = 4
+"""Combinations that are compressed to be saved."""
+METHODS = ("rtn", "gptq")
+"""Others change layers together with their neighbours, so that no layer can be swapped alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What a search stands on: its layers, and the model under every candidate."""
+
+    material: Material
+    candidates: tuple[Scheme, ...]
+    tokens: Tensor | None
+    units: dict[str, Unit]
+    uniform: dict[str, Path]
+
+    def fitting(self, scheme: Scheme) -> list[Unit]:
+        return [unit for unit in self.units.values() if unit.takes(scheme)]
+
+    def compress(
+        self, of_layer: Mapping[str, Scheme], directory: Path, say: Say
+    ) -> tuple[float, tuple[str, ...]]:
+        job = Job(
+            model=self.material.model,
+            schemes=(),
+            of_layer={layer: (scheme,) for layer, scheme in of_layer.items()},
+            work=directory.with_name(f"{directory.name}.blocks"),
+            tokens=self.tokens,
+        )
+        return saved(job, directory, say)
+
+
+def search(
+    material: Material,
+    target: Allowance,
+    aim: str,
+    schemes: Sequence[Scheme] = (),
+    *,
+    bench: Bench | None = None,
+    say: Say = lambda _: None,
+) -> CompressionLedger:
+    """Choose a scheme for every layer, and save the result.
+
+    Args:
+        material: Model, texts, and where to.
+        target: What may be lost.
+        aim: What is made small, one of `AIMS`: bytes on disk, or the time of a decode step.
+        schemes: Candidates; none: `USUAL`, as far as their groups divide the model's layers.
+        bench: Measures decoding; `latency` needs it.
+        say: Told what is under way.
+
+    Raises:
+        InputError: Something that was given cannot be used, or no candidate gains anything.
+    """
+    if aim == "latency" and bench is None:
+        raise InputError("--for latency: decoding has to be measured; leave --no-speed away")
+    candidates = tuple(schemes) or tuple(parse(name) for name in USUAL)
+    for scheme in candidates:
+        _check_candidate(scheme)
+    order = ["--target", target.text, "--for", aim, *(scheme.name for scheme in candidates)]
+    with claimed(material, candidates, order):
+        ground, judge = _ground(material, candidates, say, named=bool(schemes))
+        return _searched(ground, judge, target, aim, bench, say)
+
+
+def _searched(
+    ground: _Ground, judge: Judge, target: Allowance, aim: str, bench: Bench | None, say: Say
+) -> CompressionLedger:
+    material = ground.material
+    costs = _costs(ground, aim, bench, say)
+    prices = _prices(ground, judge, costs, say)
+    walk = Walk(path(_options(prices, costs)), judge.quality, target)
+    if len(walk.combinations) == 1:
+        raise InputError("--target: no candidate makes any layer cheaper; name others by --scheme")
+    layers = {name: unit.layers for name, unit in ground.units.items()}
+    walk.run(lambda one: measured(judge, one, layers, ground.uniform))
+    found, place = _saved_row(ground, judge, walk, say)
+    rows = [judge.baseline(), found]
+    directory = _place(material, place)
+    if bench is not None:
+        rows = with_speed(rows, bench([material.model, directory], say))
+    ledger = finished(material, judge, rows, directory, target)
+    return replace(
+        ledger,
+        search=Search(
+            target=target.text,
+            aim=aim,
+            candidates=tuple(scheme.name for scheme in ground.candidates),
+            sensitivities=tuple(prices.losses.values()),
+            attempts=tuple(walk.attempts),
+            chosen=_chosen(walk.combinations[place], layers),
+        ),
+    )
+
+
+def _ground(
+    material: Material, candidates: tuple[Scheme, ...], say: Say, *, named: bool
+) -> tuple[_Ground, Judge]:
+    tokens, judged = prepared(material, calibrated=any(one.needs_calibration for one in candidates))
+    if judged is None:
+        raise InputError("--target: a search has to judge; leave --unjudged away")
+    units = {unit.name: unit for unit in units_of(material.model)}
+    useful = [one for one in candidates if any(unit.takes(one) for unit in units.values())]
+    useless = [one.name for one in candidates if one not in useful]
+    if useless and (named or not useful):
+        raise InputError(f"--scheme {useless[0]}: its groups divide no layer of the model")
+    uniform = {one.name: material.work / f"uniform-{one.name}" for one in useful}
+    ground = _Ground(material, tuple(useful), tokens, units, uniform)
+    for scheme in useful:
+        of_layer = {layer: scheme for unit in ground.fitting(scheme) for layer in unit.layers}
+        ground.compress(of_layer, uniform[scheme.name], say)
+    return ground, Judge(material.model, judged, material.device, say)
+
+
+def _check_candidate(scheme: Scheme) -> None:
+    if scheme.weights is None or scheme.pruning is not None or scheme.kv is not None:
+        raise InputError(f"--scheme {scheme.name}: a search chooses among roundings of weights")
+    if scheme.method not in METHODS:
+        raise InputError(
+            f"--scheme {scheme.name}: {scheme.method} changes layers together with their"
+            f" neighbours; a search chooses layer by layer among {' and '.join(METHODS)}"
+        )
+
+
+def _costs(ground: _Ground, aim: str, bench: Bench | None, say: Say) -> Costs:
+    units = list(ground.units.values())
+    directories = {AS_GIVEN: ground.material.model, **ground.uniform}
+    if aim == "size":
+        return sizes(units, directories)
+    assert bench is not None
+    fitting = {scheme.name: ground.fitting(scheme) for scheme in ground.candidates}
+    return times(units, fitting, directories, bench, say)
+
+
+def _prices(ground: _Ground, judge: Judge, costs: Costs, say: Say) -> SearchJournal:
+    """KL of every unit under every scheme that has a cost; what the journal knows is not redone."""
+    journal = SearchJournal(ground.material.work)
+    watched = judge.watched()
+    for scheme, directory in ground.uniform.items():
+        left = [
+            unit
+            for name, unit in ground.units.items()
+            if (name, scheme) in costs and (name, scheme) not in journal.losses
+        ]
+        if not left:
+            continue
+        other = judge.load(directory).model
+        losses = layer_losses(watched, other, [unit.layers for unit in left], scheme)
+        for place, loss in enumerate(losses):
+            journal.add(loss)
+            say(f"sensitivity under {scheme}: {place + 1} of {len(left)}")
+    journal.close()
+    return journal
+
+
+def _options(prices: SearchJournal, costs: Costs) -> dict[str, list[Option]]:
+    options: dict[str, list[Option]] = {}
+    for (unit, scheme), cost in costs.items():
+        loss = 0.0 if scheme == AS_GIVEN else prices.losses[unit, scheme].kl
+        options.setdefault(unit, []).append(Option(scheme, cost, loss))
+    return options
+
+
+def _place(material: Material, place: int) -> Path:
+    return material.work / f"chosen-{place}"
+
+
+def _saved_row(ground: _Ground, judge: Judge, walk: Walk, say: Say) -> tuple[CompressionRow, int]:
+    """Compress what the walk found; back along the path while that loses more than allowed."""
+    schemes = {scheme.name: scheme for scheme in ground.candidates}
+    place = max(1, walk.low)
+    for _ in range(MOST_SAVED):
+        combination = walk.combinations[place]
+        of_layer = {
+            layer: schemes[option.scheme]
+            for unit, option in combination.chosen.items()
+            if option.scheme != AS_GIVEN
+            for layer in ground.units[unit].layers
+        }
+        directory = _place(ground.material, place)
+        seconds, notices = ground.compress(of_layer, directory, say)
+        name = _named(of_layer)
+        found = row(judge, Step(scheme=name, directory=directory, seconds=seconds, notices=notices))
+        assert found.quality is not None
+        assert found.divergence is not None
+        if walk.tell(place, found.quality, found.divergence) or place == 1:
+            return found, place
+        kept, place = place, max(1, min(walk.next, place - 1))
+        say(f"{name} lost more than allowed; stepping back")
+    return found, kept
+
+
+def _named(of_layer: Mapping[str, Scheme]) -> str:
+    counts = Counter(scheme.name for scheme in of_layer.values())
+    return ", ".join(f"{count} × {name}" for name, count in sorted(counts.items()))
+
+
+def _chosen(combination: Combination, layers: Mapping[str, tuple[str, ...]]) -> tuple[Chosen, ...]:
+    return tuple(
+        Chosen(
+            layer=" + ".join(layers[unit]),
+            scheme=option.scheme,
+            kl=option.loss,
+            cost=option.cost,
+        )
+        for unit, option in combination.chosen.items()
+    )

@@ -1,0 +1,295 @@
+"""A causal language model without weights, and where each stored tensor belongs in it.
+
+transformers 5 keeps experts as 3-D parameters but stores them one by one, under other names
+(`core_model_loading.py`); a `Piece` says which part of which parameter a stored tensor is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.compress.checkpoint import Checkpoint
+from ridgeline.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One stored tensor: all of a parameter or buffer, or a part of it."""
+
+    source: str
+    """Its name in the files."""
+    target: str
+    """Of the parameter or buffer in the model."""
+    expert: int | None = None
+    """Along the parameter's first dimension."""
+    rows: tuple[int, int] | None = None
+    """First and last + 1 of the output rows that it fills; None: all."""
+
+    @property
+    def saved_name(self) -> str:
+        """What the compressed tensor is called.
+
+        As in the files, but with the base model's prefix where only that was left out (GPT-2).
+        """
+        return self.target if self.target.endswith(f".{self.source}") else self.source
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """The view of the parameter that this piece fills."""
+        whole = parameter if self.expert is None else parameter[self.expert]
+        return whole if self.rows is None else whole[self.rows[0] : self.rows[1]]
+
+
+class Skeleton:
+    """The model on the meta device; blocks get their weights for as long as they are needed.
+
+    Weights are computed with in float32, whatever they are stored in.
+
+    Raises:
+        InputError: config.json and tensors do not fit, or the architecture is not known.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.model = _without_weights(checkpoint)
+        self.prefix, self.blocks = _blocks_of(self.model, checkpoint)
+        self.pieces = _pieces(self.model, checkpoint)
+
+    def block_prefix(self, block: int) -> str:
+        """Of the names of all tensors of that block, with its dot."""
+        return f"{self.prefix}.{block}."
+
+    def is_outside(self, target: str) -> bool:
+        """Whether this parameter belongs to no block."""
+        return not target.startswith(f"{self.prefix}.")
+
+    def load(self, targets: list[str]) -> None:
+        """Give these parameters and buffers their stored values, as float32."""
+        for target in targets:
+            parent, leaf = _parent(self.model, target)
+            current = self.value(target)
+            dtype = torch.float32 if current.is_floating_point() else current.dtype
+            values = torch.empty(current.shape, dtype=dtype)
+            for piece in self.pieces[target]:
+                piece.of(values).copy_(self.checkpoint.finite(piece.source))
+            put(parent, leaf, values)
+
+    def block_targets(self, block: int) -> list[str]:
+        """Parameters and buffers of one block."""
+        prefix = self.block_prefix(block)
+        return [target for target in self.pieces if target.startswith(prefix)]
+
+    def value(self, target: str) -> Tensor:
+        """What a parameter or buffer is now."""
+        parent, leaf = _parent(self.model, target)
+        found = getattr(parent, leaf)
+        assert isinstance(found, Tensor)
+        return found
+
+    def load_block(self, block: int) -> nn.Module:
+        """Weights for one block."""
+        self.load(self.block_targets(block))
+        module = self.blocks[block]
+        assert isinstance(module, nn.Module)
+        return module
+
+    def unload(self, targets: list[str]) -> None:
+        """Take the values away again."""
+        for target in targets:
+            parent, leaf = _parent(self.model, target)
+            put(parent, leaf, self.value(target).to("meta"))
+
+    def unload_block(self, block: int) -> None:
+        """Of one block."""
+        self.unload(self.block_targets(block))
+
+
+def put(parent: nn.Module, leaf: str, values: Tensor) -> None:
+    """Set a parameter or buffer of a module."""
+    if leaf in parent._parameters:
+        parent._parameters[leaf] = nn.Parameter(values, requires_grad=False)
+    else:
+        parent._buffers[leaf] = values
+
+
+def _parent(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, leaf = name.rpartition(".")
+    return model.get_submodule(path), leaf
+
+
+def _without_weights(checkpoint: Checkpoint) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    where = checkpoint.directory
+    if checkpoint.config.get("quantization_config"):
+        raise InputError(f"{where}: it is compressed already; start from the uncompressed model")
+    try:
+        config = AutoConfig.from_pretrained(where)
+        config._experts_implementation = "eager"  # a product per expert, which can be watched
+        with _parameters_on_meta():
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    except (ValueError, KeyError, TypeError, OSError, AttributeError, RuntimeError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{where}: config.json makes no causal language model: {line}") from None
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+@contextlib.contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Parameters made within take no memory; buffers, which modules compute, are real."""
+    register = nn.Module.register_parameter
+
+    def register_on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(parameter.to("meta"), requires_grad=False)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _blocks_of(model: nn.Module, checkpoint: Checkpoint) -> tuple[str, nn.ModuleList]:
+    """The longest list of modules of one class that lies in no other such list."""
+    lists = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len({type(item) for item in module}) == 1
+    }
+    outermost = [
+        name
+        for name in lists
+        if not any(name.startswith(f"{other}.") for other in lists if other != name)
+    ]
+    if not outermost:
+        raise InputError(
+            f"{checkpoint.directory}: {type(model).__name__} has no list of equal blocks, so it "
+            "cannot be compressed block by block"
+        )
+    longest = max(outermost, key=lambda name: len(lists[name]))
+    return longest, lists[longest]
+
+
+def _pieces(model: Any, checkpoint: Checkpoint) -> dict[str, list[Piece]]:
+    """For each parameter and stored buffer, what fills it."""
+    names = _Names(model, checkpoint)
+    wanted = model.state_dict()
+    found: dict[str, list[Piece]] = defaultdict(list)
+    for source in checkpoint.names:
+        piece = names.piece(source, wanted)
+        if piece is not None:
+            found[piece.target].append(piece)
+    tied = _tied(model)
+    for target, empty in wanted.items():
+        if target in tied and target not in found:
+            continue
+        if target not in found:
+            raise InputError(f"{checkpoint.directory}: {target} is missing from its files")
+        found[target] = _laid_out(found[target], checkpoint)
+        _check_shape(target, tuple(empty.shape), found[target], checkpoint)
+    for target in tied:
+        found.pop(target, None)
+    return dict(found)
+
+
+def _tied(model: nn.Module) -> set[str]:
+    """Names of parameters that are another one under a second name."""
+    return set(model.state_dict()) - set(
+        dict(model.named_parameters()) | dict(model.named_buffers())
+    )
+
+
+class _Names:
+    """transformers' own rules from stored names to parameters."""
+
+    def __init__(self, model: Any, checkpoint: Checkpoint) -> None:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter, WeightRenaming
+
+        rules = get_model_conversion_mapping(model)
+        self._renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+        self._converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+        self._converter_of = {
+            pattern: rule for rule in self._converters for pattern in rule.source_patterns
+        }
+        self._prefix = model.base_model_prefix
+        self._ignored = list(model._keys_to_ignore_on_load_unexpected or ())
+        self._checkpoint = checkpoint
+
+    def piece(self, source: str, wanted: dict[str, Tensor]) -> Piece | None:
+        from transformers.core_model_loading import rename_source_key
+
+        target, pattern = rename_source_key(
+            source, self._renamings, self._converters, self._prefix, wanted
+        )
+        if target not in wanted:
+            target, pattern = rename_source_key(source, [], [], self._prefix, wanted)
+        if target not in wanted:
+            if any(re.search(ignored, source) for ignored in self._ignored):
+                return None
+            raise InputError(
+                f"{self._checkpoint.directory}: {source} is no tensor of the model that "
+                "config.json describes"
+            )
+        if pattern is None:
+            return Piece(source=source, target=target)
+        return self._converted(source, target, pattern)
+
+    def _converted(self, source: str, target: str, pattern: str) -> Piece:
+        from transformers.core_model_loading import Concatenate, MergeModulelist, apply_renamings
+
+        rule = self._converter_of[pattern]
+        kinds = [type(step) for step in rule.operations]
+        number = re.search(
+            pattern.replace("*.", r"(\d+)\."), apply_renamings(source, self._renamings)
+        )
+        if kinds not in ([MergeModulelist], [MergeModulelist, Concatenate]) or not number:
+            raise InputError(
+                f"{self._checkpoint.directory}: how {source} is stored is not known here, so this "
+                "architecture cannot be compressed"
+            )
+        # The position among the parts of one expert, until `_laid_out` knows how long each is.
+        part = rule.source_patterns.index(pattern)
+        rows = (part, part) if Concatenate in kinds else None
+        return Piece(source=source, target=target, expert=int(number.group(1)), rows=rows)
+
+
+def _laid_out(pieces: list[Piece], checkpoint: Checkpoint) -> list[Piece]:
+    """In order, with the rows that each part of an expert fills."""
+    placed: list[Piece] = []
+    next_row: dict[int | None, int] = defaultdict(int)
+    for piece in sorted(pieces, key=lambda piece: (piece.expert or 0, piece.rows or (0, 0))):
+        if piece.rows is None:
+            placed.append(piece)
+            continue
+        start = next_row[piece.expert]
+        stop = next_row[piece.expert] = start + checkpoint.shape(piece.source)[0]
+        placed.append(replace(piece, rows=(start, stop)))
+    return placed
+
+
+def _check_shape(
+    target: str, expected: tuple[int, ...], pieces: list[Piece], checkpoint: Checkpoint
+) -> None:
+    empty = torch.empty(expected, device="meta")
+    filled = 0
+    for piece in pieces:
+        shape = checkpoint.shape(piece.source)
+        inside = piece.expert is None or piece.expert < expected[0]
+        if not inside or tuple(piece.of(empty).shape) != shape:
+            raise InputError(
+                f"{checkpoint.directory}: {piece.source} is {list(shape)}, which does not fit "
+                f"{target}, {list(expected)} by config.json"
+            )
+        filled += piece.of(empty).numel()
+    if filled != empty.numel():
+        raise InputError(f"{checkpoint.directory}: parts of {target} are missing from its files")

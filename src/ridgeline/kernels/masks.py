@@ -1,0 +1,56 @@
+"""Which elements of a matrix stay: an exact number of them, everywhere the same.
+
+`compress/` prunes with it after training and `train/` during it. Scores are ranked within the last
+dimension; of equal ones the first go, so that the number removed is exact for bf16 weights too,
+which have many equals, and the mask the same on every machine.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ridgeline.errors import InputError
+
+
+def keep_largest(scores: Tensor, removed: int) -> Tensor:
+    """True where an element stays: all but the `removed` lowest of each row.
+
+    Args:
+        scores: [..., k], no NaN.
+        removed: 0 … k.
+
+    >>> keep_largest(torch.tensor([[3.0, 1.0, 1.0, 2.0]]), 1)
+    tensor([[ True, False,  True,  True]])
+    """
+    if removed <= 0:
+        return torch.ones_like(scores, dtype=torch.bool)
+    threshold = scores.kthvalue(removed, dim=-1, keepdim=True).values
+    below, equal = scores < threshold, scores == threshold
+    room = removed - below.sum(dim=-1, keepdim=True)
+    return ~(below | (equal & (equal.cumsum(dim=-1, dtype=torch.int32) <= room)))
+
+
+def keep_share(scores: Tensor, removed_share: float) -> Tensor:
+    """As `keep_largest`, over all elements together: round(share · elements) go."""
+    flat = scores.reshape(-1)
+    return keep_largest(flat, round(removed_share * flat.numel())).view_as(scores)
+
+
+def keep_n_of_m(scores: Tensor, n: int, m: int) -> Tensor:
+    """Exactly n of every m neighbours along the last dimension stay.
+
+    Raises:
+        InputError: m does not divide the dimension.
+
+    >>> keep_n_of_m(torch.tensor([[3.0, 1.0, 0.0, 2.0]]), 2, 4)
+    tensor([[ True, False, False,  True]])
+    """
+    if not 0 < n < m:
+        raise InputError(f"{n}:{m} is no pattern; it says how many stay of how many, such as 2:4")
+    if scores.shape[-1] % m:
+        raise InputError(
+            f"{n}:{m}: rows of {scores.shape[-1]} weights do not divide into groups of {m}; leave"
+            " this layer out, or prune without a pattern"
+        )
+    return keep_largest(scores.unflatten(-1, (-1, m)), m - n).flatten(-2)

@@ -1,0 +1,205 @@
+"""What a compressed model costs and gains: quality by a stated protocol, size, speed, row by row.
+
+The ledger of `ridgeline compress`: every row was measured against the row above it, on the same
+text and, for speed, in turns with it. A perplexity without context, stride, BOS, tokens and unit
+compares with nothing, so a `Protocol` stands beside every one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ridgeline.records.environment import Environment
+
+
+class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a text was put through a model."""
+
+    text: str
+    """The file, or which part of it."""
+    context: int
+    """Tokens of a window."""
+    stride: int
+    """Tokens from the start of one window to that of the next; what is new in it is scored."""
+    bos: bool
+    """Whether the tokenizer put a begin-of-sequence token before the text (once, at the start)."""
+    tokens: int
+    """Of the text, begin-of-sequence included."""
+    scored: int
+    """Tokens that were predicted: all but those that begin a window and were in none before."""
+    words: int
+    """Of the text, between white space."""
+    bytes: int
+    """Of the text, in UTF-8."""
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How well a model predicts a text."""
+
+    loss: float
+    """Mean of −ln p, nats per scored token."""
+    perplexity: float
+    """exp(loss): per token."""
+    word_perplexity: float
+    """exp(loss · tokens / words): comparable between tokenizers."""
+    bits_per_byte: float
+    """loss · tokens / bytes / ln 2: comparable between tokenizers."""
+    accuracy: float
+    """Scored tokens that were the most probable one."""
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a model's predictions are from those of a reference, token by token."""
+
+    kl_mean: float
+    """KL(reference ‖ model), nats per scored token."""
+    kl_p99: float
+    agreement: float
+    """Scored tokens of which both think the same one most probable."""
+
+
+class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `ridgeline serve`'s engine decoded a model, in turns with others."""
+
+    tokens_per_second: float
+    """From the median step."""
+    step_seconds: tuple[float, ...]
+    """Median of each round; round i of every model ran side by side."""
+    held_bytes: int
+    """Weights in memory, as the engine holds them."""
+    read_bytes: int
+    """Weights, keys and values that a step reads."""
+    machine_bytes_per_second: float
+    """Read from memory in the same rounds; median."""
+    dtype: str
+    """Of what is not quantised, and of the arithmetic."""
+    device: str
+    threads: int
+    batch: int
+    context: int
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer of `ridgeline evaluate`."""
+
+    model: str
+    reference: str | None = None
+    computed_with: str
+    """The program, number format and device behind the quality."""
+    protocol: Protocol
+    quality: Quality
+    reference_quality: Quality | None = None
+    divergence: Divergence | None = None
+    disk_bytes: int
+    """Of the files that hold weights."""
+    reference_disk_bytes: int | None = None
+    decoding: Decoding | None = None
+    reference_decoding: Decoding | None = None
+    speedup: Speedup | None = None
+    """Time of the reference over time of the model."""
+    no_decoding: str = ""
+    """Why decoding was not measured."""
+    environment: Environment
+
+
+class Speedup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Time before over time after: above 1 is faster. Bounds at 95 %, None where there are none."""
+
+    ratio: float
+    ci_low: float | None
+    ci_high: float | None
+    rounds: int
+
+    @property
+    def faster(self) -> bool:
+        """Beyond doubt."""
+        return self.ci_low is not None and self.ci_low > 1.0
+
+
+class CompressionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model: the one that was given, or the row above with one more scheme applied."""
+
+    scheme: str
+    """`as given` in the first row."""
+    disk_bytes: int
+    quality: Quality | None = None
+    """None where nothing was judged."""
+    divergence: Divergence | None = None
+    """From the model as given; None in the first row."""
+    decoding: Decoding | None = None
+    speedup: Speedup | None = None
+    """Over the row above."""
+    seconds: float = 0.0
+    """That compressing took."""
+    remark: str = ""
+    """Why it is not faster than the row above, or why that was not measured."""
+    notices: tuple[str, ...] = ()
+    """What the methods had to do that was not asked for."""
+
+
+class LayerLoss(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one layer costs when it alone is compressed."""
+
+    layer: str
+    scheme: str
+    kl: float
+    """Mean KL from the model as given, nats per token."""
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One layer of a searched model."""
+
+    layer: str
+    scheme: str
+    """`as given`: left alone."""
+    kl: float
+    """As `LayerLoss`; 0 where it was left alone."""
+    cost: float
+    """Bytes on disk, or seconds of one decode step."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A combination that a search measured."""
+
+    predicted_kl: float
+    """Sum of what its layers cost alone."""
+    kl: float
+    loss: float
+    cost: float
+    """Sum over the layers: bytes on disk, or seconds of one decode step."""
+    allowed: bool
+    """Whether it kept what was asked for."""
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How schemes were chosen layer by layer."""
+
+    target: str
+    aim: str
+    """`size` or `latency`."""
+    candidates: tuple[str, ...]
+    sensitivities: tuple[LayerLoss, ...]
+    attempts: tuple[Attempt, ...]
+    chosen: tuple[Chosen, ...]
+
+
+class CompressionLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that `ridgeline compress` did to one model."""
+
+    model: str
+    protocol: Protocol | None
+    """None where nothing was judged."""
+    rows: tuple[CompressionRow, ...]
+    allowed: str | None
+    """`--max-loss` or `--target`, as given."""
+    refused: str = ""
+    """Why nothing was saved; empty: it was."""
+    sensitive: tuple[LayerLoss, ...] = ()
+    """Where it was refused: the layers that cost most, worst first."""
+    saved: str | None = None
+    """The directory."""
+    exports: dict[str, str] = {}
+    """Format → file."""
+    search: Search | None = None
+    report: str | None = None
+    environment: Environment

@@ -1,0 +1,201 @@
+"""Names of compressions, read: `w4a16-gptq-g128` as a `Scheme`.
+
+A name is parts joined by dashes, in any order; `schemes.toml` has them all, one line each.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.records.scheme import NumberFormat, Pruning, Scheme
+
+_GROUP = re.compile(r"g(\d+)")
+_PATTERN = re.compile(r"(\d+):(\d+)")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
+
+
+@cache
+def offered() -> dict[str, tuple[tuple[str, str], ...]]:
+    """Kind of part → (name, what it means) of each, in the order of `schemes.toml`."""
+    return {
+        kind: tuple((row["name"], row["meaning"]) for row in rows)
+        for kind, rows in _table().items()
+    }
+
+
+def parse(name: str) -> Scheme:
+    """The compression of that name.
+
+    >>> parse("w4a16-gptq-g64").weights.group
+    64
+
+    Raises:
+        InputError: A part that is not known, or parts that do not go together.
+    """
+    parts = _Parts(name)
+    pattern, share = parts.matching(_PATTERN), parts.matching(_SHARE)
+    numbers, cached = parts.one_of("numbers"), parts.one_of("cache")
+    if pattern or share:
+        if numbers or cached:
+            raise parts.wrong(
+                "removes and rounds weights at once; give two schemes, one after the other"
+            )
+        scheme = Scheme(name=name, pruning=_pruning(parts, pattern, share))
+    elif numbers or cached:
+        scheme = _quantisation(parts, numbers, cached)
+    else:
+        parts.check_known()
+        raise parts.wrong(
+            f"does not say to what; begin with one of {', '.join(_names('numbers', 'cache'))}, or "
+            "a pattern (2:4) or share (50%) of weights to remove"
+        )
+    parts.check_known()
+    parts.check_used()
+    return scheme
+
+
+class _Parts:
+    """Of one name, taken out as they are understood."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.left = [part for part in name.lower().split("-") if part]
+        if len(self.left) != len(set(self.left)):
+            raise self.wrong("says the same twice")
+
+    def wrong(self, why: str) -> InputError:
+        return InputError(f"scheme {self.name!r} {why}")
+
+    def take(self, name: str) -> bool:
+        """Whether the part is there."""
+        if name not in self.left:
+            return False
+        self.left.remove(name)
+        return True
+
+    def one_of(self, kind: str) -> str | None:
+        """The one part of a kind, if any."""
+        found = [name for name in _names(kind) if name in self.left]
+        if len(found) > 1:
+            raise self.wrong(f"says both {found[0]} and {found[1]}")
+        return found[0] if found and self.take(found[0]) else None
+
+    def matching(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """The one part of a form, if any."""
+        found = [match for part in self.left if (match := pattern.fullmatch(part))]
+        if len(found) > 1:
+            raise self.wrong(f"says both {found[0][0]} and {found[1][0]}")
+        return found[0] if found and self.take(found[0][0]) else None
+
+    def check_known(self) -> None:
+        """Refuse parts that no scheme has."""
+        known = _names(*_table())
+        for part in self.left:
+            forms = (_GROUP, _PATTERN, _SHARE)
+            if part not in known and not any(form.fullmatch(part) for form in forms):
+                near = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
+                hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
+                raise self.wrong(f"has the unknown part {part!r}; {hint}")
+
+    def check_used(self) -> None:
+        """Refuse known parts that do not belong here."""
+        if self.left:
+            raise self.wrong(f"says {self.left[0]}, which does not go with the rest of it")
+
+
+def _quantisation(parts: _Parts, numbers: str | None, cached: str | None) -> Scheme:
+    row = _row("numbers", numbers) if numbers else {}
+    weights = msgspec.convert(row.get("weights"), NumberFormat | None)
+    activations = msgspec.convert(row.get("activations"), NumberFormat | None)
+    kv = msgspec.convert(_row("cache", cached)["kv"], NumberFormat) if cached else None
+    method: Any = "rtn"
+    act_order = False
+    if weights is not None:
+        method = parts.one_of("methods") or "rtn"
+        weights = _weights(parts, weights)
+        act_order = parts.take("actorder")
+    if act_order and method != "gptq":
+        raise parts.wrong("says actorder, which only gptq has")
+    if method == "smoothquant" and activations is None:
+        raise parts.wrong("says smoothquant, which needs activations to be rounded too (w8a8)")
+    if activations is not None and parts.take("static"):
+        if activations.share != "token":
+            raise parts.wrong("says static, but blocks find their scales as they come")
+        activations = msgspec.structs.replace(activations, share="tensor", dynamic=False)
+    return Scheme(
+        name=parts.name,
+        weights=weights,
+        activations=activations,
+        kv=kv,
+        method=method,
+        act_order=act_order,
+    )
+
+
+def _weights(parts: _Parts, form: NumberFormat) -> NumberFormat:
+    changes: dict[str, Any] = {}
+    blocks = form.kind in {"mxfp4", "mxfp8", "nvfp4"}
+    group = parts.matching(_GROUP)
+    shares = [share for share in ("channel", "tensor") if parts.take(share)]
+    if len(shares) + bool(group) > 1:
+        raise parts.wrong("says more than once which weights share a scale")
+    if (group or shares) and blocks:
+        raise parts.wrong(f"says {group[0] if group else shares[0]}, but its blocks are of a size")
+    if group:
+        if int(group[1]) < 1:
+            raise parts.wrong("has groups of no weights")
+        changes |= {"share": "group", "group": int(group[1])}
+    elif shares:
+        changes |= {"share": shares[0], "group": None}
+    if parts.take("asym"):
+        if form.kind != "int":
+            raise parts.wrong("says asym, but floats have no zero points")
+        changes["symmetric"] = False
+    if parts.take("roundup"):
+        if not form.kind.startswith("mx"):
+            raise parts.wrong("says roundup, which only mxfp4 and mxfp8 have")
+        changes["round_up"] = True
+    observers = [name for name in ("minmax", "mse", "percentile") if parts.take(name)]
+    if len(observers) > 1:
+        raise parts.wrong(f"says both {observers[0]} and {observers[1]}")
+    return msgspec.structs.replace(form, observer=(observers or ["minmax"])[0], **changes)
+
+
+def _pruning(parts: _Parts, pattern: re.Match[str] | None, share: re.Match[str] | None) -> Pruning:
+    criterion: Any = parts.one_of("criteria") or "magnitude"
+    structure: Any = parts.one_of("structures") or "weights"
+    scope: Any = parts.one_of("scopes") or "layer"
+    if pattern:
+        stay, of = int(pattern[1]), int(pattern[2])
+        if share or structure != "weights" or scope != "layer":
+            raise parts.wrong("has a pattern, which holds for single weights and says their share")
+        if not 0 < stay < of:
+            raise parts.wrong(f"keeps {stay} of {of}; say fewer than there are, as in 2:4")
+        return Pruning(criterion=criterion, share=1 - stay / of, pattern=(stay, of))
+    assert share is not None
+    if not 0 < float(share[1]) < 100:
+        raise parts.wrong(f"removes {share[0]}; say more than 0 % and less than 100 %")
+    return Pruning(
+        structure=structure, criterion=criterion, share=float(share[1]) / 100, scope=scope
+    )
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads((files("ridgeline.records") / "schemes.toml").read_text("utf-8"))
+
+
+def _names(*kinds: str) -> list[str]:
+    return [row["name"] for kind in kinds for row in _table()[kind]]
+
+
+def _row(kind: str, name: str) -> dict[str, Any]:
+    return next(row for row in _table()[kind] if row["name"] == name)

@@ -1,0 +1,175 @@
+"""Weights that are set to zero while a model trains, and stay there.
+
+The share removed at step t, from t₀ to t₁ (Zhu and Gupta, arXiv 1710.01878, equation 1, from 0):
+
+    s(t) = s₁ (1 - (1 - (t - t₀)/(t₁ - t₀))³)
+
+Masks are chosen by magnitude, in each linear layer of the blocks by itself, from the whole matrix:
+a rank that holds a shard gathers the others for a moment, so every layout chooses the same weights.
+What is removed is zero from the choice on: its gradients are dropped before they are clipped or
+remembered by the optimizer, and what the optimizer writes there all the same (decay, Muon's
+rotation) is wiped out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from ridgeline.errors import InputError
+from ridgeline.kernels.masks import keep_n_of_m, keep_share
+from ridgeline.records.recipe import Recipe, RecipePruning
+from ridgeline.train.averaging import WeightAverage
+from ridgeline.train.blocks import require_blocks
+from ridgeline.train.model import shard_of
+from ridgeline.train.optimizers.build import named_parameters
+from ridgeline.train.optimizers.shards import local
+
+
+def share_at(step: int, wanted: RecipePruning) -> float:
+    """How much of what is to go is gone in a step, 0 to 1.
+
+    >>> wanted = RecipePruning(share=0.5, begin_step=100, end_step=300)
+    >>> [share_at(step, wanted) for step in (99, 100, 200, 300)]
+    [0.0, 0.0, 0.875, 1.0]
+    """
+    if step < wanted.begin_step:
+        return 0.0
+    if step >= wanted.end_step:
+        return 1.0
+    passed = (step - wanted.begin_step) / (wanted.end_step - wanted.begin_step)
+    return 1.0 - (1.0 - passed) ** 3
+
+
+def chooses_at(step: int, wanted: RecipePruning) -> bool:
+    """Whether weights are chosen before this step."""
+    inside = wanted.begin_step <= step <= wanted.end_step
+    due = (step - wanted.begin_step) % wanted.every_steps == 0
+    return inside and (due or step == wanted.end_step)
+
+
+class Masks:
+    """Which weights of this rank's parts stay."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        """Around the filled model; at first all of them stay.
+
+        Raises:
+            InputError: Its layers are not linear ones.
+        """
+        turned = {id(weight): turned for part in parts for weight, turned in _matrices(part)}
+        self.weights = {
+            name: parameter
+            for name, parameter in named_parameters(parts)
+            if id(parameter) in turned
+        }
+        self._turned = {name for name, weight in self.weights.items() if turned[id(weight)]}
+        # Tensors placed as the weights are, which a checkpoint cuts anew for another layout.
+        self._masks = {
+            name: torch.ones_like(weight, dtype=torch.bool, requires_grad=False)
+            for name, weight in self.weights.items()
+        }
+
+    def check_pattern(self, n: int, m: int) -> None:
+        """Refuse a pattern that some layer cannot have.
+
+        Raises:
+            InputError: It names the layer.
+        """
+        for name, weight in self.weights.items():
+            try:
+                keep_n_of_m(torch.zeros(1, weight.shape[0 if name in self._turned else 1]), n, m)
+            except InputError as error:
+                raise InputError(f"recipe: pruning.pattern: {name}: {error}") from None
+
+    @torch.no_grad()
+    def choose(self, share: float, pattern: tuple[int, int] | None = None) -> None:
+        """Keep the largest weights of each layer, from now on; the others become zero.
+
+        Every rank must call it.
+
+        Args:
+            share: Removed of each layer.
+            pattern: In place of `share`.
+        """
+        for name, weight in self.weights.items():
+            whole = weight.detach()
+            whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+            size = whole.float().abs()
+            size = size.T if name in self._turned else size
+            stays = keep_share(size, share) if pattern is None else keep_n_of_m(size, *pattern)
+            stays = stays.T if name in self._turned else stays
+            local(self._masks[name]).copy_(shard_of(stays, weight))
+        self.apply()
+
+    @torch.no_grad()
+    def apply(self, average: WeightAverage | None = None) -> None:
+        """Make weights that went zero, in the model and in its moving average."""
+        averages = {} if average is None else average.state_dict()
+        for name, weight in self.weights.items():
+            mask = local(self._masks[name])
+            local(weight).mul_(mask)
+            if name in averages:
+                local(averages[name]).mul_(mask)
+
+    @torch.no_grad()
+    def apply_to_gradients(self) -> None:
+        """Drop the gradients of weights that went; before clipping."""
+        for name, weight in self.weights.items():
+            if weight.grad is not None:
+                local(weight.grad).mul_(local(self._masks[name]))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """For checkpoints; tensors of the masks' own, that a load writes into."""
+        return {f"mask/{name}": mask for name, mask in self._masks.items()}
+
+
+class GradualPruning:
+    """The `[pruning]` of a recipe."""
+
+    def __init__(self, parts: Sequence[nn.Module], recipe: Recipe) -> None:
+        """Around the filled model.
+
+        Raises:
+            InputError: The settings do not go with each other or with the model.
+        """
+        assert recipe.pruning is not None
+        self._wanted = recipe.pruning
+        self.masks = Masks(parts)
+        if self._wanted.pattern is not None:
+            self.masks.check_pattern(*self._wanted.pattern)
+
+    def before_step(self, step: int) -> str:
+        """Choose weights if it is time; what the journal is to say of it. Every rank calls it."""
+        wanted = self._wanted
+        if not chooses_at(step, wanted):
+            return ""
+        gone = share_at(step, wanted)
+        if not gone:
+            return ""
+        if wanted.pattern is None:
+            assert wanted.share is not None
+            self.masks.choose(gone * wanted.share)
+            return f"pruned to {gone * wanted.share:.1%} zeros"
+        n, m = wanted.pattern
+        kept = m - round(gone * (m - n))
+        if kept == m:
+            return ""
+        self.masks.choose(0.0, (kept, m))
+        return f"pruned to {kept}:{m}"
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """For checkpoints."""
+        return self.masks.state_dict()
+
+
+def _matrices(part: nn.Module) -> Iterator[tuple[nn.Parameter, bool]]:
+    """Weights of the linear layers in the blocks, and whether they are kept as [in, out]."""
+    for block in require_blocks(part, "pruning"):
+        for module in block.modules():
+            turned = type(module).__name__ == "Conv1D"  # GPT-2's
+            if isinstance(module, nn.Linear) or turned:
+                yield module.weight, turned

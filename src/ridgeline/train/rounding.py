@@ -1,0 +1,121 @@
+"""Training with rounded weights, so that rounding them afterwards loses little.
+
+The forward pass of a linear layer sees weights, and activations where the scheme says so, rounded
+exactly as `ridgeline compress` will round them; the optimizer keeps and changes the exact ones. The
+gradient of rounding is zero almost everywhere, so it is taken to be 1 (the straight-through
+estimator, Bengio et al., arXiv 1308.3432, section 4; Jacob et al., arXiv 1712.05877, section 3).
+Ranges follow the weights: no number is ever cut off, so there is no gradient to stop.
+
+The exact weights are what is saved; `ridgeline compress MODEL --scheme NAME` by the same name then
+rounds them as they were trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ridgeline.errors import InputError
+from ridgeline.kernels.number_formats.grid import levels, value, widest
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.scheme import NumberFormat, Scheme
+from ridgeline.records.scheme_names import parse
+from ridgeline.train.blocks import require_blocks
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Rounds forward, nothing backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, form: NumberFormat) -> Tensor:  # noqa: ARG004 - torch's
+        on = widest(x, form)
+        return value(levels(x, on), on).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004 - torch's
+        return gradients[0], None
+
+
+def straight_through(x: Tensor, form: NumberFormat) -> Tensor:
+    """A matrix [rows, depth] rounded to a format, whose gradient passes as it comes."""
+    rounded: Tensor = _StraightThrough.apply(x, form)
+    return rounded
+
+
+class RoundedLinear(nn.Linear):
+    """A linear layer that multiplies rounded numbers. Made of one by `round_linears`."""
+
+    weight_form: NumberFormat
+    input_form: NumberFormat | None
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """As nn.Linear."""
+        if self.input_form is not None and input.numel():
+            input = straight_through(input.flatten(0, -2), self.input_form).view_as(input)  # noqa: A001
+        return functional.linear(input, straight_through(self.weight, self.weight_form), self.bias)
+
+
+def round_linears(part: nn.Module, recipe: Recipe) -> None:
+    """Let the linear layers of the blocks compute with rounded numbers, in place.
+
+    Parameters and their names stay as they are.
+
+    Raises:
+        InputError: The scheme is not one to train with, or a layer's depth does not fit its groups.
+    """
+    if recipe.quantisation is None:
+        return
+    scheme = scheme_of(recipe.quantisation.scheme)
+    assert scheme.weights is not None
+    count = 0
+    inside = {id(one) for block in require_blocks(part, "rounding") for one in block.modules()}
+    for name, module in part.named_modules():
+        if type(module) is nn.Linear and id(module) in inside and not _ignored(name, scheme):
+            _check_depth(name, module, scheme)
+            module.__class__ = RoundedLinear
+            module.weight_form = scheme.weights
+            module.input_form = scheme.activations
+            count += 1
+    if not count:
+        raise InputError(
+            f"recipe: [quantisation]: {type(part).__name__} has no linear layers to round (GPT-2"
+            " keeps its weights turned); leave the table out for this model"
+        )
+
+
+def scheme_of(name: str) -> Scheme:
+    """The scheme of a recipe.
+
+    Raises:
+        InputError: No such scheme, or one that training cannot follow.
+    """
+    scheme = parse(name)
+    why = ""
+    if scheme.weights is None or scheme.kv is not None or scheme.pruning is not None:
+        why = "does not say how weights alone are rounded"
+    elif scheme.method != "rtn":
+        why = f"is {scheme.method}, which rounds a finished model; train with rtn"
+    elif scheme.weights.observer != "minmax":
+        why = f"searches its range ({scheme.weights.observer}); train with minmax"
+    elif scheme.activations is not None and not scheme.activations.dynamic:
+        why = "has static ranges of activations, which calibration finds; train with dynamic ones"
+    if why:
+        raise InputError(f"recipe: quantisation.scheme {name!r} {why}, such as w4a16-rtn-g32")
+    return scheme
+
+
+def _ignored(name: str, scheme: Scheme) -> bool:
+    return any(name == one or name.endswith(f".{one}") for one in scheme.ignore)
+
+
+def _check_depth(name: str, module: nn.Linear, scheme: Scheme) -> None:
+    for form in (scheme.weights, scheme.activations):
+        if form is not None and form.group and module.in_features % form.group:
+            raise InputError(
+                f"recipe: quantisation.scheme {scheme.name!r}: the {module.in_features} inputs of"
+                f" {name} do not divide into groups of {form.group}; name another group, such as"
+                " g32, or channel"
+            )

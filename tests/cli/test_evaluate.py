@@ -1,0 +1,71 @@
+"""`ridgeline evaluate`: what it prints, its JSON, and one line on bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli.main import run
+
+LIBRARY = str(Path(__file__).parents[2] / "examples/models/library")
+TEXT = (Path(json.__file__).parent / "scanner.py").read_text()
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    path = tmp_path / "held.txt"
+    path.write_text(TEXT)
+    return str(path)
+
+
+def test_the_protocol_is_printed_beside_the_perplexity(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["evaluate", LIBRARY, "--text", text, "--context", "64", "--stride", "32"]
+    assert run([*words, "--device", "cpu", "--no-speed"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for part in ("perplexity, per token", "token accuracy", "context 64, stride 32, no BOS",
+                 "tokens scored", "words", "computed with transformers"):  # fmt: skip
+        assert part in said
+
+
+def test_decoding_is_measured_in_turns_with_the_reference(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", LIBRARY, "--text", text, "--context", "64", "--reference", LIBRARY]
+    assert run([*words, "--device", "cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    own, theirs = found["decoding"], found["reference_decoding"]
+    assert len(own["step_seconds"]) == len(theirs["step_seconds"]) == found["speedup"]["rounds"]
+    assert own["held_bytes"] == theirs["held_bytes"] > 0
+    # A model beside itself: whatever the interval, it is no wonder of speed.
+    assert 0.2 < found["speedup"]["ratio"] < 5
+    assert found["divergence"]["kl_mean"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["/nowhere", "--text", "{text}"], "/nowhere"),
+        ([LIBRARY, "--text", "/nowhere.txt"], "--text /nowhere.txt"),
+        ([LIBRARY, "--text", "{text}", "--context", "4000"], "--context 4000"),
+        ([LIBRARY, "--text", "{text}", "--context", "64", "--stride", "65"], "--stride 65"),
+        ([LIBRARY, "--text", "{short}", "--context", "64"], "fewer than one window of 64"),
+        ([LIBRARY, "--text", "{binary}"], "not UTF-8"),
+        ([LIBRARY, "--text", "{text}", "--device", "tpu"], "--device tpu"),
+        ([LIBRARY, "--text", "{text}", "--reference", "/nowhere"], "--reference /nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str], line: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "short.txt").write_text("import os")
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    places = {"text": text, "short": tmp_path / "short.txt", "binary": tmp_path / "binary.txt"}
+    assert run(["evaluate", *(word.format(**places) for word in words), "--no-speed"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert line in said[-1]
+    assert said[-1].startswith("ridgeline: ")

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ridgeline.compress.memory import forecast
+from ridgeline.compress.run import Job
+from ridgeline.records.scheme_names import parse
+
+_CHILD = """
+import json, resource, sys
+from pathlib import Path
+import torch
+from ridgeline.compress.checkpoint import Checkpoint
+from ridgeline.compress.memory import forecast
+from ridgeline.compress.run import Job, stage
+from ridgeline.compress.skeleton import Skeleton
+from ridgeline.records.scheme_names import parse
+
+torch.set_num_threads(1)
+model, work = Path(sys.argv[1]), Path(sys.argv[2])
+tokens = torch.randint(0, 4096, (16, 256), generator=torch.Generator().manual_seed(1))
+job = Job(model=model, schemes=(parse(sys.argv[3]),), work=work, tokens=tokens)
+Skeleton(Checkpoint(model))  # what the program itself takes is no part of the forecast
+torch.linalg.cholesky(torch.eye(64)) @ torch.eye(64)
+page = resource.getpagesize()
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = int(Path("/proc/self/statm").read_text().split()[1]) * page
+told = forecast(job)
+stage(job)
+# Not getrusage: after fork and exec that still remembers the parent's peak.
+status = Path("/proc/self/status").read_text().split()
+peak = int(status[status.index("VmHWM:") + 1]) * 1024 - before
+print(json.dumps({
+    "peak": peak, "told": told.peak_bytes, "block": told.block_bytes,
+    "statistics": told.statistics_bytes, "activations": told.activation_bytes,
+}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(reason="watching keeps what flows through a block; not foretold: 0.3 GB here")
+@pytest.mark.parametrize("scheme", ["w4a16-gptq-g128", "w4a16-rtn-g128", "w4a16-awq-g128"])
+def test_the_peak_of_a_large_model_is_foretold_and_is_that_of_two_blocks(tmp_path, scheme):
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=4096,
+        hidden_size=1024,
+        intermediate_size=2816,
+        num_hidden_layers=16,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+        max_position_embeddings=512,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "model", max_shard_size="50MB")
+    stored = sum(path.stat().st_size for path in (tmp_path / "model").glob("*.safetensors"))
+    assert stored > 3e8
+    del model
+    command = [sys.executable, "-W", "ignore", "-c", _CHILD]
+    command += [str(tmp_path / "model"), str(tmp_path / "work"), scheme]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = json.loads(answer.splitlines()[-1])
+    assert abs(found["peak"] - found["told"]) <= 0.2 * found["peak"], found
+    working_set = found["block"] + found["statistics"]
+    assert found["peak"] <= 2 * working_set + found["activations"]
+    assert found["peak"] < stored
+
+
+def test_the_forecast_grows_with_what_is_gathered_and_not_with_the_number_of_blocks(
+    tiny_model, tokens, tmp_path
+):
+    def told(kind, scheme, calibration):
+        job = Job(
+            model=tiny_model(kind),
+            schemes=(parse(scheme),),
+            work=tmp_path / "work",
+            tokens=calibration,
+        )
+        return forecast(job)
+
+    plain = told("llama", "w4a16-rtn-g16", None)
+    walked = told("llama", "w4a16-gptq-g16", tokens)
+    assert plain.activation_bytes == 0
+    assert walked.block_bytes == plain.block_bytes
+    assert walked.statistics_bytes > plain.statistics_bytes
+    assert walked.activation_bytes >= tokens.numel() * 32 * 4
+    assert walked.peak_bytes == (
+        walked.block_bytes + walked.statistics_bytes + walked.activation_bytes
+    )

@@ -1,0 +1,117 @@
+"""The ledger of a compression, in the terminal and as a page."""
+
+from __future__ import annotations
+
+import math
+from io import StringIO
+
+from rich.console import Console
+
+from ridgeline.compress.evaluate.judge import with_speed
+from ridgeline.records.compression import (
+    Attempt,
+    Chosen,
+    CompressionLedger,
+    CompressionRow,
+    Decoding,
+    Divergence,
+    LayerLoss,
+    Protocol,
+    Quality,
+    Search,
+)
+from ridgeline.records.environment import Environment
+from ridgeline.report.compression_page import compression_page, front, size_figure, speed_figure
+from ridgeline.report.compression_terminal import ledger_view
+
+ENVIRONMENT = Environment(
+    command=["ridgeline"], cwd="/", date="2026-11-22", host_cpu="cpu", cpu_count=2, device="cpu",
+    python="3.11", torch="2.13", ridgeline="0.1",
+)  # fmt: skip
+PROTOCOL = Protocol(
+    text="held.txt", context=256, stride=128, bos=True, tokens=1000, scored=999, words=400,
+    bytes=3000,
+)  # fmt: skip
+
+
+def quality(perplexity: float) -> Quality:
+    return Quality(
+        loss=math.log(perplexity), perplexity=perplexity, word_perplexity=90.0, bits_per_byte=1.2,
+        accuracy=0.5,
+    )  # fmt: skip
+
+
+def decoding(milliseconds: float, read: int) -> Decoding:
+    steps = tuple(milliseconds * 1e-3 * (1 + 0.01 * place) for place in range(8))
+    return Decoding(
+        tokens_per_second=1e3 / milliseconds, step_seconds=steps, held_bytes=read,
+        read_bytes=read, machine_bytes_per_second=1e10, dtype="bfloat16", device="cpu", threads=2,
+        batch=1, context=64,
+    )  # fmt: skip
+
+
+def row(scheme: str, size: int, perplexity: float) -> CompressionRow:
+    kl = Divergence(kl_mean=0.01, kl_p99=0.1, agreement=0.97)
+    return CompressionRow(
+        scheme=scheme, disk_bytes=size, quality=quality(perplexity), divergence=kl
+    )
+
+
+def ledger() -> CompressionLedger:
+    rows = with_speed(
+        [
+            row("as given", 4_000_000, 10.0),
+            row("2:4-wanda", 4_000_000, 12.0),
+            row("w4a16", 1_000_000, 12.5),
+            row("nvfp4", 900_000, 13.0),
+        ],
+        [decoding(4, 40_000_000), decoding(4, 40_000_000), decoding(2, 10_000_000), "unknown"],
+    )
+    return CompressionLedger(
+        model="model", protocol=PROTOCOL, rows=tuple(rows), allowed="ppl+1%",
+        refused="perplexity 10 → 13", sensitive=(LayerLoss(layer="a.b", scheme="w4a16", kl=0.5),),
+        search=Search(
+            target="ppl+1%", aim="size", candidates=("w4a16",), sensitivities=(),
+            attempts=(Attempt(predicted_kl=0.1, kl=0.2, loss=2.0, cost=1e6, allowed=False),),
+            chosen=(Chosen(layer="a.b", scheme="w4a16", kl=0.5, cost=1e6),),
+        ),
+        environment=ENVIRONMENT,
+    )  # fmt: skip
+
+
+def test_a_row_is_told_against_the_one_above_and_why_it_is_not_faster() -> None:
+    given, sparse, four, other = ledger().rows
+    assert (given.speedup, given.remark) == (None, "")
+    assert "runs it as dense" in sparse.remark
+    assert four.speedup is not None
+    assert four.speedup.faster
+    assert four.remark == ""
+    assert other.remark == "speed not measured: unknown"
+
+
+def test_the_terminal_shows_rows_refusal_and_protocol() -> None:
+    console = Console(width=160, file=StringIO())
+    with console.capture() as captured:
+        console.print(ledger_view(ledger()))
+    said = captured.get()
+    for part in ("2:4-wanda", "+20.00%", "4.00×", "context 256, stride 128, begins with BOS",
+                 "nothing was saved", "a.b (KL 0.500)", "too much"):  # fmt: skip
+        assert part in said
+
+
+def test_the_page_draws_both_fronts() -> None:
+    found = ledger()
+    size, speed = size_figure(found), speed_figure(found)
+    assert size is not None
+    assert size["data"][0]["x"] == [0.9, 1.0, 4.0]
+    assert speed is not None
+    assert len(speed["data"][1]["x"]) == 3
+    page = compression_page(found)
+    assert 'id="plot-size"' in page
+    assert 'id="plot-layers"' in page
+
+
+def test_a_front_leaves_out_what_another_beats_in_both() -> None:
+    points = [(4.0, 10.0), (5.0, 11.0), (1.0, 12.0), (1.0, 11.5)]
+    assert front(points, more=False) == [3, 0]
+    assert front(points, more=True) == [0, 1]
