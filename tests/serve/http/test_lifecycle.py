@@ -119,7 +119,13 @@ def test_replicas_share_the_work_and_one_may_die(model: Path) -> None:
 
 
 def test_an_engine_that_does_not_start_is_one_line(model: Path) -> None:
-    words = [str(model), json.dumps({"model_name": "x", "port": 0}), '{"max_sequences": 13}', "1"]
+    words = [
+        str(model),
+        json.dumps({"model_name": "x", "port": 0}),
+        '{"max_sequences": 13}',
+        "1",
+        "null",
+    ]
     with running("tests.serve.http.run_stub_server", *words) as server:
         assert server.process.wait(120) == 2
         last = server.log.strip().splitlines()[-1]
@@ -129,7 +135,7 @@ def test_an_engine_that_does_not_start_is_one_line(model: Path) -> None:
 def test_a_taken_port_is_one_line_at_once(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        words = [str(model), json.dumps({"model_name": "x", "port": port}), "{}", "1"]
+        words = [str(model), json.dumps({"model_name": "x", "port": port}), "{}", "1", "null"]
         with running("tests.serve.http.run_stub_server", *words) as server:
             assert server.process.wait(60) == 2
             (line,) = server.log.strip().splitlines()
@@ -138,7 +144,7 @@ def test_a_taken_port_is_one_line_at_once(model: Path) -> None:
 
 
 def test_a_signal_while_the_engine_starts_ends_it(model: Path) -> None:
-    words = [str(model), json.dumps({"model_name": "x", "port": 0}), "{}", "1"]
+    words = [str(model), json.dumps({"model_name": "x", "port": 0}), "{}", "1", "null"]
     with running("tests.serve.http.run_stub_server", *words) as server:
         until(lambda: _engine_of(server), "the engine's process")
         server.process.terminate()
