@@ -50,8 +50,8 @@ def test_of(**changed: object) -> LoadTest:
         "ttft_seconds": LATENCY, "ttft_from_sent_seconds": LATENCY, "tpot_seconds": LATENCY,
         "itl_seconds": LATENCY, "stall_seconds": LATENCY, "e2e_seconds": LATENCY,
         "requests_per_second": 2.0, "output_tokens_per_second": 20.0,
-        "total_tokens_per_second": 40.0, "in_flight": 1.5, "slo": Slo(ttft_seconds=1.0), "goodput": 2.0,
-        "goodput_share": 1.0, "client": CLIENT, "timeline": slices,
+        "total_tokens_per_second": 40.0, "in_flight": 1.5, "goodput": 2.0,
+        "slo": Slo(ttft_seconds=1.0), "goodput_share": 1.0, "client": CLIENT, "timeline": slices,
         "definitions": {"ttft_seconds": "time to first token"},
     }  # fmt: skip
     return LoadTest(**fields | changed)
