@@ -12,6 +12,7 @@ the same numbers.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ridgeline.compress import head, rounding
+from ridgeline.compress.allocation import give_back_large_blocks
 from ridgeline.compress.blocks import compress_block
 from ridgeline.compress.checkpoint import Checkpoint
 from ridgeline.compress.emulated import emulated
@@ -135,6 +137,7 @@ def stage(job: Job, progress: Callable[[BlockDone], None] | None = None) -> Stag
         InputError: Files that cannot be read, weights that are inf or NaN, schemes that do not
             fit the model.
     """
+    give_back_large_blocks()
     skeleton = Skeleton(Checkpoint(job.model))
     _check(job, skeleton)
     fingerprint = fingerprint_of(
@@ -155,6 +158,7 @@ def stage(job: Job, progress: Callable[[BlockDone], None] | None = None) -> Stag
         if flow is not None:
             flow.advance(block, number)
         skeleton.unload_block(number)
+        gc.collect()  # modes and what watches through them are cycles that hold the block's weights
         if progress is not None:
             layers = tuple(result.layers)
             progress(

@@ -7,12 +7,14 @@ tells the address of its memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ridgeline.compress.matrices import Matrix
 
@@ -90,22 +92,25 @@ class Origins(Products):
         super().__init__(matrices, self._note)
         self.inputs: list[tuple[Product, int]] = []
         """Each product with the number of the tensor that flowed into it, in order."""
-        self.same_rows: dict[Product, tuple[int, torch.Size]] = {}
-        """Of each product, an address and a shape: equal where the very same rows flow in."""
-        self._number: dict[int, int] = {}
-        self._alive: list[Tensor] = []
+        self.same_rows: dict[Product, int] = {}
+        """Of each product, a number that is equal where the very same tensor flows in."""
+        # Weak, so that what flows through the block is freed as usual.
+        self._origin: Any = WeakTensorKeyDictionary()
+        self._tensor: Any = WeakTensorKeyDictionary()
+        self._numbers = count()
 
     def number(self, tensor: Tensor) -> int:
         """The same for all tensors that are views or rows of one."""
-        found = self._number.get(id(tensor))
-        if found is None:
-            found = self._number[id(tensor)] = len(self._alive)
-            self._alive.append(tensor)  # an id is free again once its tensor is gone
+        if tensor not in self._origin:
+            self._origin[tensor] = next(self._numbers)
+        found: int = self._origin[tensor]
         return found
 
     def _note(self, product: Product, x: Tensor) -> None:
         self.inputs.append((product, self.number(x)))
-        self.same_rows[product] = (x.data_ptr(), x.shape[-2:])
+        if x not in self._tensor:
+            self._tensor[x] = next(self._numbers)
+        self.same_rows[product] = self._tensor[x]
 
     def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -119,8 +124,7 @@ class Origins(Products):
             and source.ndim
             and result.shape[-1] == source.shape[-1]
         ):
-            self._number[id(result)] = self.number(source)
-            self._alive.append(result)
+            self._origin[result] = self.number(source)
         return result
 
 
