@@ -1,6 +1,6 @@
 """How fast the horizontal autoscaler may follow its metrics: `spec.behavior` of autoscaling/v2.
 
-As `horizontal.go` of Kubernetes 1.36 does it: first the stabilisation windows (the lowest recent
+As `horizontal.go` of Kubernetes does it: first the stabilisation windows (the lowest recent
 answer on the way up, the highest on the way down), then the rates (each policy allows so many pods
 or percent within its period, counted from what there was when the period began).
 """

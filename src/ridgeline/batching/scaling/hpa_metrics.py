@@ -1,6 +1,6 @@
 """Replicas that one metric asks for: Kubernetes' horizontal autoscaler, `replica_calculator.go`.
 
-The arithmetic is that of release 1.36, to the last integer: quantities are whole thousandths
+The arithmetic is that of its source, to the last integer: quantities are whole thousandths
 (`500m`), averages are cut off to thousandths, the tolerance is a closed interval around 1, and
 replicas are rounded up. Documented as "Algorithm details" of "Horizontal Pod Autoscaling".
 

@@ -1,4 +1,4 @@
-"""KEDA's ScaledObject (2.20) as a policy.
+"""KEDA's ScaledObject as a policy, as its source of August 2026 has it.
 
 KEDA itself only switches a workload on and off: every `pollingInterval` it looks whether a trigger
 is above its activation threshold, and takes the workload to zero (or `idleReplicaCount`) once none
