@@ -15,10 +15,10 @@ _CHILD = """
 import json, resource, sys
 from pathlib import Path
 import torch
-from ridgeline.compress.checkpoint import Checkpoint
+from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.memory import forecast
 from ridgeline.compress.run import Job, stage
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.records.scheme_names import parse
 
 torch.set_num_threads(1)

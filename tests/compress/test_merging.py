@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
-from ridgeline.compress.checkpoint import Checkpoint
 from ridgeline.compress.merging import merge
 from ridgeline.compress.rounding import to_nearest
 from ridgeline.compress.saved.compressed_tensors import Writer
+from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
 

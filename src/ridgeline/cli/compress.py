@@ -84,7 +84,7 @@ def compress(
     """
     from ridgeline.cli.decode_turns import bench_on
     from ridgeline.cli.show import print_json, print_view, progress
-    from ridgeline.compress.exports import check_formats
+    from ridgeline.compress.saved.exports import check_formats
     from ridgeline.records.scheme_names import parse
     from ridgeline.report.compression_terminal import ledger_view
 
@@ -161,7 +161,7 @@ def _written(
     from msgspec.structs import replace
 
     from ridgeline.cli.show import write_text
-    from ridgeline.compress.exports import export
+    from ridgeline.compress.saved.exports import export
     from ridgeline.records.store import write_record
     from ridgeline.report.compression_page import compression_page
 

@@ -3,14 +3,15 @@
     judged.py: schemes in order, each row measured, saved if it held; search/ where they are chosen
     run.py → blocks.py (one decoder block in memory at a time) → methods/ or pruning/ → saved/
 
-    quantised.py    a weight in few bits; seen.py: what flowed through a layer in calibration
+    material.py     what a compression is given, checked; memory.py: what it will need, foretold
+    quantised.py    a weight in few bits; inputs.py: what inputs are rounded to
+    rounding.py     the grid of a weight, which all methods share; rescaling.py moves scales
+    emulated.py     the result as a module; merging.py: LoRA adapters added to weights
+    streaming/      a model read in parts, and its finished blocks kept until all are saved
+    watching/       what flows through a block: inputs of weights, who shares them, caches
     observers/      how a range is found: one file each
     methods/        how weights are rounded: one file each
     pruning/        which weights go: one file each; structured/: neurons, heads, layers taken out
-    calibration.py  text as batches of tokens; checkpoint.py, skeleton.py: a model read in parts
-    flow.py         activations from block to block; watching.py, capture.py: what meets weights
-    sharing.py      what shares an input, and what can take its scale over; rescaling.py moves it
-    journal.py      finished blocks, kept until all are saved; emulated.py: the result as a module
     saved/          the formats that other people's programs load: one file each
     evaluate/       perplexity, agreement with the uncompressed model, size
     search/         which scheme for which layer, under a budget

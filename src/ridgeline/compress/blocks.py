@@ -19,20 +19,20 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ridgeline.compress.cache import cache_of
-from ridgeline.compress.capture import gather
-from ridgeline.compress.finished import Finished, LayerDone
 from ridgeline.compress.inputs import fields_of, inputs_of
-from ridgeline.compress.loaded_block import LoadedBlock
-from ridgeline.compress.matrices import Matrix
 from ridgeline.compress.methods import awq, gptq, rtn, smoothquant
 from ridgeline.compress.methods.rounded import Rounded, judged
 from ridgeline.compress.pruning import weights as pruning
 from ridgeline.compress.quantised import Quantised
 from ridgeline.compress.rescaling import rescale
-from ridgeline.compress.seen import Seen
-from ridgeline.compress.sharing import Group, groups_of, stages_of
-from ridgeline.compress.watching import Product
+from ridgeline.compress.streaming.finished import Finished, LayerDone
+from ridgeline.compress.streaming.loaded_block import LoadedBlock
+from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.compress.watching.cache import cache_of
+from ridgeline.compress.watching.capture import gather
+from ridgeline.compress.watching.products import Product
+from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.watching.sharing import Group, groups_of, stages_of
 from ridgeline.records.scheme import Scheme
 
 METHODS: dict[str, Any] = {"rtn": rtn, "gptq": gptq, "awq": awq, "smoothquant": smoothquant}

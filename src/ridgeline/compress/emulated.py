@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from ridgeline.compress import rounding
-from ridgeline.compress.finished import Finished
 from ridgeline.compress.quantised import Inputs
 from ridgeline.compress.rounding import Grid
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.finished import Finished
+from ridgeline.compress.streaming.skeleton import Skeleton
 
 
 def emulated(skeleton: Skeleton, blocks: Iterable[Finished]) -> nn.Module:

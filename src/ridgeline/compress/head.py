@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.compress.blocks import compress_block
-from ridgeline.compress.finished import Finished
-from ridgeline.compress.flow import Flow
-from ridgeline.compress.loaded_block import LoadedBlock
-from ridgeline.compress.matrices import matrices_under
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.finished import Finished
+from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.streaming.loaded_block import LoadedBlock
+from ridgeline.compress.streaming.matrices import matrices_under
+from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.records.scheme import Scheme
 
 SchemesOf = Callable[[str], tuple[Scheme, ...]]

@@ -6,7 +6,7 @@ import torch
 
 from ridgeline.compress import rounding
 from ridgeline.compress.quantised import Inputs
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.kernels.number_formats import nvfp4
 from ridgeline.records.scheme import NumberFormat
 

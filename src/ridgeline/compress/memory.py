@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.flow import CHUNK_TOKENS
-from ridgeline.compress.matrices import Matrix, matrices_of
 from ridgeline.compress.run import Job
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.flow import CHUNK_TOKENS
+from ridgeline.compress.streaming.matrices import Matrix, matrices_of
+from ridgeline.compress.streaming.skeleton import Skeleton
 
 FLOAT_BYTES = 4
 """All is computed in float32."""

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ridgeline.compress.checkpoint import Checkpoint
 from ridgeline.compress.quantised import Inputs, Quantised
 from ridgeline.compress.rounding import to_nearest
 from ridgeline.compress.saved.compressed_tensors import (
@@ -31,6 +30,7 @@ from ridgeline.compress.saved.compressed_tensors import (
 )
 from ridgeline.compress.saved.directory import Directory
 from ridgeline.compress.saved.shards import Shards
+from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 
 _KEY = re.compile(r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ridgeline.compress.capture import gather
-from ridgeline.compress.loaded_block import LoadedBlock
 from ridgeline.compress.methods import awq, smoothquant
-from ridgeline.compress.seen import Seen
-from ridgeline.compress.sharing import Group, with_absorbers
-from ridgeline.compress.watching import Product
+from ridgeline.compress.streaming.loaded_block import LoadedBlock
+from ridgeline.compress.watching.capture import gather
+from ridgeline.compress.watching.products import Product
+from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.watching.sharing import Group, with_absorbers
 from ridgeline.records.scheme import Scheme
 
 METHODS: dict[str, Any] = {"awq": awq, "smoothquant": smoothquant}

@@ -21,17 +21,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from ridgeline.compress import head, rounding
-from ridgeline.compress.allocation import give_back_large_blocks
 from ridgeline.compress.blocks import compress_block
-from ridgeline.compress.checkpoint import Checkpoint
 from ridgeline.compress.emulated import emulated
-from ridgeline.compress.finished import Finished, LayerDone
-from ridgeline.compress.flow import Flow
-from ridgeline.compress.journal import Journal, fingerprint_of
-from ridgeline.compress.loaded_block import LoadedBlock
-from ridgeline.compress.matrices import Matrix, matrices_of
 from ridgeline.compress.saved.compressed_tensors import Writer, check_scheme
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.allocation import give_back_large_blocks
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.finished import Finished, LayerDone
+from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.streaming.journal import Journal, fingerprint_of
+from ridgeline.compress.streaming.loaded_block import LoadedBlock
+from ridgeline.compress.streaming.matrices import Matrix, matrices_of
+from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ridgeline.compress.methods import awq, rtn
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme_names import parse
 
 

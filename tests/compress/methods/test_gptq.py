@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import gptq, rtn
 from ridgeline.compress.pruning.weights import output_error
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme_names import parse
 
 

@@ -5,7 +5,7 @@ import torch
 from ridgeline.compress.emulated import rounded_inputs
 from ridgeline.compress.inputs import inputs_of
 from ridgeline.compress.methods import rtn, smoothquant
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme_names import parse
 
 

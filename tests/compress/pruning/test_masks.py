@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ridgeline.compress.pruning.global_share import shares_by_layer
 from ridgeline.compress.pruning.weights import NEEDS, prune
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_largest, keep_n_of_m, keep_share
 from ridgeline.records.scheme import Criterion, Pruning
@@ -132,8 +132,8 @@ def test_sparsegpt_is_the_best_repair_of_its_last_block() -> None:
     # One block and one row: what stays must be the least squares answer given the mask, but for
     # the damping and the columns to the left, which SparseGPT never touches again.
     weight, seen = matrix(1, 6, 7), seen_of(6, 8, tokens=4000)
-    from ridgeline.compress.hessian import inverse_factor
     from ridgeline.compress.pruning import sparsegpt
+    from ridgeline.compress.watching.hessian import inverse_factor
 
     assert seen.hessian is not None
     factor, _ = inverse_factor(seen.hessian, damping=1e-6)

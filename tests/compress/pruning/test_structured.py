@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, OPTConfig, Qwen3Config
 
-from ridgeline.compress.checkpoint import Checkpoint
 from ridgeline.compress.pruning.report import sparsity
 from ridgeline.compress.pruning.structured.heads import Heads, chosen, kept_heads
 from ridgeline.compress.pruning.structured.take_out import take_out
+from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Criterion, Pruning, Structure
 

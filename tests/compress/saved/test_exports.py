@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.compress.saved.tiny import IDS, logits, saved, tiny, write
 
-from ridgeline.compress.saved import exported, onnx_model
+from ridgeline.compress.saved import onnx_model, torch_export
 from ridgeline.compress.saved.whole_model import whole_model
 from ridgeline.errors import InputError
 
@@ -70,7 +70,7 @@ def test_int8_weights_and_inputs_are_qdq_and_equal_pytorch(source: Path, tmp_pat
 @pytest.mark.parametrize("name", ["w4a16-g32", pytest.param("mxfp4", marks=pytest.mark.slow)])
 def test_a_package_equals_pytorch(name: str, source: Path, tmp_path: Path) -> None:
     write(source, tmp_path / "out", name)
-    exported.export(tmp_path / "out", tmp_path / "model.pt2")
+    torch_export.export(tmp_path / "out", tmp_path / "model.pt2")
     with torch.no_grad():
         expected = whole_model(tmp_path / "out")(IDS)
         found = torch.export.load(tmp_path / "model.pt2").module()(IDS)

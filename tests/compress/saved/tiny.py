@@ -14,7 +14,7 @@ from ridgeline.compress.emulated import round_inputs
 from ridgeline.compress.inputs import inputs_of
 from ridgeline.compress.rounding import to_nearest
 from ridgeline.compress.saved.compressed_tensors import Writer
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme_names import parse
 
 IDS = torch.arange(24).view(2, 12) * 5 % 96

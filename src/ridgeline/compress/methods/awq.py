@@ -21,7 +21,7 @@ from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rounded import Rounded, gram_of, judged
 from ridgeline.compress.observers import minmax
 from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"mean_abs", "rows"})

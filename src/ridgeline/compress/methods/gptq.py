@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ridgeline.compress import rounding
-from ridgeline.compress.hessian import inverse_factor
 from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rounded import Rounded, judged
 from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.hessian import inverse_factor
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"hessian"})

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ridgeline.compress.pruning.weights import output_error
 from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ridgeline.compress import rounding
 from ridgeline.compress.methods.rounded import Rounded, judged
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme import Scheme
 
 NEEDS = frozenset[str]()

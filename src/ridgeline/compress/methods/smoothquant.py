@@ -14,7 +14,7 @@ from torch import Tensor
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rounded import Rounded
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"max_abs", "rows"})

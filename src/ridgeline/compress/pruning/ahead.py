@@ -14,11 +14,11 @@ import msgspec
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.matrices import Matrix, matrices_of
 from ridgeline.compress.pruning import magnitude, taylor
 from ridgeline.compress.pruning.global_share import shares_by_layer
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.matrices import Matrix, matrices_of
+from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.kernels.masks import keep_n_of_m, keep_share
 from ridgeline.records.scheme import Pruning
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.matrices import matrices_of
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.matrices import matrices_of
+from ridgeline.compress.streaming.skeleton import Skeleton
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ridgeline.compress.pruning import magnitude
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.kernels.masks import keep_largest, keep_n_of_m
 from ridgeline.records.scheme import Pruning
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ridgeline.compress.hessian import inverse_factor
 from ridgeline.compress.pruning import magnitude, sparsegpt, taylor, wanda
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.hessian import inverse_factor
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Pruning
 

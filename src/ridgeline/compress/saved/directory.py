@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ridgeline.compress.checkpoint import Checkpoint
 from ridgeline.compress.quantised import Inputs, Quantised
 from ridgeline.compress.saved.reading import format_of, quantised_from
+from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import NumberFormat
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from ridgeline.compress.checkpoint import Checkpoint
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Say, speedup
 from ridgeline.compress.search.units import Unit
+from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Decoding
 

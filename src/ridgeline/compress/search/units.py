@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.matrices import matrices_of
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.matrices import matrices_of
+from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.records.scheme import Scheme
 
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))

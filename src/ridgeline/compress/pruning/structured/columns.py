@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Pruning
 

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.flow import Flow
 from ridgeline.compress.pruning import taylor
 from ridgeline.compress.pruning.ahead import in_memory, mean_loss
 from ridgeline.compress.pruning.structured import heads, layers, neurons, smaller
@@ -30,8 +28,10 @@ from ridgeline.compress.pruning.structured.places import (
     weight_of,
 )
 from ridgeline.compress.saved.compressed_tensors import Writer
-from ridgeline.compress.seen import Seen
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Pruning
 

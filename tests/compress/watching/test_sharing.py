@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.flow import Flow
-from ridgeline.compress.matrices import matrices_of
-from ridgeline.compress.sharing import groups_of, stages_of, with_absorbers
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.streaming.matrices import matrices_of
+from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.compress.watching.sharing import groups_of, stages_of, with_absorbers
 
 
 def _opened(path, tokens):

@@ -4,16 +4,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.flow import Flow
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.streaming.skeleton import Skeleton
 
 
 @pytest.mark.parametrize("kind", ["llama", "tied", "gpt2", "opt", "mixtral", "qwen2moe", "gemma3"])
 def test_block_by_block_the_activations_are_those_of_the_whole_model(
     tiny_model, tokens, kind, monkeypatch
 ):
-    monkeypatch.setattr("ridgeline.compress.flow.CHUNK_TOKENS", 160)  # 4 sequences, then 2
+    monkeypatch.setattr("ridgeline.compress.streaming.flow.CHUNK_TOKENS", 160)
     path = tiny_model(kind)
     skeleton = Skeleton(Checkpoint(path))
     whole = AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa").eval()

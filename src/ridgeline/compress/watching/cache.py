@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ridgeline.compress.inputs import inputs_of
-from ridgeline.compress.loaded_block import LoadedBlock
 from ridgeline.compress.quantised import Inputs
-from ridgeline.compress.seen import Seen
-from ridgeline.compress.watching import Product, Products, run_with
+from ridgeline.compress.streaming.loaded_block import LoadedBlock
+from ridgeline.compress.watching.products import Product, Products, run_with
+from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme import NumberFormat
 
 

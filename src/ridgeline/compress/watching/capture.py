@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ridgeline.compress.matrices import Matrix
-from ridgeline.compress.seen import Seen
-from ridgeline.compress.watching import Product, Products, Stop, run_with
+from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.compress.watching.products import Product, Products, Stop, run_with
+from ridgeline.compress.watching.seen import Seen
 
 SAMPLE_ROWS = 512
 """Rows of inputs that are kept at least, where that many came; below twice as many."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from ridgeline.compress import finished
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.finished import Finished
+from ridgeline.compress.streaming import finished
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.finished import Finished
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_atomically

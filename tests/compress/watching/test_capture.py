@@ -4,12 +4,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.compress.capture import SAMPLE_ROWS, Gatherer, gather
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.flow import Flow
-from ridgeline.compress.matrices import matrices_of
-from ridgeline.compress.sharing import groups_of
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.streaming.matrices import matrices_of
+from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.compress.watching.capture import SAMPLE_ROWS, Gatherer, gather
+from ridgeline.compress.watching.sharing import groups_of
 
 _ALL = frozenset({"hessian", "mean_abs", "max_abs", "square_norm", "rows"})
 

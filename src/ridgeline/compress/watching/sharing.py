@@ -16,8 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.matrices import Matrix
-from ridgeline.compress.watching import Origins, Product, Products, module_outputs, run_with
+from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.compress.watching.products import (
+    Origins,
+    Product,
+    Products,
+    module_outputs,
+    run_with,
+)
 
 _UNCHANGED = 1e-5
 """Largest relative change of an output that still is rounding."""

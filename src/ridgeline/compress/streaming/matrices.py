@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ridgeline.compress.skeleton import Piece, Skeleton
+from ridgeline.compress.streaming.skeleton import Piece, Skeleton
 from ridgeline.errors import InputError
 
 

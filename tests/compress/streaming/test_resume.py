@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ridgeline.compress.journal import Journal
 from ridgeline.compress.run import Job, stage
+from ridgeline.compress.streaming.journal import Journal
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
 

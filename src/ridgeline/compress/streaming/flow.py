@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.skeleton import Skeleton, put
-from ridgeline.compress.watching import Stop
+from ridgeline.compress.streaming.skeleton import Skeleton, put
+from ridgeline.compress.watching.products import Stop
 from ridgeline.errors import InputError
 
 CHUNK_TOKENS = 2048

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ridgeline.compress.outliers import outliers
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.outliers import outliers
+from ridgeline.compress.watching.seen import Seen
 
 
 def test_large_channels_are_named_the_largest_first():

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ridgeline.compress.checkpoint import Checkpoint
-from ridgeline.compress.skeleton import Skeleton
+from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.errors import InputError
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ridgeline.compress.seen import Seen
+from ridgeline.compress.watching.seen import Seen
 
 OUTLIER = 10.0
 """Times the median of a layer's channels, from which on a channel is one."""

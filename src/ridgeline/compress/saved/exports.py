@@ -48,9 +48,9 @@ def export(name: str, source: Path, out: Path) -> Path:
         kind: Any = name.removeprefix("gguf-")
         gguf.export(source, path, kind)
     elif name == "torch-export":
-        from ridgeline.compress.saved import exported
+        from ridgeline.compress.saved import torch_export
 
-        exported.export(source, path)
+        torch_export.export(source, path)
     else:
         from ridgeline.compress.saved import onnx_model
 
