@@ -16,7 +16,7 @@ import time
 import torch
 from torch.nn import functional
 
-from ridgeline.kernels import linear, linear_int4, linear_int8, linear_int8_dynamic
+from ridgeline.kernels import linear, linear_int4, linear_int8, linear_w8a8
 
 SHAPES = {
     "l125": [(768, 768), (256, 768), (2048, 768), (768, 2048), (8192, 768)],
@@ -61,8 +61,8 @@ def kernels(outputs, depth):
         "bf16": (ours(linear.linear), (linear.pack(dense),), 2 * size),
         "int8": (symmetric(linear_int8.linear), (linear_int8.pack(levels8), groups8), size),
         "w8a8": (
-            ours(linear_int8_dynamic.linear),
-            linear_int8_dynamic.pack(levels8, scales8),
+            ours(linear_w8a8.linear),
+            linear_w8a8.pack(levels8, scales8),
             size,
         ),
         "int4": (symmetric(linear_int4.linear), (linear_int4.pack(levels4), groups4), size4),

@@ -61,7 +61,9 @@ def layers_of(weights: str, dtype: torch.dtype, **changes: Any) -> Layers:
     return Layers(panels=panels, scales=scales, biases=biases, **settings)
 
 
-def step(dtype: torch.dtype, stored: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Any, Packed]:
+def step(
+    dtype: torch.dtype, stored: torch.dtype, *, fixed: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Any, Packed]:
     """Embedded tokens, cos, sin, caches with what came before, and who is who."""
     generator = torch.Generator().manual_seed(2)
     tables = torch.randperm(NUM_BLOCKS, generator=generator)[:18].view(3, 6)
@@ -82,9 +84,10 @@ def step(dtype: torch.dtype, stored: torch.dtype) -> tuple[Tensor, Tensor, Tenso
     caches = []
     for _ in range(LAYERS):
         held = [torch.randn(shape, generator=generator) for _ in range(2)]
-        if stored == torch.int8:
+        if stored in (torch.int8, torch.float8_e4m3fn):
             held = [(one * 40).clamp(-127, 127).to(stored) for one in held]
-            scales = [torch.rand(shape[:3], generator=generator) / 40 for _ in range(2)]
+            of = shape[1:2] if fixed else shape[:3]
+            scales = [(torch.rand(of, generator=generator) + fixed) / 40 for _ in range(2)]
             caches.append(LayerCache(*held, *scales))
         else:
             caches.append(LayerCache(*(one.to(stored) for one in held)))
@@ -135,13 +138,32 @@ def test_in_float32_it_is_the_parts_one_after_another(weights: str, name: str) -
         torch.testing.assert_close(mine.values, theirs.values, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("stored", [torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("stored", [torch.int8, torch.float8_e4m3fn])
+def test_a_cache_with_fixed_scales_is_read_and_written_as_by_the_parts(
+    stored: torch.dtype,
+) -> None:
+    layers = layers_of("model", torch.float32)
+    x, cos, sin, caches, packed = step(torch.float32, stored, fixed=True)
+    expected_caches = copied(caches)
+    expected = reference(x, cos, sin, layers, expected_caches, packed)
+    found = decoder_layers(x, cos, sin, layers, caches, packed)
+    # A key on the border between two levels may go either way.
+    assert (found - expected).abs().mean() <= 1e-3 * expected.abs().mean()
+    for mine, theirs in zip(caches, expected_caches, strict=True):
+        apart = (mine.keys.float() - theirs.keys.float()) != 0
+        assert apart.float().mean() <= 0.01
+        assert torch.equal(mine.key_scales, theirs.key_scales)
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.int8, "int8, fixed"], ids=str)
 @pytest.mark.parametrize("weights", ["model", "int8", "int4"])
 def test_in_bf16_it_is_as_near_to_float32_as_the_parts_are(
-    weights: str, stored: torch.dtype
+    weights: str, stored: torch.dtype | str
 ) -> None:
+    fixed = isinstance(stored, str)
+    stored = torch.int8 if isinstance(stored, str) else stored
     layers = layers_of(weights, torch.bfloat16)
-    x, cos, sin, caches, packed = step(torch.bfloat16, stored)
+    x, cos, sin, caches, packed = step(torch.bfloat16, stored, fixed=fixed)
     exact = replace(
         layers,
         panels=[

@@ -52,13 +52,24 @@ class Case:
         return paged_attention_reference(self.queries, self.cache, self.packed, **arguments)
 
 
-def empty_cache(num_blocks: int, kv_heads: int, block: int, size: int, dtype: torch.dtype):
+def empty_cache(
+    num_blocks: int,
+    kv_heads: int,
+    block: int,
+    size: int,
+    dtype: torch.dtype,
+    *,
+    fixed: bool = False,
+) -> LayerCache:
     """Of rubbish: what a kernel reads without having written it shows."""
     shape = (num_blocks, kv_heads, block, size)
     rubbish = 127 if dtype == torch.int8 else float("nan")
     stored = [torch.full(shape, rubbish).to(dtype) for _ in range(2)]
     if dtype not in QUANTISED:
         return LayerCache(*stored)
+    if fixed:
+        most = 2.5 / (127.5 if dtype == torch.int8 else 448.0)  # some numbers lie beyond
+        return LayerCache(*stored, *(torch.linspace(most, 1.3 * most, kv_heads) for _ in range(2)))
     return LayerCache(*stored, *(torch.full(shape[:-1], float("nan")) for _ in range(2)))
 
 
@@ -71,6 +82,7 @@ def case(
     block: int = 16,
     dtype: torch.dtype = torch.float32,
     kv_dtype: torch.dtype | None = None,
+    fixed: bool = False,
     seed: int = 0,
 ) -> Case:
     """Sequences of (queries, context) over shuffled blocks."""
@@ -95,7 +107,7 @@ def case(
     )
     shape = (len(packed.slots), kv_heads, size)
     keys, values = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
-    cache = empty_cache(sum(counts) + 2, kv_heads, block, size, kv_dtype or dtype)
+    cache = empty_cache(sum(counts) + 2, kv_heads, block, size, kv_dtype or dtype, fixed=fixed)
     write_cache(keys, values, cache, packed)
     queries = torch.randn(starts[-1], kv_heads * group, size, generator=generator).to(dtype)
     return Case(queries, keys, values, cache, packed)
@@ -130,13 +142,17 @@ def test_float32_is_the_reference_to_1e_5(
 @settings(max_examples=60, deadline=None)
 @given(
     sequences, st.integers(1, 5), sizes, st.integers(1, 32), st.none() | st.integers(1, 200),
-    st.sampled_from(list(TOLERANCE)), st.sampled_from([None, *QUANTISED]), st.integers(0, 2**31),
+    st.sampled_from(list(TOLERANCE)), st.sampled_from([None, *QUANTISED]), st.booleans(),
+    st.integers(0, 2**31),
 )  # fmt: skip
 def test_every_type_is_the_reference_to_its_rounding(
     mix: list[tuple[int, int]], group: int, size: int, block: int, window: int | None,
-    dtype: torch.dtype, kv_dtype: torch.dtype | None, seed: int,
+    dtype: torch.dtype, kv_dtype: torch.dtype | None, fixed: bool, seed: int,
 ) -> None:  # fmt: skip
-    made = case(mix, group=group, size=size, block=block, dtype=dtype, kv_dtype=kv_dtype, seed=seed)
+    made = case(
+        mix, group=group, size=size, block=block, dtype=dtype, kv_dtype=kv_dtype, fixed=fixed,
+        seed=seed,
+    )  # fmt: skip
     close = TOLERANCE[dtype]
     torch.testing.assert_close(
         made.attend(window=window), made.reference(window=window), rtol=close, atol=close
@@ -151,18 +167,21 @@ def test_it_is_dense_attention_in_double_precision() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("fixed", [False, True], ids=["by-token", "fixed"])
 @pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn, torch.bfloat16])
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 def test_the_cache_holds_what_the_reference_stores(
-    dtype: torch.dtype, kv_dtype: torch.dtype
+    dtype: torch.dtype, kv_dtype: torch.dtype, fixed: bool
 ) -> None:
     made = case([(5, 37), (1, 20)], size=40, dtype=dtype, kv_dtype=kv_dtype)
     made.keys[3] = 0.0
     made.keys[4, :, 7:] = 1e-30
+    made.values[4, :, :3] = torch.tensor([3e4, -3e4, 2.6])
     slots = made.packed.slots.clone()
     slots[5::7] = -1
     packed = replace(made.packed, slots=slots)
-    caches = [empty_cache(len(made.cache.keys), 2, 16, 40, kv_dtype) for _ in range(2)]
+    blocks = len(made.cache.keys)
+    caches = [empty_cache(blocks, 2, 16, 40, kv_dtype, fixed=fixed) for _ in range(2)]
     write_cache(made.keys, made.values, caches[0], packed)
     write_cache_reference(made.keys, made.values, caches[1], packed)
     for found, expected in zip(*(
@@ -171,6 +190,42 @@ def test_the_cache_holds_what_the_reference_stores(
         if expected is not None:
             assert found is not None
             assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sequences, st.integers(1, 5), st.sampled_from([20, 64, 96]), st.integers(1, 32),
+    st.none() | st.integers(1, 200), st.sampled_from(QUANTISED), st.integers(0, 2**31),
+)  # fmt: skip
+def test_fixed_scales_give_attention_in_double_precision_over_what_is_stored(
+    mix: list[tuple[int, int]], group: int, size: int, block: int, window: int | None,
+    kv_dtype: torch.dtype, seed: int,
+) -> None:  # fmt: skip
+    made = case(mix, group=group, size=size, block=block, kv_dtype=kv_dtype, fixed=True, seed=seed)
+    assert made.cache.key_scales is not None
+    assert made.cache.value_scales is not None
+    expected, first = [], 0
+    for index, (queries, context) in enumerate(mix):
+        table = made.packed.block_tables[index, : -(-context // block)].long()
+        keys, values = (
+            stored[table].to(torch.float32).double().transpose(0, 1).flatten(1, 2)[:, :context]
+            * scales.double()[:, None, None]
+            for stored, scales in (
+                (made.cache.keys, made.cache.key_scales),
+                (made.cache.values, made.cache.value_scales),
+            )
+        )
+        asked = made.queries[first : first + queries].double().transpose(0, 1)
+        at = torch.arange(context - queries, context)[:, None] - torch.arange(context)
+        seen = (at >= 0) & (at < (window or context))
+        expected.append(
+            functional.scaled_dot_product_attention(
+                asked[None], keys[None], values[None], seen, enable_gqa=True
+            )[0].transpose(0, 1)
+        )
+        first += queries
+    found = made.attend(window=window).double()
+    torch.testing.assert_close(found, torch.cat(expected), rtol=1e-5, atol=1e-5)
 
 
 def test_keys_are_taken_where_they_lie() -> None:

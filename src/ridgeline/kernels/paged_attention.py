@@ -38,15 +38,15 @@ _OPERATORS.define(
 class LayerCache:
     """Keys and values of one layer.
 
-    `keys`, `values`: [N, KV, B, D], in the model's dtype, or float8_e4m3fn or int8 with a scale per
-    block and head: value = stored · scale.
+    `keys`, `values`: [N, KV, B, D], in the model's dtype, or float8_e4m3fn or int8 with scales:
+    value = stored · scale.
     """
 
     keys: Tensor
     values: Tensor
     key_scales: Tensor | None = None
-    """[N, KV, B] float32: one per token and head, so that a token is written once and never
-    requantised."""
+    """float32: [N, KV, B], one per token and head, taken from each token as it is written; or
+    [KV], fixed beforehand (calibration), with numbers beyond it cut. Of values as of keys."""
     value_scales: Tensor | None = None
 
 
@@ -159,10 +159,12 @@ def write_cache_reference(keys: Tensor, values: Tensor, cache: LayerCache, packe
             stored[where] = new.to(stored.dtype)
             continue
         largest = 127.0 if stored.dtype == torch.int8 else torch.finfo(stored.dtype).max
-        scale = new.float().abs().amax(-1).clamp_min(1e-12) / largest
-        scaled = new.float() / scale[..., None]
+        scale = scales
+        if scales.ndim > 1:
+            scale = scales[where] = new.float().abs().amax(-1).clamp_min(1e-12) / largest
+        lowest = -128.0 if stored.dtype == torch.int8 else -largest
+        scaled = (new.float() / scale[..., None]).clamp(lowest, largest)
         stored[where] = (scaled.round() if stored.dtype == torch.int8 else scaled).to(stored.dtype)
-        scales[where] = scale
     assert num_kv == keys.shape[1]
 
 
@@ -211,5 +213,5 @@ def _gathered(stored: Tensor, scales: Tensor | None, table: Tensor) -> Tensor:
     """[KV, len(table) · B, D] in float32."""
     taken = stored[table].float()
     if scales is not None:
-        taken = taken * scales[table][..., None]
+        taken = taken * (scales[table] if scales.ndim > 1 else scales[:, None])[..., None]
     return taken.transpose(0, 1).flatten(1, 2)

@@ -38,6 +38,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group_size: int = 128
     """Of int4 weights."""
     kv_dtype: Literal["model", "fp8", "int8"] = "model"
+    """model: as the checkpoint says, else as computed; fp8, int8: a scale per token and head."""
     kv_layout: Literal["paged", "contiguous", "dynamic"] = "paged"
     block_size: int = 16
     kv_bytes: int | None = None

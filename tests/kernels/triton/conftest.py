@@ -64,16 +64,21 @@ def filled_cache(
     dtype: torch.dtype,
     stored: torch.dtype | None,
     device: torch.device,
+    *,
+    fixed: bool = False,
 ) -> LayerCache:
     """Random keys and values in every slot, stored as `stored` with scales, or as they are."""
     draw = torch.Generator().manual_seed(11)
     blocks, heads, block, dim = shape
     quantised = stored is not None
+    scales = torch.zeros(shape[:3])
+    if fixed:
+        scales = torch.linspace(1.0, 1.5, heads) / (50 if stored == torch.int8 else 170)
     cache = LayerCache(
         keys=torch.zeros(shape, dtype=stored or dtype, device=device),
         values=torch.zeros(shape, dtype=stored or dtype, device=device),
-        key_scales=torch.zeros(shape[:3], device=device) if quantised else None,
-        value_scales=torch.zeros(shape[:3], device=device) if quantised else None,
+        key_scales=scales.to(device) if quantised else None,
+        value_scales=scales.clone().to(device) if quantised else None,
     )
     rows = torch.randn(2, blocks * block, heads, dim, generator=draw).to(dtype).to(device)
     empty = torch.zeros(0, dtype=torch.int32, device=device)

@@ -89,9 +89,12 @@ def packed(lengths: list[int], max_context: int) -> Packed:
     )
 
 
-def cache(dtype: torch.dtype, heads: int, dim: int, *, scaled: bool) -> LayerCache:
+def cache(
+    dtype: torch.dtype, heads: int, dim: int, *, scaled: bool, fixed: bool = False
+) -> LayerCache:
     blocks = [torch.empty(64, heads, 16, dim, dtype=dtype, device="meta") for _ in "kv"]
-    scales = [torch.empty(64, heads, 16, device="meta") if scaled else None for _ in "kv"]
+    of = (heads,) if fixed else (64, heads, 16)
+    scales = [torch.empty(of, device="meta") if scaled else None for _ in "kv"]
     return LayerCache(*blocks, *scales)
 
 
@@ -101,6 +104,8 @@ CASES = {
     "prompt": (torch.bfloat16, torch.bfloat16, 128, [512, 1], {}),
     "decode-fp8": (torch.bfloat16, torch.float8_e4m3fn, 128, [1, 1], {}),
     "prompt-int8": (torch.bfloat16, torch.int8, 128, [512], {}),
+    "decode-int8-fixed": (torch.bfloat16, torch.int8, 128, [1, 1], {}),
+    "prompt-fp8-fixed": (torch.bfloat16, torch.float8_e4m3fn, 128, [512], {}),
     "prompt-fp32": (torch.float32, torch.float32, 64, [512], {}),
     "decode-fp32": (torch.float32, torch.float32, 128, [1], {}),
     "everything": (torch.bfloat16, torch.float8_e4m3fn, 128, [64], {"window": 99, "softcap": 30.0}),
@@ -126,7 +131,7 @@ def test_attention_builds(monkeypatch: pytest.MonkeyPatch, case: str, arch: int)
         recorders[name] = Recorder(getattr(paged_attention, name))
         monkeypatch.setattr(paged_attention, name, recorders[name])
     monkeypatch.setattr(paged_attention, "num_processors", lambda _: 132)
-    held = cache(stored, 8, dim, scaled=stored != dtype)
+    held = cache(stored, 8, dim, scaled=stored != dtype, fixed=case.endswith("fixed"))
     described = packed(lengths, 2048)
     queries = torch.empty(sum(lengths), 32, dim, dtype=dtype, device="meta")
     sinks = torch.empty(32, device="meta") if case == "everything" else None

@@ -30,11 +30,12 @@ def closeness(
     block: int = 16,
     dtype: torch.dtype = torch.float32,
     stored: torch.dtype | None = None,
+    fixed: bool = False,
     **options: object,
 ) -> None:
     num_blocks = sum(-(-context // block) for _, context in lengths) + 2
     packed = packed_of(lengths, block, device, num_blocks)
-    cache = filled_cache((num_blocks, heads[1], block, dim), dtype, stored, device)
+    cache = filled_cache((num_blocks, heads[1], block, dim), dtype, stored, device, fixed=fixed)
     tokens = int(packed.query_starts[-1])
     draw = torch.Generator().manual_seed(3)
     queries = torch.randn(tokens, heads[0], dim, generator=draw).to(dtype).to(device)
@@ -87,6 +88,7 @@ def test_sinks(device: torch.device, lengths: list[tuple[int, int]]) -> None:
 def test_a_quantised_cache(device: torch.device, dtype: torch.dtype, stored: torch.dtype) -> None:
     closeness([(1, 5), (1, 70)], device, dtype=dtype, stored=stored, heads=(2, 2))
     closeness([(1, 5), (9, 21)], device, dtype=dtype, stored=stored, heads=(4, 4))
+    closeness([(1, 5), (9, 21)], device, dtype=dtype, stored=stored, heads=(4, 2), fixed=True)
 
 
 def test_padding_gives_zeros_and_disturbs_nobody(device: torch.device) -> None:
@@ -127,8 +129,9 @@ def test_queries_may_be_a_slice_of_a_fused_projection(device: torch.device) -> N
 
 @pytest.mark.parametrize("stored", [None, torch.int8, torch.float8_e4m3fn], ids=str)
 @pytest.mark.parametrize("dim", [16, 24])
+@pytest.mark.parametrize("fixed", [False, True], ids=["by-token", "fixed"])
 def test_writing_stores_what_the_reference_stores(
-    device: torch.device, stored: torch.dtype | None, dim: int
+    device: torch.device, stored: torch.dtype | None, dim: int, fixed: bool
 ) -> None:
     shape = (4, 2, 5, dim)
     packed = Packed(*[torch.empty(0)] * 3, torch.tensor([3, -1, 19, 0, 7]), 1, 1)
@@ -141,8 +144,10 @@ def test_writing_stores_what_the_reference_stores(
     fused = fused.to(device)
     caches = []
     for write in (write_cache, write_cache_reference):
-        scales = [None, None] if stored is None else [torch.ones(shape[:3], device=device)] * 2
-        scales = [None if one is None else one.clone() for one in scales]
+        scales = [None, None]
+        if stored is not None:
+            of = torch.tensor([0.003, 0.05]) if fixed else torch.ones(shape[:3])
+            scales = [of.clone().to(device) for _ in "kv"]
         filled = [torch.ones(shape, device=device).to(stored or torch.bfloat16) for _ in "kv"]
         cache = LayerCache(*filled, *scales)
         write(fused[:, 2:4], fused[:, 4:], cache, packed)

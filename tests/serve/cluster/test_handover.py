@@ -18,11 +18,12 @@ from ridgeline.serve.cluster.handover import HandoverFailed, Shelf, fetch, pack,
 DTYPES = [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8]
 
 
-def some_kv(dtype: torch.dtype, tokens: int = 7) -> SequenceKv:
+def some_kv(dtype: torch.dtype, tokens: int = 7, *, fixed: bool = False) -> SequenceKv:
     scaled = dtype in (torch.int8, torch.float8_e4m3fn)
     shapes = [(2, tokens - 1, 8), (3, tokens - 1, 4)]
     drawn = [torch.randn(shape).mul(9).to(dtype) for shape in shapes for _ in "kv"]
-    scales = [torch.rand(shape[:2]) for shape in shapes for _ in "kv"] if scaled else []
+    axes = 1 if fixed else 2
+    scales = [torch.rand(shape[:axes]) for shape in shapes for _ in "kv"] if scaled else []
     return SequenceKv(
         tokens=tuple(range(tokens)),
         keys=tuple(drawn[::2]),
@@ -55,6 +56,11 @@ def test_what_arrives_is_what_was_sent(over: str, dtype: torch.dtype, shelf: She
     kv = some_kv(dtype)
     ticket = shelf.offer("a", pack(kv), over)
     assert same(unpack(*fetch(ticket)), kv)
+
+
+def test_scales_of_calibration_come_along(shelf: Shelf) -> None:
+    kv = some_kv(torch.int8, fixed=True)
+    assert same(unpack(*fetch(shelf.offer("a", pack(kv), "memory"))), kv)
 
 
 @pytest.mark.parametrize("over", ["memory", "tcp"])

@@ -112,7 +112,6 @@ def changed(directory: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kv_cache_scheme": {"num_bits": 8}}, "--kv-dtype"),
         ({"transform_config": {"config_groups": {}, "x": 1}}, "rotated"),
         ({"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
         (
@@ -124,7 +123,7 @@ def changed(directory: Path, **changes: Any) -> None:
             "nvfp4-pack-quantized",
         ),
     ],
-    ids=["kv", "rotation", "sparse", "nvfp4"],
+    ids=["rotation", "sparse", "nvfp4"],
 )
 def test_what_cannot_run_is_refused_in_one_line(
     changes: dict[str, Any], message: str, tmp_path: Path
@@ -134,6 +133,37 @@ def test_what_cannot_run_is_refused_in_one_line(
     with pytest.raises(InputError, match=message) as refused:
         load_compressed(str(tmp_path), torch.float32)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"strategy": "tensor", "dynamic": False, "symmetric": False}, "symmetric=False"),
+        ({"strategy": "channel", "dynamic": False}, "a scale per channel"),
+        ({"num_bits": 4}, "4 bits, a scale per token"),
+    ],
+    ids=["affine", "by channel", "4 bits"],
+)
+def test_activations_that_cannot_be_rounded_are_refused_in_one_line(
+    inputs: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    write(tiny(), tmp_path, "w8a8")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"]["config_groups"]["group_0"]["input_activations"] |= inputs
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message) as refused:
+        load_compressed(str(tmp_path), torch.float32)
+    assert "\n" not in str(refused.value)
+
+
+def test_static_activations_need_their_scale(tmp_path: Path) -> None:
+    write(tiny(), tmp_path, "w8a8")
+    config = json.loads((tmp_path / "config.json").read_text())
+    static = {"strategy": "tensor", "dynamic": False}
+    config["quantization_config"]["config_groups"]["group_0"]["input_activations"] |= static
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"q_proj\.input_scale is missing"):
+        load_compressed(str(tmp_path), torch.float32)
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:

@@ -20,41 +20,16 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
-#include "packing.h"
+#include "attention_problem.h"
 
 namespace ridgeline {
 namespace {  // every source has its own, compiled into its loops
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-
 constexpr int kKeys = 128;         // of a block
 constexpr int kRows = 48;          // of a tile, at most
 constexpr float kNothing = -1e30;  // the largest score where no key is visible
-
-using Pack = void (*)(const void* const* rows, int count, int size, word* to,
-                      const void* const* next);
-
-// What the operator was given.
-struct Problem {
-  const char* queries;
-  char* out;
-  ScalarType query_type;
-  int64_t token_stride, head_stride;  // of the queries, in elements
-  const char *keys, *values;
-  ScalarType stored_type;
-  const float *key_scales, *value_scales, *sinks;  // or null
-  const int32_t *starts, *lengths, *tables;
-  int64_t table_stride;
-  int heads, kv_heads, group, block, size;
-  float scale, softcap;  // softcap 0: none
-  int window;            // 0: all
-  int64_t row_bytes;     // of a stored key or value
-  Pack pack_keys, pack_values;
-};
 
 // A tile of rows and the blocks of context it meets. Row r of a sequence and key head is query
 // token r / group, head r % group.
@@ -103,14 +78,14 @@ void merge(int rows, State state, const float* block_most, const float* block_to
 }
 
 // Scores of one row and block to weights, a row of `Element`s; keys outside [low, high) are
-// invisible.
+// invisible. `scale` is the problem's, and what all keys of the head have in common.
 template <class Element>
-void weigh(float* scores, int panels, int low, int high, const Problem& p, const Places& places,
-           word* weights, float& most, float& total) {
+void weigh(float* scores, int panels, int low, int high, float scale, const Problem& p,
+           const Places& places, word* weights, float& most, float& total) {
   const bool plain = !p.key_scales && p.softcap == 0.0f;
   floats best = all(kNothing);
   for (int i = 0; i < panels * kLanes; i += kLanes) {
-    floats s = load(scores + i) * p.scale;
+    floats s = load(scores + i) * scale;
     if (!plain) {
       if (p.key_scales) s = s * load(places.key_scales + i);
       if (p.softcap != 0.0f) s = hyperbolic_tangent(s * (1.0f / p.softcap)) * p.softcap;
@@ -178,6 +153,7 @@ __attribute__((noinline)) void accumulate(const word* weights, int rows, const w
 // Divides by the sum of the weights and writes the rows of a tile.
 void finish(const Problem& p, const Item& item, State state) {
   const int width = width_of(p);
+  const float of_values = p.value_factors ? p.value_factors[item.kv_head] : 1.0f;
   for (int r = 0; r < item.rows; ++r) {
     const int row = item.row + r;
     const int64_t token = p.starts[item.sequence] + row / p.group;
@@ -187,7 +163,7 @@ void finish(const Problem& p, const Item& item, State state) {
       const float one = 1.0f;
       merge(1, {state.most + r, state.total + r, nullptr}, p.sinks + head, &one, &kept, &added);
     }
-    const float factor = kept / state.total[r];
+    const float factor = kept / state.total[r] * of_values;
     const int64_t at = (token * p.heads + head) * p.size;
     const auto write = [&](auto* out) {
       for (int d = 0; d < p.size; d += kLanes)
@@ -261,6 +237,7 @@ void attend(const Problem& p, const Item& item, const Item* then, Scratch& scrat
   std::fill_n(state.sums, item.rows * width, 0.0f);
   query_words<Element>(p, item, queries);
 
+  const float scale = p.key_factors ? p.scale * p.key_factors[item.kv_head] : p.scale;
   const auto [position, start, end] = span_of(p, item);
   Places places[2];
   locate(p, item, item.first_block, start, end, places[0]);
@@ -274,7 +251,7 @@ void attend(const Problem& p, const Item& item, const Item* then, Scratch& scrat
     for (int r = 0; r < item.rows; ++r) {
       const int at = position + (item.row + r) / p.group;
       const int low = p.window > 0 ? at - p.window + 1 - first : 0;
-      weigh<Element>(scores + r * kKeys, panels, low, at + 1 - first, p, here,
+      weigh<Element>(scores + r * kKeys, panels, low, at + 1 - first, scale, p, here,
                      weights + r * kKeys, block_most[r], block_total[r]);
     }
     merge(item.rows, state, block_most, block_total, kept, added);
@@ -390,86 +367,6 @@ void attend_all(const Problem& p, const Plan& plan, float* states) {
     for (int i = 0; i < num_tiles; ++i)
       if (plan.tiles[i].partial >= 0) combine(p, plan.tiles[i], states, scratch);
   }
-}
-
-// The functions that pack what is stored into what is multiplied: bf16 for queries in bf16 where
-// the CPU multiplies them and they hold what is stored exactly, else floats.
-template <class Element, class Stored>
-bool packed_from(Problem& p) {
-  p.pack_keys = pack_keys<Element, Stored>;
-  p.pack_values = pack_values<Element, Stored>;
-  return kWide<Element> > 1;
-}
-
-template <class Stored>
-bool packed_small(Problem& p) {
-#ifdef RIDGELINE_BF16_DOT
-  if (p.query_type == ScalarType::BFloat16) return packed_from<bf16, Stored>(p);
-#endif
-  return packed_from<float, Stored>(p);
-}
-
-bool choose_packing(Problem& p) {
-  switch (p.stored_type) {
-    case ScalarType::Float: return packed_from<float, float>(p);
-    case ScalarType::Half: return packed_from<float, half>(p);
-    case ScalarType::BFloat16: return packed_small<bf16>(p);
-    case ScalarType::Char: return packed_small<int8_t>(p);
-    case ScalarType::Float8_e4m3fn: return packed_small<fp8>(p);
-    default: STD_TORCH_CHECK(false, "paged_attention: a cache of an unknown type");
-  }
-  return false;
-}
-
-// A wrong block number would read foreign memory.
-void check_tables(const Problem& p, int sequences, int64_t tokens, int64_t blocks, int64_t most) {
-  STD_TORCH_CHECK(p.starts[0] == 0 && p.starts[sequences] <= tokens,
-                  "paged_attention: query_starts do not fit the queries");
-  for (int s = 0; s < sequences; ++s) {
-    const int queries = p.starts[s + 1] - p.starts[s];
-    STD_TORCH_CHECK(queries >= 0 && (queries == 0 || p.lengths[s] >= queries),
-                    "paged_attention: a sequence with more queries than context");
-    if (queries == 0) continue;
-    const int first = p.window > 0 ? std::max(0, p.lengths[s] - queries - p.window + 1) : 0;
-    STD_TORCH_CHECK((p.lengths[s] + p.block - 1) / p.block <= most,
-                    "paged_attention: a context longer than its block table");
-    for (int i = first / p.block; i < (p.lengths[s] + p.block - 1) / p.block; ++i) {
-      const int32_t block = p.tables[s * p.table_stride + i];
-      STD_TORCH_CHECK(block >= 0 && block < blocks, "paged_attention: block ", block, " of ",
-                      blocks);
-    }
-  }
-}
-
-// Of queries of a type over one layer's cache; where the queries and the output lie, and which heads
-// they have, is still to be said.
-Problem over_cache(ScalarType type, const Tensor& keys, const Tensor& values,
-                   const std::optional<Tensor>& key_scales,
-                   const std::optional<Tensor>& value_scales, const Tensor& starts,
-                   const Tensor& lengths, const Tensor& tables) {
-  STD_TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && tables.stride(1) == 1,
-                  "paged_attention: a contiguous cache and tables");
-  STD_TORCH_CHECK(keys.dim() == 4 && keys.scalar_type() == values.scalar_type(),
-                  "paged_attention: keys and values [N, KV, B, D] of one type");
-  STD_TORCH_CHECK(type == ScalarType::Float || type == ScalarType::BFloat16 ||
-                      type == ScalarType::Half,
-                  "paged_attention: queries in float32, bfloat16 or float16");
-  Problem p{};
-  p.query_type = type;
-  p.keys = static_cast<const char*>(keys.data_ptr());
-  p.values = static_cast<const char*>(values.data_ptr());
-  p.stored_type = keys.scalar_type();
-  p.key_scales = key_scales ? key_scales->const_data_ptr<float>() : nullptr;
-  p.value_scales = value_scales ? value_scales->const_data_ptr<float>() : nullptr;
-  p.starts = starts.const_data_ptr<int32_t>();
-  p.lengths = lengths.const_data_ptr<int32_t>();
-  p.tables = tables.const_data_ptr<int32_t>();
-  p.table_stride = tables.stride(0);
-  p.kv_heads = static_cast<int>(keys.size(1));
-  p.block = static_cast<int>(keys.size(2));
-  p.size = static_cast<int>(keys.size(3));
-  p.row_bytes = static_cast<int64_t>(keys.element_size()) * p.size;
-  return p;
 }
 
 }  // namespace

@@ -5,14 +5,10 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <optional>
-
 #include "cache_write.h"
 
 namespace ridgeline {
 namespace {
-
-using torch::stable::Tensor;
 
 void write_cache(const Tensor& keys, const Tensor& values, const Tensor& key_cache,
                  const Tensor& value_cache, const std::optional<Tensor>& key_scales,
@@ -29,14 +25,8 @@ void write_cache(const Tensor& keys, const Tensor& values, const Tensor& key_cac
   STD_TORCH_CHECK(keys.dim() == 3 && keys.size(1) == heads && keys.size(2) == key_cache.size(3) &&
                       slots.numel() == tokens,
                   "write_cache: keys [T, KV, D] and T slots");
-  const bool quantised = stored == ScalarType::Char || stored == ScalarType::Float8_e4m3fn;
-  STD_TORCH_CHECK(quantised == key_scales.has_value() && quantised == value_scales.has_value(),
-                  "write_cache: scales belong to int8 and float8 caches only");
-  const int size = static_cast<int>(key_cache.size(3));
-  const Shelf of_keys{key_cache.mutable_data_ptr(),
-                      quantised ? key_scales->mutable_data_ptr<float>() : nullptr, size};
-  const Shelf of_values{value_cache.mutable_data_ptr(),
-                        quantised ? value_scales->mutable_data_ptr<float>() : nullptr, size};
+  const Shelf of_keys = shelf_of(key_cache, key_scales);
+  const Shelf of_values = shelf_of(value_cache, value_scales);
   const auto given = [](const Tensor& rows, int64_t token, int64_t head) {
     const int64_t offset = token * rows.stride(0) + head * rows.stride(1);
     return static_cast<const char*>(rows.data_ptr()) + offset * rows.element_size();
@@ -51,8 +41,8 @@ void write_cache(const Tensor& keys, const Tensor& values, const Tensor& key_cac
     if (at[t] < 0) continue;
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t slot = row_of(at[t], head, heads, block);
-      write(given(keys, t, head), of_keys, slot);
-      write(given(values, t, head), of_values, slot);
+      write(given(keys, t, head), of_keys, slot, head);
+      write(given(values, t, head), of_values, slot, head);
     }
   }
 }

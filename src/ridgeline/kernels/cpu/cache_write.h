@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 
 #include "vector.h"
@@ -13,6 +14,7 @@ namespace ridgeline {
 namespace {  // every source has its own, compiled into its loops
 
 using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
 
 // Nearest e4m3fn, ties to even; the caller keeps |x| ≤ 448.
 inline void put(float x, fp8* to) {
@@ -61,26 +63,58 @@ float quantise_row(const Given* from, Stored* to, int size, float most) {
   return scale;
 }
 
-// Keys or values of one layer: [slots, size], and a scale for each where they are quantised.
+// By a scale that is given: what lies beyond the levels becomes the outermost one, NaN stays NaN.
+template <class Given, class Stored>
+void round_row(const Given* from, Stored* to, int size, float scale, float least, float most) {
+  for (int d = 0; d < size; d += kLanes) {
+    const floats x = load(from + d, size - d) / scale;
+    const floats inside = x < least ? all(least) : (x > most ? all(most) : x);
+    for (int i = 0; i < std::min(kLanes, size - d); ++i) put(inside[i], to + d + i);
+  }
+}
+
+// Keys or values of one layer: [slots, size], where they are quantised with a scale for each slot,
+// which is written too, or one for each head, which is given.
 struct Shelf {
   void* stored;
-  float* scales;
+  float* of_slots;
+  const float* of_heads;
   int size;
 };
+inline Shelf shelf_of(const Tensor& cache, const std::optional<Tensor>& scales) {
+  const ScalarType stored = cache.scalar_type();
+  const bool quantised = stored == ScalarType::Char || stored == ScalarType::Float8_e4m3fn;
+  STD_TORCH_CHECK(quantised == scales.has_value(),
+                  "a cache has scales where it is int8 or float8, and only there");
+  Shelf shelf{cache.mutable_data_ptr(), nullptr, nullptr, static_cast<int>(cache.size(3))};
+  if (!quantised) return shelf;
+  const bool fixed = scales->dim() == 1;
+  STD_TORCH_CHECK(scales->numel() == (fixed ? cache.size(1) : cache.numel() / cache.size(3)),
+                  "a cache [N, KV, B, D] has scales [N, KV, B] or [KV]");
+  if (fixed)
+    shelf.of_heads = scales->const_data_ptr<float>();
+  else
+    shelf.of_slots = scales->mutable_data_ptr<float>();
+  return shelf;
+}
 
 template <class Given, class Stored>
-void write_row(const void* given, const Shelf& shelf, int64_t slot) {
+void write_row(const void* given, const Shelf& shelf, int64_t slot, int64_t head) {
   const auto* from = static_cast<const Given*>(given);
   auto* to = static_cast<Stored*>(shelf.stored) + slot * shelf.size;
   if constexpr (std::is_same_v<Stored, int8_t> || std::is_same_v<Stored, fp8>) {
     constexpr float most = std::is_same_v<Stored, fp8> ? 448.0f : 127.0f;
-    shelf.scales[slot] = quantise_row(from, to, shelf.size, most);
+    constexpr float least = std::is_same_v<Stored, fp8> ? -448.0f : -128.0f;
+    if (shelf.of_heads)
+      round_row(from, to, shelf.size, shelf.of_heads[head], least, most);
+    else
+      shelf.of_slots[slot] = quantise_row(from, to, shelf.size, most);
   } else {
     copy_row(from, to, shelf.size);
   }
 }
 
-using Write = void (*)(const void* given, const Shelf& shelf, int64_t slot);
+using Write = void (*)(const void* given, const Shelf& shelf, int64_t slot, int64_t head);
 
 template <class Given>
 Write writer_of(ScalarType stored) {

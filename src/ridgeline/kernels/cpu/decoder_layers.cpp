@@ -176,13 +176,8 @@ Layer layer_of(const Given& g, const Stack& s, size_t i, const Plan& plan) {
   layer.attention = problem_of(g, s, i);
   layer.narrow = choose_packing(layer.attention);
   layer.plan = &plan;
-  const auto shelf_of = [&](size_t at) {
-    const std::optional<Tensor> scales = g.scales_of(at);
-    return Shelf{g.caches[at].mutable_data_ptr(),
-                 scales ? scales->mutable_data_ptr<float>() : nullptr, static_cast<int>(s.size)};
-  };
-  layer.keys = shelf_of(2 * i);
-  layer.values = shelf_of(2 * i + 1);
+  layer.keys = shelf_of(g.caches[2 * i], g.scales_of(2 * i));
+  layer.values = shelf_of(g.caches[2 * i + 1], g.scales_of(2 * i + 1));
   return layer;
 }
 

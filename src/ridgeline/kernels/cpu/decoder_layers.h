@@ -149,7 +149,7 @@ void place_heads(const Layer& layer, const Stack& s) {
     }
     if (is_query || s.slots[t] < 0) continue;
     const int64_t slot = row_of(s.slots[t], head, s.kv_heads, s.block);
-    s.write(row, is_value ? layer.values : layer.keys, slot);
+    s.write(row, is_value ? layer.values : layer.keys, slot, head);
   }
 }
 

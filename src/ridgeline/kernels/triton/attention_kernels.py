@@ -48,6 +48,7 @@ def attention_kernel(
     slot_stride: tl.tensor,
     scale_block_stride: tl.tensor,
     scale_head_stride: tl.tensor,
+    scale_slot_stride: tl.tensor,
     table_stride: tl.tensor,
     NUM_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -123,7 +124,9 @@ def attention_kernel(
         ).to(tl.int64)
         slot = key % CACHE_BLOCK
         place = block * block_stride + key_head * head_stride + slot * slot_stride
-        scale_place = block * scale_block_stride + key_head * scale_head_stride + slot
+        scale_place = (
+            block * scale_block_stride + key_head * scale_head_stride + slot * scale_slot_stride
+        )
         k = tl.load(
             keys + place[None, :] + dims[:, None],
             mask=inside[None, :] & (dims < D)[:, None],

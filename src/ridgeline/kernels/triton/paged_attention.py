@@ -44,7 +44,6 @@ def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed)
     num_tokens, num_kv, head_dim = keys.shape
     if num_tokens == 0:
         return
-    scales = cache.key_scales
     write_cache_kernel[(num_tokens, num_kv)](
         keys,
         values,
@@ -56,10 +55,11 @@ def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed)
         *keys.stride()[:2],
         *values.stride()[:2],
         *_cache_strides(cache),
-        *((0, 0) if scales is None else scales.stride()[:2]),
+        *_scale_strides(cache),
         D=head_dim,
         BLOCK_D=triton.next_power_of_2(head_dim),
         CACHE_BLOCK=cache.keys.shape[2],
+        FIXED=cache.key_scales is not None and cache.key_scales.ndim == 1,
         num_warps=1,
         enable_fp_fusion=True,
     )
@@ -90,7 +90,6 @@ def paged_attention(
         parts = torch.empty((*shape, head_dim), dtype=torch.float32, device=queries.device)
         maxima = torch.empty(shape, dtype=torch.float32, device=queries.device)
         sums = torch.empty(shape, dtype=torch.float32, device=queries.device)
-    scales = cache.key_scales
     attention_kernel[(launch.num_tiles, num_kv, launch.splits)](
         out,
         parts,
@@ -110,7 +109,7 @@ def paged_attention(
         float(scale),
         *queries.stride()[:2],
         *_cache_strides(cache),
-        *((0, 0) if scales is None else scales.stride()[:2]),
+        *_scale_strides(cache),
         packed.block_tables.stride(0),
         NUM_HEADS=num_heads,
         GROUP=num_heads // num_kv,
@@ -175,6 +174,15 @@ def _cache_strides(cache: LayerCache) -> tuple[int, int, int]:
     assert strides == cache.values.stride()
     assert strides[3] == 1
     return strides[0], strides[1], strides[2]
+
+
+def _scale_strides(cache: LayerCache) -> tuple[int, int, int]:
+    """From block to block, head to head, slot to slot; scales [KV] are those of every slot."""
+    scales = cache.key_scales
+    if scales is None:
+        return 0, 0, 0
+    strides = scales.stride()
+    return (0, strides[0], 0) if scales.ndim == 1 else (strides[0], strides[1], strides[2])
 
 
 def _bits(stored: Tensor) -> Tensor:

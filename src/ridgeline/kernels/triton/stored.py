@@ -36,7 +36,7 @@ def scale_of(row: tl.tensor, largest: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def as_int8(scaled: tl.tensor) -> tl.tensor:
-    """Float32 in [-127, 127] to the nearest integer, ties to even."""
+    """Float32 in [-128, 127] to the nearest integer, ties to even."""
     return ((scaled + _ROUND) - _ROUND).to(tl.int8)
 
 

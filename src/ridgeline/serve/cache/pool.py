@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
-
-KvDtype = Literal["model", "fp8", "int8"]
-KvShape = tuple[int, int]
-"""Of one layer: key-value heads, head size."""
-SCALE_BYTES = 4
+from ridgeline.serve.cache.form import FixedScales, KvForm, KvShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +26,7 @@ class SequenceKv:
     """By layer: [KV, T, D], with T one less than `tokens`, in the cache's dtype."""
     values: tuple[Tensor, ...]
     key_scales: tuple[Tensor, ...] = ()
-    """By layer: [KV, T], where the cache is quantised."""
+    """By layer, where the cache is quantised: [KV, T], or [KV] where scales are fixed."""
     value_scales: tuple[Tensor, ...] = ()
 
 
@@ -44,30 +39,40 @@ class KvPool:
         *,
         num_blocks: int,
         block_size: int,
-        kv_dtype: KvDtype,
-        like: Tensor,
+        form: KvForm,
+        device: torch.device,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        dtype = stored_dtype(kv_dtype, like.dtype)
-        device = like.device
-        scaled = kv_dtype != "model"
+        self.form = form
 
-        def blocks(heads: int, size: int) -> Tensor:
-            return torch.empty(num_blocks, heads, block_size, size, dtype=dtype, device=device)
+        def blocks(heads: int, *size: int, dtype: torch.dtype) -> Tensor:
+            return torch.empty(num_blocks, heads, block_size, *size, dtype=dtype, device=device)
 
-        def scales(heads: int) -> Tensor | None:
-            return torch.ones(num_blocks, heads, block_size, device=device) if scaled else None
+        def scales(heads: int, layer: int) -> tuple[Tensor | None, Tensor | None]:
+            if form.fixed:
+                fixed = form.fixed[layer]
+                return fixed.keys.to(device), fixed.values.to(device)
+            if not form.scaled_by_token:
+                return None, None
+            return blocks(heads, dtype=torch.float32), blocks(heads, dtype=torch.float32)
 
         self.layers = [
-            LayerCache(blocks(heads, size), blocks(heads, size), scales(heads), scales(heads))
-            for heads, size in shapes
+            LayerCache(
+                blocks(heads, size, dtype=form.dtype),
+                blocks(heads, size, dtype=form.dtype),
+                *scales(heads, layer),
+            )
+            for layer, (heads, size) in enumerate(shapes)
         ]
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Everything that is allocated."""
-        return [tensor for layer in self.layers for tensor in _stored(layer)]
+        """Everything that lies in blocks."""
+        kinds = ["keys", "values"]
+        if self.form.scaled_by_token:
+            kinds += ["key_scales", "value_scales"]
+        return [getattr(layer, kind) for layer in self.layers for kind in kinds]
 
     @property
     def bytes(self) -> int:
@@ -92,13 +97,17 @@ class KvPool:
         def line(stored: Tensor) -> Tensor:
             return stored[table].transpose(0, 1).flatten(1, 2)[:, :length].contiguous()
 
-        scaled = [layer for layer in self.layers if layer.key_scales is not None]
+        def scales(kind: str) -> tuple[Tensor, ...]:
+            if self.form.scaled_by_token:
+                return tuple(line(getattr(layer, kind)) for layer in self.layers)
+            return tuple(getattr(layer, kind) for layer in self.layers if self.form.fixed)
+
         return SequenceKv(
             tokens=tuple(tokens),
             keys=tuple(line(layer.keys) for layer in self.layers),
             values=tuple(line(layer.values) for layer in self.layers),
-            key_scales=tuple(line(layer.key_scales) for layer in scaled),  # type: ignore[arg-type]
-            value_scales=tuple(line(layer.value_scales) for layer in scaled),  # type: ignore[arg-type]
+            key_scales=scales("key_scales"),
+            value_scales=scales("value_scales"),
         )
 
     def put_in(self, blocks: Sequence[int], kv: SequenceKv) -> None:
@@ -111,35 +120,31 @@ class KvPool:
         for index, layer in enumerate(self.layers):
             layer.keys[where] = kv.keys[index].to(at.device).transpose(0, 1)
             layer.values[where] = kv.values[index].to(at.device).transpose(0, 1)
-            if layer.key_scales is not None and layer.value_scales is not None:
+            if self.form.scaled_by_token:
+                assert layer.key_scales is not None
+                assert layer.value_scales is not None
                 layer.key_scales[where] = kv.key_scales[index].to(at.device).T
                 layer.value_scales[where] = kv.value_scales[index].to(at.device).T
 
     def check(self, kv: SequenceKv) -> None:
-        """Raise `InputError` if these keys and values are not of this pool's shapes and dtype."""
+        """Raise `InputError` if these keys and values are not of this pool's shapes and form."""
         mine = [
             (layer.keys.shape[1], layer.keys.shape[3], layer.keys.dtype) for layer in self.layers
         ]
         theirs = [(keys.shape[0], keys.shape[2], keys.dtype) for keys in kv.keys]
-        if mine != theirs:
+        if mine != theirs or not self._reads(kv):
             raise InputError(
                 "the keys and values that came from the other engine do not fit this one's cache: "
                 "start both with the same model, --dtype and --kv-dtype"
             )
 
-
-def stored_dtype(kv_dtype: KvDtype, model_dtype: torch.dtype) -> torch.dtype:
-    """In which keys and values are kept."""
-    return {"model": model_dtype, "int8": torch.int8, "fp8": torch.float8_e4m3fn}[kv_dtype]
-
-
-def bytes_per_token(shapes: Sequence[KvShape], kv_dtype: KvDtype, model_dtype: torch.dtype) -> int:
-    """Keys and values of all layers, scales included."""
-    item = stored_dtype(kv_dtype, model_dtype).itemsize
-    scale = 0 if kv_dtype == "model" else SCALE_BYTES
-    return sum(2 * heads * (size * item + scale) for heads, size in shapes)
-
-
-def _stored(layer: LayerCache) -> list[Tensor]:
-    kinds = (layer.keys, layer.values, layer.key_scales, layer.value_scales)
-    return [tensor for tensor in kinds if tensor is not None]
+    def _reads(self, kv: SequenceKv) -> bool:
+        """Whether levels mean the same number in both."""
+        if not self.form.fixed:
+            by_token = all(scales.ndim == 2 for scales in kv.key_scales)
+            return by_token and bool(kv.key_scales) == self.form.scaled_by_token
+        theirs = zip(kv.key_scales, kv.value_scales, strict=True)
+        scales = [FixedScales(*(one.cpu() for one in both)) for both in theirs]
+        return len(scales) == len(self.form.fixed) and all(
+            mine.same(other) for mine, other in zip(self.form.fixed, scales, strict=True)
+        )

@@ -56,7 +56,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """Of keys and values, as torch names it."""
     shapes: tuple[tuple[int, int, int], ...]
     """By layer: [KV, T, D]."""
-    scaled: bool
+    scales: Literal["none", "by token", "fixed"]
+    """[KV, T] of each layer, or [KV] of calibration."""
     lengths: tuple[int, ...]
     """Of the pieces in bytes: keys of all layers, values, then the scales of both."""
     checksums: tuple[int, ...]
@@ -94,7 +95,7 @@ def pack(kv: SequenceKv) -> Parcel:
         tokens=kv.tokens,
         dtype=str(kv.keys[0].dtype).removeprefix("torch."),
         shapes=heads,
-        scaled=bool(kv.key_scales),
+        scales=_kind_of_scales(kv),
         lengths=tuple(piece.nbytes for piece in pieces),
         checksums=tuple(zlib.crc32(piece) for piece in pieces),
     )
@@ -110,7 +111,7 @@ def unpack(header: Header, body: Sequence[bytearray]) -> SequenceKv:
     import torch
 
     dtype, layers = getattr(torch, header.dtype, None), len(header.shapes)
-    kinds = 4 if header.scaled else 2
+    kinds = 2 if header.scales == "none" else 4
     if not isinstance(dtype, torch.dtype) or len(body) != kinds * layers:
         raise HandoverFailed("the KV that came is not of a kind that this version knows")
 
@@ -119,7 +120,8 @@ def unpack(header: Header, body: Sequence[bytearray]) -> SequenceKv:
         for shape, piece in zip(header.shapes, body[kind * layers :], strict=False):
             is_scale = kind >= 2  # keys, values, then their scales
             of = torch.float32 if is_scale else dtype
-            wanted = shape[:2] if is_scale else shape
+            of_scale = shape[:1] if header.scales == "fixed" else shape[:2]
+            wanted = of_scale if is_scale else shape
             flat = torch.frombuffer(piece, dtype=of) if piece else torch.empty(0, dtype=of)
             if flat.numel() != torch.Size(wanted).numel():
                 raise HandoverFailed("the KV that came has not the size that its header says")
@@ -131,9 +133,15 @@ def unpack(header: Header, body: Sequence[bytearray]) -> SequenceKv:
         tokens=header.tokens,
         keys=tensors(0),
         values=tensors(1),
-        key_scales=tensors(2) if header.scaled else none,
-        value_scales=tensors(3) if header.scaled else none,
+        key_scales=tensors(2) if kinds == 4 else none,
+        value_scales=tensors(3) if kinds == 4 else none,
     )
+
+
+def _kind_of_scales(kv: SequenceKv) -> Literal["none", "by token", "fixed"]:
+    if not kv.key_scales:
+        return "none"
+    return "fixed" if kv.key_scales[0].ndim == 1 else "by token"
 
 
 class Shelf:

@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
-from ridgeline.serve.cache.pool import bytes_per_token
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryLedger, MemoryRow
 from ridgeline.serve.model.loaded import LoadedModel
@@ -63,11 +62,11 @@ def room(
         InputError: It does not fit; the line says which flag to change and to what.
     """
     limit = int(device_bytes(loaded.device) * config.memory_share)
-    per_token = bytes_per_token(loaded.kv_shapes, config.kv_dtype, loaded.dtype)
+    per_token = loaded.kv_form.bytes_per_token(loaded.kv_shapes)
     block_bytes = per_token * config.block_size
     left = limit - sum(row.bytes for row in rows)
     if small is not None:
-        drafted = bytes_per_token(small.kv_shapes, "model", small.dtype)
+        drafted = small.kv_form.bytes_per_token(small.kv_shapes)
         left = left * per_token // (per_token + drafted)
     if left < block_bytes:
         raise InputError(_nothing_left(config, rows, limit))
@@ -106,7 +105,7 @@ def ledger(
         limit_bytes=room.limit_bytes,
         num_blocks=room.num_blocks,
         block_size=config.block_size,
-        bytes_per_token=bytes_per_token(loaded.kv_shapes, config.kv_dtype, loaded.dtype),
+        bytes_per_token=loaded.kv_form.bytes_per_token(loaded.kv_shapes),
         tokens=tokens,
         max_length=room.max_length,
         largest_concurrency=tokens / room.max_length,

@@ -85,7 +85,12 @@ def draft_model_of(config: EngineConfig) -> LoadedModel | None:
     if wanted is None or wanted.kind != "draft":
         return None
     small = msgspec.structs.replace(
-        config, model=wanted.path, weights="model", speculation=None, adapters={}
+        config,
+        model=wanted.path,
+        weights="model",
+        kv_dtype="model",
+        speculation=None,
+        adapters={},
     )
     return load(small)
 

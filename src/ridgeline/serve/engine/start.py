@@ -61,8 +61,8 @@ def started(config: EngineConfig) -> Parts:
         loaded.kv_shapes,
         num_blocks=space.num_blocks,
         block_size=config.block_size,
-        kv_dtype=config.kv_dtype,
-        like=torch.empty(0, dtype=loaded.dtype, device=loaded.device),
+        form=loaded.kv_form,
+        device=loaded.device,
     )
     drafts = speculating(config, loaded, small, space.num_blocks)
     if drafts is not None:
@@ -87,7 +87,9 @@ def started(config: EngineConfig) -> Parts:
     if runner.fixed_bytes:
         rows = [*rows, MemoryRow(what="graphs", bytes=runner.fixed_bytes)]
     kv = MemoryRow(
-        what="kv blocks", bytes=pool.bytes, note=f"{space.num_blocks} × {config.block_size} tokens"
+        what="kv blocks",
+        bytes=pool.bytes,
+        note=f"{space.num_blocks} × {config.block_size} tokens; {pool.form.name}",
     )
     ready = Ready(
         model=config.model,
@@ -136,10 +138,10 @@ def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
         loaded.kv_shapes,
         num_blocks=blocks,
         block_size=config.block_size,
-        kv_dtype=config.kv_dtype,
-        like=torch.empty(0, dtype=loaded.dtype, device=loaded.device),
+        form=loaded.kv_form,
+        device=loaded.device,
     )
-    batch = _one_prompt(measured, blocks, loaded)
+    batch = one_prompt(measured, blocks, loaded)
     with torch.inference_mode():
         loaded.forward(batch, pool.layers)  # whatever is made once and kept
         peak = peak_bytes(lambda: loaded.forward(batch, pool.layers), loaded.device)
@@ -151,7 +153,7 @@ def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
     )
 
 
-def _one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> Batch:
+def one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> Batch:
     """A prompt of this many tokens in the first blocks."""
     device = loaded.device
     at = torch.arange(tokens, device=device)

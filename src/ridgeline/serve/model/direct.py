@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ridgeline.serve.cache.pool import KvShape
+from ridgeline.serve.cache.form import KvShape
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import KEYWORD, Pages
 from ridgeline.serve.model.stacked import Stacked

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
 from ridgeline.models.quiet import quiet_libraries
-from ridgeline.serve.cache.pool import KvShape
+from ridgeline.serve.cache.form import KvForm, KvShape, form_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
@@ -27,7 +27,7 @@ from ridgeline.serve.model.batch import Batch
 from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.stacked import stack
-from ridgeline.serve.weights import is_compressed, load_compressed, shrink
+from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -62,6 +62,8 @@ class LoadedModel:
         self.max_length: int | None = getattr(config, "max_position_embeddings", None)
         """Tokens that its positions reach; None: the configuration does not say."""
         self.dtype: torch.dtype = model.dtype  # type: ignore[assignment]
+        self.kv_form = KvForm(self.dtype)
+        """In which keys and values are kept."""
         self.device = next(model.parameters()).device
         self.weight_rows: list[MemoryRow] = []
         """Of the memory ledger."""
@@ -151,6 +153,8 @@ def load(config: EngineConfig) -> LoadedModel:
     shapes = trial.kv_shapes(model, vocab)
     calls = trial.check(model, shapes, vocab)
     loaded = LoadedModel(model, _tokenizer(config), shapes)
+    stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
+    loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
     loaded.weight_rows = shrink(model, config)
     fuse(model)
     if stack(model, shapes, vocab, calls):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ridgeline.kernels.decoder_layers import LINEARS, Layers, decoder_layers
 from ridgeline.kernels.gated_activation import gelu_tanh_mul
-from ridgeline.serve.cache.pool import KvShape
+from ridgeline.serve.cache.form import KvShape
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import KEYWORD, Attended, Pages
 from ridgeline.serve.model.fused import FusedMlp, FusedNorm

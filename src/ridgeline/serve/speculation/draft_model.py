@@ -66,8 +66,8 @@ class DraftModel:
             loaded.kv_shapes,
             num_blocks=num_blocks,
             block_size=block_size,
-            kv_dtype="model",
-            like=torch.empty(0, dtype=loaded.dtype, device=loaded.device),
+            form=loaded.kv_form,
+            device=loaded.device,
         )
         self._inputs = StepInputs(
             max_sequences=max_sequences, block_size=block_size, device=loaded.device

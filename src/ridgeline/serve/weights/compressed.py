@@ -8,7 +8,6 @@ What `ridgeline compress` and llm-compressor write: `config.json` holds a `quant
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +16,8 @@ import torch
 from torch import nn
 
 from ridgeline.errors import InputError
-from ridgeline.serve.weights.schemes import schemes_of
+from ridgeline.serve.weights.kv_scales import PARTS
+from ridgeline.serve.weights.schemes import described, schemes_of
 from ridgeline.serve.weights.stored import Stored, linear_from
 
 QUANTISED = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
@@ -26,12 +26,7 @@ QUANTISED = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape
 
 def is_compressed(directory: str) -> bool:
     """Whether this is a compressed-tensors checkpoint."""
-    try:
-        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
-            about = json.load(file).get("quantization_config") or {}
-    except (OSError, ValueError, AttributeError):
-        return False
-    return bool(about.get("quant_method") == "compressed-tensors")
+    return bool(described(directory))
 
 
 def load_compressed(
@@ -59,7 +54,7 @@ def load_compressed(
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     about = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
-    schemes = schemes_of(directory, about.quantization_config)
+    schemes = schemes_of(directory)
     del about.quantization_config
     with _parameters_on_meta():
         model = AutoModelForCausalLM.from_config(
@@ -93,7 +88,10 @@ def _is_tied_head(model: Any, module: nn.Module, name: str, tensors: Stored) -> 
 
 def _read_dense(model: Any, tensors: Stored, dtype: torch.dtype, device: torch.device) -> None:
     names = dict(model.named_parameters()) | dict(model.named_buffers())
+    of_cache = PARTS if described(tensors.directory).get("kv_cache_scheme") else ()
     for name in tensors.unread():
+        if name.endswith(of_cache):
+            continue  # `calibrated_cache` reads them
         if name not in names:
             raise InputError(
                 f"{tensors.directory}: {name} is no tensor of a {type(model).__name__}; its layout "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ridgeline.kernels import linear, linear_int4, linear_int8, linear_int8_dynamic
+from ridgeline.kernels import linear, linear_int4, linear_int8, linear_w8a8
 
 
 class FrozenLinear(nn.Module):
@@ -151,27 +151,37 @@ class Int4Linear(GroupedLinear):
         )
 
 
-class DynamicInt8Linear(FrozenLinear):
-    """int8 [out, in], scales [out, 1]; activations are rounded to int8 row by row. CPU only."""
+class W8A8Linear(FrozenLinear):
+    """int8 [out, in], scales [out, 1]; activations are rounded to int8, too. CPU only.
+
+    `step`: what activations are divided by; None: every row has its own.
+    """
 
     panels: Tensor
     scales: Tensor
     sums: Tensor
 
-    def __init__(self, quantised: Tensor, scales: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        quantised: Tensor,
+        scales: Tensor,
+        bias: Tensor | None = None,
+        step: float | None = None,
+    ) -> None:
         super().__init__(quantised.shape[1], quantised.shape[0], bias)
-        panels, scales, sums = linear_int8_dynamic.pack(quantised, scales)
+        self.step = step
+        panels, scales, sums = linear_w8a8.pack(quantised, scales)
         self.register_buffer("panels", panels)
         self.register_buffer("scales", scales)
         self.register_buffer("sums", sums)
 
     def dequantised(self) -> Tensor:
         """Levels times scales, in float32."""
-        levels = linear_int8_dynamic.unpack(self.panels, self.out_features, self.in_features)
+        levels = linear_w8a8.unpack(self.panels, self.out_features, self.in_features)
         return levels.float() * self.scales[: self.out_features, None]
 
     def multiplied(self, x: Tensor) -> Tensor:
         """By 8-bit panels, in integers."""
-        return linear_int8_dynamic.linear(
-            x, self.panels, self.scales, self.sums, self.bias, self.out_features
+        return linear_w8a8.linear(
+            x, self.panels, self.scales, self.sums, self.bias, self.out_features, self.step
         )

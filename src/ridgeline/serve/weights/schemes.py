@@ -6,6 +6,8 @@ scheme each, and layers to ignore. Facts of the format as llm-compressor 0.14 wr
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -48,8 +50,8 @@ class Scheme:
     """Weights along the depth that share a scale; None: all."""
     rows: int | None
     """Outputs that share a scale, where scales are for blocks."""
-    dynamic_int8: bool
-    """Activations are quantised to int8 per token."""
+    int8_inputs: Literal["wide", "by token", "fixed"]
+    """Whether activations are rounded to int8 too, and by whose scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +71,28 @@ class Schemes:
         return None
 
 
-def schemes_of(directory: str, about: Any) -> Schemes:
-    """Read and check a `quantization_config`.
+def described(directory: str) -> dict[str, Any]:
+    """The `quantization_config` of a compressed-tensors checkpoint; empty: it is none."""
+    try:
+        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+            about = json.load(file).get("quantization_config") or {}
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return about if about.get("quant_method") == "compressed-tensors" else {}
+
+
+def schemes_of(directory: str) -> Schemes:
+    """Read and check what a checkpoint's `quantization_config` says of its linear layers.
 
     Raises:
         InputError: It asks for something that is not done here.
     """
-    about = about if isinstance(about, dict) else about.to_dict()
-    # transformers wraps the dictionary in a class that keeps it one level down.
-    about = about.get("quantization_config") or about
-    for field, what in (
-        ("kv_cache_scheme", "a quantised KV cache is chosen by --kv-dtype here"),
-        ("transform_config", "rotated weights are not supported"),
-    ):
-        if about.get(field):
-            raise InputError(f"{directory}: {field}: {what}; compress the model without it")
+    about = described(directory)
+    if about.get("transform_config"):
+        raise InputError(
+            f"{directory}: transform_config: rotated weights are not supported; compress the "
+            "model without it"
+        )
     sparsity = about.get("sparsity_config") or {}
     if sparsity.get("format", "dense") != "dense":
         raise InputError(
@@ -113,11 +122,6 @@ def _scheme(where: str, group: dict[str, Any], default_format: str | None) -> Sc
         )
     if group.get("output_activations"):
         raise InputError(f"{where}: output_activations are not supported")
-    if inputs and kind == "int" and not (inputs.get("num_bits") == 8 and inputs.get("dynamic")):
-        raise InputError(
-            f"{where}: input_activations of {inputs.get('num_bits')} bits, dynamic="
-            f"{inputs.get('dynamic')}, are not supported; known are 8 bits per token, dynamic"
-        )
     block = weights.get("block_structure")
     return Scheme(
         format=layout,
@@ -126,8 +130,25 @@ def _scheme(where: str, group: dict[str, Any], default_format: str | None) -> Sc
         symmetric=bool(weights.get("symmetric", True)),
         group=block[1] if block else weights.get("group_size"),
         rows=block[0] if block else None,
-        dynamic_int8=bool(inputs) and kind == "int",
+        int8_inputs=_int8_inputs(where, inputs) if kind == "int" else "wide",
     )
+
+
+def _int8_inputs(where: str, inputs: dict[str, Any]) -> Literal["wide", "by token", "fixed"]:
+    """What integer weights are multiplied by."""
+    if not inputs:
+        return "wide"
+    share, dynamic = inputs.get("strategy", "token"), bool(inputs.get("dynamic"))
+    known = {("token", True): "by token", ("tensor", False): "fixed"}
+    found: Any = known.get((share, dynamic))
+    plain = inputs.get("num_bits") == 8 and inputs.get("type", "int") == "int"
+    if found is None or not plain or not inputs.get("symmetric", True):
+        raise InputError(
+            f"{where}: input_activations of {inputs.get('num_bits')} bits, a scale per {share}, "
+            f"dynamic={dynamic}, symmetric={inputs.get('symmetric', True)}, are not supported; "
+            "known are symmetric 8-bit integers, dynamic per token or static per tensor"
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def _matches(target: str, name: str) -> bool:

@@ -14,11 +14,11 @@ from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.weights.embedding import PanelEmbedding
 from ridgeline.serve.weights.linears import (
     DenseLinear,
-    DynamicInt8Linear,
     FrozenLinear,
     GroupedLinear,
     Int4Linear,
     Int8Linear,
+    W8A8Linear,
 )
 
 
@@ -89,7 +89,7 @@ def _kind(module: nn.Module) -> str:
         bits = "int4" if isinstance(module, Int4Linear) else _name(module.panels)
         groups = module.num_groups
         return bits if groups == 1 else f"{bits} in groups of {module.in_features // groups}"
-    if isinstance(module, DynamicInt8Linear):
+    if isinstance(module, W8A8Linear):
         return "int8, activations too"
     if isinstance(module, DenseLinear):
         return f"{_name(module.panels)} packed"

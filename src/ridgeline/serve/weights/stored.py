@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import fp4, integer, mx
-from ridgeline.serve.weights.linears import DynamicInt8Linear, FrozenLinear, Int4Linear, Int8Linear
+from ridgeline.serve.weights.linears import FrozenLinear, Int4Linear, Int8Linear, W8A8Linear
 from ridgeline.serve.weights.schemes import Scheme
 
 _FP4 = ("mxfp4-pack-quantized", "nvfp4-pack-quantized")
@@ -102,9 +102,11 @@ def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device
         quantised = tensors.read(f"{name}.weight")
         shape = list(quantised.shape)
     bias = tensors.read(f"{name}.bias") if tensors.has(f"{name}.bias") else None
-    for part in ("input_scale", "input_zero_point", "input_global_scale"):
-        if tensors.has(f"{name}.{part}"):
-            tensors.read(f"{name}.{part}")  # of activations that stay wide here
+    inputs = {
+        part: tensors.read(f"{name}.{part}")
+        for part in ("input_scale", "input_zero_point", "input_global_scale")
+        if tensors.has(f"{name}.{part}")
+    }
     scales = _per_output(_scales(tensors, name, scheme), shape[0], scheme.rows)
     groups = -(-shape[1] // scheme.group) if scheme.group and scheme.group > 0 else 1
     if scales.shape != (shape[0], groups) or shape[1] % groups:
@@ -122,10 +124,21 @@ def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device
         tensors.read(f"{name}.weight_zero_point")  # all zero where weights are symmetric
     parts = [None if part is None else part.to(device) for part in (scales, zeros, bias)]
     plain = scheme.bits == 8 and groups == 1 and zeros is None
-    if scheme.dynamic_int8 and plain and device.type == "cpu":
-        return DynamicInt8Linear(quantised, scales, bias)
+    if scheme.int8_inputs != "wide" and plain and device.type == "cpu":
+        step = _step(tensors, name, inputs) if scheme.int8_inputs == "fixed" else None
+        return W8A8Linear(quantised, scales, bias, step)
+    # Other activations stay wide here, whatever they were to be rounded to.
     made = Int4Linear if scheme.bits <= 4 and scheme.kind == "int" else Int8Linear
     return made(quantised.to(device), parts[0], zeros=parts[1], bias=parts[2])  # type: ignore[arg-type]
+
+
+def _step(tensors: Stored, name: str, inputs: dict[str, Tensor]) -> float:
+    """What all activations of a layer are divided by."""
+    step = inputs.get("input_scale")
+    if step is None or step.numel() != 1 or not 0 < float(step) < float("inf"):
+        found = "missing" if step is None else f"of {list(step.shape)}, not one number above 0"
+        raise InputError(f"{tensors.directory}: {name}.input_scale is {found}")
+    return float(step)
 
 
 def _scales(tensors: Stored, name: str, scheme: Scheme) -> Tensor:

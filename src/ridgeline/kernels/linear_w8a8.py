@@ -1,11 +1,11 @@
-"""Linear layers with int8 weights and activations rounded to int8 row by row ("W8A8, dynamic").
+"""Linear layers with int8 weights and activations rounded to int8 ("W8A8").
 
-    a[m] = max_k |x[m, k]| / 127.5         xq = clamp(round(x / a), −128, 127)
+    xq = clamp(round(x / a), −128, 127)    a[m] = max_k |x[m, k]| / 127.5, or fixed by calibration
     out[m, o] = a[m] s[o] Σ_k xq[m, k] q[o, k] + b[o]
 
-As compressed-tensors' "int-quantized" with dynamic activations per token. Twice as many products
-per second as bf16 (VNNI), which long prompts and large batches feel; one decode reads as many bytes
-as with 8-bit weights alone: `cpu/linear_int8_dynamic.cpp`. CPU only.
+As compressed-tensors' "int-quantized" with symmetric activations, dynamic per token or static.
+Twice as many products per second as bf16 (VNNI), which long prompts and large batches feel; one
+decode reads as many bytes as with 8-bit weights alone: `cpu/linear_w8a8.cpp`. CPU only.
 
 P panels of 32 outputs.
 """
@@ -20,13 +20,13 @@ from ridgeline.kernels.cpu.build import load
 from ridgeline.kernels.linear import rows_by_panel
 
 torch.library.define(
-    "ridgeline::linear_int8_dynamic",
+    "ridgeline::linear_w8a8",
     "(Tensor x, Tensor panels, Tensor scales, Tensor sums, Tensor? bias, int outputs, "
-    "bool portable) -> Tensor",
+    "float? step, bool portable) -> Tensor",
 )
 
 
-@torch.library.register_fake("ridgeline::linear_int8_dynamic")
+@torch.library.register_fake("ridgeline::linear_w8a8")
 def _(  # the operator's signature
     x: Tensor,
     panels: Tensor,  # noqa: ARG001
@@ -34,6 +34,7 @@ def _(  # the operator's signature
     sums: Tensor,  # noqa: ARG001
     bias: Tensor | None,  # noqa: ARG001
     outputs: int,
+    step: float | None,  # noqa: ARG001
     portable: bool,  # noqa: ARG001
 ) -> Tensor:
     return x.new_empty((*x.shape[:-1], outputs))
@@ -61,7 +62,13 @@ def unpack(panels: Tensor, outputs: int, depth: int) -> Tensor:
 
 
 def linear(
-    x: Tensor, panels: Tensor, scales: Tensor, sums: Tensor, bias: Tensor | None, outputs: int
+    x: Tensor,
+    panels: Tensor,
+    scales: Tensor,
+    sums: Tensor,
+    bias: Tensor | None,
+    outputs: int,
+    step: float | None = None,
 ) -> Tensor:
     """[..., depth] to [..., outputs], in x's dtype: bfloat16 or float32.
 
@@ -72,16 +79,25 @@ def linear(
         sums: int32.
         bias: [outputs] float32.
         outputs: Of the weight.
+        step: `a` of all rows; None: each row's own.
     """
-    return torch.ops.ridgeline.linear_int8_dynamic.default(
-        x, panels, scales, sums, bias, outputs, False
+    return torch.ops.ridgeline.linear_w8a8.default(
+        x, panels, scales, sums, bias, outputs, step, False
     )
 
 
-def reference(x: Tensor, quantised: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+def reference(
+    x: Tensor,
+    quantised: Tensor,
+    scales: Tensor,
+    bias: Tensor | None,
+    step: float | None = None,
+) -> Tensor:
     """The same: rounding as above, sums in float64, which holds them exactly."""
     wide = x.float()
     steps = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127.5
+    if step is not None:
+        steps = torch.full_like(steps, step)
     levels = (wide / steps).round().clamp(-128, 127).double()
     out = functional.linear(levels, quantised.double()) * (
         steps.double() * scales.double().flatten()

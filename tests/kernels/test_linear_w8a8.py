@@ -5,22 +5,25 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ridgeline.kernels import linear_int8, linear_int8_dynamic
+from ridgeline.kernels import linear_int8, linear_w8a8
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["fast", "portable"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_every_path_is_the_reference(dtype: torch.dtype, portable: bool) -> None:
+@pytest.mark.parametrize("step", [None, 0.02], ids=["by-row", "fixed"])  # 0.02: cuts beyond 2.54
+def test_every_path_is_the_reference(
+    dtype: torch.dtype, portable: bool, step: float | None
+) -> None:
     torch.manual_seed(0)
     for outputs, depth in [(1, 4), (33, 66), (64, 64), (100, 352)]:
         levels, scales = linear_int8.quantise(torch.randn(outputs, depth))
         bias = torch.randn(outputs)
-        packed = linear_int8_dynamic.pack(levels, scales)
-        assert torch.equal(linear_int8_dynamic.unpack(packed[0], outputs, depth), levels)
+        packed = linear_w8a8.pack(levels, scales)
+        assert torch.equal(linear_w8a8.unpack(packed[0], outputs, depth), levels)
         for rows in (0, 1, 2, 11, 12, 13, 25, 200):
             x = torch.randn(rows, depth).to(dtype)
-            expected = linear_int8_dynamic.reference(x, levels, scales, bias)
-            found = torch.ops.ridgeline.linear_int8_dynamic(x, *packed, bias, outputs, portable)
+            expected = linear_w8a8.reference(x, levels, scales, bias, step)
+            found = torch.ops.ridgeline.linear_w8a8(x, *packed, bias, outputs, step, portable)
             assert found.dtype == dtype
             tolerance = 1e-5 if dtype == torch.float32 else 8e-3
             assert torch.allclose(found, expected, rtol=tolerance, atol=tolerance)
@@ -29,7 +32,5 @@ def test_every_path_is_the_reference(dtype: torch.dtype, portable: bool) -> None
 def test_a_row_of_zeros_gives_the_bias() -> None:
     levels, scales = linear_int8.quantise(torch.randn(32, 16))
     bias = torch.randn(32)
-    found = linear_int8_dynamic.linear(
-        torch.zeros(1, 16), *linear_int8_dynamic.pack(levels, scales), bias, 32
-    )
+    found = linear_w8a8.linear(torch.zeros(1, 16), *linear_w8a8.pack(levels, scales), bias, 32)
     assert torch.equal(found[0], bias)

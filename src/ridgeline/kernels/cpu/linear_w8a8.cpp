@@ -1,6 +1,6 @@
-// Linear layers with int8 weights and activations that are rounded to int8 row by row (W8A8).
+// Linear layers with int8 weights and activations that are rounded to int8 (W8A8).
 //
-//   a = max |x[m, :]| / 127.5        xq = clamp(round(x / a), −128, 127)
+//   a = max |x[m, :]| / 127.5, or one for all rows        xq = clamp(round(x / a), −128, 127)
 //   out[m, o] = a · s[o] · Σ_k xq[m, k] q[o, k] + b[o]
 //
 // Sums of products are exact in int32. vpdpbusd multiplies unsigned by signed bytes, so rows are
@@ -24,23 +24,29 @@ struct Bytes {
 };
 
 template <class X>
-void round_rows(const X* x, int64_t rows, int64_t given, int64_t depth, uint8_t* to, float* steps) {
+float largest_of(const X* from, int64_t given) {
+  float lanes[32] = {};  // so that the compiler makes vectors of it
+  int64_t k = 0;
+  for (; k + 32 <= given; k += 32)
+    for (int64_t i = 0; i < 32; ++i) {
+      const float size = std::fabs(read(from + k + i));
+      lanes[i] = size > lanes[i] ? size : lanes[i];
+    }
+  for (; k < given; ++k) lanes[0] = std::max(lanes[0], std::fabs(read(from + k)));
+  return std::max(1e-12f, *std::max_element(lanes, lanes + 32));
+}
+
+// `fixed`: the step of all rows; 0: each row has its own.
+template <class X>
+void round_rows(const X* x, int64_t rows, int64_t given, int64_t depth, float fixed, uint8_t* to,
+                float* steps) {
   torch::stable::parallel_for(0, rows, 4, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const X* from = x + row * given;
-      float lanes[32] = {};  // so that the compiler makes vectors of it
-      int64_t k = 0;
-      for (; k + 32 <= given; k += 32)
-        for (int64_t i = 0; i < 32; ++i) {
-          const float size = std::fabs(read(from + k + i));
-          lanes[i] = size > lanes[i] ? size : lanes[i];
-        }
-      for (; k < given; ++k) lanes[0] = std::max(lanes[0], std::fabs(read(from + k)));
-      const float largest = std::max(1e-12f, *std::max_element(lanes, lanes + 32));
-      const float step = largest / 127.5f;
+      const float step = fixed > 0.0f ? fixed : largest_of(from, given) / 127.5f;
       steps[row] = step;
       uint8_t* out = to + row * depth;
-      for (k = 0; k < given; ++k) {
+      for (int64_t k = 0; k < given; ++k) {
         const float level = std::nearbyintf(read(from + k) / step);
         out[k] = static_cast<uint8_t>(static_cast<int>(std::clamp(level, -128.0f, 127.0f)) + 128);
       }
@@ -117,10 +123,10 @@ void multiply_bytes_portable(const Bytes& job, int64_t begin, int64_t end, X* ou
 }
 
 template <class X>
-void run(Bytes job, const X* x, int64_t given, X* out, bool portable) {
+void run(Bytes job, const X* x, int64_t given, float step, X* out, bool portable) {
   std::vector<uint8_t> rounded_rows(job.rows * job.depth);
   std::vector<float> steps(job.rows);
-  round_rows(x, job.rows, given, job.depth, rounded_rows.data(), steps.data());
+  round_rows(x, job.rows, given, job.depth, step, rounded_rows.data(), steps.data());
   const int64_t panels = (job.outputs + PANEL - 1) / PANEL;
   const int64_t rows = job.rows;
   for (int64_t row = 0; row < rows; row += ROWS_AT_ONCE) {
@@ -136,10 +142,12 @@ void run(Bytes job, const X* x, int64_t given, X* out, bool portable) {
   }
 }
 
-Tensor linear_int8_dynamic(const Tensor& x, const Tensor& panels, const Tensor& scales,
-                           const Tensor& sums, const std::optional<Tensor>& bias, int64_t outputs,
-                           bool portable) {
+Tensor linear_w8a8(const Tensor& x, const Tensor& panels, const Tensor& scales, const Tensor& sums,
+                   const std::optional<Tensor>& bias, int64_t outputs, std::optional<double> step,
+                   bool portable) {
   const int64_t given = x.size(x.dim() - 1), depth = panels.size(1) * 4;
+  STD_TORCH_CHECK(!step || *step > 0.0, "linear: a step of inputs is above 0");
+  const auto fixed = static_cast<float>(step.value_or(0.0));
   STD_TORCH_CHECK(given <= depth && given > depth - 4, "linear: x has ", given,
                   " features, the weight ", depth);
   const Tensor rows = x.is_contiguous() ? x : torch::stable::contiguous(x);
@@ -154,11 +162,11 @@ Tensor linear_int8_dynamic(const Tensor& x, const Tensor& panels, const Tensor& 
                   depth,
                   outputs};
   if (x.scalar_type() == ScalarType::Float) {
-    run(job, static_cast<const float*>(rows.data_ptr()), given,
+    run(job, static_cast<const float*>(rows.data_ptr()), given, fixed,
         static_cast<float*>(out.data_ptr()), portable);
   } else {
     STD_TORCH_CHECK(x.scalar_type() == ScalarType::BFloat16, "linear: x is float32 or bfloat16");
-    run(job, static_cast<const uint16_t*>(rows.data_ptr()), given,
+    run(job, static_cast<const uint16_t*>(rows.data_ptr()), given, fixed,
         static_cast<uint16_t*>(out.data_ptr()), portable);
   }
   return out;
@@ -168,5 +176,5 @@ Tensor linear_int8_dynamic(const Tensor& x, const Tensor& panels, const Tensor& 
 }  // namespace ridgeline::linear
 
 STABLE_TORCH_LIBRARY_IMPL(ridgeline, CPU, m) {
-  m.impl("linear_int8_dynamic", TORCH_BOX(&ridgeline::linear::linear_int8_dynamic));
+  m.impl("linear_w8a8", TORCH_BOX(&ridgeline::linear::linear_w8a8));
 }
