@@ -13,7 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ridgeline.plan.validate import Summary, Validation, validate_training
+from ridgeline.plan.validate import validate_training
+from ridgeline.records.training_validation import TrainingErrors, TrainingValidation
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -69,7 +70,7 @@ def main() -> None:
     print(PAGE.read_text())
 
 
-def gate(found: Validation) -> dict[str, float | int | None]:
+def gate(found: TrainingValidation) -> dict[str, float | int | None]:
     """What must not get worse."""
     whole = found.overall
     return {
@@ -83,7 +84,9 @@ def gate(found: Validation) -> dict[str, float | int | None]:
     }
 
 
-def page(shipped: Validation, unfitted: Validation, held_out: dict[str, Any], table: str) -> str:
+def page(
+    shipped: TrainingValidation, unfitted: TrainingValidation, held_out: dict[str, Any], table: str
+) -> str:
     """The page as Markdown."""
     whole, bare = shipped.overall, unfitted.overall
     left = held_out["source left out"]
@@ -114,7 +117,9 @@ def page(shipped: Validation, unfitted: Validation, held_out: dict[str, Any], ta
     return "\n".join(lines) + "\n"
 
 
-def _means(name: str, left: dict[str, Any], inside: float, fitted: Summary, bare: Summary) -> str:
+def _means(
+    name: str, left: dict[str, Any], inside: float, fitted: TrainingErrors, bare: TrainingErrors
+) -> str:
     cells = [
         name,
         _share(left["median"]),
@@ -128,7 +133,7 @@ def _means(name: str, left: dict[str, Any], inside: float, fitted: Summary, bare
     return "| " + " | ".join(cells) + " |"
 
 
-def _source_line(source: str, kind: str, figures: dict[str, Any], fitted: Summary) -> str:
+def _source_line(source: str, kind: str, figures: dict[str, Any], fitted: TrainingErrors) -> str:
     label = source if kind == "dense" else f"{source} (experts)"
     cells = [
         label,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,23 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # How long one example takes says something about the machine's other work, not about the code.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers take whole files in this order: the long ones first, then those of many tests.
+
+    xdist alone would go by the number of tests; the Makefile turns that off.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    from tests.file_seconds import known
+
+    seconds, tests = known(), Counter(map(_file, items))
+    items.sort(key=lambda one: (-seconds.get(_file(one), 0.0), -tests[_file(one)], _file(one)))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="module")

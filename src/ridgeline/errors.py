@@ -15,6 +15,17 @@ A message is one line: what was wrong, where, and what to do about it.
 from __future__ import annotations
 
 
+def in_words(error: BaseException) -> str:
+    """Why a file cannot be used, without the number and the path that Python adds.
+
+    >>> in_words(FileNotFoundError(2, "No such file or directory", "a.csv"))
+    'No such file or directory'
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
+
+
 class RidgelineError(Exception):
     """Root of the tree; carries the exit code of its kind."""
 

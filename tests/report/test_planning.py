@@ -33,7 +33,6 @@ from ridgeline.report.planning_terminal import (
     estimate_panel,
     memory_bars,
     pareto_table,
-    scaling_table,
     step_bars,
 )
 from ridgeline.report.terms import LOOKS, layout_name, looks
@@ -223,18 +222,6 @@ def test_the_table_of_the_front_is_fastest_first() -> None:
     text = text_of(pareto_table(some_estimates()))
     times = [float(found) for found in re.findall(r"(\d\.\d\d) s", text)]
     assert times == [1.6, 2.0, 2.6]
-
-
-def test_the_bars_of_scaling_are_as_long_as_the_efficiency() -> None:
-    curves = some_curves()
-    text = text_of(scaling_table(curves))
-    lines = [line for line in text.splitlines() if " device" in line]
-    points = [point for curve in curves for point in curve.points]
-    assert len(lines) == len(points)
-    for line, point in zip(lines, points, strict=True):
-        assert line.strip().startswith(f"{point.num_devices:,} device")
-        assert line.count("█") == round(24 * point.efficiency)
-    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli import engine_options as options
+from ridgeline.cli.output_options import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +31,7 @@ def bench_decode(
     compiled: options.Compiled = False,
     threads: options.Threads = None,
     trust_remote_code: options.TrustRemoteCode = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Measure decoding and, in turns with it, how fast this machine reads its memory."""
     from ridgeline.cli.show import print_json, print_view, progress

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ridgeline.cli.output_options import Json
 from ridgeline.cli.show import write_text
 from ridgeline.errors import InputError, Regression
 from ridgeline.measure import history as histories
@@ -39,7 +40,7 @@ def compare(
         float,
         typer.Option(help="Smallest slowdown that matters, beyond noise: 0.02 is 2 %."),
     ] = 0.02,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
     markdown: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write Markdown for a CI comment; - for stdout."),

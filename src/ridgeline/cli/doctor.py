@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def doctor(
     budget: Annotated[
         float, typer.Option(help="Wall seconds in all; fewer steps are timed if need be.")
     ] = 120.0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Also write that document here.")
     ] = None,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.output_options import Json
+
 
 def draft_heads(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Directory or hub id.")],
@@ -24,7 +26,7 @@ def draft_heads(
     seq: Annotated[int, typer.Option(min=8, help="Tokens of a row.")] = 256,
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 1e-3,
     seed: Annotated[int, typer.Option()] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Train draft heads for speculative decoding; the model itself stays as it is."""
     from ridgeline.cli.show import print_json, progress

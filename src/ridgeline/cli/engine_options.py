@@ -1,4 +1,4 @@
-"""Options that every command with an engine has, and the configuration they make.
+"""Options of the commands that run or simulate an engine, and the configuration they make.
 
 Names and defaults are those of `EngineConfig`'s fields.
 """
@@ -32,6 +32,13 @@ BlockSize = Annotated[int, typer.Option(help="Tokens of a KV block.")]
 MaxLength = Annotated[int | None, typer.Option(help="Tokens of prompt and answer together.")]
 MaxTokensPerStep = Annotated[int, typer.Option(help="Budget of one step.")]
 MaxSequences = Annotated[int, typer.Option(help="Running at once.")]
+MaxWaiting = Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.", min=1)]
+Order = Annotated[
+    str, typer.Option(help="fcfs, priority, shortest-prompt or longest-prefix goes first.")
+]
+ChunkedPrefill = Annotated[
+    bool, typer.Option(help="Compute long prompts in pieces between decodes.")
+]
 PrefixCache = Annotated[bool, typer.Option(help="Compute equal beginnings of prompts once.")]
 Speculative = Annotated[
     str | None,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli.output_options import Json
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -18,7 +20,7 @@ def explain(
         Path, typer.Argument(metavar="A.json", help="Of `predict training` or `plan training`.")
     ],
     second: Annotated[Path, typer.Argument(metavar="B.json", help="The one to hold against it.")],
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Why one predicted training step is faster than another: which terms, and which knobs.
 

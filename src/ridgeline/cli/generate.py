@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli import engine_options as options
+from ridgeline.cli.output_options import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +55,7 @@ def generate(
     threads: options.Threads = None,
     debug: options.Debug = False,
     trust_remote_code: options.TrustRemoteCode = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Answer prompts with any Hugging Face causal language model, and say how long it took."""
     from ridgeline.cli.show import print_json, print_view, progress

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.output_options import Json
+
 NAME = Annotated[str, typer.Argument(help="As `ridgeline launch` called the run.")]
-JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def launch_status(
     name: Annotated[str, typer.Argument(help="Of a run; without one: all of them.")] = "",
-    json: JSON = False,
+    json: Json = False,
 ) -> None:
     """Say how a run stands, and in one sentence why it waits."""
     from ridgeline.cli.show import print_json, print_view
@@ -41,7 +42,7 @@ def launch_logs(
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")
     ] = False,
-    json: JSON = False,
+    json: Json = False,
 ) -> None:
     """Show what all ranks say, ordered by time; of what is there already, the first error first."""
     from ridgeline.cli.show import print_json
@@ -63,7 +64,7 @@ def launch_logs(
         sys.stdout.flush()
 
 
-def launch_cancel(name: NAME, json: JSON = False) -> None:
+def launch_cancel(name: NAME, json: Json = False) -> None:
     """End a run and take away what belongs to it; its checkpoints stay."""
     from ridgeline.cli.show import print_json
     from ridgeline.launch.places import cancel, find

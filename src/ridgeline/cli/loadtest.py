@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +27,7 @@ from ridgeline.cli.load_options import (
     arrivals_of,
     slo_of,
 )
+from ridgeline.cli.output_options import Html, Json
 
 if TYPE_CHECKING:
     from ridgeline.records.load_test import Slo
@@ -70,10 +70,8 @@ def loadtest(
         float, typer.Option(help="Seconds at p99, above which no figures are given.")
     ] = 0.01,
     max_cpu_share: Annotated[float, typer.Option(help="Of a core, likewise.")] = 0.9,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    html: Html = None,
+    json: Json = False,
 ) -> None:
     """Send load to a server and measure its answers; refuses when it is itself the bottleneck."""
     from ridgeline.cli.show import print_json, print_view, progress, write_text

@@ -81,9 +81,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def main() -> None:
     """Entry point of the program; ends the process with the command's exit code."""
-    # A termination ends what we started just as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run(sys.argv[1:]))
+    try:
+        # A termination ends what we started just as Ctrl-C does.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command began
+        code = _complain("interrupted", 130)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

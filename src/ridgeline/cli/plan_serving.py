@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.forecast_options import AnswerTokens, EngineClass, Model, PromptTokens
+from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 
 def plan_serving(
-    model: Annotated[
-        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
-    ],
+    model: Model,
     users: Annotated[float | None, typer.Option(help="Requests under way at once.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second.")] = None,
     ttft: Annotated[
@@ -22,21 +22,19 @@ def plan_serving(
     itl: Annotated[
         str | None, typer.Option(metavar="TIME", help="Mean time per further token: 30ms.")
     ] = None,
-    prompt: Annotated[float, typer.Option(help="Tokens of a prompt, mean.")] = 1024,
-    answer: Annotated[float, typer.Option(help="Tokens of an answer, mean.")] = 256,
+    prompt: PromptTokens = 1024,
+    answer: AnswerTokens = 256,
     gpu: Annotated[
         list[str] | None, typer.Option(help="Allowed; may be given several times. Default: all.")
     ] = None,
     weights: Annotated[
         list[str] | None, typer.Option(help="Allowed, as gpu. Default: bf16 and fp8.")
     ] = None,
-    engine: Annotated[
-        str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
-    ] = "python",
+    engine: EngineClass = "python",
     headroom: Annotated[
         float, typer.Option(help="Of what replicas can carry, the share left for bursts.")
     ] = 0.2,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
     from ridgeline.cli.show import print_json, print_view

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
+from ridgeline.cli.forecast_options import GlobalBatch, Model, SequenceLength, Software
+from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,9 +21,7 @@ _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def plan_training(
-    model: Annotated[
-        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
-    ],
+    model: Model,
     cluster: Annotated[
         str,
         typer.Option(
@@ -29,8 +29,8 @@ def plan_training(
             help="As 64xH100. With --days the largest allowed; several kinds with commas.",
         ),
     ],
-    global_batch: Annotated[int, typer.Option(help="Sequences in one optimizer step.")],
-    seq: Annotated[int, typer.Option(help="Tokens in one sequence.")],
+    global_batch: GlobalBatch,
+    seq: SequenceLength,
     tokens: Annotated[
         str | None, typer.Option(help="Of the whole run, as 300B: adds days, money, energy.")
     ] = None,
@@ -41,9 +41,7 @@ def plan_training(
         list[str] | None,
         typer.Option(help="Of matrix products; may be given several times. Default: 16 bits."),
     ] = None,
-    software: Annotated[
-        str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")
-    ] = "torch",
+    software: Software = "torch",
     days: Annotated[
         float | None,
         typer.Option(help="Find the smallest cluster (with --objective cost: the cheapest)."),
@@ -54,10 +52,8 @@ def plan_training(
     write: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the best layout as a recipe (TOML).")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    html: Html = None,
+    json: Json = False,
 ) -> None:
     """The best layout of a training run out of every valid one, and why the others lose."""
     from ridgeline.plan import training

@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from ridgeline.cli.forecast_options import (
+    AnswerTokens,
+    Cache,
+    EngineClass,
+    Gpu,
+    Model,
+    PromptTokens,
+    TensorParallel,
+    Weights,
+)
+from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,24 +27,18 @@ if TYPE_CHECKING:
 
 
 def predict_serving(
-    model: Annotated[
-        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
-    ],
-    gpu: Annotated[str, typer.Option(help="As H100; see ridgeline hardware --list.")],
-    prompt: Annotated[float, typer.Option(help="Tokens of a prompt, mean.")],
-    answer: Annotated[float, typer.Option(help="Tokens of an answer, mean.")],
-    tp: Annotated[int, typer.Option(help="Devices of one replica.")] = 1,
-    weights: Annotated[str, typer.Option(help="bf16, fp8, int8, int4-awq, mxfp4, ….")] = "bf16",
-    cache: Annotated[
-        str, typer.Option(help="Of keys and values: bf16, fp8, int8. Default: as usual.")
-    ] = "",
+    model: Model,
+    gpu: Gpu,
+    prompt: PromptTokens,
+    answer: AnswerTokens,
+    tp: TensorParallel = 1,
+    weights: Weights = "bf16",
+    cache: Cache = "",
     users: Annotated[
         float | None, typer.Option(help="Clients that each wait for their answer.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second, open loop.")] = None,
-    engine: Annotated[
-        str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
-    ] = "python",
+    engine: EngineClass = "python",
     drafts: Annotated[
         int | None, typer.Option(help="Tokens drafted per step; needs --acceptance.")
     ] = None,
@@ -43,7 +48,7 @@ def predict_serving(
     draft_model: Annotated[
         str, typer.Option(help="What drafts. Default: drafts cost nothing (prompt look-up).")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Latency and throughput of one replica, what bounds its step, and how sure that is."""
     from ridgeline.cli.show import print_json, print_view

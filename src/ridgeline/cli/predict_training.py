@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
+from ridgeline.cli.forecast_options import GlobalBatch, Model, SequenceLength, Software
+from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import InputError
 
 
 def predict_training(
-    model: Annotated[
-        str, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
-    ],
+    model: Model,
     cluster: Annotated[str, typer.Option(metavar="COUNTxDEVICE", help="As 64xH100.")],
-    seq: Annotated[int, typer.Option(help="Tokens in one sequence.")],
-    global_batch: Annotated[int, typer.Option(help="Sequences in one optimizer step.")],
+    seq: SequenceLength,
+    global_batch: GlobalBatch,
     micro_batch: Annotated[int, typer.Option(help="Sequences in one pass of one rank.")] = 1,
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
     sp: Annotated[
@@ -46,9 +46,7 @@ def predict_training(
     compiled: Annotated[
         bool, typer.Option("--compile/--eager", help="Whether element-wise chains are fused.")
     ] = True,
-    software: Annotated[
-        str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")
-    ] = "torch",
+    software: Software = "torch",
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN.json", help="Measured steps of your own, one to three."),
@@ -56,10 +54,8 @@ def predict_training(
     domain_size: DomainSize = None,
     network: Network = None,
     oversubscription: Oversubscription = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write a page to look at.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    html: Html = None,
+    json: Json = False,
 ) -> None:
     """Step time, memory by stage, where the time goes, and how sure that is."""
     import msgspec

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ridgeline.cli.output_options import Html, Json
 
 
 def roofline(
@@ -24,10 +25,8 @@ def roofline(
         typer.Option(help="Tokens of each; in decode, already cached. Default: 4096 or the most."),
     ] = None,
     phase: Annotated[str, typer.Option(help="train, prefill or decode.")] = "train",
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    html: Html = None,
+    json: Json = False,
 ) -> None:
     """What bounds each operator of a model, and the least time it can take."""
     from ridgeline.cli.show import print_json, print_view, write_text

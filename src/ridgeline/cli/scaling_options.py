@@ -18,7 +18,7 @@ ScaleOn = Annotated[
     str | None,
     typer.Option(
         metavar="queue|kv|slo",
-        help="What replicas follow: open requests, KV blocks in use, or misses. [default: queue]",
+        help="What replicas follow: open requests, KV blocks in use, or misses. Default: queue.",
     ),
 ]
 ScaleTarget = Annotated[
@@ -36,11 +36,11 @@ ScaleItl = Annotated[
 ]
 ScaleUpAfter = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="More are wanted for so long first. [default: 0]"),
+    typer.Option(metavar="SECONDS", help="More are wanted for so long first. Default: 0."),
 ]
 ScaleDownAfter = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Fewer are wanted for so long first. [default: 300]"),
+    typer.Option(metavar="SECONDS", help="Fewer are wanted for so long first. Default: 300."),
 ]
 
 

@@ -9,6 +9,7 @@ import typer
 
 from ridgeline.cli.engine_options import (
     BlockSize,
+    ChunkedPrefill,
     Compiled,
     Debug,
     Device,
@@ -20,9 +21,11 @@ from ridgeline.cli.engine_options import (
     MaxLength,
     MaxSequences,
     MaxTokensPerStep,
+    MaxWaiting,
     MemoryShare,
     Model,
     NumDrafts,
+    Order,
     PrefixCache,
     Speculative,
     Threads,
@@ -41,7 +44,7 @@ from ridgeline.cli.scaling_options import (
     replica_bounds,
     scaling_of,
 )
-from ridgeline.errors import InputError, MissingExtra
+from ridgeline.errors import InputError, MissingExtra, in_words
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -89,7 +92,7 @@ def serve(
     ] = None,
     autoscaler: Annotated[
         Literal["hpa", "keda"] | None,
-        typer.Option(help="With --manifest: what scales its pods. [default: hpa]"),
+        typer.Option(help="With --manifest: what scales its pods. Default: hpa."),
     ] = None,
     engine: Annotated[
         Literal["ridgeline", "vllm"], typer.Option(help="vllm: hand the model over to vLLM.")
@@ -106,19 +109,13 @@ def serve(
     max_length: MaxLength = None,
     max_tokens_per_step: MaxTokensPerStep = 2048,
     max_sequences: MaxSequences = 256,
-    max_waiting: Annotated[
-        int, typer.Option(help="Requests in the queue; beyond: 429.", min=1)
-    ] = 1024,
+    max_waiting: MaxWaiting = 1024,
     batching: Annotated[
         str, typer.Option(help="continuous; static and dynamic to compare.")
     ] = "continuous",
-    order: Annotated[
-        str, typer.Option(help="fcfs, priority, shortest-prompt or longest-prefix goes first.")
-    ] = "fcfs",
+    order: Order = "fcfs",
     prefix_cache: PrefixCache = True,
-    chunked_prefill: Annotated[
-        bool, typer.Option(help="Compute long prompts in pieces between decodes.")
-    ] = True,
+    chunked_prefill: ChunkedPrefill = True,
     speculative: Speculative = None,
     num_drafts: NumDrafts = 4,
     longest_match: Annotated[
@@ -292,8 +289,7 @@ def _keys(path: Path) -> tuple[str, ...]:
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--api-key-file {path}: {reason}") from None
+        raise InputError(f"--api-key-file {path}: {in_words(error)}") from None
     keys = tuple(line for line in lines if line and not line.startswith("#"))
     if not keys:
         raise InputError(f"--api-key-file {path}: no key in it; write one a line")

@@ -7,6 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ridgeline.cli.engine_options import (
+    BlockSize,
+    ChunkedPrefill,
+    MaxLength,
+    MaxSequences,
+    MaxTokensPerStep,
+    MaxWaiting,
+    Order,
+    PrefixCache,
+)
+from ridgeline.cli.forecast_options import (
+    Cache,
+    EngineClass,
+    Gpu,
+    OptionalModel,
+    TensorParallel,
+    Weights,
+)
 from ridgeline.cli.load_options import (
     Arrivals,
     Concurrency,
@@ -28,6 +46,7 @@ from ridgeline.cli.load_options import (
     arrivals_of,
     slo_of,
 )
+from ridgeline.cli.output_options import Html, Json
 from ridgeline.cli.scaling_options import (
     Replicas,
     ScaleDownAfter,
@@ -47,18 +66,12 @@ if TYPE_CHECKING:
 
 
 def simulate_serving(
-    model: Annotated[
-        str | None, typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
-    ] = None,
-    gpu: Annotated[str, typer.Option(help="As H100; see ridgeline hardware --list.")] = "",
-    tp: Annotated[int, typer.Option(help="Devices of one replica.")] = 1,
-    weights: Annotated[str, typer.Option(help="bf16, fp8, int8, int4-awq, mxfp4, ….")] = "bf16",
-    cache: Annotated[
-        str, typer.Option(help="Of keys and values: bf16, fp8, int8. Default: as usual.")
-    ] = "",
-    engine: Annotated[
-        str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
-    ] = "python",
+    model: OptionalModel = None,
+    gpu: Gpu = "",
+    tp: TensorParallel = 1,
+    weights: Weights = "bf16",
+    cache: Cache = "",
+    engine: EngineClass = "python",
     steps: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Of `serve --step-log`: that engine instead of a GPU."),
@@ -72,20 +85,14 @@ def simulate_serving(
     kv_blocks: Annotated[
         int | None, typer.Option(help="Of one replica. Default: what memory holds.")
     ] = None,
-    block_size: Annotated[int, typer.Option(help="Tokens of a KV block.")] = 16,
-    max_length: Annotated[
-        int | None, typer.Option(help="Tokens of prompt and answer together.")
-    ] = None,
-    max_tokens_per_step: Annotated[int, typer.Option(help="Budget of one step.")] = 2048,
-    max_sequences: Annotated[int, typer.Option(help="Running at once.")] = 256,
-    max_waiting: Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.")] = 1024,
-    order: Annotated[
-        str, typer.Option(help="fcfs, priority, shortest-prompt or longest-prefix goes first.")
-    ] = "fcfs",
-    prefix_cache: Annotated[bool, typer.Option(help="Compute equal beginnings once.")] = True,
-    chunked_prefill: Annotated[
-        bool, typer.Option(help="Compute long prompts in pieces between decodes.")
-    ] = True,
+    block_size: BlockSize = 16,
+    max_length: MaxLength = None,
+    max_tokens_per_step: MaxTokensPerStep = 2048,
+    max_sequences: MaxSequences = 256,
+    max_waiting: MaxWaiting = 1024,
+    order: Order = "fcfs",
+    prefix_cache: PrefixCache = True,
+    chunked_prefill: ChunkedPrefill = True,
     drafts: Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")] = 0,
     acceptance: Annotated[float, typer.Option(help="Chance that a draft is accepted.")] = 0.7,
     draft_cost: Annotated[
@@ -133,10 +140,8 @@ def simulate_serving(
     interval: Annotated[
         bool, typer.Option(help="Also simulate a slower and a faster engine.")
     ] = True,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    html: Html = None,
+    json: Json = False,
 ) -> None:
     """Simulate a load on a fleet: latencies, throughput, how sure, and what would change."""
     from ridgeline.cli.show import print_json, print_view, progress, write_text

@@ -14,8 +14,9 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from ridgeline.cli.output_options import Json
 from ridgeline.cli.show import print_json, print_view
-from ridgeline.cli.trace_files import Answer, Cache, Files, Json, Top, Window, ask
+from ridgeline.cli.trace_files import Answer, Cache, Files, Top, Window, ask
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.summary import NO_GPU

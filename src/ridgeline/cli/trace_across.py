@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.output_options import Json
 from ridgeline.cli.show import print_json, print_view
-from ridgeline.cli.trace_files import Cache, Files, Json, Window, ask
+from ridgeline.cli.trace_files import Cache, Files, Window, ask
 from ridgeline.errors import InputError, Regression
 from ridgeline.trace.load import trace_files
 

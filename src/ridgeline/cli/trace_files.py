@@ -18,7 +18,6 @@ Files = Annotated[
     list[str],
     typer.Argument(metavar="FILES…", help="Traces, folders of ranks, or globs in quotes."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Window = Annotated[
     str, typer.Option(help="`trace`: all of it; `steps`: whole profiler steps only.")
 ]

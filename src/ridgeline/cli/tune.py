@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.output_options import Json
+
 REPORT_NAME = "report.html"
 
 
@@ -28,7 +30,7 @@ def tune(
     patch: Annotated[
         bool, typer.Option("--patch", help="Also write the stack as a diff, proved like it.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Tune an unmodified script: each technique measured in turn with the stack, and verified.
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ridgeline.cli.forecast_options import PublishedTable
+from ridgeline.cli.output_options import Json
+
 
 def validate_serving(
-    table: Annotated[Path, typer.Argument(metavar="TABLE.csv", help="Published runs, one a row.")],
+    table: PublishedTable,
     calibration: Annotated[
         str,
         typer.Option(
@@ -18,7 +20,7 @@ def validate_serving(
             " none (the literature alone), or a calibration file.",
         ),
     ] = "unseen",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """How far predictions of serving are from published runs, by metric and by source."""
     from ridgeline.cli.show import print_json, print_view

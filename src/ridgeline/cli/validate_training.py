@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ridgeline.cli.forecast_options import PublishedTable
+from ridgeline.cli.output_options import Json
+
 
 def validate_training(
-    table: Annotated[Path, typer.Argument(metavar="TABLE.csv", help="Published runs, one a row.")],
+    table: PublishedTable,
     calibration: Annotated[
         str,
         typer.Option(
@@ -17,7 +19,7 @@ def validate_training(
             help="Coefficients: shipped, none (the literature alone), or a calibration file.",
         ),
     ] = "shipped",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """How far the cost model is from published runs, by source and over all."""
     from ridgeline.cli.show import print_json, print_view
@@ -27,6 +29,6 @@ def validate_training(
     if json:
         print_json(found)
         return
-    from ridgeline.report.validation import validation_view
+    from ridgeline.report.training_validation import training_validation_view
 
-    print_view(validation_view(found))
+    print_view(training_validation_view(found))

@@ -24,11 +24,6 @@ class Held:
     """Of the last stage: also the tied copy that a pipelined model keeps there."""
 
     @property
-    def heaviest(self) -> Floats:
-        """Parameters of the heavier end of the pipeline."""
-        return self.dense + self.experts + self.ends
-
-    @property
     def ends(self) -> Floats:
         """Of embedding and head on the heavier end; both on one device without a pipeline."""
         return np.maximum(self.embedding, self.head)

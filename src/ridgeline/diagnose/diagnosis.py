@@ -23,11 +23,6 @@ class Diagnosis:
     limit_fraction: float
     """How much of the step the hardware itself needs: 1 is its limit."""
 
-    @property
-    def worth_doing(self) -> bool:
-        """Is there anything worth a person's time?"""
-        return bool(self.findings)
-
 
 def diagnose(profiles: Sequence[StepProfile], ceilings: Ceilings | None = None) -> Diagnosis:
     """Judge what was measured: one profile per rank, rank 0 first.

@@ -26,6 +26,7 @@ from ridgeline.hardware.facts import (
     PriceFile,
     Source,
 )
+from ridgeline.records.store import read_toml
 
 FACTS = Path(__file__).parent
 
@@ -113,8 +114,8 @@ def typical_usd_per_device_hour(name: str) -> float | None:
 @functools.cache
 def catalogue(folder: Path = FACTS) -> Catalogue:
     """Read and cross-check one folder of facts."""
-    link_file = _read(folder / "links.toml", LinkFile)
-    price_file = _read(folder / "prices.toml", PriceFile)
+    link_file = read_toml(folder / "links.toml", LinkFile)
+    price_file = read_toml(folder / "prices.toml", PriceFile)
     parts: dict[str, Device] = {}
     names: dict[str, str] = {}
     reported: dict[str, str] = {}
@@ -127,7 +128,7 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
         for alias in (one.name, *one.aliases):
             _claim(link_names, alias, one.name, folder / "links.toml")
     for path in sorted((folder / "devices").glob("*.toml")):
-        family = _read(path, DeviceFile)
+        family = read_toml(path, DeviceFile)
         for part in family.device:
             for connection in part.interconnects:
                 if connection.link not in connections:
@@ -152,14 +153,6 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
         link_names=link_names,
         prices=tags,
     )
-
-
-def _read(path: Path, kind: type[T]) -> T:
-    """One file of facts; a bad one is named with the place of its fault."""
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def _source_keys(part: Device) -> list[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-import msgspec
-
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device, link
 from ridgeline.hardware.facts import Fact, Source
+from ridgeline.records.store import read_toml
 
 FILE = Path(__file__).with_name("nodes.toml")
 
@@ -59,10 +58,7 @@ def typical_node(name: str) -> tuple[Node, Source]:
 @functools.cache
 def _read(path: Path) -> tuple[dict[str, Node], dict[str, Source]]:
     """Device → node, and the sources; every name that the file uses must be known."""
-    try:
-        content = msgspec.toml.decode(path.read_bytes(), type=NodeFile)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
+    content = read_toml(path, NodeFile)
     by_device: dict[str, Node] = {}
     for node in content.node:
         link(node.network)

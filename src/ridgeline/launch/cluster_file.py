@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.records.store import read_toml
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,12 +175,7 @@ class ClusterFile(Section, frozen=True, kw_only=True):
 
 def read_cluster_file(path: Path) -> ClusterFile:
     """Read the file; a bad one is an InputError that names the file and the key."""
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=ClusterFile)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, msgspec.MsgspecError, ValueError, InputError) as error:
-        raise InputError(f"{path}: {error}") from None
+    return read_toml(path, ClusterFile)
 
 
 def needed(cluster: ClusterFile, key: str, path: Path | None, why: str) -> None:

@@ -17,6 +17,7 @@ from ridgeline.cost.coefficients import Coefficients
 from ridgeline.cost.workload import Stack
 from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
+from ridgeline.records.store import read_toml
 
 CALIBRATION = Path(__file__).with_name("calibration.toml")
 STACKS = Path(__file__).with_name("stacks.toml")
@@ -62,19 +63,13 @@ def fitted_rows(path: Path = CALIBRATION) -> dict[str, dict[str, int]]:
 @functools.cache
 def read_calibration(path: Path = CALIBRATION) -> Overrides:
     """The file as it stands."""
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=Overrides)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
+    return read_toml(path, Overrides)
 
 
 @functools.cache
 def stacks() -> tuple[Stack, ...]:
     """The software classes."""
-    try:
-        return tuple(msgspec.toml.decode(STACKS.read_bytes(), type=StackFile).stack)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{STACKS}: {error}") from None
+    return tuple(read_toml(STACKS, StackFile).stack)
 
 
 def stack(name: str) -> Stack:

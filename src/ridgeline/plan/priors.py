@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from ridgeline.cost.coefficients import Coefficients
-from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
 from ridgeline.plan.refit import Parameter, calibration_with
+from ridgeline.records.store import read_toml
 
 PRIORS = Path(__file__).with_name("priors.toml")
 
@@ -25,10 +25,7 @@ class PriorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def priors() -> tuple[Parameter, ...]:
     """Every fitted coefficient with its prior."""
-    try:
-        return tuple(msgspec.toml.decode(PRIORS.read_bytes(), type=PriorFile).parameter)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{PRIORS}: {error}") from None
+    return tuple(read_toml(PRIORS, PriorFile).parameter)
 
 
 def prior_coefficients(device: Device) -> Coefficients:

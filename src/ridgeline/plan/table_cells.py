@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,27 @@ class Unreadable:
     cells: Mapping[str, str]
     status: Literal["refused", "insufficient"]
     reason: str
+
+
+def unjudged(one: Unreadable, row: Callable[..., Row]) -> Row:
+    """The row of a validation that says what was published, and why it is not judged.
+
+    Args:
+        one: What could not be predicted.
+        row: The kind of row: `TrainingRow` or `ServingRow`.
+    """
+    cells = one.cells
+    return row(
+        row=one.row,
+        source=cells.get("source", ""),
+        model=cells.get("model", ""),
+        gpu=cells.get("gpu", ""),
+        n_gpus=count(cells.get("n_gpus", "")),
+        metric_name=cells.get("metric_name", ""),
+        published=number(cells.get("metric_value", "")),
+        status=one.status,
+        reason=one.reason,
+    )
 
 
 def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -41,7 +64,7 @@ def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
                 )
             cells = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as a CSV table: {error}") from None
+        raise InputError(f"{path}: cannot be read as a CSV table: {in_words(error)}") from None
     if not cells:
         raise InputError(f"{path}: no rows below the header")
     return cells

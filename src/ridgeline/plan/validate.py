@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from ridgeline.cost.layouts import Floats
@@ -22,85 +21,19 @@ from ridgeline.plan.calibration import CALIBRATION, coefficients_for, read_calib
 from ridgeline.plan.prepared import Calibration, Prepared, prepare
 from ridgeline.plan.priors import prior_coefficients
 from ridgeline.plan.published import Run, read_table
-from ridgeline.plan.table_cells import Unreadable, count, number
+from ridgeline.plan.table_cells import Unreadable, number, unjudged
+from ridgeline.records.training_validation import (
+    TrainingErrors,
+    TrainingOverall,
+    TrainingRow,
+    TrainingValidation,
+)
 
 GIB = 2.0**30
 _NOT_TENSORS = ("slack", "buffers")
 
 
-class RowResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One row; `published`, `predicted`, `low` and `high` are in the row's own metric."""
-
-    row: int
-    """The first row below the header is 1."""
-    source: str
-    model: str
-    gpu: str
-    n_gpus: int | None
-    metric_name: str
-    published: float | None = None
-    predicted: float | None = None
-    low: float | None = None
-    high: float | None = None
-    error: float | None = None
-    """Predicted step time over published step time, less 1."""
-    peak_memory_published: float | None = msgspec.field(default=None, name="peak_mem_published_gb")
-    peak_memory_predicted: float | None = msgspec.field(default=None, name="peak_mem_predicted_gb")
-    """In GiB, as drivers and frameworks print it; tensors alone where the source says so."""
-    verdict: str | None = None
-    status: str
-    """`ok`, `refused` (contradictory or unknown) or `insufficient` (too little is stated)."""
-    reason: str = ""
-
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of one source, or of sources averaged. Shares, not per cent."""
-
-    rows: int
-    """With a published time."""
-    median: float | None = None
-    p90: float | None = None
-    bias: float | None = None
-    """Median of the signed errors."""
-    coverage: float | None = None
-    """Share of published values inside the 80 % interval."""
-    memory_rows: int = 0
-    memory_median: float | None = None
-
-
-class Overall(msgspec.Struct, frozen=True, kw_only=True):
-    """The table as a whole; `dense` and `experts` are averages over sources."""
-
-    rows: int
-    ok: int
-    refused: int
-    insufficient: int
-    median: float | None
-    p90: float | None
-    bias: float | None
-    coverage: float | None
-    dense: Summary
-    experts: Summary
-    memory_rows: int
-    memory_median: float | None
-    oom_rows: int
-    oom_right: int
-    regret_groups: int
-    """Sets of rows that differ in their layout only."""
-    regret_median: float | None
-    """How much slower the layout is that we would have picked than the measured best."""
-
-
-class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `--json`."""
-
-    rows: list[RowResult]
-    by_source: dict[str, Summary]
-    overall: Overall
-    calibration: str
-
-
-def validate_training(table: Path | str, *, calibration: str = "shipped") -> Validation:
+def validate_training(table: Path | str, *, calibration: str = "shipped") -> TrainingValidation:
     """Predict every row of a table and hold it against what was published.
 
     Args:
@@ -110,7 +43,7 @@ def validate_training(table: Path | str, *, calibration: str = "shipped") -> Val
     """
     read = read_table(Path(table))
     runs = [one for one in read if isinstance(one, Run)]
-    results = {one.row: _unreadable(one) for one in read if isinstance(one, Unreadable)}
+    results = {one.row: unjudged(one, TrainingRow) for one in read if isinstance(one, Unreadable)}
     kinds: dict[int, bool] = {}
     prepared = None
     if runs:
@@ -120,7 +53,7 @@ def validate_training(table: Path | str, *, calibration: str = "shipped") -> Val
             results[run.row] = _result(prepared, found, index)
             kinds[run.row] = run.model.experts is not None
     rows = [results[row] for row in sorted(results)]
-    return Validation(
+    return TrainingValidation(
         rows=rows,
         by_source={
             source: summarise([row for row in rows if row.source == source])
@@ -140,22 +73,7 @@ def calibration_called(name: str) -> Calibration:
     return partial(coefficients_for, path=path)
 
 
-def _unreadable(one: Unreadable) -> RowResult:
-    cells = one.cells
-    return RowResult(
-        row=one.row,
-        source=cells.get("source", ""),
-        model=cells.get("model", ""),
-        gpu=cells.get("gpu", ""),
-        n_gpus=count(cells.get("n_gpus", "")),
-        metric_name=cells.get("metric_name", ""),
-        published=number(cells.get("metric_value", "")),
-        status=one.status,
-        reason=one.reason,
-    )
-
-
-def _result(prepared: Prepared, found: Estimates, index: int) -> RowResult:
+def _result(prepared: Prepared, found: Estimates, index: int) -> TrainingRow:
     run = prepared.runs[index]
     seconds = float(found.step_seconds[index])
     spread = float(np.exp(COVERAGE_80 * found.sigma[index]))
@@ -178,7 +96,7 @@ def _result(prepared: Prepared, found: Estimates, index: int) -> RowResult:
     elif memory is None:
         reason = "nothing published to compare with"
     status = "ok" if published is not None or memory is not None or run.out_of_memory else None
-    return RowResult(
+    return TrainingRow(
         row=run.row,
         source=run.source,
         model=run.cells["model"],
@@ -213,15 +131,15 @@ def _peak_bytes(run: Run, found: Estimates, index: int) -> float:
     )
 
 
-def summarise(rows: Sequence[RowResult]) -> Summary:
+def summarise(rows: Sequence[TrainingRow]) -> TrainingErrors:
     """Errors of these rows, taken together."""
     timed = [row for row in rows if row.error is not None]
     errors = np.array([row.error for row in timed], dtype=float)
     memory = _memory_errors(rows)
     if not timed:
-        return Summary(rows=0, memory_rows=len(memory), memory_median=_median(memory))
+        return TrainingErrors(rows=0, memory_rows=len(memory), memory_median=_median(memory))
     inside = [_inside(row) for row in timed]
-    return Summary(
+    return TrainingErrors(
         rows=len(timed),
         median=float(np.median(np.abs(errors))),
         p90=float(np.quantile(np.abs(errors), 0.9)),
@@ -232,12 +150,12 @@ def summarise(rows: Sequence[RowResult]) -> Summary:
     )
 
 
-def _inside(row: RowResult) -> bool:
+def _inside(row: TrainingRow) -> bool:
     assert row.low is not None and row.high is not None and row.published is not None  # noqa: PT018
     return row.low <= row.published <= row.high
 
 
-def _memory_errors(rows: Sequence[RowResult]) -> Floats:
+def _memory_errors(rows: Sequence[TrainingRow]) -> Floats:
     errors = [
         abs(row.peak_memory_predicted / row.peak_memory_published - 1.0)
         for row in rows
@@ -250,7 +168,7 @@ def _median(values: Floats) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def average(parts: Sequence[Summary]) -> Summary:
+def average(parts: Sequence[TrainingErrors]) -> TrainingErrors:
     """Mean over sources, each counting once."""
     timed = [part for part in parts if part.rows]
 
@@ -258,7 +176,7 @@ def average(parts: Sequence[Summary]) -> Summary:
         values = [getattr(part, name) for part in timed]
         return float(np.mean(values)) if values else None
 
-    return Summary(
+    return TrainingErrors(
         rows=sum(part.rows for part in timed),
         median=mean("median"),
         p90=mean("p90"),
@@ -267,7 +185,9 @@ def average(parts: Sequence[Summary]) -> Summary:
     )
 
 
-def _overall(rows: list[RowResult], kinds: dict[int, bool], regret: Sequence[float]) -> Overall:
+def _overall(
+    rows: list[TrainingRow], kinds: dict[int, bool], regret: Sequence[float]
+) -> TrainingOverall:
     whole = summarise(rows)
     sources = list(dict.fromkeys(row.source for row in rows))
     halves = []
@@ -279,7 +199,7 @@ def _overall(rows: list[RowResult], kinds: dict[int, bool], regret: Sequence[flo
     oom = [row for row in rows if row.reason.startswith("out of memory")]
     memory = _memory_errors(rows)
     statuses = [row.status for row in rows]
-    return Overall(
+    return TrainingOverall(
         rows=len(rows),
         ok=statuses.count("ok"),
         refused=statuses.count("refused"),
@@ -306,7 +226,7 @@ SAME = (
 """Columns that rows of one layout comparison share."""
 
 
-def regrets(prepared: Prepared, results: dict[int, RowResult]) -> list[float]:
+def regrets(prepared: Prepared, results: dict[int, TrainingRow]) -> list[float]:
     """Per set of rows that differ only in layout: published time of our pick over the best."""
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for index, run in enumerate(prepared.runs):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 MOONCAKE_BLOCK_TOKENS = 512
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -49,7 +49,7 @@ def read_trace(path: Path) -> list[Traced]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--trace {path}: {error}") from None
+        raise InputError(f"--trace {path}: {in_words(error)}") from None
     rows = _mooncake(path, text) if text.lstrip().startswith("{") else _azure(path, text)
     if not rows:
         raise InputError(f"--trace {path}: holds no request")
@@ -84,8 +84,11 @@ def _azure(path: Path, text: str) -> list[Traced]:
                     output_tokens=int(line["GeneratedTokens"]),
                 )
             )
-        except (TypeError, ValueError) as error:
-            raise InputError(f"--trace {path}, line {number}: {error}") from None
+        except (TypeError, ValueError):
+            raise InputError(
+                f"--trace {path}, line {number}: {', '.join(_AZURE)} have to be a time and two"
+                " whole numbers"
+            ) from None
     return rows
 
 

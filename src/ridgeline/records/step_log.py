@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 
 class StepWork(NamedTuple):
@@ -62,7 +62,7 @@ def read_step_log(path: Path) -> list[StepRow]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--steps {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"--steps {path}: {in_words(error)}") from None
     header, *lines = csv.reader(text.splitlines()) if text else [[]]
     if tuple(header) != COLUMNS:
         raise InputError(

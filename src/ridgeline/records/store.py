@@ -1,4 +1,4 @@
-"""Records to and from JSON files. A file is either whole or not there at all.
+"""Records to and from JSON files, facts from TOML. A file is either whole or not there at all.
 
 JSON has no NaN and no infinity: both are written as `null`. In a list of numbers `null` is read
 back as NaN (a loss that was not finite).
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 T = TypeVar("T")
 
@@ -41,7 +41,17 @@ def read_record(path: Path, kind: type[T]) -> T:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {in_words(error)}") from None
+
+
+def read_toml(path: Path, kind: type[T]) -> T:
+    """Read one TOML file; a bad one is an `InputError` that names the file and the key."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, msgspec.MsgspecError, ValueError, InputError) as error:
+        raise InputError(f"{path}: {in_words(error)}") from None
 
 
 def _with_nan(value: Any) -> Any:

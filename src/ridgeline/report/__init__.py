@@ -15,7 +15,12 @@ rich renderable, a string, or one file. Nothing here measures, prints, or import
     page_frame.py   the frame of every page
     terms.py        how the terms of an estimate look, and the name of a layout
     planning_*.py   a prediction or a plan: its figures, its page, its terminal twins
-    rooflines.py    the operators of a model under the roofs of devices
+    *_validation.py how far predictions are from published runs
+    plan_terminal.py, serving_plan.py, explain_terminal.py    plans, and why one beats another
+    roofline_*.py   the operators of a model under the roofs of devices
+    simulated_*.py  a simulated fleet; load_test_*.py: a load test of a real one
+    trace_*.py      what traces say, of one rank and across ranks
+    training_*.py, compression_*.py, launch_*.py              what those commands show
 
 Start reading at `terminal.py`.
 """

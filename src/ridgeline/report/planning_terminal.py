@@ -23,7 +23,6 @@ from ridgeline.report.terms import Look, layout_name, looks, plain, short_layout
 
 if TYPE_CHECKING:
     from ridgeline.cost.pipeline_schedule import Timeline
-    from ridgeline.cost.scaling import ScalingCurve
 
 _CELLS = {
     "forward": ("0123456789", "black on cyan"),
@@ -150,25 +149,6 @@ def pareto_table(estimates: Sequence[Estimate]) -> Table:
             quantity.percent(one.mfu),
         )
     return grid
-
-
-def scaling_table(curves: Sequence[ScalingCurve]) -> Group:
-    """Efficiency over the number of devices, one bar per point."""
-    parts: list[RenderableType] = []
-    for curve in curves:
-        grid = _grid(curve.name, "efficiency", "", "step", "exposed")
-        for point in curve.points:
-            full = max(0, min(24, round(24 * point.efficiency)))
-            bar = Text("█" * full, style="cyan").append("·" * (24 - full), style="dim")
-            grid.add_row(
-                f"{point.num_devices:,} device" + ("" if point.num_devices == 1 else "s"),
-                bar,
-                quantity.percent(point.efficiency),
-                quantity.seconds(point.step_seconds),
-                quantity.seconds(point.exposed_seconds),
-            )
-        parts += [grid, Text()]
-    return Group(*parts[:-1])
 
 
 @dataclass(frozen=True, slots=True)

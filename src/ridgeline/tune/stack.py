@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.measure.command import resolve
 from ridgeline.measure.conductor import child_environment
 from ridgeline.measure.wire import SESSION_NAME, Applied, Session
@@ -68,7 +68,7 @@ def read_stack(path: Path) -> Stack:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; `ridgeline tune` writes a stack.toml") from None
     except (OSError, ValueError, msgspec.MsgspecError, InputError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {in_words(error)}") from None
     return stack
 
 

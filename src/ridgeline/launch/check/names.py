@@ -1,7 +1,7 @@
 """The API server's rules for names, labels and keys (apimachinery `util/validation`).
 
-RFC 1123 labels and subdomains, RFC 1035 labels, qualified names of labels and resources. Each
-function returns what is wrong, or the empty text.
+RFC 1123 labels and subdomains, qualified names of labels and resources. Each function returns what
+is wrong, or the empty text.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ SUBDOMAIN_LENGTH = 253
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_RFC1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
 _PORT_NAME = re.compile(r"[-a-z0-9]+")
-_C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _matches(value: str, pattern: re.Pattern[str], limit: int, what: str) -> str:
@@ -46,16 +44,6 @@ def dns_subdomain(value: str) -> str:
         SUBDOMAIN_LENGTH,
         "must be a lowercase RFC 1123 subdomain: letters, digits, '-' and '.', "
         "beginning and ending with a letter or digit",
-    )
-
-
-def dns1035_label(value: str) -> str:
-    """RFC 1035 label: begins with a letter."""
-    return _matches(
-        value,
-        _RFC1035,
-        LABEL_LENGTH,
-        "must be an RFC 1035 label: lowercase letters, digits and '-', beginning with a letter",
     )
 
 
@@ -108,8 +96,3 @@ def path_segment(value: str) -> str:
     if value in (".", ".."):
         return f"may not be '{value}'"
     return "may not contain '/' or '%'" if "/" in value or "%" in value else ""
-
-
-def c_identifier(value: str) -> str:
-    """A name in the sense of C."""
-    return "" if _C_IDENTIFIER.fullmatch(value) else "must be a C identifier"

@@ -18,7 +18,6 @@ from ridgeline.launch.remembered import Remembered, launcher_lives
 from ridgeline.records.launched_run import LaunchedRun, RunStatus, State
 
 _KUEUE = "kueue.x-k8s.io/v1beta2"
-_SCHEDULING = "scheduling.k8s.io/v1alpha2"
 _ENDS: dict[str, State] = {"Completed": "done", "Complete": "done", "Failed": "failed"}
 _RAY_ENDS: dict[str, State] = {"Complete": "done", "Failed": "failed", "ValidationFailed": "failed"}
 

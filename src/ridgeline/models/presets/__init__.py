@@ -17,6 +17,7 @@ from ridgeline.errors import InputError
 from ridgeline.models.config import spec_from_config
 from ridgeline.models.names import Names
 from ridgeline.models.spec import ModelSpec
+from ridgeline.records.store import read_toml
 
 FOLDER = Path(__file__).parent
 
@@ -87,7 +88,7 @@ def shelf(folder: Path = FOLDER) -> Shelf:
     presets: dict[str, Preset] = {}
     names = Names("model")
     for path in sorted(folder.glob("*.toml")):
-        for family in _read(path).family:
+        for family in read_toml(path, PresetFile).family:
             for row in family.rows:
                 one = _row(path, family, row)
                 presets[one.name] = one
@@ -98,13 +99,6 @@ def shelf(folder: Path = FOLDER) -> Shelf:
                 for alias in aliases:
                     names.claim(alias, owner, place=str(path))
     return Shelf(presets=presets, names=names)
-
-
-def _read(path: Path) -> PresetFile:
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=PresetFile)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def _row(path: Path, family: FamilyRows, row: list[Any]) -> Preset:

@@ -19,6 +19,7 @@ import numpy as np
 from ridgeline.cost.inference import Rates
 from ridgeline.cost.layouts import Floats, Ints
 from ridgeline.errors import InputError
+from ridgeline.records.store import read_toml
 
 FOLDER = Path(__file__).parent
 PRIORS = FOLDER / "priors.toml"
@@ -121,10 +122,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 @functools.cache
 def priors() -> tuple[Parameter, ...]:
     """Every coefficient with its prior."""
-    try:
-        return tuple(msgspec.toml.decode(PRIORS.read_bytes(), type=PriorFile).parameter)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{PRIORS}: {error}") from None
+    return tuple(read_toml(PRIORS, PriorFile).parameter)
 
 
 def prior_calibration() -> Calibration:
@@ -134,10 +132,7 @@ def prior_calibration() -> Calibration:
 
 def read_calibration(path: Path = CALIBRATION) -> Calibration:
     """A calibration file; every name in it must be a coefficient."""
-    try:
-        found = msgspec.toml.decode(path.read_bytes(), type=Calibration)
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
+    found = read_toml(path, Calibration)
     strange = sorted(set(found.values) - {one.name for one in priors()})
     if strange:
         raise InputError(f"{path}: no coefficient {strange[0]!r}; see {PRIORS.name} for the names")
@@ -169,7 +164,4 @@ class LeftOutFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def read_left_out(path: Path = LEFT_OUT) -> dict[str, Calibration]:
     """Source → the calibration that was fitted without it, its spreads too."""
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=LeftOutFile).source
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
+    return read_toml(path, LeftOutFile).source

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.records.store import read_toml
 
 ENGINES = Path(__file__).with_name("engines.toml")
 USUAL = "python"
@@ -38,10 +39,7 @@ class EngineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def engines() -> dict[str, Engine]:
     """Every class by name, in the order in which cues are looked for."""
-    try:
-        found = msgspec.toml.decode(ENGINES.read_bytes(), type=EngineFile).engine
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise InputError(f"{ENGINES}: {error}") from None
+    found = read_toml(ENGINES, EngineFile).engine
     return {one.name: one for one in found}
 
 

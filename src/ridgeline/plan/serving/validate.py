@@ -33,7 +33,7 @@ from ridgeline.plan.serving.outcome import (
     prepare,
 )
 from ridgeline.plan.serving.published import Run, read_table
-from ridgeline.plan.table_cells import Unreadable, count, number
+from ridgeline.plan.table_cells import Unreadable, unjudged
 from ridgeline.records.serving_validation import (
     Errors,
     ServingOverall,
@@ -52,7 +52,7 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
     """
     read = read_table(Path(table))
     runs = [one for one in read if isinstance(one, Run)]
-    rows = {one.row: _unreadable(one) for one in read if isinstance(one, Unreadable)}
+    rows = {one.row: unjudged(one, ServingRow) for one in read if isinstance(one, Unreadable)}
     experts: dict[int, bool] = {}
     if runs:
         prepared = prepare(runs)
@@ -144,21 +144,6 @@ def _status(prepared: Prepared, found: Outcome, index: int) -> tuple[str, str]:
     if run.noisy:
         return "insufficient", "the table itself says to treat this value as noisy"
     return "ok", ""
-
-
-def _unreadable(one: Unreadable) -> ServingRow:
-    cells = one.cells
-    return ServingRow(
-        row=one.row,
-        source=cells.get("source", ""),
-        model=cells.get("model", ""),
-        gpu=cells.get("gpu", ""),
-        n_gpus=count(cells.get("n_gpus", "")),
-        metric_name=cells.get("metric_name", ""),
-        published=number(cells.get("metric_value", "")),
-        status=one.status,
-        reason=one.reason,
-    )
 
 
 def errors_of(rows: Sequence[ServingRow]) -> Errors:

@@ -23,7 +23,7 @@ import numpy as np
 
 from ridgeline.cost.layouts import Floats
 from ridgeline.cost.serving_clock import StepClock
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.plan.least_squares import minimised
 from ridgeline.plan.serving.coverage import BEYOND
 from ridgeline.plan.simulate.engine_time import EngineTime
@@ -114,7 +114,7 @@ def outside_of(fitted: Fitted, alone: Path, chunk: int) -> Fitted:
     try:
         found = msgspec.json.decode(alone.read_bytes(), type=_Alone)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"--alone {alone}: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"--alone {alone}: {in_words(error)}") from None
     tokens = found.lengths.input_tokens
     if not found.arrivals.startswith("closed loop of 1,") or not found.ttft_seconds or not tokens:
         raise InputError(

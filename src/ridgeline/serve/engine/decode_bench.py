@@ -66,8 +66,8 @@ def bench_decode(
         InputError: The model cannot be served, or its positions or the cache end before the
             measurement does.
     """
-    say(f"loading {config.model}")
     engine = decoding(config, batch, context, rounds * steps)
+    say(f"loaded {config.model}")
     buffer = read_buffer(engine.model.device)
     seen = Seen()
     for place in range(rounds):

@@ -36,10 +36,10 @@ def generate(
     Raises:
         InputError: The model cannot be served, or a prompt cannot be answered as asked.
     """
-    say(f"loading {config.model}")
     began = time.monotonic()
     engine = Engine(config)
     loaded = time.monotonic()
+    say(f"loaded {config.model}")
     for place, prompt in enumerate(prompts):
         tokens = prompt_tokens(engine.model.tokenizer, prompt, chat=chat)
         engine.handle(Submit(id=str(place), prompt=tokens, sampling=sampling, n=n, adapter=adapter))

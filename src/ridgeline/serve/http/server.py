@@ -127,6 +127,8 @@ class _Server:
             service = await self._until_signalled(self._start())
             if service is not None:
                 await self._serve(service, listener)
+            else:
+                log.info("stopped before it was ready")
         finally:
             if self._autoscaler is not None:
                 await self._autoscaler.stop()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.batching.sequence import Sequence
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.sampling.state import SamplingState
 from ridgeline.serve.speculation.drafter import Proposal
@@ -101,7 +101,7 @@ def read_heads(path: str | Path) -> Heads:
         heads = Heads(facts)
         heads.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, msgspec.DecodeError, RuntimeError) as error:
-        line = str(error).split("\n")[0]
+        line = in_words(error).split("\n")[0]
         raise InputError(
             f"{folder} has no draft heads ({line}); train them with: ridgeline draft-heads"
         ) from None

@@ -21,7 +21,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.serve.speculation.heads import HeadFacts, Heads
 
 DECAY = 0.8
@@ -170,7 +170,7 @@ def _rows(tokenizer: Any, settings: HeadTraining) -> Tensor:
     try:
         text = Path(settings.text).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--text {settings.text}: {error}") from None
+        raise InputError(f"--text {settings.text}: {in_words(error)}") from None
     tokens = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
     count = len(tokens) // settings.seq
     if count < 2:

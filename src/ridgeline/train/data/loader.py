@@ -87,11 +87,6 @@ class Loader:
         self.targets = 0
         """Target tokens of the step last handed out, this rank's, counted on the host."""
 
-    @property
-    def sequences_per_epoch(self) -> int:
-        """Of all sources, once each."""
-        return sum(self._samples.order.sizes)
-
     def __iter__(self) -> Iterator[list[Batch]]:
         return self
 

@@ -6,10 +6,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ridgeline.plan.validate import Summary, Validation
+from ridgeline.records.training_validation import TrainingErrors, TrainingValidation
 
 
-def validation_view(found: Validation) -> Group:
+def training_validation_view(found: TrainingValidation) -> Group:
     """One line per source, then the averages, then what could not be judged."""
     table = Table(title=f"Step time, predicted against published ({found.calibration} calibration)")
     table.add_column("source")
@@ -36,7 +36,7 @@ def validation_view(found: Validation) -> Group:
     return Group(table, *(Text(line) for line in lines))
 
 
-def _cells(summary: Summary) -> list[str]:
+def _cells(summary: TrainingErrors) -> list[str]:
     bias = "" if summary.bias is None else f"{summary.bias:+.1%}"
     return [
         str(summary.rows),

@@ -1,0 +1,34 @@
+"""What is to be forecast: options of the commands that compute instead of running.
+
+`predict`, `plan`, `simulate` and `validate` share them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_MODEL = typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
+Model = Annotated[str, _MODEL]
+OptionalModel = Annotated[str | None, _MODEL]
+PublishedTable = Annotated[
+    Path, typer.Argument(metavar="TABLE.csv", help="Published runs, one a row.")
+]
+
+# Of a training run.
+SequenceLength = Annotated[int, typer.Option(help="Tokens in one sequence.")]
+GlobalBatch = Annotated[int, typer.Option(help="Sequences in one optimizer step.")]
+Software = Annotated[str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")]
+
+# Of a served model.
+Gpu = Annotated[str, typer.Option(help="As H100; see ridgeline hardware --list.")]
+TensorParallel = Annotated[int, typer.Option(help="Devices of one replica.")]
+Weights = Annotated[str, typer.Option(help="bf16, fp8, int8, int4-awq, mxfp4, ….")]
+Cache = Annotated[str, typer.Option(help="Of keys and values: bf16, fp8, int8. Default: as usual.")]
+EngineClass = Annotated[
+    str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
+]
+PromptTokens = Annotated[float, typer.Option(help="Tokens of a prompt, mean.")]
+AnswerTokens = Annotated[float, typer.Option(help="Tokens of an answer, mean.")]
