@@ -21,7 +21,8 @@ from statistics import median
 import torch
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records.recipe import Recipe, changed, read_recipe
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_file import changed, read_recipe
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.start import train_recipe
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ridgeline.records import Finding, Ledger, StepProfile
     from ridgeline.records.compression import CompressionLedger, Evaluation
     from ridgeline.records.load import Load
-    from ridgeline.records.recipe import read_recipe
+    from ridgeline.records.recipe_file import read_recipe
     from ridgeline.techniques import all_techniques
     from ridgeline.trace.columns import Trace
     from ridgeline.trace.load import load_traces
@@ -83,7 +83,7 @@ _HOMES = {
     "parse_cluster": "ridgeline.hardware.cluster",
     "plan_training": "ridgeline.plan.training",
     "predict_training": "ridgeline.plan.predict",
-    "read_recipe": "ridgeline.records.recipe",
+    "read_recipe": "ridgeline.records.recipe_file",
     "read_run": "ridgeline.measure.comparison",
     "run_with_stack": "ridgeline.tune.stack",
     "simulate_serving": "ridgeline.plan.simulate.run",

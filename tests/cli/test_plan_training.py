@@ -13,7 +13,7 @@ import pytest
 
 from ridgeline.cli.main import run
 from ridgeline.records.plan import Plan
-from ridgeline.records.recipe import read_recipe
+from ridgeline.records.recipe_file import read_recipe
 
 ASK = ["plan", "training", "--model", "layers=16,hidden=2048,heads=16,vocab=32000",
        "--cluster", "8xH100", "--global-batch", "64", "--seq", "2048"]  # fmt: skip

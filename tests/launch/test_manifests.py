@@ -17,14 +17,8 @@ from ridgeline.launch.job import Job, checked_name, job_of, run_name
 from ridgeline.launch.kube.gang import QUEUE_LABEL
 from ridgeline.launch.kube.manifest import as_yaml, manifests
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import (
-    Recipe,
-    RecipeData,
-    RecipeModel,
-    RecipeOptimizer,
-    RecipeRun,
-    recipe_toml,
-)
+from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
+from ridgeline.records.recipe_file import recipe_toml
 
 WORKER = ("-m", "ridgeline.train.worker")
 RFC1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -10,17 +10,8 @@ from tests.plan.tasks import a_task
 from ridgeline.errors import InputError
 from ridgeline.plan.recipe import recipe_of
 from ridgeline.plan.training import plan_task
-from ridgeline.records.recipe import (
-    Recipe,
-    RecipeData,
-    RecipeModel,
-    RecipeOptimizer,
-    RecipeSource,
-    anchored,
-    changed,
-    read_recipe,
-    write_recipe,
-)
+from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeSource
+from ridgeline.records.recipe_file import anchored, changed, read_recipe, write_recipe
 
 SHORT = Recipe(
     model=RecipeModel(config="gpt2"),

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from tests.records.recipe_page import PAGE, rewritten
 
-from ridgeline.records.recipe import Recipe, read_recipe
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_file import read_recipe
 
 _DOCS = PAGE.parents[1]
 _WITH_RECIPES = (

@@ -13,14 +13,8 @@ from rich.console import Console
 from ridgeline.records.environment import Environment
 from ridgeline.records.journal import FILE
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import (
-    Recipe,
-    RecipeData,
-    RecipeModel,
-    RecipeOptimizer,
-    RecipeRun,
-    write_recipe,
-)
+from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
+from ridgeline.records.recipe_file import write_recipe
 from ridgeline.records.store import read_record, write_record
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
 from ridgeline.report.training_terminal import LiveView, curve, phase_bar, run_view

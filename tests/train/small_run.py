@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.train.tiny_models import CONFIGS
 
-from ridgeline.records.recipe import anchored, read_recipe
+from ridgeline.records.recipe_file import anchored, read_recipe
 
 _RECIPE = """
 [model]

@@ -14,6 +14,7 @@ from tests.train.tiny_models import write_config
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from ridgeline.compress.merging import merge
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
@@ -99,7 +100,7 @@ def train(model: Any, recipe: Recipe, ranks: Ranks) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_adapter_learns_and_peft_merges_what_is_saved(
+def test_only_the_adapter_learns_and_what_is_saved_can_be_merged(
     base: str, ranks: Ranks, tmp_path: Path, kind: str
 ) -> None:
     recipe = recipe_of(base, kind)
@@ -127,6 +128,12 @@ def test_only_the_adapter_learns_and_peft_merges_what_is_saved(
         torch.testing.assert_close(
             merged(input_ids=tokens).logits, model(input_ids=tokens).logits, rtol=1e-4, atol=1e-5
         )
+    if kind in {"lora", "dora"}:
+        merge(Path(base), tmp_path, tmp_path / "merged")
+        ours = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)
+        with torch.no_grad():
+            found, wanted = ours(input_ids=tokens).logits, merged(input_ids=tokens).logits
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def _unquantised(plain: Any, model: Any) -> Any:

@@ -123,7 +123,8 @@ def test_a_step_minimises_the_sum_of_all_its_terms(folder: Path, ranks: Ranks) -
     formula = formula + 0.3 * 9 * ((p * (p / q).log()).sum(-1) * targets).sum()
     for layer in range(4):
         projected = student.distillation_projection(mine.hidden_states[layer + 1])
-        away = (projected - other.hidden_states[2 * layer + 2]).square().mean(-1)
+        taught = other.hidden_states[2 * layer + 2]
+        away = (projected - taught).square().sum(-1) / taught.square().sum(-1)
         formula = formula + 0.7 / 4 * (away * targets).sum()
         a, b = other.attentions[2 * layer + 1], mine.attentions[layer]
         tiny = torch.finfo(torch.float32).tiny
@@ -138,6 +139,8 @@ def test_a_step_minimises_the_sum_of_all_its_terms(folder: Path, ranks: Ranks) -
 def test_matching_oneself_costs_nothing() -> None:
     torch.manual_seed(0)
     states = tuple(torch.randn(2, 4, 8) for _ in range(3))
+    twice = hidden_loss(tuple(2 * one for one in states), states, torch.ones(2, 4), None)
+    assert twice.item() == pytest.approx(8.0)  # one for each token, whatever its size
     looks = tuple(torch.randn(2, 2, 4, 4).tril().softmax(-1) for _ in range(3))
     targets = torch.ones(2, 4)
     assert hidden_loss(states, states, targets, None).item() == 0.0

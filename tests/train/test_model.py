@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tests.train.tiny_models import CONFIGS, write_config
 from transformers import AutoModelForCausalLM
 
@@ -118,6 +119,20 @@ def test_a_checkpoint_without_a_weight_is_refused_by_its_name(tmp_path: Path, al
     model.model.save_pretrained(tmp_path / "bare")
     recipe = recipe_of(config, str(tmp_path / "bare"))
     with pytest.raises(InputError, match=r"bare: has no weight for lm_head.weight"):
+        fill([skeleton(recipe)], recipe, alone)
+
+
+def test_a_compressed_checkpoint_is_refused_as_that(tmp_path: Path, alone: Ranks) -> None:
+    config = str(write_config(tmp_path, "llama"))
+    model = AutoModelForCausalLM.from_config(hf_config(RecipeModel(config=config)))
+    layer = "model.layers.0.self_attn.q_proj.weight"
+    tensors = {f"{n}_packed" if n == layer else n: one for n, one in model.state_dict().items()}
+    (tmp_path / "packed").mkdir()
+    save_file(
+        tensors | {f"{layer}_scale": torch.ones(32, 1)}, tmp_path / "packed/model.safetensors"
+    )
+    recipe = recipe_of(config, str(tmp_path / "packed"))
+    with pytest.raises(InputError, match="packed: its weights are compressed"):
         fill([skeleton(recipe)], recipe, alone)
 
 

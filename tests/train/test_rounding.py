@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,19 @@ from tests.train.checkpoint.recipes import small_run
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from ridgeline.compress.quantised import Quantised
+from ridgeline.compress.run import Job, stage
+from ridgeline.compress.saved.directory import Directory
 from ridgeline.errors import InputError
+from ridgeline.kernels.number_formats.grid import in_groups
+from ridgeline.records.layout import Layout
 from ridgeline.records.scheme_names import parse
+from ridgeline.train.build import build
 from ridgeline.train.check import check
+from ridgeline.train.export import save_model
+from ridgeline.train.ranks import Ranks, join, leave
 from ridgeline.train.rounding import RoundedLinear, round_linears, scheme_of, straight_through
+from ridgeline.train.watch.phases import Phases
 
 SCHEMES = (
     "w4a16-rtn-g16", "w4a16-rtn-g16-asym", "w8a8-rtn", "w3a16-rtn-channel", "fp8-rtn", "mxfp4-rtn",
@@ -60,6 +71,51 @@ def test_the_forward_pass_sees_what_compression_saves(name: str, tmp_path: Path)
     assert type(trained.lm_head) is nn.Linear
 
 
+@pytest.fixture
+def ranks() -> Iterator[Ranks]:
+    yield join(Layout())
+    leave()
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("w3a16-rtn-g16", "fp32"), ("w4a16-rtn-g16-asym", "bf16"), ("mxfp4-rtn", "fp32")],
+)
+def test_a_directory_that_compress_writes_holds_what_training_multiplied_by(
+    name: str, kept: str, tmp_path: Path, ranks: Ranks
+) -> None:
+    recipe = small_run(
+        tmp_path,
+        kind="llama-tied",
+        quantisation={"scheme": name},
+        precision={"weights": kept},
+        optimizer={"learning_rate": 0.01},
+    )
+    config = tmp_path / "llama-tied" / "config.json"
+    one = {"num_hidden_layers": 1, "intermediate_size": 64}
+    config.write_text(json.dumps(json.loads(config.read_text()) | one))
+    built = build(recipe, ranks, Phases(ranks.device))
+    (part,) = built.passes.parts
+    tokens = torch.randint(0, 260, (4, 16), generator=torch.Generator().manual_seed(0))
+    for _ in range(3):
+        part(tokens, labels=tokens).loss.backward()
+        built.optimizer.step()
+        built.optimizer.zero_grad()
+    save_model([part], recipe, ranks, tmp_path / "model", None)
+
+    job = Job(model=tmp_path / "model", schemes=(parse(name),), work=tmp_path / "work")
+    stage(job).save(tmp_path / "small")
+    saved = Directory(tmp_path / "small")
+    layers = {n: m for n, m in part.named_modules() if isinstance(m, RoundedLinear)}
+    quantised = {n for n in saved.names if isinstance(saved.read(n), Quantised)}
+    assert quantised == {f"{n}.weight" for n in layers}
+    for path, layer in layers.items():
+        weight = saved.read(f"{path}.weight")
+        assert isinstance(weight, Quantised)
+        multiplied = straight_through(layer.weight, layer.weight_form)
+        assert torch.equal(weight.dequantised().to(multiplied.dtype), multiplied), path
+
+
 def _nearest(x: torch.Tensor, form: Any) -> torch.Tensor:
     from ridgeline.compress.rounding import to_nearest
 
@@ -67,16 +123,48 @@ def _nearest(x: torch.Tensor, form: Any) -> torch.Tensor:
     return to_nearest(flat, form).dequantised().view_as(x)
 
 
-def test_the_gradient_goes_straight_through_to_the_exact_weight() -> None:
-    form = parse("w4a16-rtn-g16").weights
+@pytest.mark.parametrize(
+    "name", ["w3a16-rtn-g16", "w4a16-rtn-channel", "w4a16-rtn-g16-asym", "fp8-rtn"]
+)
+def test_the_gradient_is_that_of_numbers_whose_errors_are_steps_of_the_range(name: str) -> None:
+    form = parse(name).weights
     assert form is not None
-    weight = torch.randn(4, 32, requires_grad=True)
-    x = torch.randn(3, 32)
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(4, 32, generator=generator, dtype=torch.float64).requires_grad_()
+    towards = torch.randn(4, 32, generator=generator, dtype=torch.float64)
     rounded = straight_through(weight, form)
     assert not torch.equal(rounded, weight)
-    (x @ rounded.T).square().sum().backward()
-    by_hand = (2 * (x @ rounded.T)).T @ x
-    torch.testing.assert_close(weight.grad, by_hand.detach())
+    (found,) = torch.autograd.grad((rounded * towards).sum(), weight)
+
+    groups = in_groups(weight, form)
+    if form.symmetric:
+        width = groups.abs().amax(dim=-1, keepdim=True)
+    else:
+        high, low = groups.amax(dim=-1, keepdim=True), groups.amin(dim=-1, keepdim=True)
+        width = high.clamp(min=0) - low.clamp(max=0)
+    error = ((in_groups(rounded, form) - groups) / width).detach()
+    same = (groups + error * width).reshape(weight.shape)
+    torch.testing.assert_close(same, rounded, rtol=0, atol=1e-6)
+    (expected,) = torch.autograd.grad((same * towards).sum(), weight)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_powers_of_two_let_the_gradient_straight_through() -> None:
+    form = parse("mxfp4-rtn").weights
+    assert form is not None
+    weight = torch.randn(4, 32, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    straight_through(weight, form).sum().backward()
+    assert weight.grad is not None
+    assert bool((weight.grad == 1).all())
+
+
+def test_a_group_of_zeros_has_a_gradient_too() -> None:
+    form = parse("w4a16-rtn-g16").weights
+    assert form is not None
+    weight = torch.zeros(2, 32, requires_grad=True)
+    straight_through(weight, form).sum().backward()
+    assert weight.grad is not None
+    assert bool((weight.grad == 1).all())
 
 
 def test_what_is_trained_rounded_loses_less_by_rounding(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.train.small_run import write_small_run
 
 from ridgeline.cli.main import run
 from ridgeline.records.journal import read_journal
-from ridgeline.records.recipe import read_recipe
+from ridgeline.records.recipe_file import read_recipe
 from ridgeline.train.worker import RESULT
 
 pytestmark = pytest.mark.multiprocess

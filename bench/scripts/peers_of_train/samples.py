@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from ridgeline.records.recipe import read_recipe
+from ridgeline.records.recipe_file import read_recipe
 from ridgeline.train.data import prepare
 
 

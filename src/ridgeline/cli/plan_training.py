@@ -75,7 +75,7 @@ def plan_training(
     task, plan = _planned(tasks, amount, days, objective)  # type: ignore[arg-type]
     if write is not None:
         from ridgeline.plan.recipe import recipe_of
-        from ridgeline.records.recipe import write_recipe
+        from ridgeline.records.recipe_file import write_recipe
 
         write_recipe(write, recipe_of(plan, model, task.model, task.cluster))
     if html is not None:

@@ -38,7 +38,7 @@ def train(
     """Train what the recipe says, on as many processes as its layout has."""
     from ridgeline.cli.show import print_json, print_view, progress
     from ridgeline.errors import InputError
-    from ridgeline.records.recipe import anchored, changed, read_recipe
+    from ridgeline.records.recipe_file import anchored, changed, read_recipe
     from ridgeline.records.store import read_record
     from ridgeline.records.training_run import TrainingRun
     from ridgeline.report.training_terminal import LiveView, run_view

@@ -1,23 +1,18 @@
 """A training run as TOML: what to train, on what, laid out how.
 
-`ridgeline plan training --write` makes one, `ridgeline train` runs it. The optimizer has the
-defaults of published runs (Touvron et al., "LLaMA", arXiv 2302.13971, section 2.3 and table 2).
-Every other default is off: a recipe of four lines trains, and what it does not name does not
-happen.
+`ridgeline plan training --write` makes one, `ridgeline train` runs it; `recipe_file.py` reads and
+writes the file. The optimizer has the defaults of published runs (Touvron et al., "LLaMA", arXiv
+2302.13971, section 2.3 and table 2). Every other default is off: a recipe of four lines trains, and
+what it does not name does not happen.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
-from ridgeline.records.store import write_atomically
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +50,8 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
     soft_weight: float = 0.5
     """Share of the teacher's distribution in the loss; the rest is the labels'."""
     hidden_weight: float = 0.0
-    """Weight of matching hidden states (mean squared error), layers mapped evenly."""
+    """Weight of matching hidden states (squared error over the teacher's square), layers mapped
+    evenly."""
     attention_weight: float = 0.0
     """Weight of matching attention probabilities; needs `model.attention = "eager"`."""
     progressive_steps: int = 0
@@ -335,105 +331,3 @@ class Recipe(Section, frozen=True, kw_only=True):
         if course is None or lottery is None:
             return course
         return course + lottery.rounds * max(0, course - lottery.rewind_step)
-
-
-_HEADER = """\
-# A training run, written by `ridgeline plan training`. Fill in data.path; the learning rate is a
-# starting point for models of this size.
-
-"""
-
-
-def write_recipe(path: Path, recipe: Recipe) -> None:
-    """Write the recipe; the file is whole or not there."""
-    try:
-        write_atomically(path, _HEADER.encode() + recipe_toml(recipe).encode())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-
-
-def recipe_toml(recipe: Recipe) -> str:
-    """The recipe as a file has it, without a header."""
-    return msgspec.toml.encode(_without_nulls(msgspec.to_builtins(recipe))).decode()
-
-
-def read_recipe(path: Path) -> Recipe:
-    """Read a recipe; a bad file is an InputError that names the file and the key."""
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=Recipe)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, msgspec.MsgspecError, ValueError, InputError) as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-_PATHS = (
-    ("model", "config"),
-    ("model", "checkpoint"),
-    ("data", "path"),
-    ("data", "tokenizer"),
-    ("data", "validation"),
-    ("distillation", "teacher"),
-    ("run", "stack"),
-)
-
-
-def anchored(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with its relative paths made absolute, so that it can be run from anywhere.
-
-    A relative path is looked for beside the recipe (`folder`), then from where we are; what is in
-    neither place is left as it is: a preset's name, a tokenizer of the hub.
-    """
-    tables = msgspec.to_builtins(recipe)
-    for table, key in _PATHS:
-        if tables.get(table):
-            tables[table][key] = _found(tables[table][key], folder)
-    for source in tables["data"]["sources"]:
-        source["path"] = _found(source["path"], folder)
-    return msgspec.convert(tables, type=Recipe)
-
-
-def _found(text: str, folder: Path) -> str:
-    if not text:
-        return text
-    places = (place / Path(text).expanduser() for place in (folder, Path()))
-    return next((str(place.resolve()) for place in places if place.exists()), text)
-
-
-def changed(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
-    """The recipe with values replaced, each as `table.key=value`; the value is TOML or plain text.
-
-    >>> base = Recipe(
-    ...     model=RecipeModel(config="gpt2"),
-    ...     data=RecipeData(seq=128),
-    ...     optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
-    ... )
-    >>> changed(base, ["data.seq=64", "run.steps=10", "data.path=/tmp/text"]).data.seq
-    64
-    """
-    tables = _without_nulls(msgspec.to_builtins(recipe))
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        table, dot, key = name.strip().partition(".")
-        if not equals or not dot:
-            raise InputError(f"{assignment!r} is not TABLE.KEY=VALUE, such as run.steps=100")
-        tables.setdefault(table, {})[key] = _value(text.strip())
-    try:
-        return msgspec.convert(tables, type=Recipe)
-    except (msgspec.ValidationError, InputError) as error:
-        raise InputError(f"{', '.join(assignments)}: {error}") from None
-
-
-def _value(text: str) -> Any:
-    """What the text means in TOML, or the text itself where it means nothing there."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _without_nulls(value: Any) -> Any:
-    """TOML has no null: absent keys are absent."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return value

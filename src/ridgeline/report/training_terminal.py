@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ridgeline.errors import InputError
 from ridgeline.records.journal import Tail, read_journal
-from ridgeline.records.recipe import read_recipe
+from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_run import Beside, Goodput, LoggedStep, TrainingRun
 from ridgeline.report import quantity
 from ridgeline.report.terminal import PHASE_COLORS

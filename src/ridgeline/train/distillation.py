@@ -1,14 +1,16 @@
 """Learning from a teacher: the loss that the passes take in place of the token loss.
 
     (1-a) · CE(labels) + a · T² · KL(teacher/T ‖ student/T)      Hinton et al., arXiv 1503.02531
-    + h · mean over layers of ‖P·hidden_s - hidden_t‖²/width     Jiao et al., TinyBERT, 1909.10351
+    + h · mean over layers of ‖P·hidden_s - hidden_t‖²/‖hidden_t‖²     TinyBERT, arXiv 1909.10351
     + b · mean over layers and heads of KL(attention_t ‖ attention_s)   MiniLM, arXiv 2002.10957
 
-All are sums over target tokens, as `passes.py` wants them. Layers are mapped evenly: layer i of m
-learns from layer i·n/m of n (TinyBERT's g). P is learned, and there only where the widths differ;
-`prepare_student` adds it to the skeleton, so that it is laid out, filled and optimised as any
-weight. The KL term and its gradient are computed together, a chunk of tokens at a time: fp32 copies
-of the logits of a large vocabulary never exist whole.
+All are sums over target tokens, as `passes.py` wants them. TinyBERT does not divide by the length
+of the teacher's hidden state; here one weight has to suit models, layers and tokens whose states
+differ by orders of magnitude. Layers are mapped evenly: layer i of m learns from layer i·n/m of n
+(TinyBERT's g). P is learned, and there only where the widths differ; `prepare_student` adds it to
+the skeleton, so that it is laid out, filled and optimised as any weight. The KL term and its
+gradient are computed together, a chunk of tokens at a time: fp32 copies of the logits of a large
+vocabulary never exist whole.
 """
 
 from __future__ import annotations
@@ -128,7 +130,7 @@ def hidden_loss(
     targets: Tensor,
     project: nn.Module | None,
 ) -> Tensor:
-    """Squared distance of hidden states over the width, mean of layers, sum over targets.
+    """Squared distance over the teacher's squared length, mean of layers, sum over targets.
 
     The first of each is the embedding's output, which is not matched.
     """
@@ -137,7 +139,9 @@ def hidden_loss(
     for of_student, of_teacher in pairs:
         mine = student[of_student + 1]
         mine = project(mine) if project is not None else mine
-        distance = (mine.float() - teacher[of_teacher + 1].float()).square().mean(dim=-1)
+        taught = teacher[of_teacher + 1].float()
+        size = taught.square().sum(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
+        distance = (mine.float() - taught).square().sum(dim=-1) / size
         total = total + (distance * targets).sum()
     return total / len(pairs)
 

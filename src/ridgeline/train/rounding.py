@@ -4,7 +4,9 @@ The forward pass of a linear layer sees weights, and activations where the schem
 exactly as `ridgeline compress` will round them; the optimizer keeps and changes the exact ones. The
 gradient of rounding is zero almost everywhere, so it is taken to be 1 (the straight-through
 estimator, Bengio et al., arXiv 1308.3432, section 4; Jacob et al., arXiv 1712.05877, section 3).
-Ranges follow the weights: no number is ever cut off, so there is no gradient to stop.
+The step between levels is learned as in LSQ (Esser et al., arXiv 1902.08153, equation 3), but is no
+parameter of its own: it follows the ends of each group's range, so its gradient is that of the
+largest weight, and the weights alone say how they are rounded.
 
 The exact weights are what is saved; `ridgeline compress MODEL --scheme NAME` by the same name then
 rounds them as they were trained.
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ridgeline.errors import InputError
-from ridgeline.kernels.number_formats.grid import levels, value, widest
+from ridgeline.kernels.number_formats.grid import in_groups, levels, value, widest
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.scheme import NumberFormat, Scheme
 from ridgeline.records.scheme_names import parse
@@ -27,20 +29,60 @@ from ridgeline.train.blocks import require_blocks
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Rounds forward, nothing backward."""
+    """Rounds forward; backward as if only the range of each group had been chosen."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, form: NumberFormat) -> Tensor:  # noqa: ARG004 - torch's
+    def forward(ctx: Any, x: Tensor, form: NumberFormat) -> Tensor:
         on = widest(x, form)
-        return value(levels(x, on), on).to(x.dtype)
+        rounded = value(levels(x, on), on).to(x.dtype)
+        ctx.save_for_backward(x, rounded)
+        ctx.form = form
+        return rounded
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004 - torch's
-        return gradients[0], None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        x, rounded = ctx.saved_tensors
+        (gradient,) = gradients
+        return gradient + _through_steps(gradient, x, rounded, ctx.form), None
+
+
+def _through_steps(gradient: Tensor, x: Tensor, rounded: Tensor, form: NumberFormat) -> Tensor:
+    """The gradient of the steps, where the ends are that they follow.
+
+    A rounded number is x + s e, with the step s and an error of e steps that stays the same: ∂/∂s
+    is e (LSQ's equation 3). s is the width of the group's range over a constant.
+
+    Args:
+        gradient: Of `rounded`, as all tensors here [rows, depth].
+        x: What was rounded.
+        rounded: To what.
+        form: On which grid; the powers of two of MX do not follow small changes.
+    """
+    found = torch.zeros_like(gradient)
+    if form.kind.startswith("mx"):
+        return found
+    grouped, ends = in_groups(x, form), in_groups(found, form)
+    of_width = in_groups(gradient.float() * (rounded - x), form).sum(dim=-1, keepdim=True)
+    if form.symmetric:
+        largest = grouped.abs().argmax(dim=-1, keepdim=True)
+        share = _over(of_width, grouped.gather(-1, largest))
+        ends.scatter_add_(-1, largest, share.to(found.dtype))
+        return found
+    high, highest = grouped.max(dim=-1, keepdim=True)
+    low, lowest = grouped.min(dim=-1, keepdim=True)
+    share = _over(of_width, high.clamp(min=0) - low.clamp(max=0)).to(found.dtype)
+    ends.scatter_add_(-1, highest, share * (high > 0))
+    ends.scatter_add_(-1, lowest, -share * (low < 0))
+    return found
+
+
+def _over(part: Tensor, whole: Tensor) -> Tensor:
+    """0 where there is no range."""
+    return torch.where(whole == 0, 0.0, part / whole)
 
 
 def straight_through(x: Tensor, form: NumberFormat) -> Tensor:
-    """A matrix [rows, depth] rounded to a format, whose gradient passes as it comes."""
+    """A matrix [rows, depth] rounded to a format; its gradient as the module says."""
     rounded: Tensor = _StraightThrough.apply(x, form)
     return rounded
 

@@ -23,7 +23,8 @@ from time import monotonic, sleep
 from ridgeline.errors import ChildDied, InputError, Interrupted, Preempted, RidgelineError
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.journal import FILE as JOURNAL
-from ridgeline.records.recipe import Recipe, write_recipe
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_file import write_recipe
 from ridgeline.records.store import read_record
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run

@@ -113,6 +113,11 @@ class CheckpointWeights:
             name for name in set(self._tied.values()) if self._source_name(name) is None
         )
         if missing:
+            if f"{missing[0]}_scale" in self._files:
+                raise InputError(
+                    f"{folder}: its weights are compressed, and training changes whole ones; give"
+                    " the model that it was made from"
+                )
             raise InputError(
                 f"{folder}: has no weight for {missing[0]}"
                 f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}; give a checkpoint"

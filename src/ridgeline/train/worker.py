@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records.recipe import Recipe, read_recipe
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.store import write_atomically
 
 RECIPE = "recipe.toml"

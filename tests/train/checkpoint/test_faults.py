@@ -17,7 +17,8 @@ from tests.train.checkpoint.resume_worker import Outcome
 from tests.train.processes import RankFailed, run_ranks
 
 from ridgeline.records.journal import read_journal
-from ridgeline.records.recipe import Recipe, write_recipe
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_file import write_recipe
 from ridgeline.train.checkpoint.store import Store
 
 pytestmark = pytest.mark.multiprocess

@@ -1,5 +1,5 @@
 """kill -9 at random moments: the run always goes on, from a whole checkpoint, losing no more than
-one interval, and its losses are those of a run that was never killed."""
+one interval, and its losses are those of a run that was never killed, masks of pruning included."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cradle import Child, cradle
 from tests.train.checkpoint.recipes import small_run
 
 from ridgeline.records.journal import read_journal
-from ridgeline.records.recipe import write_recipe
+from ridgeline.records.recipe_file import write_recipe
 from ridgeline.train.checkpoint.store import Store, verify
 from ridgeline.train.survive.events import read_events
 
@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
     recipe = small_run(
         tmp_path,
         run={"steps": 1_000_000},
+        pruning={"share": 0.5, "begin_step": 1, "end_step": 60, "every_steps": 4},
         checkpoint={"every_steps": _EVERY_STEPS},
         optimizer={"schedule": "constant", "final_learning_rate": 3e-3},
     )

@@ -11,7 +11,8 @@ import torch
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records.journal import read_journal
-from ridgeline.records.recipe import Recipe, anchored, changed, read_recipe
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_file import anchored, changed, read_recipe
 from ridgeline.train.data import Loader, prepare
 from ridgeline.train.parallel.plain import PlainPasses
 from ridgeline.train.ranks import join, leave

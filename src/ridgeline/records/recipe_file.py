@@ -1,0 +1,111 @@
+"""The file of a recipe: read and written, its paths found, its values replaced one by one."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ridgeline.errors import InputError, in_words
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.store import read_toml, write_atomically
+
+_HEADER = """\
+# A training run, written by `ridgeline plan training`. Fill in data.path; the learning rate is a
+# starting point for models of this size.
+
+"""
+
+
+def write_recipe(path: Path, recipe: Recipe) -> None:
+    """Write the recipe; the file is whole or not there."""
+    try:
+        write_atomically(path, _HEADER.encode() + recipe_toml(recipe).encode())
+    except OSError as error:
+        raise InputError(f"{path}: {in_words(error)}") from None
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """The recipe as a file has it, without a header."""
+    return msgspec.toml.encode(_without_nulls(msgspec.to_builtins(recipe))).decode()
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe; a bad file is an InputError that names the file and the key."""
+    return read_toml(path, Recipe)
+
+
+_PATHS = (
+    ("model", "config"),
+    ("model", "checkpoint"),
+    ("data", "path"),
+    ("data", "tokenizer"),
+    ("data", "validation"),
+    ("distillation", "teacher"),
+    ("run", "stack"),
+)
+
+
+def anchored(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe with its relative paths made absolute, so that it can be run from anywhere.
+
+    A relative path is looked for beside the recipe (`folder`), then from where we are; what is in
+    neither place is left as it is: a preset's name, a tokenizer of the hub.
+    """
+    tables = msgspec.to_builtins(recipe)
+    for table, key in _PATHS:
+        if tables.get(table):
+            tables[table][key] = _found(tables[table][key], folder)
+    for source in tables["data"]["sources"]:
+        source["path"] = _found(source["path"], folder)
+    return msgspec.convert(tables, type=Recipe)
+
+
+def _found(text: str, folder: Path) -> str:
+    if not text:
+        return text
+    places = (place / Path(text).expanduser() for place in (folder, Path()))
+    return next((str(place.resolve()) for place in places if place.exists()), text)
+
+
+def changed(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
+    """The recipe with values replaced, each as `table.key=value`; the value is TOML or plain text.
+
+    >>> from ridgeline.records.recipe import RecipeData, RecipeModel, RecipeOptimizer
+    >>> base = Recipe(
+    ...     model=RecipeModel(config="gpt2"),
+    ...     data=RecipeData(seq=128),
+    ...     optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
+    ... )
+    >>> changed(base, ["data.seq=64", "run.steps=10", "data.path=/tmp/text"]).data.seq
+    64
+    """
+    tables = _without_nulls(msgspec.to_builtins(recipe))
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        table, dot, key = name.strip().partition(".")
+        if not equals or not dot:
+            raise InputError(f"{assignment!r} is not TABLE.KEY=VALUE, such as run.steps=100")
+        tables.setdefault(table, {})[key] = _value(text.strip())
+    try:
+        return msgspec.convert(tables, type=Recipe)
+    except (msgspec.ValidationError, InputError) as error:
+        raise InputError(f"{', '.join(assignments)}: {error}") from None
+
+
+def _value(text: str) -> Any:
+    """What the text means in TOML, or the text itself where it means nothing there."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _without_nulls(value: Any) -> Any:
+    """TOML has no null: absent keys are absent."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value
