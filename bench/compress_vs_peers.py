@@ -2,19 +2,27 @@
 
     python bench/compress_vs_peers.py [--model examples/models/library] [--text FILE]
         [--peer llm-compressor=/envs/llmc/bin/python] [--peer torchao=/envs/torchao/bin/python]
-        [--threads 2] [--only SCHEME …] [--write docs/results/compression.md]
+        [--threads 2] [--draws 3] [--outliers 50] [--only SCHEME …] [--write FILE]
 
 Every program rounds the same model with the same calibration sequences, in an environment of its
 own. What each saved is judged by one loop: transformers, 256 tokens of context, stride 256, on
-files of Python's library that the example model was not trained on. Perplexities are exact to the
-digits shown; wall times, reading and writing the model included, want an idle machine. Prunings are
-shown for their order: neither peer saves them any more.
+files of Python's library that the example model was not trained on. Which text is calibrated on
+moves a perplexity by more than programs differ, so schemes that look at it are done with several
+draws; a row has the means, and the difference draw by draw. Wall times, reading and writing the
+model included, want an idle machine. Prunings are shown for their order: neither peer saves them.
+
+With --outliers some channels of what flows into the layers are that many times as large, by a move
+of scale between each norm and the weights behind it: the model is the same as a function.
+
+torchao keeps SmoothQuant's scales beside each layer in no format that others read, so its own
+process judges that one, by the same rule. Its int4 GPTQ and AWQ (0.18) need a GPU.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,8 +32,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from statistics import fmean, median
 
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ridgeline.compress import calibration
 from ridgeline.compress.evaluate.judge import Judge
@@ -55,7 +65,14 @@ class Case:
     method: str = "rtn"
     group: int | None = None
     act_order: bool = False
+    inputs: bool = False
+    """Rounded too, to 8 bits, a scale per token."""
     torchao: bool = False
+
+    @property
+    def looks(self) -> bool:
+        """Whether calibration text matters."""
+        return parse(self.name).needs_calibration
 
     def job(self) -> dict[str, object]:
         """What peers' scripts read."""
@@ -64,6 +81,7 @@ class Case:
             "method": self.method,
             "group": self.group,
             "act_order": self.act_order,
+            "inputs": self.inputs,
         }
 
 
@@ -81,7 +99,8 @@ CASES = [
     Case("w3a16-gptq-g32", 3, "gptq", 32),
     Case("w3a16-gptq-g32-actorder", 3, "gptq", 32, act_order=True),
     Case("w3a16-awq-g32", 3, "awq", 32),
-    Case("w8a8-smoothquant", 8, "smoothquant"),
+    Case("w8a8", 8, inputs=True, torchao=True),
+    Case("w8a8-smoothquant", 8, "smoothquant", inputs=True, torchao=True),
     *(
         Case(f"{pattern}-{criterion}")
         for pattern in ("50%", "2:4")
@@ -92,13 +111,38 @@ CASES = [
 
 @dataclass
 class Result:
-    """Of one program and scheme."""
+    """Of one program, scheme, and draw of calibration text."""
 
     program: str
     scheme: str
     perplexity: float
-    kl: float
+    kl: float | None
     seconds: float
+    draw: int = 0
+
+
+def with_outliers(given: Path, times: float, folder: Path) -> Path:
+    """The same model as a function, with two channels in 128 of each norm's output so much larger.
+
+    The norm's weights are multiplied, the columns behind it divided.
+    """
+    model = AutoModelForCausalLM.from_pretrained(given)
+    for number, layer in enumerate(model.model.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        readers = {
+            layer.input_layernorm: (attention.q_proj, attention.k_proj, attention.v_proj),
+            layer.post_attention_layernorm: (mlp.gate_proj, mlp.up_proj),
+        }
+        for norm, behind in readers.items():
+            generator = torch.Generator().manual_seed(number)
+            width = len(norm.weight)
+            channels = torch.randperm(width, generator=generator)[: max(1, width // 64)]
+            norm.weight.data[channels] *= times
+            for linear in behind:
+                linear.weight.data[:, channels] /= times
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(given).save_pretrained(folder)
+    return folder
 
 
 def texts() -> tuple[str, str]:
@@ -121,16 +165,19 @@ def texts() -> tuple[str, str]:
 def ours(case: Case, model: Path, tokens: torch.Tensor, out: Path) -> float:
     began = time.perf_counter()
     job = Job(
-        model=model, schemes=(parse(case.name),), work=out.with_suffix(".work"), tokens=tokens
+        model=model,
+        schemes=(parse(case.name),),
+        work=out.with_suffix(".work"),
+        tokens=tokens if case.looks else None,
     )
     stage(job).save(out)
     return time.perf_counter() - began
 
 
-def theirs(program: str, options: argparse.Namespace, case: Case, tokens: list, out: Path) -> float:
-    job = {**case.job(), "model": str(options.model), "out": str(out), "threads": options.threads}
-    path = out.with_suffix(".json")
-    path.write_text(json.dumps({**job, "tokens": tokens}))
+def theirs(program: str, options: argparse.Namespace, job: dict[str, object]) -> dict:
+    """What the program's script printed."""
+    path = Path(str(job["out"])).with_suffix(".json")
+    path.write_text(json.dumps({**job, "model": str(options.model), "threads": options.threads}))
     environment = {
         **os.environ, "OMP_NUM_THREADS": str(options.threads), "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
@@ -141,65 +188,108 @@ def theirs(program: str, options: argparse.Namespace, case: Case, tokens: list, 
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["seconds"])
+    found: dict = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
 
 
 def takes(program: str, case: Case) -> bool:
     return case.bits > 0 and (program == "llm-compressor" or case.torchao)
 
 
+class Bench:
+    """The text, the judge, and the sequences of each draw."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        seen, held = texts()
+        (folder / "seen.txt").write_text(seen)
+        self.options, self.folder = options, folder
+        self.draws = [
+            calibration.tokens(
+                options.model, folder / "seen.txt", sequences=SEQUENCES, length=CONTEXT, seed=seed
+            )
+            for seed in range(options.draws)
+        ]
+        tokenizer = tokenizer_of("--model", options.model)
+        text = options.text.read_text() if options.text else held
+        name = str(options.text or "held-out files of Python's library")
+        self.judged = text_windows(
+            text, name, tokenizer, context=CONTEXT, stride=CONTEXT, positions=CONTEXT
+        )
+        self.judge = Judge(options.model, self.judged, "cpu", lambda _: None)
+
+    def result(self, program: str, case: Case, draw: int) -> Result:
+        """Compressed by one program, and judged."""
+        tokens = self.draws[draw]
+        name = f"{program}-{case.name}-{draw}".replace("%", "p").replace(":", "of")
+        out = self.folder / name
+        if program == "ridgeline":
+            seconds = ours(case, self.options.model, tokens, out)
+        else:
+            job = {**case.job(), "out": str(out), "tokens": tokens.tolist()}
+            if program == "torchao" and case.inputs:
+                job["judged"] = [one.tolist() for one in self.judged.tokens.split(CONTEXT)]
+            found = theirs(program, self.options, job)
+            seconds = float(found["seconds"])
+            if "perplexity" in found:
+                return Result(program, case.name, found["perplexity"], None, seconds, draw)
+        row = self.judge.row(case.name, out)
+        shutil.rmtree(out)
+        kl = row.divergence.kl_mean
+        return Result(program, case.name, row.quality.perplexity, kl, seconds, draw)
+
+
 def measured(options: argparse.Namespace, folder: Path) -> tuple[list[Result], TextWindows]:
-    seen, held = texts()
-    (folder / "seen.txt").write_text(seen)
-    tokens = calibration.tokens(
-        options.model, folder / "seen.txt", sequences=SEQUENCES, length=CONTEXT
-    )
-    tokenizer = tokenizer_of("--model", options.model)
-    text = options.text.read_text() if options.text else held
-    name = str(options.text or "held-out files of Python's library")
-    judged = text_windows(text, name, tokenizer, context=CONTEXT, stride=CONTEXT, positions=CONTEXT)
-    judge = Judge(options.model, judged, "cpu", lambda _: None)
-    results = [Result("as given", "", judge.quality.perplexity, 0.0, 0.0)]
+    if options.outliers:
+        options.model = with_outliers(options.model, options.outliers, folder / "outliers")
+    bench = Bench(options, folder)
+    results = [Result("as given", "", bench.judge.quality.perplexity, 0.0, 0.0)]
     options.known = dict(pair.partition("=")[::2] for pair in options.peer)
     for program in PEERS.keys() - options.known.keys():
         print(f"{program}: left out; in an environment of its own: {INSTALL[program]}")
     for case in CASES:
         if options.only and case.name not in options.only:
             continue
-        for program in ("ridgeline", *options.known):
-            if program != "ridgeline" and not takes(program, case):
-                continue
-            out = folder / f"{program}-{case.name}".replace("%", "p").replace(":", "of")
-            try:
-                if program == "ridgeline":
-                    seconds = ours(case, options.model, tokens, out)
-                else:
-                    seconds = theirs(program, options, case, tokens.tolist(), out)
-                row = judge.row(case.name, out)
-            except Exception as error:  # one program's failure is a line of the table
-                print(f"{program} {case.name}: {error}", flush=True)
-                continue
-            results.append(
-                Result(program, case.name, row.quality.perplexity, row.divergence.kl_mean, seconds)
-            )
-            print(results[-1], flush=True)
-    return results, judged
+        for draw in range(options.draws if case.looks else 1):
+            for program in ("ridgeline", *options.known):
+                if program != "ridgeline" and not takes(program, case):
+                    continue
+                try:
+                    results.append(bench.result(program, case, draw))
+                except Exception as error:  # one program's failure is a line of the table
+                    print(f"{program} {case.name}: {error}", flush=True)
+                    continue
+                print(results[-1], flush=True)
+    return results, bench.judged
 
 
 def table(results: list[Result]) -> list[str]:
-    programs = ["ridgeline", *sorted({one.program for one in results} - {"ridgeline", "as given"})]
-    found = {(one.scheme, one.program): one for one in results}
-    head = [f"{name}: perplexity | KL | s" for name in programs]
-    lines = [f"| scheme | {' | '.join(head)} |", "|---" * (1 + 3 * len(programs)) + "|"]
+    """Means over draws; behind each peer, our perplexity less its, and in how many draws."""
+    peers = sorted({one.program for one in results} - {"ridgeline", "as given"})
+    found: dict[tuple[str, str], list[Result]] = {}
+    for one in results:
+        found.setdefault((one.scheme, one.program), []).append(one)
+    head = ["ridgeline: perplexity | KL | s"]
+    head += [f"{name}: perplexity | KL | s | ours less its, draw by draw" for name in peers]
+    lines = [f"| scheme | {' | '.join(head)} |", "|---" * (4 + 4 * len(peers)) + "|"]
     for scheme in dict.fromkeys(one.scheme for one in results if one.scheme):
-        cells = []
-        for program in programs:
-            one = found.get((scheme, program))
-            cells.append(
-                f"{one.perplexity:.3f} | {one.kl:.4f} | {one.seconds:.1f}" if one else " | | "
-            )
+        own = found.get((scheme, "ridgeline"), [])
+        cells = [_cells(own)]
+        for name in peers:
+            other = found.get((scheme, name), [])
+            pairs = zip(own, other, strict=True) if len(own) == len(other) else ()
+            less = [mine.perplexity - its.perplexity for mine, its in pairs]
+            cells += [_cells(other), ", ".join(f"{one:+.3f}" for one in less)]
         lines.append(f"| {scheme} | {' | '.join(cells)} |")
     return lines
+
+
+def _cells(results: list[Result]) -> str:
+    if not results:
+        return " | | "
+    perplexity = fmean(one.perplexity for one in results)
+    kls = [one.kl for one in results if one.kl is not None]
+    seconds = median(one.seconds for one in results)
+    return f"{perplexity:.3f} | {f'{fmean(kls):.4f}' if kls else ''} | {seconds:.1f}"
 
 
 def page(results: list[Result], judged: TextWindows, options: argparse.Namespace) -> str:
@@ -222,6 +312,8 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="judged on instead of held-out library files")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--draws", type=int, default=3, help="of calibration text")
+    parser.add_argument("--outliers", type=float, help="move a scale of this size about first")
     parser.add_argument("--only", nargs="*", help="names of schemes")
     parser.add_argument("--write", type=Path, help="also into this file")
     options = parser.parse_args()

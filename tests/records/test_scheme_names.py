@@ -27,6 +27,11 @@ def test_a_name_is_read_part_by_part() -> None:
     assert scheme.needs_calibration
 
 
+def test_gptq_chooses_ranges_by_their_errors_unless_told_otherwise() -> None:
+    forms = [parse(name).weights for name in ("w4a16-gptq", "w4a16-gptq-minmax", "w4a16")]
+    assert [form and form.observer for form in forms] == ["mse", "minmax", "minmax"]
+
+
 def test_parts_come_in_any_order_and_case() -> None:
     one, other = parse("w8a8-smoothquant-static"), parse("STATIC-smoothquant-W8A8")
     assert (one.weights, one.activations, one.method) == (

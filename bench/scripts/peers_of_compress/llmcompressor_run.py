@@ -1,8 +1,8 @@
 """llm-compressor on one model: python llmcompressor_run.py JOB.json; prints seconds as JSON.
 
 Runs in an environment of its own (llm-compressor 0.14). JOB holds model, out, tokens (ids of the
-calibration sequences), method (rtn, gptq, awq, smoothquant), bits, group (null: a scale per output)
-and act_order.
+calibration sequences), method (rtn, gptq, awq, smoothquant), bits, group (null: a scale per
+output), act_order, and inputs (rounded too: 8 bits, a scale per token).
 """
 
 import json
@@ -15,6 +15,7 @@ from llmcompressor import oneshot
 from llmcompressor.modifiers.awq import AWQModifier
 from llmcompressor.modifiers.quantization import GPTQModifier, QuantizationModifier
 from llmcompressor.modifiers.smoothquant import SmoothQuantModifier
+from llmcompressor.pipelines.cache import IntermediatesCache
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
@@ -27,7 +28,7 @@ def recipe(job: dict) -> list:
         "group_size": job["group"],
     }
     group = {"targets": ["Linear"], "weights": weights}
-    if job["method"] == "smoothquant":
+    if job["inputs"]:
         group["input_activations"] = {
             "num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True,
         }  # fmt: skip
@@ -45,6 +46,9 @@ def main() -> None:
     with open(sys.argv[1]) as file:
         job = json.load(file)
     torch.set_num_threads(job["threads"])
+    if not torch.accelerator.is_available():
+        # AWQ pins what it keeps, which without an accelerator is an error.
+        IntermediatesCache.pin_memory = lambda *_: None
     began = time.perf_counter()
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype="auto")
     tokenizer = AutoTokenizer.from_pretrained(job["model"])

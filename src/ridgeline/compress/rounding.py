@@ -12,6 +12,7 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
+from ridgeline.compress.observers import mse
 from ridgeline.compress.quantised import Quantised
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats.grid import (
@@ -74,6 +75,7 @@ def grid(
     name: str = "a weight",
     *,
     dtype: torch.dtype | None = None,
+    costs: Tensor | None = None,
 ) -> Grid:
     """The grid that the format's observer finds.
 
@@ -83,6 +85,7 @@ def grid(
         name: Of the layer, for messages.
         dtype: Of the model that is saved: scales of ints and fp8 are stored in it, and rounded
             to it before the weights are rounded to them. None: the weight's own.
+        costs: [in], what squared errors in each column count for; only mse looks at errors.
 
     Raises:
         InputError: See `check`.
@@ -91,8 +94,11 @@ def grid(
     grouped = in_groups(weight, form)
     if not grouped.numel():
         grouped = grouped.new_zeros(*grouped.shape[:2], 1)
-    observer = import_module(f"ridgeline.compress.observers.{form.observer}")
-    low, high = observer.bounds(grouped, form)
+    if costs is not None and form.observer == "mse" and weight.numel():
+        low, high = mse.bounds(grouped, form, in_groups(costs.expand_as(weight), form))
+    else:
+        observer = import_module(f"ridgeline.compress.observers.{form.observer}")
+        low, high = observer.bounds(grouped, form)
     return grid_between(low, high, form, dtype or weight.dtype, whole_scale(weight, form))
 
 

@@ -17,7 +17,7 @@ Share = Literal["tensor", "channel", "group", "token"]
 Observer = Literal["minmax", "mse", "percentile"]
 Method = Literal["rtn", "gptq", "awq", "smoothquant"]
 Criterion = Literal["magnitude", "wanda", "sparsegpt", "taylor"]
-Structure = Literal["weights", "neurons", "heads", "layers"]
+Structure = Literal["weights", "neurons", "heads", "layers", "channels"]
 
 
 class NumberFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.records.scheme import NumberFormat, Pruning, Scheme
+from ridgeline.records.scheme import NumberFormat, Observer, Pruning, Scheme
 
 _GROUP = re.compile(r"g(\d+)")
 _PATTERN = re.compile(r"(\d+):(\d+)")
@@ -120,7 +120,7 @@ def _quantisation(parts: _Parts, numbers: str | None, cached: str | None) -> Sch
     act_order = False
     if weights is not None:
         method = parts.one_of("methods") or "rtn"
-        weights = _weights(parts, weights)
+        weights = _weights(parts, weights, "mse" if method == "gptq" else "minmax")
         act_order = parts.take("actorder")
     if act_order and method != "gptq":
         raise parts.wrong("says actorder, which only gptq has")
@@ -140,7 +140,8 @@ def _quantisation(parts: _Parts, numbers: str | None, cached: str | None) -> Sch
     )
 
 
-def _weights(parts: _Parts, form: NumberFormat) -> NumberFormat:
+def _weights(parts: _Parts, form: NumberFormat, observer: Observer) -> NumberFormat:
+    """With what the name says; `observer` where it says none."""
     changes: dict[str, Any] = {}
     blocks = form.kind in {"mxfp4", "mxfp8", "nvfp4"}
     group = parts.matching(_GROUP)
@@ -166,7 +167,7 @@ def _weights(parts: _Parts, form: NumberFormat) -> NumberFormat:
     observers = [name for name in ("minmax", "mse", "percentile") if parts.take(name)]
     if len(observers) > 1:
         raise parts.wrong(f"says both {observers[0]} and {observers[1]}")
-    return msgspec.structs.replace(form, observer=(observers or ["minmax"])[0], **changes)
+    return msgspec.structs.replace(form, observer=(observers or [observer])[0], **changes)
 
 
 def _pruning(parts: _Parts, pattern: re.Match[str] | None, share: re.Match[str] | None) -> Pruning:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ridgeline.compress.observers import minmax, mse, percentile
-from ridgeline.compress.rounding import to_nearest
+from ridgeline.compress.rounding import grid, levels, to_nearest, value
 from ridgeline.records.scheme import NumberFormat
 from ridgeline.records.scheme_names import parse
 
@@ -83,3 +83,26 @@ def test_mse_finds_the_best_of_its_shares() -> None:
     best = mse.SHARES[errors.index(min(errors))]
     assert torch.allclose(high.squeeze(), best * weight.max(), rtol=1e-5)
     assert torch.allclose(low.squeeze(), best * weight.min(), rtol=1e-5)
+
+
+def test_mse_counts_errors_by_what_they_cost() -> None:
+    form, weight = form_of("w4a16-g32-mse"), normal(8, 64)
+    weight[:, 7] *= 4.0  # the largest, by which ranges are set
+    cheap, dear = torch.ones(64), torch.ones(64)
+    cheap[7], dear[7] = 0.0, 1e4
+    found = {}
+    for name, costs in {"cheap": cheap, "dear": dear}.items():
+        on = grid(weight, form, costs=costs)
+        wrong = (value(levels(weight, on), on) - weight).square()
+        found[name] = (float(wrong[:, 7].sum()), float(wrong[:, :7].sum()))
+    assert found["dear"][0] < 0.1 * found["cheap"][0]
+    assert found["cheap"][1] < 0.5 * found["dear"][1]
+
+
+def test_mse_gives_rows_the_same_whichever_others_are_there() -> None:
+    weight = normal(300, 1024)  # more numbers than are looked at together
+    for name in ("w4a16-g32-mse", "w8a16-channel-mse", "mxfp4-mse"):
+        form = form_of(name)
+        whole, part = to_nearest(weight, form), to_nearest(weight[200:], form)
+        assert torch.equal(whole.levels[200:], part.levels)
+        assert torch.equal(whole.scales[200:], part.scales)

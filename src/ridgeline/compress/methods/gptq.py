@@ -6,8 +6,13 @@ of columns wait until the block is done (section 3.3, "lazy batch updates").
 
 The grid is that of the weights as they were given ("static groups"), not of what they have become
 when their group begins: on the layers of `examples/models/library` the error is 2 % less so at 3
-bits. With `act_order` columns go in falling order of their diagonal in H, and since groups stay as
-they lie in the file, nothing but the levels is different in what is saved.
+bits. Where the observer is mse, as it is unless a name says otherwise, ranges are chosen by what
+their errors will cost: the error of a layer's outputs is the sum of all e², and a column's is
+(w − q)² / Uⱼⱼ². In groups of 32 at 4 bits the KL of that model is 4 % less so than with ranges that
+no weight exceeds (docs/results/compression.md).
+
+With `act_order` columns go in falling order of their diagonal in H, and since groups stay as they
+lie in the file, nothing but the levels is different in what is saved.
 """
 
 from __future__ import annotations
@@ -70,11 +75,13 @@ def _walked(
     weight: Tensor, form: NumberFormat, factor: Tensor, order: Tensor | None, mask: Tensor | None
 ) -> Quantised:
     """All columns in their order, on the grid of the weight as it was given."""
-    grid = rounding.grid(weight, form)
+    columns = torch.arange(weight.shape[1]) if order is None else order
+    costs = torch.empty(weight.shape[1])
+    costs[columns] = factor.diagonal().pow(-2)
+    grid = rounding.grid(weight, form, costs=costs)
     rest = weight.float()
     rest = rest.clone() if order is None else rest[:, order]
     mask = mask if mask is None or order is None else mask[:, order]
-    columns = torch.arange(rest.shape[1]) if order is None else order
     group_of = (columns // (form.group or rest.shape[1])).tolist()
     grids = [grid.of_group(group) for group in range(max(group_of, default=-1) + 1)]
     chosen = torch.empty_like(rest)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.compress.watching import hessian
 from ridgeline.compress.watching.products import Product, Products, Stop, run_with
 from ridgeline.compress.watching.seen import Seen
 
@@ -40,7 +41,7 @@ class Gatherer:
         self._tokens += len(flat)
         if "hessian" in self._wanted:
             sums = self._sums.setdefault("hessian", flat.new_zeros(flat.shape[1], flat.shape[1]))
-            sums.addmm_(flat.T, flat)
+            hessian.add_products(sums, flat)
         if "square_norm" in self._wanted:
             self._add("square_norm", flat.square().sum(0))
         if "mean_abs" in self._wanted:
@@ -55,7 +56,8 @@ class Gatherer:
         found: dict[str, Any] = dict(self._sums)
         count = max(self._tokens, 1)
         if "hessian" in found:
-            found["hessian"].mul_(2.0 / count)  # in place: it is the largest of all
+            # In place: it is the largest of all.
+            hessian.mirror(found["hessian"]).mul_(2.0 / count)
         if "mean_abs" in found:
             found["mean_abs"] = found["mean_abs"] / count
         if self._rows:

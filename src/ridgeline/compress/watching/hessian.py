@@ -1,7 +1,8 @@
-"""The inverse of a layer's Hessian, as GPTQ and SparseGPT walk along it.
+"""A layer's Hessian, summed up, and its inverse, as GPTQ and SparseGPT walk along it.
 
-H = 2/n Σ xᵀx has no inverse where inputs are never used or are combinations of others, as with
-little calibration text. λ · mean(diag H) is added to the diagonal (GPTQ, arXiv 2210.17323, section
+H = 2/n Σ xᵀx is symmetric, so only blocks on and right of the diagonal are summed. It has no
+inverse where inputs are never used or are combinations of others, as with little calibration text.
+λ · mean(diag H) is added to the diagonal (GPTQ, arXiv 2210.17323, section
 3, step 3), tenfold as often as it takes; if nothing helps there is no factor, and the caller falls
 back to what needs none, for this layer alone.
 """
@@ -12,6 +13,23 @@ import torch
 from torch import Tensor
 
 _MOST_DAMPING = 1.0
+_BLOCK = 256
+"""Columns whose products are summed in one call; smaller ones are slow, larger ones sum more."""
+
+
+def add_products(sums: Tensor, x: Tensor) -> None:
+    """Add xᵀx of inputs [tokens, in] to the upper blocks of `sums` [in, in]."""
+    for start in range(0, len(sums), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        sums[rows, start:].addmm_(x[:, rows].T, x[:, start:])
+
+
+def mirror(sums: Tensor) -> Tensor:
+    """`sums`, with its lower blocks as its upper ones."""
+    for start in range(0, len(sums), _BLOCK):
+        stop = start + _BLOCK
+        sums[stop:, start:stop] = sums[start:stop, stop:].T
+    return sums
 
 
 def inverse_factor(hessian: Tensor, damping: float = 0.01) -> tuple[Tensor | None, tuple[str, ...]]:
@@ -42,9 +60,10 @@ def inverse_factor(hessian: Tensor, damping: float = 0.01) -> tuple[Tensor | Non
 
 
 def _factor(matrix: Tensor) -> Tensor | None:
-    lower, failed = torch.linalg.cholesky_ex(matrix)
+    """U without the inverse itself: H = U⁻¹ U⁻ᵀ is Cholesky's factoring from the last column on."""
+    lower, failed = torch.linalg.cholesky_ex(matrix.flip(0, 1))
     if int(failed):
         return None
-    inverse = torch.cholesky_inverse(lower)
-    upper, failed = torch.linalg.cholesky_ex(inverse, upper=True)
-    return None if int(failed) or not bool(upper.isfinite().all()) else upper
+    identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    upper = torch.linalg.solve_triangular(lower.flip(0, 1), identity, upper=True)
+    return upper if bool(upper.isfinite().all()) else None
