@@ -12,6 +12,8 @@ from hypothesis import settings
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: threads of two teams that wait for each other burn the machine.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A name that is no folder is not looked up: that takes half a minute where there is no network.
+os.environ["HF_HUB_OFFLINE"] = "1"
 # How long one example takes says something about the machine's other work, not about the code.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A text to calibrate on, and one to judge on."""
     folder = tmp_path_factory.mktemp("texts")
     (folder / "calibration.txt").write_text((SOURCES / "decoder.py").read_text())
-    (folder / "held.txt").write_text((SOURCES / "encoder.py").read_text()[:4000])
+    (folder / "held.txt").write_text((SOURCES / "encoder.py").read_text()[:2000])
     return {"calibration": str(folder / "calibration.txt"), "held": str(folder / "held.txt")}
 
 
@@ -38,10 +40,15 @@ def test_rows_are_measured_and_what_is_saved_is_what_was_judged(
     ]  # fmt: skip
     assert rounded["disk_bytes"] < 0.6 * given["disk_bytes"]
     assert pruned["divergence"]["kl_mean"] > 0.1
+    zeros = pruned["zeros"]
+    assert zeros["two_of_four"] == zeros["matrices"] == 28
+    assert 2 * zeros["matrix_zeros"] == zeros["matrix_weights"] == 802_816
+    assert rounded["zeros"]["matrix_zeros"] >= zeros["matrix_zeros"]
+    assert given["zeros"]["matrix_zeros"] == 0
     assert rounded["quality"]["perplexity"] == pytest.approx(
         pruned["quality"]["perplexity"], rel=0.02
     )
-    assert json.loads((out / "ledger.json").read_text())["rows"] == ledger["rows"]
+    assert json.loads((out / "ledger.json").read_text()) == ledger
     assert "2:4-magnitude" in (out / "report.html").read_text()
     assert not out.with_name("small.partial").exists()
     evaluated = ["evaluate", str(out), "--text", texts["held"], "--reference", str(LIBRARY)]
@@ -49,6 +56,7 @@ def test_rows_are_measured_and_what_is_saved_is_what_was_judged(
     again = json.loads(capsys.readouterr().out)
     assert again["quality"] == rounded["quality"]
     assert again["divergence"] == rounded["divergence"]
+    assert (again["zeros"], again["outliers"]) == (rounded["zeros"], rounded["outliers"])
 
 
 def test_what_lost_too_much_is_not_saved_and_three_layers_are_named(
@@ -104,6 +112,10 @@ def test_a_search_keeps_its_target_with_more_than_one_scheme(
         (["--scheme", "w8a16", "--max-loss", "ppl+1%", "--unjudged"], "--unjudged"),
         (["--scheme", "w4a16", "--text", __file__, "--context", "64"], "down_proj"),
         (["--target", "ppl+1%", "--scheme", "w4a16-awq"], "layer by layer"),
+        (["--scheme", "w8a16", "--scheme", "2:4", "--text", __file__], "give prunings first"),
+        (["--scheme", "w8a8", "--scheme", "w4a16", "--text", __file__], "give prunings first"),
+        (["--scheme", "w8a16", "--text", __file__, "--device", "tpu"], "--device tpu"),
+        (["--export", "2:4"], "no matrix is 2:4"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -141,6 +153,60 @@ def test_a_directory_that_is_no_model_is_named(
     words = ["--text", texts["held"], "--scheme", "w8a16-channel", "--out", str(tmp_path / "new")]
     assert run(["compress", str(bare), *words]) == 2
     assert "no config.json" in capsys.readouterr().err
-    shutil.copy(LIBRARY / "config.json", bare)
-    assert run(["compress", str(bare), *words]) == 2
-    assert "no tokenizer" in capsys.readouterr().err
+    for name, missing in (
+        ("config.json", "no model.safetensors"),
+        ("model.safetensors", "no tokenizer"),
+    ):
+        shutil.copy(LIBRARY / name, bare)
+        assert run(["compress", str(bare), *words]) == 2
+        assert missing in capsys.readouterr().err
+
+
+def test_an_export_that_is_refused_leaves_the_model_the_ledger_and_other_exports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "small"
+    words = ["compress", str(LIBRARY), "--scheme", "w8a16-channel", "--unjudged", "--json"]
+    assert run([*words, "--export", "2:4", "--export", "gguf-q8_0", "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1].startswith("ridgeline: ")
+    assert "no matrix is 2:4" in printed.err
+    ledger = json.loads(printed.out)
+    assert ledger == json.loads((out / "ledger.json").read_text())
+    assert ledger["exports"] == {"gguf-q8_0": str(out / "model.q8_0.gguf")}
+    assert (out / "model.q8_0.gguf").exists()
+    assert ledger["rows"][1]["zeros"]["parameters"] == 1_066_112
+
+
+def test_a_full_disk_is_one_line_and_what_was_done_is_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "small"
+    words = ["compress", str(LIBRARY), "--scheme", "w8a16-channel", "--unjudged"]
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    blocks = []
+    for limit in (100_000, 400_000):  # less than a block's file; enough for them, not for the model
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            assert run([*words, "--out", str(out), *(["--resume"] if blocks else [])]) == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert re.match("ridgeline: .*File too large.* with --resume goes on from it", last)
+        blocks.append(len(list(tmp_path.glob("small.partial/row-1.blocks/block-*.safetensors"))))
+    assert blocks == [0, 4]
+    assert run([*words, "--out", str(out), "--resume"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]
+
+
+def test_ctrl_c_before_anything_was_done_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ridgeline.compress.judged.prepared", interrupted)
+    words = ["compress", str(LIBRARY), "--scheme", "w8a16-channel", "--unjudged"]
+    assert run([*words, "--out", str(tmp_path / "new")]) == 130
+    assert capsys.readouterr().err.strip() == "ridgeline: interrupted; nothing was left behind"
+    assert list(tmp_path.iterdir()) == []

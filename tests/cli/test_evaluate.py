@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from ridgeline.cli.main import run
 
@@ -69,3 +73,31 @@ def test_bad_input_is_one_line(
     said = capsys.readouterr().err.strip().splitlines()
     assert line in said[-1]
     assert said[-1].startswith("ridgeline: ")
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda tensors: tensors["model.norm.weight"].fill_(float("nan")), "inf or NaN"),
+        (lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"), "are missing, such as"),
+        (
+            lambda tensors: tensors.update({"model.layers.4.own.weight": torch.zeros(2)}),
+            "belong to no model that config.json describes, such as model.layers.4.own.weight",
+        ),
+    ],
+    ids=["NaN", "missing", "unknown"],
+)
+def test_a_damaged_model_is_one_line(
+    damage: Callable[[dict[str, torch.Tensor]], object],
+    line: str,
+    text: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(LIBRARY, model)
+    tensors = load_file(model / "model.safetensors")
+    damage(tensors)
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+    assert run(["evaluate", str(model), "--text", text, "--context", "64", "--no-speed"]) == 2
+    assert line in capsys.readouterr().err.strip().splitlines()[-1]

@@ -49,7 +49,8 @@ def _config(kind: str) -> Any:
                 num_experts_per_tok=2,
             )
         case "gemma3":
-            sizes = {**_SIZES, "num_hidden_layers": 6, "head_dim": 8, "sliding_window": 16}
+            kinds = ["sliding_attention", "full_attention"]
+            sizes = {**_SIZES, "head_dim": 8, "sliding_window": 16, "layer_types": kinds}
             return transformers.Gemma3TextConfig(**sizes)
     raise AssertionError(kind)
 

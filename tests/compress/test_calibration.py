@@ -27,7 +27,7 @@ def test_a_short_text_gives_fewer_and_too_short_a_text_is_refused(text, tmp_path
     assert len(calibration.tokens(LIBRARY, text, sequences=10_000, length=256)) < 100
     short = tmp_path / "short.txt"
     short.write_text("x = 1\n")
-    with pytest.raises(InputError, match=r"short\.txt: \d+ tokens; calibration needs at least one"):
+    with pytest.raises(InputError, match=r"short\.txt: \d+ tokens; at least one sequence"):
         calibration.tokens(LIBRARY, short)
 
 

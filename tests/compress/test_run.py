@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+import re
 import shutil
 
 import pytest
@@ -165,13 +166,14 @@ def test_a_head_of_its_own_is_compressed_where_no_scheme_ignores_it(tiny_model, 
     assert all(layer.name != "lm_head" for layer in stage(tied).layers)
 
 
-def test_a_weight_that_is_not_a_number_is_refused_by_its_name(tiny_model, tokens, tmp_path):
+@pytest.mark.parametrize("name", ["model.layers.1.mlp.up_proj.weight", "model.embed_tokens.weight"])
+def test_a_weight_that_is_not_a_number_is_refused_by_its_name(tiny_model, tokens, tmp_path, name):
     model = tmp_path / "model"
     shutil.copytree(tiny_model("llama"), model)
     weights = load_file(model / "model.safetensors")
-    weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
+    weights[name][127 if "embed" in name else 3, 4] = float("nan")
     save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(InputError, match=r"model\.layers\.1\.mlp\.up_proj\.weight has inf or NaN"):
+    with pytest.raises(InputError, match=f"{re.escape(name)} has inf or NaN"):
         stage(_job(model, tmp_path / "work", tokens, "w4a16-rtn-g16"))
 
 

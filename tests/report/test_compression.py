@@ -10,6 +10,7 @@ from rich.console import Console
 from ridgeline.compress.evaluate.judge import with_speed
 from ridgeline.records.compression import (
     Attempt,
+    ChannelOutliers,
     Chosen,
     CompressionLedger,
     CompressionRow,
@@ -19,6 +20,7 @@ from ridgeline.records.compression import (
     Protocol,
     Quality,
     Search,
+    Zeros,
 )
 from ridgeline.records.environment import Environment
 from ridgeline.report.compression_page import compression_page, front, size_figure, speed_figure
@@ -52,9 +54,16 @@ def decoding(milliseconds: float, read: int) -> Decoding:
 
 def row(scheme: str, size: int, perplexity: float) -> CompressionRow:
     kl = Divergence(kl_mean=0.01, kl_p99=0.1, agreement=0.97)
+    sparse = scheme.startswith("2:4")
+    zeros = Zeros(
+        parameters=1000, zeros=300 * sparse, matrix_weights=600, matrix_zeros=300 * sparse,
+        matrices=7, two_of_four=7 * sparse,
+    )  # fmt: skip
+    outlier = ChannelOutliers(layer="a.c", channels=(3, 8), ratios=(40.0, 12.0), levels_left=3.17)
     return CompressionRow(
-        scheme=scheme, disk_bytes=size, quality=quality(perplexity), divergence=kl
-    )
+        scheme=scheme, disk_bytes=size, quality=quality(perplexity), divergence=kl, zeros=zeros,
+        outliers=(outlier,) if sparse else (),
+    )  # fmt: skip
 
 
 def ledger() -> CompressionLedger:
@@ -95,8 +104,12 @@ def test_the_terminal_shows_rows_refusal_and_protocol() -> None:
         console.print(ledger_view(ledger()))
     said = captured.get()
     for part in ("2:4-wanda", "+20.00%", "4.00×", "context 256, stride 128, begins with BOS",
-                 "nothing was saved", "a.b (KL 0.500)", "too much"):  # fmt: skip
+                 "nothing was saved", "a.b (KL 0.500)", "too much", "50.0%",
+                 "2:4-wanda: 2:4 in 7 of 7 matrices; 30.0% of all parameters"):  # fmt: skip
         assert part in said
+    said = " ".join(said.split())
+    assert "1 layer has outlier channels; worst a.c, channel 3: 40.0× the median" in said
+    assert "leaves 3.17 of int8's 127 levels" in said
 
 
 def test_the_page_draws_both_fronts() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride
-from ridgeline.errors import InputError, Interrupted, Regression
+from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.compress.evaluate.judge import Bench, Say
@@ -17,12 +19,15 @@ if TYPE_CHECKING:
     from ridgeline.records.compression import CompressionLedger
     from ridgeline.records.scheme import Scheme
 
-LEDGER, REPORT = "ledger.json", "report.html"
+REPORT = "report.html"
 
 
 def compress(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="Directory of a Hugging Face causal LM.")
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="Directory of a Hugging Face causal LM, or image classifier."
+        ),
     ],
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the model, ledger and report go.")
@@ -62,7 +67,7 @@ def compress(
         list[str] | None,
         typer.Option(
             metavar="FORMAT",
-            help="Also write gguf-q8_0, gguf-q4_0, onnx, onnx-int8 or torch-export; repeatable.",
+            help="Also gguf-q8_0, gguf-q4_0, gguf-f16, onnx, onnx-int8, torch-export or 2:4.",
         ),
     ] = None,
     resume: Annotated[
@@ -82,13 +87,33 @@ def compress(
 
     Exit 3 where the model lost more than --max-loss or --target: nothing is saved then.
     """
+    from ridgeline.cli.compress_images import run_on_images
     from ridgeline.cli.decode_turns import bench_on
     from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.compress.images.material import ImageMaterial, is_image_model
     from ridgeline.compress.saved.exports import check_formats
+    from ridgeline.models.quiet import quiet_libraries
     from ridgeline.records.scheme_names import parse
     from ridgeline.report.compression_terminal import ledger_view
 
     wanted = [parse(name) for name in scheme or []]
+    if is_image_model(model):
+        run_on_images(
+            ImageMaterial(model, out, calibration, text, device, speed=not no_speed),
+            wanted,
+            max_loss=max_loss,
+            exports=export or [],
+            refused={
+                "--target": target is not None,
+                "--merge-adapter": merge_adapter is not None,
+                "--context": context is not None,
+                "--stride": stride is not None,
+                "--resume": resume,
+                "--unjudged": unjudged,
+            },
+            json=json,
+        )
+        return
     check_formats(export or [])
     if target is not None and max_loss is not None:
         raise InputError("--target says what may be lost already; leave --max-loss away")
@@ -111,16 +136,15 @@ def compress(
         judged=changes and not unjudged,
     )
     bench = bench_on(device) if material.judged and not no_speed else None
-    with progress() as say:
-        try:
-            ledger = _run(material, wanted, (target, aim, max_loss), merge_adapter, bench, say)
+    refused: list[RidgelineError] = []
+    with quiet_libraries(), progress() as say, _told(material):
+        if changes:
+            losses = (target, aim, max_loss)
+            ledger = _run(material, wanted, losses, merge_adapter, bench, say)
             if ledger.saved is not None:
-                ledger = _written(ledger, out if changes else model, export or [], say)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"interrupted; what was done is in {material.work}, and the same command with"
-                " --resume goes on from it"
-            ) from None
+                ledger, refused = _beside(ledger, out, out, export or [], say)
+        else:
+            ledger = _exported(material, export or [], say)
     if json:
         print_json(ledger)
     else:
@@ -129,6 +153,8 @@ def compress(
         worst = ", ".join(one.layer for one in ledger.sensitive)
         named = f"; most sensitive: {worst}" if worst else ""
         raise Regression(f"nothing was saved: {ledger.refused}{named}")
+    for error in refused:
+        raise error
 
 
 def _run(
@@ -154,26 +180,74 @@ def _run(
     return run(material, schemes, adapter=adapter, max_loss=bound, bench=bench, say=say)
 
 
-def _written(
-    ledger: CompressionLedger, source: Path, formats: Sequence[str], say: Say
-) -> CompressionLedger:
-    """Exports of the model in `source`, ledger and report; all where the ledger says."""
+def _exported(material: Material, formats: Sequence[str], say: Say) -> CompressionLedger:
+    """Exports of a model as it is; their folder is whole or not there."""
+    from ridgeline.compress.judged import as_given
+
+    ledger = as_given(material)
+    aside = material.out.with_name(f".{material.out.name}.saving")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir(parents=True)
+        ledger, refused = _beside(ledger, material.model, aside, formats, say)
+        for error in refused:
+            raise error
+        aside.rename(material.out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return ledger
+
+
+def _beside(
+    ledger: CompressionLedger, source: Path, folder: Path, formats: Sequence[str], say: Say
+) -> tuple[CompressionLedger, list[RidgelineError]]:
+    """Report, exports of the model in `source`, and the ledger that names them, in a folder.
+
+    Returns:
+        The ledger, and why exports are missing; they do not take the model away.
+    """
     from msgspec.structs import replace
 
-    from ridgeline.cli.show import write_text
+    from ridgeline.compress.judged import LEDGER
     from ridgeline.compress.saved.exports import export
-    from ridgeline.records.store import write_record
+    from ridgeline.records.store import write_atomically, write_record
     from ridgeline.report.compression_page import compression_page
 
     assert ledger.saved is not None
     out = Path(ledger.saved)
     ledger = replace(ledger, report=str(out / REPORT))
-    write_text("--out", out / REPORT, compression_page(ledger))
-    write_record(out / LEDGER, ledger)  # what is saved has its ledger, even if an export fails
-    exports = {}
+    write_atomically(folder / REPORT, compression_page(ledger).encode())
+    write_record(folder / LEDGER, ledger)
+    exports, refused = {}, []
     for name in formats:
         say(f"exporting {name}")
-        exports[name] = str(export(name, source, out))
+        try:
+            exports[name] = str(out / export(name, source, folder).name)
+        except RidgelineError as error:
+            refused.append(error)
     ledger = replace(ledger, exports=exports)
-    write_record(out / LEDGER, ledger)
-    return ledger
+    write_record(folder / LEDGER, ledger)
+    return ledger, refused
+
+
+@contextmanager
+def _told(material: Material) -> Iterator[None]:
+    """One line for what ends the work early, with what is left and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted{_left(material)}") from None
+    except OSError as error:
+        reason = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        raise RidgelineError(f"{reason or error}{_left(material)}") from None
+
+
+def _left(material: Material) -> str:
+    if material.out.exists():
+        return f"; the model in {material.out} is whole, exports may be missing"
+    if material.work.exists():
+        return (
+            f"; what was done is in {material.work}, and the same command with --resume goes on"
+            " from it"
+        )
+    return "; nothing was left behind"

@@ -34,12 +34,13 @@ def evaluate(
     no_speed: NoSpeed = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Perplexity, token accuracy, KL to a reference, size and decode speed of a model."""
+    """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model."""
     from ridgeline.cli.show import print_json, print_view, progress
     from ridgeline.compress.evaluate.evaluate import evaluate as run
+    from ridgeline.models.quiet import quiet_libraries
     from ridgeline.report.compression_terminal import evaluation_view
 
-    with progress() as say:
+    with quiet_libraries(), progress() as say:
         found = run(
             model,
             text,

@@ -11,7 +11,9 @@
     watching/       what flows through a block: inputs of weights, who shares them, caches
     observers/      how a range is found: one file each
     methods/        how weights are rounded: one file each
-    pruning/        which weights go: one file each; structured/: neurons, heads, layers taken out
+    pruning/        which weights go: one file each; structured/: neurons, heads, layers taken out;
+                    channels/: of any network of convolutions
+    images/         image classifiers, judged and saved
     saved/          the formats that other people's programs load: one file each
     evaluate/       perplexity, agreement with the uncompressed model, size
     search/         which scheme for which layer, under a budget

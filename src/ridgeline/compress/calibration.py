@@ -43,7 +43,7 @@ def tokens(
     count = min(sequences, len(ids) // length)
     if not count:
         raise InputError(
-            f"{text}: {len(ids)} tokens; calibration needs at least one sequence of {length}"
+            f"--calibration {text}: {len(ids)} tokens; at least one sequence of {length} is needed"
         )
     generator = torch.Generator().manual_seed(seed)
     share = len(ids) // count
@@ -58,7 +58,13 @@ def _content(text: Path) -> str:
         paths = sorted(path for pattern in _TEXTS for path in text.rglob(pattern))
     if not paths:
         raise InputError(f"{text}: no text files in it ({', '.join(_TEXTS)})")
+    return "\n".join(_text_of(path) for path in paths)
+
+
+def _text_of(path: Path) -> str:
     try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
+        return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{text}: {error.strerror}") from None
+        raise InputError(f"--calibration {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"--calibration {path}: not UTF-8 text ({error.reason})") from None

@@ -22,12 +22,16 @@ from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Judge, Say, with_speed
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.evaluate.size import disk_bytes
-from ridgeline.compress.material import Material, claimed, prepared
+from ridgeline.compress.material import Material, check, claimed, prepared
 from ridgeline.compress.merging import merge
+from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.steps import Step, steps
-from ridgeline.records.compression import CompressionLedger, CompressionRow
+from ridgeline.errors import InputError
+from ridgeline.records.compression import CompressionLedger, CompressionRow, Search
 from ridgeline.records.scheme import Scheme
+from ridgeline.records.store import write_record
 
+LEDGER = "ledger.json"
 MERGED = "adapter merged"
 
 
@@ -44,7 +48,7 @@ def compress(
 
     Args:
         material: Model, texts, and where to.
-        schemes: Prunings, then at most one rounding.
+        schemes: Prunings, then at most one rounding; none: an adapter is only merged.
         adapter: A PEFT LoRA directory, added to the weights first; what comes of it is then what
             the rows are compared with.
         max_loss: Above it nothing is saved, and the ledger says why and names layers.
@@ -53,10 +57,25 @@ def compress(
 
     Raises:
         InputError: Something that was given cannot be used.
+        OSError: The disk is full, or not to be written to; what was done is kept.
     """
+    if not schemes and adapter is None:
+        raise InputError("nothing to do: no scheme, and no adapter to merge")
+    _check_order(schemes)
     order = [*([str(adapter)] if adapter else []), *(one.name for one in schemes)]
     with claimed(material, schemes, order):
         return _compressed(material, schemes, adapter, max_loss, bench, say)
+
+
+def _check_order(schemes: Sequence[Scheme]) -> None:
+    rounding = None
+    for scheme in schemes:
+        if rounding is not None and (scheme.weights is not None or scheme.pruning is not None):
+            raise InputError(
+                f"--scheme {scheme.name} after {rounding}: weights in few bits are changed no more;"
+                " give prunings first, then one rounding"
+            )
+        rounding = scheme.name if scheme.weights is not None else rounding
 
 
 def _compressed(
@@ -71,8 +90,7 @@ def _compressed(
     given = material.model if adapter is None else _merged(material, adapter, say)
     made = steps(given, schemes, material.work, tokens, say)
     judge = None if judged is None else Judge(given, judged, material.device, say)
-    first = CompressionRow(scheme=AS_GIVEN, disk_bytes=disk_bytes(given))
-    rows = [first if judge is None else judge.baseline()]
+    rows = [_unjudged(AS_GIVEN, given) if judge is None else judge.baseline()]
     if adapter is not None:
         rows = [replace(rows[0], scheme=MERGED)]
     rows += [row(judge, one) for one in made]
@@ -93,13 +111,27 @@ def _merged(material: Material, adapter: Path, say: Say) -> Path:
     return directory
 
 
+def as_given(material: Material) -> CompressionLedger:
+    """The ledger of a model that nothing is done to; nothing is written.
+
+    Raises:
+        InputError: It is no model, or there is something at `material.out`.
+    """
+    check(material, ())
+    return _ledger(material, (_unjudged(AS_GIVEN, material.model),))
+
+
 def row(judge: Judge | None, step: Step) -> CompressionRow:
     """A directory as a row, judged where there is a judge."""
     if judge is None:
-        found = CompressionRow(scheme=step.scheme, disk_bytes=disk_bytes(step.directory))
+        found = _unjudged(step.scheme, step.directory)
     else:
         found = judge.row(step.scheme, step.directory)
     return replace(found, seconds=step.seconds, notices=step.notices)
+
+
+def _unjudged(scheme: str, directory: Path) -> CompressionRow:
+    return CompressionRow(scheme=scheme, disk_bytes=disk_bytes(directory), zeros=counted(directory))
 
 
 def finished(
@@ -108,24 +140,35 @@ def finished(
     rows: Sequence[CompressionRow],
     directory: Path,
     allowed: Allowance | None,
+    search: Search | None = None,
 ) -> CompressionLedger:
-    """Move the last row to its name, or say why not; what lies aside goes away."""
+    """Move the last row to its name, its ledger in it, or say why not; the rest goes away."""
     last = rows[-1]
     refused = "" if judge is None or len(rows) == 1 else refusal(judge, last, allowed)
     sensitive = judge.most_sensitive(directory, last.scheme) if judge and refused else ()
-    if not refused and directory == material.model:
-        material.out.mkdir(parents=True)  # for exports alone
-    elif not refused:
-        directory.rename(material.out)
-    shutil.rmtree(material.work, ignore_errors=True)
-    return CompressionLedger(
-        model=str(material.model),
+    ledger = replace(
+        _ledger(material, rows),
         protocol=None if judge is None else judge.judged.protocol,
-        rows=tuple(rows),
         allowed=None if allowed is None else allowed.text,
         refused=refused,
         sensitive=sensitive,
         saved=None if refused else str(material.out),
+        search=search,
+    )
+    if not refused:
+        write_record(directory / LEDGER, ledger)
+        directory.rename(material.out)
+    shutil.rmtree(material.work, ignore_errors=True)
+    return ledger
+
+
+def _ledger(material: Material, rows: Sequence[CompressionRow]) -> CompressionLedger:
+    return CompressionLedger(
+        model=str(material.model),
+        protocol=None,
+        rows=tuple(rows),
+        allowed=None,
+        saved=str(material.out),
         environment=environment(device_of(material.device)),
     )
 

@@ -12,8 +12,14 @@ import msgspec
 from torch import Tensor
 
 from ridgeline.compress import calibration
-from ridgeline.compress.evaluate.loaded import check_directory, positions_of, tokenizer_of
+from ridgeline.compress.evaluate.loaded import (
+    check_directory,
+    device_of,
+    positions_of,
+    tokenizer_of,
+)
 from ridgeline.compress.evaluate.text import TextWindows, read_text, text_windows
+from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_atomically
@@ -55,7 +61,8 @@ class Material:
 def claimed(material: Material, schemes: Sequence[Scheme], order: Sequence[str]) -> Iterator[None]:
     """Refuse what can be known to fail; within, the working folder is this job's.
 
-    It stays when the job is interrupted, and goes when it fails before anything was compressed.
+    It stays when the job is interrupted or runs out of disk, and goes where what was given cannot
+    be used, unless an earlier run had begun it.
 
     Args:
         material: Of the job.
@@ -65,23 +72,37 @@ def claimed(material: Material, schemes: Sequence[Scheme], order: Sequence[str])
     Raises:
         InputError: Something is missing, in the way, or left from another job.
     """
-    _check(material, schemes)
+    check(material, schemes)
     _claim(material, order)
     try:
         yield
     except InputError:
-        if {path.name for path in material.work.glob("*")} <= {ORDER, CALIBRATION}:
+        if not material.resume:
             shutil.rmtree(material.work, ignore_errors=True)
+        raise
+    except KeyboardInterrupt:
+        if {path.name for path in material.work.glob("*")} <= {ORDER, CALIBRATION}:
+            shutil.rmtree(material.work, ignore_errors=True)  # nothing was done yet
         raise
 
 
-def _check(material: Material, schemes: Sequence[Scheme]) -> None:
+def check(material: Material, schemes: Sequence[Scheme]) -> None:
+    """What can be known to fail before anything is read.
+
+    Raises:
+        InputError: Something is missing or in the way.
+    """
+    device_of(material.device)
     check_directory("MODEL", material.model)
     if material.out.exists():
         raise InputError(f"--out {material.out}: exists already; give another name or remove it")
     for option, path in (("--calibration", material.calibration), ("--text", material.text)):
         if path is not None and not path.exists():
             raise InputError(f"{option} {path}: no such file")
+    if schemes and Checkpoint(material.model).config.get("quantization_config"):
+        raise InputError(
+            f"MODEL {material.model}: compressed already; start from the uncompressed model"
+        )
     _check_texts(material, schemes)
 
 
@@ -105,17 +126,23 @@ def _check_texts(material: Material, schemes: Sequence[Scheme]) -> None:
 
 
 def _claim(material: Material, order: Sequence[str]) -> None:
-    words = [str(material.model.resolve()), str(material.calibration), str(material.text), *order]
+    files = [material.model.resolve(), material.calibration, material.text]
+    # Calibration sequences are as long as a judged window.
+    words = [*(str(file) for file in files), f"--context {material.context}", *order]
     path = material.work / ORDER
     if not material.work.exists():
-        write_atomically(path, msgspec.json.encode(words))
+        try:
+            write_atomically(path, msgspec.json.encode(words))
+        except OSError as error:
+            raise InputError(f"--out {material.out}: {error.strerror}: {error.filename}") from None
         return
     where = f"--out {material.out}: {material.work} is left from"
     if not material.resume:
         raise InputError(f"{where} an interrupted run; add --resume to go on from it, or remove it")
     if not path.is_file() or msgspec.json.decode(path.read_bytes()) != words:
         raise InputError(
-            f"{where} another command (model, texts or schemes differ); repeat that, or remove it"
+            f"{where} another command (model, texts, --context or schemes differ); repeat that, or"
+            " remove it"
         )
 
 

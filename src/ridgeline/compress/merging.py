@@ -65,7 +65,7 @@ def merge(model: Path, adapter: Path, out: Path) -> tuple[Merged, ...]:
     layers, directory = _Layers(checkpoint), Directory(model)
     prefix = _prefix(additions, layers, adapter, model)
     for own in sorted(additions.names):
-        additions.check(own, layers.shape_of(prefix + own))
+        additions.check(own, directory.shape(f"{prefix}{own}.weight"))
     aside = out.with_name(f".{out.name}.merging")
     _emptied(aside)
     shards = Shards(aside)
@@ -174,16 +174,6 @@ class _Layers:
     def __iter__(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
         for layer, names in self._by_layer.items():
             yield layer, {n.rpartition(".")[2]: self._checkpoint.read(n) for n in names}
-
-    def shape_of(self, layer: str) -> tuple[int, ...]:
-        """Of its weight, unpacked."""
-        if f"{layer}.weight" in self._by_layer[layer]:
-            return self._checkpoint.shape(f"{layer}.weight")
-        if f"{layer}.weight_shape" in self._by_layer[layer]:
-            rows, columns = self._checkpoint.read(f"{layer}.weight_shape").tolist()
-            return rows, columns
-        rows, octets = self._checkpoint.shape(f"{layer}.weight_packed")
-        return rows, 2 * octets
 
 
 def _prefix(additions: _Adapter, layers: _Layers, adapter: Path, model: Path) -> str:

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from ridgeline.compress import head, rounding
 from ridgeline.compress.blocks import compress_block
 from ridgeline.compress.emulated import emulated
-from ridgeline.compress.saved.compressed_tensors import Writer, check_scheme
-from ridgeline.compress.streaming.allocation import give_back_large_blocks
+from ridgeline.compress.saved.compressed_tensors import Writer, check_scheme, check_together
+from ridgeline.compress.streaming.allocation import large_blocks_given_back
 from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.finished import Finished, LayerDone
 from ridgeline.compress.streaming.flow import Flow
@@ -96,6 +96,11 @@ class Staged:
         Raises:
             InputError: There is something at `out`, or the format cannot hold a scheme.
         """
+        with large_blocks_given_back():
+            self._save(out)
+        self._journal.remove()
+
+    def _save(self, out: Path) -> None:
         skeleton, checkpoint = self._skeleton, self._skeleton.checkpoint
         writer = Writer(
             out,
@@ -119,7 +124,6 @@ class Staged:
             for name, (keys, values) in block.cache.items():
                 writer.cache(name, keys, values)
         writer.close()
-        self._journal.remove()
 
     @property
     def _has_head(self) -> bool:
@@ -137,13 +141,20 @@ def stage(job: Job, progress: Callable[[BlockDone], None] | None = None) -> Stag
         InputError: Files that cannot be read, weights that are inf or NaN, schemes that do not
             fit the model.
     """
-    give_back_large_blocks()
+    with large_blocks_given_back():
+        return _staged(job, progress)
+
+
+def _staged(job: Job, progress: Callable[[BlockDone], None] | None) -> Staged:
     skeleton = Skeleton(Checkpoint(job.model))
     _check(job, skeleton)
     fingerprint = fingerprint_of(
         skeleton.checkpoint, job.schemes, dict(job.of_layer), job.tokens, job.seed
     )
     journal = Journal(job.work, fingerprint)
+    for target, pieces in skeleton.pieces.items():
+        for piece in pieces if skeleton.is_outside(target) else ():
+            skeleton.checkpoint.check_finite(piece.source)  # now, not after all blocks
     flow = None if job.tokens is None else Flow(skeleton, job.tokens)
     num_blocks = len(skeleton.blocks)
     done = journal.num_done()
@@ -237,6 +248,7 @@ def _check(job: Job, skeleton: Skeleton) -> None:
     """What can be known to fail before any work is done."""
     used = {scheme.name: scheme for scheme in job.schemes}
     used |= {scheme.name: scheme for found in job.of_layer.values() for scheme in found}
+    check_together(used.values())
     for scheme in used.values():
         check_scheme(scheme)
         if scheme.needs_calibration and job.tokens is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ridgeline.compress.memory import forecast
 from ridgeline.compress.pruning.ahead import importance_of, shares_in_layers
+from ridgeline.compress.pruning.structured.neurons import MULTIPLE
 from ridgeline.compress.pruning.structured.take_out import take_out
 from ridgeline.compress.run import BlockDone, Job, stage
 from ridgeline.records.scheme import Scheme
@@ -56,7 +58,9 @@ def steps(
             began = time.monotonic()
             if not directory.exists():
                 say(f"{scheme.name}: choosing what to take out")
-                take_out(made[-1].directory if made else given, scheme.pruning, directory, tokens)
+                before = made[-1].directory if made else given
+                multiple = _multiple(schemes[count:])
+                take_out(before, scheme.pruning, directory, tokens, multiple=multiple)
             made.append(
                 Step(scheme=scheme.name, directory=directory, seconds=time.monotonic() - began)
             )
@@ -72,13 +76,25 @@ def steps(
             importance=importance,
             of_layer=shares_in_layers(start, tuple(together), importance),
         )
-        seconds, notices = saved(job, directory, say)
+        seconds, notices = saved(job, directory, scheme.name, say)
         made.append(Step(scheme=scheme.name, directory=directory, seconds=seconds, notices=notices))
     return made
 
 
-def saved(job: Job, directory: Path, say: Say) -> tuple[float, tuple[str, ...]]:
+def _multiple(later: Sequence[Scheme]) -> int:
+    """Of the widths that schemes can round in their groups."""
+    groups = [scheme.weights.group or 1 for scheme in later if scheme.weights is not None]
+    return math.lcm(MULTIPLE, *groups)
+
+
+def saved(job: Job, directory: Path, name: str, say: Say) -> tuple[float, tuple[str, ...]]:
     """Compress, unless an earlier run has; returns seconds and notices.
+
+    Args:
+        job: What to do.
+        directory: Where to save.
+        name: For progress.
+        say: Told what is under way.
 
     Raises:
         InputError: As `stage` says.
@@ -86,10 +102,11 @@ def saved(job: Job, directory: Path, say: Say) -> tuple[float, tuple[str, ...]]:
     if directory.exists():
         return 0.0, ()
     began = time.monotonic()
-    say(f"{directory.name}: about {forecast(job).peak_bytes / 1e6:,.0f} MB of memory are needed")
+    megabytes = max(1.0, forecast(job).peak_bytes / 1e6)
+    say(f"{name}: about {megabytes:,.0f} MB of memory are needed")
 
     def progress(done: BlockDone) -> None:
-        say(f"{directory.name}: block {done.block + 1} of {done.num_blocks}")
+        say(f"{name}: block {done.block + 1} of {done.num_blocks}")
 
     staged = stage(job, progress)
     staged.save(directory)

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_TALKATIVE = ("huggingface_hub.utils._http", "torchao", "torch.utils._pytree")
-"""The hub's retries, and which kernels torchao was built without; errors still come as errors."""
+_TALKATIVE = ("huggingface_hub.utils._http", "torchao", "torch.utils._pytree", "torch.onnx")
+"""The hub's retries, which kernels torchao was built without, which operators torch.onnx leaves out
+without torchvision; errors still come as errors."""
 
 
 @contextmanager

@@ -58,6 +58,44 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Scored tokens of which both think the same one most probable."""
 
 
+class Zeros(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of a model is zero. What was taken out is no zero: it is missing."""
+
+    parameters: int
+    """All that are stored, embeddings and norms too; tied ones once."""
+    zeros: int
+    """Of them; of a weight in few bits, levels that stand for zero."""
+    matrix_weights: int
+    """Weights of the blocks' matrices, which prunings may touch."""
+    matrix_zeros: int
+    matrices: int
+    two_of_four: int
+    """Matrices of which no four neighbours along the depth have more than two that are not zero."""
+
+    @property
+    def share_of_matrices(self) -> float:
+        """Zeros among the weights that prunings may touch."""
+        return self.matrix_zeros / self.matrix_weights
+
+    @property
+    def share_of_all(self) -> float:
+        """Zeros among all parameters."""
+        return self.zeros / self.parameters
+
+
+class ChannelOutliers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Input channels of one layer that are far larger than its others."""
+
+    layer: str
+    channels: tuple[int, ...]
+    """The largest first."""
+    ratios: tuple[float, ...]
+    """Of each, its largest magnitude over that of the layer's median channel."""
+    levels_left: float
+    """Steps of int8 between 0 and the median channel's largest value, with a scale that all
+    channels share (127 where all are alike)."""
+
+
 class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `ridgeline serve`'s engine decoded a model, in turns with others."""
 
@@ -93,6 +131,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     disk_bytes: int
     """Of the files that hold weights."""
     reference_disk_bytes: int | None = None
+    zeros: Zeros | None = None
+    reference_zeros: Zeros | None = None
+    outliers: tuple[ChannelOutliers, ...] = ()
+    """Layers that have some on this text, the worst first."""
     decoding: Decoding | None = None
     reference_decoding: Decoding | None = None
     speedup: Speedup | None = None
@@ -126,6 +168,9 @@ class CompressionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """None where nothing was judged."""
     divergence: Divergence | None = None
     """From the model as given; None in the first row."""
+    zeros: Zeros | None = None
+    outliers: tuple[ChannelOutliers, ...] = ()
+    """Layers whose inputs have some on the judged text, the worst first."""
     decoding: Decoding | None = None
     speedup: Speedup | None = None
     """Over the row above."""

@@ -9,6 +9,7 @@ from ridgeline.report import quantity, sections
 from ridgeline.report.compression_terminal import (
     COLUMNS,
     protocol_line,
+    remark_lines,
     row_cells,
     search_lines,
     sensitive_lines,
@@ -165,7 +166,7 @@ def _header(ledger: CompressionLedger) -> Markup:
     if first.decoding is not None and last.decoding is not None:
         speed = last.decoding.tokens_per_second / first.decoding.tokens_per_second
         facts.append(("tokens/s", quantity.ratio(speed)))
-    remarks = [f"{row.scheme}: {row.remark}" for row in ledger.rows if row.remark]
+    remarks = remark_lines(ledger)
     remarks += [notice for row in ledger.rows for notice in row.notices]
     if ledger.refused:
         remarks = [f"nothing was saved: {ledger.refused}", *sensitive_lines(ledger), *remarks]

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.compression import (
+    ChannelOutliers,
     CompressionLedger,
     CompressionRow,
     Decoding,
@@ -17,12 +18,14 @@ from ridgeline.records.compression import (
     Quality,
     Search,
     Speedup,
+    Zeros,
 )
 from ridgeline.report import quantity
 
 COLUMNS = (
     "size",
     "smaller",
+    "zeros",
     "perplexity",
     "rise",
     "accuracy",
@@ -38,7 +41,7 @@ NARROW = (
     ("size", "smaller"),
     ("perplexity", "rise"),
     ("KL mean", "KL p99"),
-    ("tokens/s", ""),
+    ("tokens/s", "zeros"),
     ("faster", "95 %"),
 )
 """In the terminal, which of them stand one over the other."""
@@ -53,6 +56,7 @@ def evaluation_view(found: Evaluation) -> RenderableType:
     for name, own, other in (
         *_quality_lines(found.quality, theirs),
         ("on disk", quantity.memory(found.disk_bytes), _bytes(found.reference_disk_bytes)),
+        *_zero_rows(found.zeros, found.reference_zeros),
         *_decoding_lines(found.decoding, found.reference_decoding),
     ):
         table.add_row(name, own, other)
@@ -66,6 +70,7 @@ def evaluation_view(found: Evaluation) -> RenderableType:
                 f" {one.agreement:.2%} of tokens"
             )
         )
+    parts += [Text(line) for line in outlier_lines(found.outliers)]
     if found.speedup is not None:
         parts.append(Text(f"decodes {speedup_text(found.speedup)} as fast as the reference"))
     if found.no_decoding:
@@ -100,6 +105,22 @@ def _quality_lines(own: Quality, other: Quality | None) -> list[tuple[str, str, 
     ]
 
 
+def _zero_rows(own: Zeros | None, other: Zeros | None) -> list[tuple[str, str, str]]:
+    if own is None:
+        return []
+    labels = ["parameters", "zeros in the blocks' matrices", "zeros in all parameters"]
+    rows = list(zip(labels, _zero_cells(own), _zero_cells(other), strict=True))
+    if own.two_of_four:
+        rows.append(("matrices that are 2:4", f"{own.two_of_four} of {own.matrices}", ""))
+    return rows
+
+
+def _zero_cells(of: Zeros | None) -> list[str]:
+    if of is None:
+        return ["", "", ""]
+    return [quantity.count(of.parameters), f"{of.share_of_matrices:.1%}", f"{of.share_of_all:.1%}"]
+
+
 def _decoding_lines(own: Decoding | None, other: Decoding | None) -> list[tuple[str, str, str]]:
     if own is None:
         return []
@@ -124,13 +145,13 @@ def ledger_view(ledger: CompressionLedger) -> RenderableType:
     for upper, lower in NARROW:
         table.add_column(f"{upper}\n{lower}", justify="right", no_wrap=True)
     for above, row in zip([None, *ledger.rows], ledger.rows, strict=False):
-        cells = {"": "", **dict(zip(COLUMNS, row_cells(row, above), strict=True))}
+        cells = dict(zip(COLUMNS, row_cells(row, above), strict=True))
         table.add_row(
             Text(row.scheme, style="bold"),
             *(f"{cells[upper]}\n{cells[lower]}" for upper, lower in NARROW),
         )
     parts: list[RenderableType] = [table, Text()]
-    parts += [Text(f"{row.scheme}: {row.remark}") for row in ledger.rows if row.remark]
+    parts += [Text(line) for line in remark_lines(ledger)]
     notices = [notice for row in ledger.rows for notice in row.notices]
     parts += [Text(notice, style="yellow") for notice in few(notices)]
     if ledger.search is not None:
@@ -141,7 +162,9 @@ def ledger_view(ledger: CompressionLedger) -> RenderableType:
     for name, file in ledger.exports.items():
         parts.append(Text(f"{name}: {file}"))
     if ledger.saved is not None:
-        parts.append(Text(f"saved: {ledger.saved}; serve it: ridgeline serve {ledger.saved}"))
+        changed = ledger.rows[-1].scheme != "as given"  # else there are exports alone, no model
+        serve = f"; serve it: ridgeline serve {ledger.saved}" if changed else ""
+        parts.append(Text(f"saved: {ledger.saved}{serve}"))
     if ledger.protocol is not None:
         parts.append(Text(protocol_line(ledger.protocol), style="dim"))
     return Group(*parts)
@@ -153,6 +176,7 @@ def row_cells(row: CompressionRow, above: CompressionRow | None) -> list[str]:
         quantity.memory(row.disk_bytes),
         "" if above is None else quantity.ratio(above.disk_bytes / max(1, row.disk_bytes)),
     ]
+    cells.append("–" if row.zeros is None else f"{row.zeros.share_of_matrices:.1%}")
     own, before = row.quality, None if above is None else above.quality
     cells.append("–" if own is None else f"{own.perplexity:.3f}")
     rise = "" if own is None or before is None else f"{own.perplexity / before.perplexity - 1:+.2%}"
@@ -187,6 +211,35 @@ def sensitive_lines(ledger: CompressionLedger) -> list[str]:
         return []
     named = [f"{one.layer} (KL {quantity.digits(one.kl)})" for one in ledger.sensitive]
     return [f"most sensitive, each compressed alone: {', '.join(named)}"]
+
+
+def remark_lines(ledger: CompressionLedger) -> list[str]:
+    """What is to be said of single rows."""
+    lines = []
+    for row in ledger.rows:
+        said = [row.remark, *zero_lines(row.zeros), *outlier_lines(row.outliers)]
+        lines += [f"{row.scheme}: {one}" for one in said if one]
+    return lines
+
+
+def zero_lines(zeros: Zeros | None) -> list[str]:
+    """Nothing of a model without a pattern."""
+    if zeros is None or not zeros.two_of_four:
+        return []
+    share = f"{zeros.share_of_all:.1%} of all parameters are zero"
+    return [f"2:4 in {zeros.two_of_four} of {zeros.matrices} matrices; {share}"]
+
+
+def outlier_lines(found: Sequence[ChannelOutliers]) -> list[str]:
+    """How many layers have outliers, and the worst of them."""
+    if not found:
+        return []
+    worst = found[0]
+    have = "layers have" if len(found) > 1 else "layer has"
+    ratio, levels = quantity.ratio(worst.ratios[0]), quantity.digits(worst.levels_left)
+    where = f"worst {worst.layer}, channel {worst.channels[0]}"
+    cost = f"{ratio} the median, which one scale leaves {levels} of int8's 127 levels"
+    return [f"{len(found)} {have} outlier channels; {where}: {cost}"]
 
 
 def search_lines(found: Search) -> list[str]:

@@ -189,9 +189,11 @@ def test_zeros_are_counted_once_and_what_is_gone_is_no_zero(models: Path, tmp_pa
     linears = sum(m.weight.numel() for p, m in small.named_modules() if p.endswith("_proj"))
     everything = sum(p.numel() for p in small.parameters())  # the head is the embedding
     before = sum(p.numel() for p in loaded(models / "qwen3").parameters())
-    assert (found.prunable, found.parameters) == (linears, everything)
-    assert found.share_of_prunable == 0.5
-    assert found.zeros == linears // 2
+    counts = found.counts
+    assert (counts.matrix_weights, counts.parameters) == (linears, everything)
+    assert counts.share_of_matrices == 0.5
+    assert counts.zeros == counts.matrix_zeros == linears // 2
+    assert counts.two_of_four == counts.matrices == len(found.layers)
     assert found.removed == before - everything == 3 * 3 * 24 * 32
     assert found.share_gone == (linears // 2 + found.removed) / before
     assert all(layer.two_of_four and layer.share == 0.5 for layer in found.layers)

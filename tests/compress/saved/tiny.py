@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,12 @@ def saved(directory: Path, dtype: torch.dtype = torch.float32, **changes: Any) -
 def write(
     source: Path, out: Path, name: str, dtype: torch.dtype | None = None, **options: Any
 ) -> Any:
-    """Save the model rounded to the scheme of that name, and give what it should compute."""
+    """Save the model rounded to the scheme of that name, and give what it should compute.
+
+    Several names, with spaces between, take turns from layer to layer.
+    """
     model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-    scheme = parse(name)
-    assert scheme.weights is not None
+    schemes = cycle(parse(one) for one in name.split())
     linears = [key for key, module in model.named_modules() if type(module) is nn.Linear]
     config = json.loads((source / "config.json").read_text())
     writer = Writer(out, config, source=source, linears=linears, **options)
@@ -66,6 +69,8 @@ def write(
         if layer not in linears or layer == "lm_head":
             writer.dense(key, tensor)
             continue
+        scheme = next(schemes)
+        assert scheme.weights is not None
         seen = Seen(num_tokens=1, max_abs=torch.full((tensor.shape[1],), 3.0))
         inputs = inputs_of(scheme.activations, seen)
         weight = to_nearest(tensor, scheme.weights, layer)

@@ -41,6 +41,7 @@ def _start(model: Path, folder: Path, hold: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow  # the same from the command line is quick: tests/cli/test_compress_interrupted.py
 def test_after_a_kill_the_result_is_the_same_to_the_byte(tiny_model, tokens, tmp_path):
     model = tiny_model("mixtral")
     with _start(model, tmp_path, hold=0) as killed:
@@ -66,7 +67,7 @@ def test_after_a_kill_the_result_is_the_same_to_the_byte(tiny_model, tokens, tmp
     assert filecmp.cmpfiles(tmp_path / "out", whole / "out", names, shallow=False)[0] == names
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_interrupted_before_or_while_any_block_is_written_it_goes_on_the_same(
     tiny_model, tokens, tmp_path, kind, monkeypatch
 ):

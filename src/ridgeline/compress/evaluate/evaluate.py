@@ -20,9 +20,11 @@ from ridgeline.compress.evaluate.loaded import (
     positions_of,
     tokenizer_of,
 )
-from ridgeline.compress.evaluate.quality import measure
+from ridgeline.compress.evaluate.quality import check_finite, measure
 from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.evaluate.text import read_text, text_windows
+from ridgeline.compress.pruning.report import counted
+from ridgeline.compress.watching.outliers import outliers, watched_channels
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
 from ridgeline.records.compression import Evaluation
@@ -42,7 +44,7 @@ def evaluate(
     device: str = "auto",
     say: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
-    """Perplexity and token accuracy of a model, its size, and its distance from a reference.
+    """How well a model predicts, its size, zeros and outliers, and its distance from a reference.
 
     Args:
         model: Directory of a causal LM, dense or compressed-tensors, with its tokenizer.
@@ -75,19 +77,25 @@ def evaluate(
         say(f"loading {reference}")
         beside = load("--reference", reference, device)
         check_alike(loaded, beside)
-    found = measure(
-        loaded.model, judged.tokens, judged.windows, beside.model if beside else None, say
-    )
+    with watched_channels(loaded.model) as largest:
+        found = measure(
+            loaded.model, judged.tokens, judged.windows, beside.model if beside else None, say
+        )
+    quality = found.scores.quality(judged.protocol)
+    check_finite(f"MODEL {model}", quality)
     return Evaluation(
         model=str(model),
         reference=None if reference is None else str(reference),
         computed_with=loaded.computed_with,
         protocol=judged.protocol,
-        quality=found.scores.quality(judged.protocol),
+        quality=quality,
         reference_quality=found.reference.quality(judged.protocol) if beside else None,
         divergence=found.distances.divergence() if beside else None,
         disk_bytes=disk_bytes(model),
         reference_disk_bytes=None if reference is None else disk_bytes(reference),
+        zeros=counted(model),
+        reference_zeros=None if reference is None else counted(reference),
+        outliers=outliers(largest),
         environment=environment(device_of(device)),
     )
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ridgeline.compress.evaluate.loaded import Loaded, load
-from ridgeline.compress.evaluate.quality import measure
+from ridgeline.compress.evaluate.quality import check_finite, measure
 from ridgeline.compress.evaluate.sensitive import Watched, common_layers, layer_losses
 from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.evaluate.text import TextWindows
+from ridgeline.compress.pruning.report import counted
+from ridgeline.compress.watching.outliers import outliers, watched_channels
 from ridgeline.errors import InputError
 from ridgeline.measure.statistics import ratio_interval
 from ridgeline.records.compression import (
@@ -40,13 +42,24 @@ class Judge:
         self.judged = judged
         self._device = device
         self._say = say
-        found = measure(self.given.model, judged.tokens, judged.windows, say=self._within(AS_GIVEN))
+        with watched_channels(self.given.model) as largest:
+            found = measure(
+                self.given.model, judged.tokens, judged.windows, say=self._within(AS_GIVEN)
+            )
         self.quality: Quality = found.scores.quality(judged.protocol)
+        check_finite(f"MODEL {model}", self.quality)
+        self._outliers = outliers(largest)
 
     def baseline(self) -> CompressionRow:
         """The first row."""
-        size = disk_bytes(self.given.directory)
-        return CompressionRow(scheme=AS_GIVEN, disk_bytes=size, quality=self.quality)
+        directory = self.given.directory
+        return CompressionRow(
+            scheme=AS_GIVEN,
+            disk_bytes=disk_bytes(directory),
+            quality=self.quality,
+            zeros=counted(directory),
+            outliers=self._outliers,
+        )
 
     def row(self, scheme: str, directory: Path) -> CompressionRow:
         """What was saved, read by transformers and put through the text beside the original.
@@ -55,12 +68,15 @@ class Judge:
             InputError: transformers does not load it.
         """
         loaded = self.load(directory)
-        quality, divergence = self.compare(loaded, scheme)
+        with watched_channels(loaded.model) as largest:
+            quality, divergence = self.compare(loaded, scheme)
         return CompressionRow(
             scheme=scheme,
             disk_bytes=disk_bytes(directory),
             quality=quality,
             divergence=divergence,
+            zeros=counted(directory),
+            outliers=outliers(largest),
         )
 
     def load(self, directory: Path) -> Loaded:
@@ -128,7 +144,12 @@ def with_speed(
 
 def speedup(before: Decoding, after: Decoding) -> Speedup:
     """Of interleaved rounds."""
-    found = ratio_interval(before.step_seconds, after.step_seconds)
+    return of_rounds(before.step_seconds, after.step_seconds)
+
+
+def of_rounds(before_seconds: Sequence[float], after_seconds: Sequence[float]) -> Speedup:
+    """Round i of both ran side by side."""
+    found = ratio_interval(before_seconds, after_seconds)
     bounded = found.low > 0
     return Speedup(
         ratio=found.ratio,

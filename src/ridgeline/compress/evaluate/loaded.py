@@ -100,6 +100,12 @@ def load(option: str, directory: Path, device: str = "auto") -> Loaded:
             f"{option} {directory}: {len(missing)} tensors that config.json asks for are missing,"
             f" such as {missing[0]}; copy the model again"
         )
+    unknown = sorted(about.get("unexpected_keys", ()))
+    if unknown:
+        raise InputError(
+            f"{option} {directory}: {len(unknown)} tensors of its files belong to no model that"
+            f" config.json describes, such as {unknown[0]}; copy the model again"
+        )
     return Loaded(directory, model)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.compress.evaluate.windows import Window, batches
+from ridgeline.errors import InputError
 from ridgeline.records.compression import Divergence, Protocol, Quality
 
 FORWARD_TOKENS = 4096
@@ -81,6 +82,19 @@ class Measured:
     reference: Scores
     """Nothing counted where there was no reference."""
     distances: Distances
+
+
+def check_finite(model: str, quality: Quality) -> None:
+    """Refuse a model that is broken as it was given.
+
+    Raises:
+        InputError: Its predictions are inf or NaN.
+    """
+    if not math.isfinite(quality.loss):
+        raise InputError(
+            f"{model}: its predictions are inf or NaN, so its weights are, or its number format"
+            " overflows; fetch it again, or save it in another dtype"
+        )
 
 
 @torch.inference_mode()

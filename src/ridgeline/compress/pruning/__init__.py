@@ -7,6 +7,7 @@
     ahead.py        what must be known of all layers before the first is pruned
     packed.py       2:4 as the hardware reads it; report.py: what is zero, counted
     structured/     neurons, heads and layers taken out, so that the model is dense and smaller
+    channels/       the same for channels of convolutions, in any module
 
 A criterion is `mask(weight, pruning, seen) -> Tensor` (True stays) or, where what stays is changed
 too (SparseGPT), `prune`. Nothing here reads or writes files.

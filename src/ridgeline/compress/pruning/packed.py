@@ -65,6 +65,14 @@ def pack(weight: Tensor) -> Packed:
     )
 
 
+def is_in_tiles(weight: Tensor) -> bool:
+    """Whether a matrix is a whole number of the tiles of its dtype; false where it has none."""
+    word = _WORDS.get(weight.dtype)
+    if word is None:
+        return False
+    return weight.shape[0] % _tile(word) == 0 and weight.shape[1] % _columns(word) == 0
+
+
 def unpack(packed: Packed) -> Tensor:
     """The matrix [out, in] with its zeros."""
     values = packed.values
@@ -84,14 +92,18 @@ def _word(weight: Tensor) -> torch.dtype:
         raise InputError(
             f"2:4 in {weight.dtype} has no packed format here; use float16, bfloat16 or int8"
         )
-    rows, columns = weight.shape
-    row_tile, column_tile = _tile(word), word.itemsize * 16  # two words, for 2 x 2 blocks
-    if rows % row_tile or columns % column_tile:
+    if not is_in_tiles(weight):
+        high, wide = _tile(word), _columns(word)
         raise InputError(
-            f"2:4 packs tiles of {row_tile} x {column_tile} weights, and {rows} x {columns} are"
-            " no whole number of them; leave this layer dense"
+            f"2:4 packs tiles of {high} x {wide} weights, and {weight.shape[0]} x"
+            f" {weight.shape[1]} are no whole number of them; leave this layer dense"
         )
     return word
+
+
+def _columns(word: torch.dtype) -> int:
+    """Weights of two words, for blocks of 2 x 2."""
+    return word.itemsize * 16
 
 
 def _tile(word: torch.dtype) -> int:

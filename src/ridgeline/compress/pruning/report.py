@@ -1,8 +1,9 @@
 """What of a model is zero, and what is gone: counted in its files.
 
 Two shares, which are easily confused: of the weights that pruning may touch (the matrices of the
-blocks), and of all parameters, embeddings and norms included. A tied weight counts once. What was
-taken out is no zero: it is missing, and counted against the model it came from.
+blocks), and of all parameters, embeddings and norms included. A tied weight counts once, and a
+weight in few bits where its level stands for zero. What was taken out is no zero: it is missing,
+and counted against the model it came from.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ridgeline.compress.quantised import Quantised
+from ridgeline.compress.saved.directory import Directory
 from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.matrices import matrices_of
 from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.errors import InputError
+from ridgeline.records.compression import Zeros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,45 +44,28 @@ class Sparsity:
     """Of a model."""
 
     layers: tuple[LayerZeros, ...]
-    parameters: int
-    """All of them, tied ones once."""
-    zeros: int
-    """Of all parameters."""
+    counts: Zeros
+    """Over all of them."""
     removed: int = 0
     """Parameters that the model it came from had and this one has not."""
 
     @property
-    def prunable(self) -> int:
-        """Weights of the matrices of the blocks."""
-        return sum(prod(layer.shape) for layer in self.layers)
-
-    @property
-    def share_of_prunable(self) -> float:
-        """Zeros in the matrices of the blocks, over their weights."""
-        return sum(layer.zeros for layer in self.layers) / self.prunable
-
-    @property
-    def share_of_all(self) -> float:
-        """Zeros over all parameters that are left."""
-        return self.zeros / self.parameters
-
-    @property
     def share_gone(self) -> float:
         """Zeros and what was taken out, over the parameters that there were."""
-        return (self.zeros + self.removed) / (self.parameters + self.removed)
+        return (self.counts.zeros + self.removed) / (self.counts.parameters + self.removed)
 
 
 def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     """Count the zeros of a model directory, a tensor in memory at a time.
 
     Args:
-        model: With weights as they are (not quantised).
+        model: Dense or compressed-tensors.
         before: What it was made from; None: nothing was taken out.
 
     Raises:
-        InputError: A directory cannot be read, or is quantised.
+        InputError: A directory cannot be read.
     """
-    skeleton = Skeleton(Checkpoint(model))
+    skeleton = Skeleton(_Unpacked(model))
     turned = _matrices(skeleton)
     layers: list[LayerZeros] = []
     parameters = zeros = 0
@@ -93,14 +81,57 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
                     name=name.removesuffix(".weight"),
                     shape=tuple(matrix.shape),
                     zeros=found,
-                    two_of_four=_two_of_four(matrix),
+                    two_of_four=two_of_four(matrix),
                 )
             )
+    counts = Zeros(
+        parameters=parameters,
+        zeros=zeros,
+        matrix_weights=sum(prod(layer.shape) for layer in layers),
+        matrix_zeros=sum(layer.zeros for layer in layers),
+        matrices=len(layers),
+        two_of_four=sum(layer.two_of_four for layer in layers),
+    )
     removed = 0
     if before is not None:
-        source = Skeleton(Checkpoint(before))
+        source = Skeleton(_Unpacked(before))
         removed = sum(prod(source.checkpoint.shape(name)) for name in _stored(source)) - parameters
-    return Sparsity(layers=tuple(layers), parameters=parameters, zeros=zeros, removed=removed)
+    return Sparsity(layers=tuple(layers), counts=counts, removed=removed)
+
+
+def counted(model: Path) -> Zeros | None:
+    """The counts alone; None where a model's files are not read block by block."""
+    try:
+        return sparsity(model).counts
+    except InputError:
+        return None
+
+
+def two_of_four(matrix: Tensor) -> bool:
+    """Whether of every four neighbours along the depth of [out, in] two at least are zero."""
+    if matrix.shape[1] % 4:
+        return False
+    return int((matrix.unflatten(1, (-1, 4)) != 0).sum(dim=-1).max()) <= 2
+
+
+class _Unpacked(Checkpoint):
+    """A directory, dense or compressed, as if its weights were dense."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._weights = Directory(directory)
+        self.config = {k: v for k, v in self.config.items() if k != "quantization_config"}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._weights.names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._weights.shape(name)
+
+    def read(self, name: str) -> Tensor:
+        found = self._weights.read(name)
+        return found.dequantised() if isinstance(found, Quantised) else found
 
 
 def _stored(skeleton: Skeleton) -> list[str]:
@@ -121,9 +152,3 @@ def _matrices(skeleton: Skeleton) -> dict[str, bool]:
         for number in range(len(skeleton.blocks))
         for matrix in matrices_of(skeleton, number)
     }
-
-
-def _two_of_four(matrix: Tensor) -> bool:
-    if matrix.shape[1] % 4:
-        return False
-    return int((matrix.unflatten(1, (-1, 4)) != 0).sum(dim=-1).max()) <= 2

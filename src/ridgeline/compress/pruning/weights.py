@@ -81,7 +81,8 @@ def prune(
             diagonal = seen.hessian.diagonal().nan_to_num(0.0, 0.0, 0.0).clamp(min=0.0)
             mask = wanda.mask(weight, pruning, Seen(num_tokens=1, square_norm=diagonal))
             notices = (*notices, "pruned by Wanda's rule in place of SparseGPT's")
-    return _pruned(weight, weight.float() * mask, mask, seen, notices)
+    # Not a product with the mask, which makes -0 of what was below zero.
+    return _pruned(weight, weight.float().masked_fill(~mask, 0.0), mask, seen, notices)
 
 
 def _pruned(

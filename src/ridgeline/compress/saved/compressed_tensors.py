@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,26 @@ def check_scheme(scheme: Scheme) -> None:
                 f"scheme {scheme.name!r}: compressed-tensors has no E5M2; it can be evaluated but "
                 "not saved, so choose fp8 or fp8a16"
             )
+
+
+def check_together(schemes: Iterable[Scheme]) -> None:
+    """Refuse what cannot be read where layers differ in their scheme, before any work is done.
+
+    Raises:
+        InputError: Weights with packed zero points beside others. transformers 5.23 reads packed
+            zero points only with `dequantize`, and that only where all layers have one format.
+    """
+    forms = {(one.weights, one.activations): one for one in schemes if one.weights is not None}
+    packed = [
+        one
+        for (weights, inputs), one in forms.items()
+        if weights.kind == "int" and not weights.symmetric and inputs is None
+    ]
+    if len(forms) > 1 and packed:
+        raise InputError(
+            f"scheme {packed[0].name!r}: its zero points cannot be read by transformers where other"
+            " layers are rounded otherwise; take it alone, or a symmetric scheme"
+        )
 
 
 class Writer:
@@ -172,8 +192,10 @@ class Writer:
         for weights, inputs in self._groups:
             blocks = weights.kind in {"mxfp4", "mxfp8", "nvfp4"}
             # What transformers 5.23 with compressed-tensors 0.20 does otherwise: packed zero points
-            # are refused as of the wrong shape, and blocks become bfloat16 in a float32 model.
-            if inputs is None and (not weights.symmetric or (blocks and wide)):
+            # are refused as of the wrong shape, and blocks become bfloat16 in a float32 model. It
+            # reads a model of several formats as if all layers had the first one's.
+            alone = inputs is None and len(self._groups) == 1
+            if alone and (not weights.symmetric or (blocks and wide)):
                 about["dequantize"] = True
             elif blocks and wide:
                 changes["dtype"] = "bfloat16"

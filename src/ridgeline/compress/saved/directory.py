@@ -66,6 +66,17 @@ class Directory:
         }
         return quantised_from(parts, format_of(self._group(layer), self._about.get("format", "")))
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of one of `names`, unpacked; the weight itself is not read."""
+        layer = name.removesuffix(".weight")
+        if name in self._stored:
+            return self._checkpoint.shape(name)
+        if f"{layer}.weight_shape" in self._stored:
+            rows, columns = self._checkpoint.read(f"{layer}.weight_shape").tolist()
+            return rows, columns
+        rows, octets = self._checkpoint.shape(f"{layer}.weight_packed")  # two codes in each
+        return rows, 2 * octets
+
     def inputs(self, layer: str) -> Inputs | None:
         """What the inputs of a quantised layer are rounded to; None: they stay as they are."""
         about = self._group(layer).get("input_activations")

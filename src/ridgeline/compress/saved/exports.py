@@ -17,8 +17,9 @@ FILES = {
     "onnx": "model.onnx",
     "onnx-int8": "model.int8.onnx",
     "torch-export": "model.pt2",
+    "2:4": "model.2of4",
 }
-"""Format → its file in the output directory."""
+"""Format → its file, or folder, in the output directory."""
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -47,6 +48,10 @@ def export(name: str, source: Path, out: Path) -> Path:
 
         kind: Any = name.removeprefix("gguf-")
         gguf.export(source, path, kind)
+    elif name == "2:4":
+        from ridgeline.compress.saved import two_of_four
+
+        two_of_four.export(source, path)
     elif name == "torch-export":
         from ridgeline.compress.saved import torch_export
 

@@ -40,7 +40,7 @@ class Shards:
     """`model.safetensors`, or several shards and their index, in one folder."""
 
     def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._folder = folder
+        self._folder, self._data = folder, folder / ".data"
         self._limit_bytes = limit_bytes
         self._shards: list[tuple[Path, list[str]]] = []
         self._names: set[str] = set()
@@ -56,7 +56,8 @@ class Shards:
             self._start()
         self._names.add(name)
         plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        self._data.write(memoryview(plain.numpy()))
+        with self._data.open("ab") as data:  # a full disk must not leave it open
+            data.write(memoryview(plain.numpy()))
         self._rows.append((name, tensor.dtype, list(tensor.shape), self._offset, tensor.nbytes))
         self._offset += tensor.nbytes
         self._total_bytes += tensor.nbytes
@@ -83,7 +84,7 @@ class Shards:
     def _start(self) -> None:
         self._rows: list[tuple[str, torch.dtype, list[int], int, int]] = []
         self._offset = 0
-        self._data: IO[bytes] = (self._folder / ".data").open("w+b")
+        self._data.write_bytes(b"")
 
     def _finish(self) -> None:
         rows = sorted(self._rows, key=lambda row: (-row[1].itemsize, _NAMES[row[1]], row[0]))
@@ -96,19 +97,19 @@ class Shards:
         content = json.dumps(header, separators=(",", ":")).encode()
         content += b" " * (-len(content) % 8)
         path = self._folder / f".shard-{len(self._shards)}"
-        with path.open("wb") as file:
+        with path.open("wb") as file, self._data.open("rb") as data:
             file.write(len(content).to_bytes(8, "little") + content)
             for _, _, _, start, size in rows:
-                self._copy(file, start, size)
+                _copy(data, file, start, size)
             file.flush()
             os.fsync(file.fileno())
-        self._data.close()
-        (self._folder / ".data").unlink()
+        self._data.unlink()
         self._shards.append((path, [row[0] for row in rows]))
 
-    def _copy(self, to: IO[bytes], start: int, size: int) -> None:
-        self._data.seek(start)
-        while size:
-            piece = self._data.read(min(size, _COPY_BYTES))
-            to.write(piece)
-            size -= len(piece)
+
+def _copy(data: IO[bytes], to: IO[bytes], start: int, size: int) -> None:
+    data.seek(start)
+    while size:
+        piece = data.read(min(size, _COPY_BYTES))
+        to.write(piece)
+        size -= len(piece)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
+import msgspec
 from torch import Tensor
 
 from ridgeline.compress.evaluate.allowance import Allowance
@@ -25,6 +25,7 @@ from ridgeline.compress.evaluate.sensitive import layer_losses
 from ridgeline.compress.judged import finished, row
 from ridgeline.compress.material import Material, claimed, prepared
 from ridgeline.compress.run import Job
+from ridgeline.compress.saved.compressed_tensors import check_together
 from ridgeline.compress.search.budget import Combination, Option, path
 from ridgeline.compress.search.combined import measured
 from ridgeline.compress.search.costs import Costs, sizes, times
@@ -36,10 +37,13 @@ from ridgeline.errors import InputError
 from ridgeline.records.compression import Chosen, CompressionLedger, CompressionRow, Search
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.scheme_names import parse
+from ridgeline.records.store import write_atomically
 
 AIMS = ("size", "latency")
 USUAL = ("w4a16-gptq-g128", "w4a16-gptq-g32", "w8a16-channel")
 """Candidates where none are named: what `ridgeline serve`, vLLM and transformers all run."""
+COSTS = "costs.json"
+"""Seconds that were measured, in the working folder."""
 MOST_SAVED = 4
 """Combinations that are compressed to be saved."""
 METHODS = ("rtn", "gptq")
@@ -60,7 +64,7 @@ class _Ground:
         return [unit for unit in self.units.values() if unit.takes(scheme)]
 
     def compress(
-        self, of_layer: Mapping[str, Scheme], directory: Path, say: Say
+        self, of_layer: Mapping[str, Scheme], directory: Path, name: str, say: Say
     ) -> tuple[float, tuple[str, ...]]:
         job = Job(
             model=self.material.model,
@@ -69,7 +73,7 @@ class _Ground:
             work=directory.with_name(f"{directory.name}.blocks"),
             tokens=self.tokens,
         )
-        return saved(job, directory, say)
+        return saved(job, directory, name, say)
 
 
 def search(
@@ -99,6 +103,7 @@ def search(
     candidates = tuple(schemes) or tuple(parse(name) for name in USUAL)
     for scheme in candidates:
         _check_candidate(scheme)
+    check_together(candidates)
     order = ["--target", target.text, "--for", aim, *(scheme.name for scheme in candidates)]
     with claimed(material, candidates, order):
         ground, judge = _ground(material, candidates, say, named=bool(schemes))
@@ -121,18 +126,15 @@ def _searched(
     directory = _place(material, place)
     if bench is not None:
         rows = with_speed(rows, bench([material.model, directory], say))
-    ledger = finished(material, judge, rows, directory, target)
-    return replace(
-        ledger,
-        search=Search(
-            target=target.text,
-            aim=aim,
-            candidates=tuple(scheme.name for scheme in ground.candidates),
-            sensitivities=tuple(prices.losses.values()),
-            attempts=tuple(walk.attempts),
-            chosen=_chosen(walk.combinations[place], layers),
-        ),
+    told = Search(
+        target=target.text,
+        aim=aim,
+        candidates=tuple(scheme.name for scheme in ground.candidates),
+        sensitivities=tuple(prices.losses.values()),
+        attempts=tuple(walk.attempts),
+        chosen=_chosen(walk.combinations[place], layers),
     )
+    return finished(material, judge, rows, directory, target, told)
 
 
 def _ground(
@@ -150,7 +152,7 @@ def _ground(
     ground = _Ground(material, tuple(useful), tokens, units, uniform)
     for scheme in useful:
         of_layer = {layer: scheme for unit in ground.fitting(scheme) for layer in unit.layers}
-        ground.compress(of_layer, uniform[scheme.name], say)
+        ground.compress(of_layer, uniform[scheme.name], scheme.name, say)
     return ground, Judge(material.model, judged, material.device, say)
 
 
@@ -171,7 +173,14 @@ def _costs(ground: _Ground, aim: str, bench: Bench | None, say: Say) -> Costs:
         return sizes(units, directories)
     assert bench is not None
     fitting = {scheme.name: ground.fitting(scheme) for scheme in ground.candidates}
-    return times(units, fitting, directories, bench, say)
+    path = ground.material.work / COSTS
+    if not path.exists():
+        found = times(units, fitting, directories, bench, say)
+        rows = [(unit, scheme, cost) for (unit, scheme), cost in found.items()]
+        write_atomically(path, msgspec.json.encode(rows))
+    # Read back either way: a search that is gone on with stands on the same seconds.
+    kept = msgspec.json.decode(path.read_bytes(), type=list[tuple[str, str, float]])
+    return {(unit, scheme): cost for unit, scheme, cost in kept}
 
 
 def _prices(ground: _Ground, judge: Judge, costs: Costs, say: Say) -> SearchJournal:
@@ -220,8 +229,8 @@ def _saved_row(ground: _Ground, judge: Judge, walk: Walk, say: Say) -> tuple[Com
             for layer in ground.units[unit].layers
         }
         directory = _place(ground.material, place)
-        seconds, notices = ground.compress(of_layer, directory, say)
         name = _named(of_layer)
+        seconds, notices = ground.compress(of_layer, directory, name, say)
         found = row(judge, Step(scheme=name, directory=directory, seconds=seconds, notices=notices))
         assert found.quality is not None
         assert found.divergence is not None

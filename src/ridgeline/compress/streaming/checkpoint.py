@@ -18,6 +18,8 @@ from ridgeline.errors import InputError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+CHECKED_NUMBERS = 2**24
+"""That are looked at together, of a tensor that is not read whole."""
 
 _DTYPES = {
     "F64": torch.float64,
@@ -101,10 +103,27 @@ class Checkpoint:
     def finite(self, name: str) -> Tensor:
         """As `read`; a weight that is inf or NaN is an InputError that names it."""
         tensor = self.read(name)
+        self._require_finite(name, tensor)
+        return tensor
+
+    def check_finite(self, name: str) -> None:
+        """Raise the same `InputError`; some rows of the tensor are in memory at a time."""
+        from safetensors import SafetensorError, safe_open
+
+        path, shape = self.directory / self._file_of[name], self.shape(name)
+        rows = max(1, CHECKED_NUMBERS // max(1, math.prod(shape[1:])))
+        try:
+            with safe_open(path, framework="pt") as file:
+                whole = file.get_slice(name)
+                for start in range(0, shape[0] if shape else 0, rows):
+                    self._require_finite(name, whole[start : start + rows])
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path}: {name} cannot be read: {error}; fetch it again") from None
+
+    def _require_finite(self, name: str, tensor: Tensor) -> None:
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             where = f"{self.directory}: {name}"
             raise InputError(f"{where} has inf or NaN weights, which cannot be compressed")
-        return tensor
 
     def _files(self) -> list[str]:
         if (self.directory / INDEX).exists():

@@ -59,7 +59,12 @@ _CACHED = ("keys", "values")
 
 
 def write(path: Path, block: Finished) -> None:
-    """Through a temporary file, so that what is there is whole."""
+    """Through a temporary file, so that what is there is whole.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = {f"dense|{name}": tensor for name, tensor in block.dense.items()}
@@ -81,12 +86,15 @@ def write(path: Path, block: Finished) -> None:
         },
     )
     temporary = path.with_suffix(".writing")
-    save_file(
-        {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None},
-        temporary,
-        # One key only: their order in the file is not fixed.
-        metadata={"about": msgspec.json.encode(about).decode()},
-    )
+    try:
+        save_file(
+            {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None},
+            temporary,
+            # One key only: their order in the file is not fixed.
+            metadata={"about": msgspec.json.encode(about).decode()},
+        )
+    except SafetensorError as error:  # a full disk, which safetensors tells in its own way
+        raise OSError(f"{temporary}: {error}") from None
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)

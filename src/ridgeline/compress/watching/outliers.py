@@ -8,42 +8,68 @@ channel 50 times the median, an ordinary one has 127 / 50, less than three.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from ridgeline.compress.watching.seen import Seen
+import torch
+from torch import Tensor, nn
+
+from ridgeline.records.compression import ChannelOutliers
 
 OUTLIER = 10.0
 """Times the median of a layer's channels, from which on a channel is one."""
+Largest = dict[str, Tensor]
+"""By layer, the largest magnitude of each input channel, [in]."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outliers:
-    """Of the inputs of one layer."""
-
-    channels: tuple[int, ...]
-    """The outliers, the largest first."""
-    ratios: tuple[float, ...]
-    """Of each, its largest magnitude over the median channel's."""
-    levels_left: float
-    """Steps of int8 between 0 and the median channel's largest value, with a scale that all
-    channels share (127 without any spread)."""
+def outliers(largest: Largest) -> tuple[ChannelOutliers, ...]:
+    """Of the layers that have some, the worst first."""
+    found = [_of_layer(layer, most.float()) for layer, most in largest.items()]
+    return tuple(sorted((one for one in found if one.channels), key=lambda one: one.levels_left))
 
 
-def outliers(seen: Seen, threshold: float = OUTLIER) -> Outliers:
-    """Of a layer's inputs.
-
-    Args:
-        seen: With `max_abs`.
-        threshold: See `OUTLIER`.
-    """
-    assert seen.max_abs is not None, "calibration was to gather max_abs"
-    most = seen.max_abs.float()
+def _of_layer(layer: str, most: Tensor) -> ChannelOutliers:
     median = float(most.median().clamp(min=1e-12))
     order = most.argsort(descending=True, stable=True).tolist()
     ratios = (most / median).tolist()
-    found = [channel for channel in order if ratios[channel] >= threshold]
-    return Outliers(
+    found = [channel for channel in order if ratios[channel] >= OUTLIER]
+    return ChannelOutliers(
+        layer=layer,
         channels=tuple(found),
         ratios=tuple(ratios[channel] for channel in found),
         levels_left=127.0 * median / max(float(most.max()), median),
     )
+
+
+@contextmanager
+def watched_channels(model: nn.Module) -> Iterator[Largest]:
+    """Within, what flows into the linear layers of a model of transformers is looked at.
+
+    Not into the head, which schemes leave alone, nor into experts that are one tensor.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    largest: Largest = {}
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    handles = [
+        module.register_forward_pre_hook(_noting(name, largest))
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+    ]
+    try:
+        yield largest
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _noting(name: str, largest: Largest) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def note(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+        rows = args[0].detach().reshape(-1, args[0].shape[-1])
+        if len(rows):
+            low, high = torch.aminmax(rows, dim=0)
+            most = torch.maximum(high, -low)
+            largest[name] = torch.maximum(largest.get(name, most), most)
+
+    return note

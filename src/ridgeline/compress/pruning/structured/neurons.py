@@ -9,19 +9,24 @@ from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_largest
 
 MULTIPLE = 8
-"""Widths are rounded to it where they were a multiple of it: kernels run on whole tiles."""
+"""Kernels run on whole tiles."""
 
 
-def kept_width(width: int, share: float) -> int:
+def kept_width(width: int, share: float, multiple: int = MULTIPLE) -> int:
     """Neurons of each layer that stay.
 
-    Raises:
-        InputError: None would.
+    Args:
+        width: As it is.
+        share: That goes, about.
+        multiple: That the width stays one of, if it is.
 
-    >>> kept_width(352, 0.5)
-    176
+    Raises:
+        InputError: None would stay.
+
+    >>> kept_width(352, 0.25), kept_width(352, 0.25, multiple=32)
+    (264, 256)
     """
-    step = MULTIPLE if width % MULTIPLE == 0 else 1
+    step = next((size for size in (multiple, MULTIPLE) if width % size == 0), 1)
     kept = round(width * (1.0 - share) / step) * step
     if not 0 < kept <= width:
         raise InputError(f"a share of {share:g} leaves {kept} of {width} neurons; prune fewer")

@@ -51,7 +51,14 @@ class Choice:
     """Places of blocks that stay; None: all."""
 
 
-def take_out(model: Path, pruning: Pruning, out: Path, tokens: Tensor | None = None) -> Choice:
+def take_out(
+    model: Path,
+    pruning: Pruning,
+    out: Path,
+    tokens: Tensor | None = None,
+    *,
+    multiple: int = neurons.MULTIPLE,
+) -> Choice:
     """Write the smaller model; transformers and `ridgeline serve` load it as any other.
 
     An interrupted call leaves nothing at `out`; a new one ends with the same bits.
@@ -61,6 +68,7 @@ def take_out(model: Path, pruning: Pruning, out: Path, tokens: Tensor | None = N
         pruning: With a structure.
         out: Must not exist, or be empty.
         tokens: [sequences, length] int64 of calibration, but for magnitude.
+        multiple: Of what an MLP keeps: of the groups that it will be rounded in.
 
     Raises:
         InputError: The family, the criterion and the share do not go together.
@@ -78,9 +86,11 @@ def take_out(model: Path, pruning: Pruning, out: Path, tokens: Tensor | None = N
         case "layers":
             choice = _choose_layers(skeleton, pruning, tokens)
         case "neurons" | "heads":
-            choice = _choose_within(skeleton, pruning, tokens)
+            choice = _choose_within(skeleton, pruning, tokens, multiple)
         case "weights":
             raise InputError("single weights are set to zero, not taken out")
+        case "channels":
+            raise InputError("channels are those of image classifiers; choose neurons or heads")
     _write(checkpoint, skeleton, choice, out)
     return choice
 
@@ -126,12 +136,14 @@ def _influences(skeleton: Skeleton, tokens: Tensor) -> list[float]:
     return found
 
 
-def _choose_within(skeleton: Skeleton, pruning: Pruning, tokens: Tensor | None) -> Choice:
+def _choose_within(
+    skeleton: Skeleton, pruning: Pruning, tokens: Tensor | None, multiple: int
+) -> Choice:
     config = skeleton.checkpoint.config
     block = skeleton.blocks[0]
     assert isinstance(block, nn.Module)
     choose: _Neurons | _Heads = (
-        _Neurons(block, config, pruning)
+        _Neurons(block, config, pruning, multiple)
         if pruning.structure == "neurons"
         else _Heads(block, config, pruning)
     )
@@ -161,11 +173,13 @@ def _choose_within(skeleton: Skeleton, pruning: Pruning, tokens: Tensor | None) 
 class _Neurons:
     """Chooses neurons of each block."""
 
-    def __init__(self, block: nn.Module, config: dict[str, Any], pruning: Pruning) -> None:
+    def __init__(
+        self, block: nn.Module, config: dict[str, Any], pruning: Pruning, multiple: int
+    ) -> None:
         self._place = mlp_of(block)
         self.outer = self._place.outer
         width = weight_of(block, self.outer).shape[1]
-        self._kept = neurons.kept_width(width, pruning.share)
+        self._kept = neurons.kept_width(width, pruning.share, multiple)
         self.config = smaller.without_neurons(config, self._place, self._kept)
 
     def cuts(self, ranks: Tensor) -> list[Cut]:

@@ -1,0 +1,83 @@
+"""`ridgeline compress MODEL` where MODEL classifies images: channels taken out, at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InputError, Interrupted, Regression
+
+if TYPE_CHECKING:
+    from ridgeline.compress.images.material import ImageMaterial
+    from ridgeline.records.image_compression import ImageLedger
+    from ridgeline.records.scheme import Scheme
+
+
+def run_on_images(
+    material: ImageMaterial,
+    schemes: Sequence[Scheme],
+    *,
+    max_loss: str | None,
+    exports: Sequence[str],
+    refused: Mapping[str, bool],
+    json: bool,
+) -> None:
+    """Compress an image classifier, show the rows, and write the ledger beside what was saved.
+
+    Args:
+        material: Model, images, and where to.
+        schemes: One or more prunings of channels.
+        max_loss: As given.
+        exports: Formats.
+        refused: Options that mean nothing here → whether they were given.
+        json: Print one document.
+    """
+    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.compress.evaluate.allowance import allowance
+    from ridgeline.compress.images.judged import compress_images
+    from ridgeline.models.quiet import quiet_libraries
+    from ridgeline.report.image_compression_terminal import image_ledger_view
+
+    for option, given in refused.items():
+        if given:
+            raise InputError(f"{option}: {material.model} classifies images; leave it out")
+    for name in exports:
+        if name != "torch-export":
+            raise InputError(f"--export {name}: image models are exported as torch-export")
+    if not schemes:
+        raise InputError("say what to do: --scheme NAME, such as 50%-channels")
+    bound = None if max_loss is None else allowance("--max-loss", max_loss)
+    with quiet_libraries(), progress() as say:
+        try:
+            ledger = compress_images(material, schemes, max_loss=bound, say=say)
+            ledger = _completed(ledger, material, exports)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted; nothing was saved") from None
+    if json:
+        print_json(ledger)
+    else:
+        print_view(image_ledger_view(ledger))
+    if ledger.refused:
+        raise Regression(f"nothing was saved: {ledger.refused}")
+
+
+def _completed(ledger: ImageLedger, material: ImageMaterial, exports: Sequence[str]) -> ImageLedger:
+    """With exports; the ledger lies beside what was saved."""
+    from msgspec.structs import replace
+
+    from ridgeline.compress.images.material import divided
+    from ridgeline.compress.images.saved import PROGRAM, export_program, load
+    from ridgeline.compress.judged import LEDGER
+    from ridgeline.records.store import write_record
+
+    if ledger.saved is None:
+        return ledger
+    out = Path(ledger.saved)
+    write_record(out / LEDGER, ledger)  # what is saved has its ledger, even if an export fails
+    if exports:
+        _, judged = divided(material.calibration, material.held)
+        export_program(load("--out", out), judged.pixel_values, out / PROGRAM)
+        ledger = replace(ledger, exports={"torch-export": str(out / PROGRAM)})
+        write_record(out / LEDGER, ledger)
+    return ledger

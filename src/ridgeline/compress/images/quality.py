@@ -1,0 +1,59 @@
+"""How well a classifier knows images, and how far it is from the one that it was made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ridgeline.errors import InputError
+from ridgeline.records.image_compression import ImageDivergence, ImageQuality
+
+BATCH = 64
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, pixel_values: Tensor, batch: int = BATCH) -> Tensor:
+    """[images, classes] float32 on the CPU, of a model of transformers or a plain one.
+
+    Raises:
+        InputError: The model does not take such images.
+    """
+    model.eval()
+    place = next(model.parameters())
+    answers = []
+    for part in pixel_values.split(batch):
+        try:
+            output: Any = model(part.to(place.device, place.dtype))
+        except (RuntimeError, ValueError) as error:
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InputError(f"the model cannot take images {list(part.shape)}: {line}") from error
+        answers.append(getattr(output, "logits", output).float().cpu())
+    return torch.cat(answers)
+
+
+def quality(logits: Tensor, labels: Tensor) -> ImageQuality:
+    """Against the labels.
+
+    Args:
+        logits: [images, classes].
+        labels: [images] int64.
+    """
+    return ImageQuality(
+        accuracy=float((logits.argmax(dim=-1) == labels).double().mean()),
+        loss=float(functional.cross_entropy(logits.double(), labels)),
+    )
+
+
+def divergence(given: Tensor, logits: Tensor) -> ImageDivergence:
+    """From the logits of the model as given, both [images, classes]."""
+    before = given.double().log_softmax(dim=-1)
+    after = logits.double().log_softmax(dim=-1)
+    kl = (before.exp() * (before - after)).sum(dim=-1)
+    return ImageDivergence(
+        kl_mean=float(kl.mean()),
+        kl_p99=float(kl.quantile(0.99)),
+        agreement=float((given.argmax(dim=-1) == logits.argmax(dim=-1)).double().mean()),
+    )

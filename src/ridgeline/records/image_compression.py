@@ -1,0 +1,97 @@
+"""What a compressed image classifier costs and gains, row by row, each against the row above.
+
+Beside `compression.py`, whose rows speak of text: here quality is top-1 accuracy on images that
+were held back, and speed the time of a forward pass.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ridgeline.records.compression import Speedup
+from ridgeline.records.environment import Environment
+
+
+class ImageProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which images a model was judged on."""
+
+    images: str
+    """The file, or which part of it."""
+    judged: int
+    """Images."""
+    calibrated: int
+    """Other images, whose gradients chose what goes; 0 where none did."""
+    shape: tuple[int, int, int]
+    """Channels, height, width."""
+
+
+class ImageQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How well a model knows the images."""
+
+    accuracy: float
+    """Of the most probable class: top 1."""
+    loss: float
+    """Mean of −ln p of the right class, nats per image."""
+
+
+class ImageDivergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a model's answers are from those of the model as given."""
+
+    kl_mean: float
+    """KL(as given ‖ model), nats per image."""
+    kl_p99: float
+    agreement: float
+    """Images of which both think the same class most probable."""
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a forward pass took, in turns with other models."""
+
+    seconds: float
+    """Median of the rounds."""
+    round_seconds: tuple[float, ...]
+    """Median of each round; round i of every model ran side by side."""
+    batch: int
+    """Images of a pass."""
+    dtype: str
+    device: str
+    threads: int
+
+
+class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model: the one that was given, or the row above with one more scheme applied."""
+
+    scheme: str
+    """`as given` in the first row."""
+    disk_bytes: int
+    parameters: int
+    flops: int
+    """Of one image, two per multiplication and addition of convolutions and products."""
+    quality: ImageQuality
+    divergence: ImageDivergence | None = None
+    """From the model as given; None in the first row."""
+    latency: Latency | None = None
+    """None with `--no-speed`."""
+    speedup: Speedup | None = None
+    """Over the row above."""
+    seconds: float = 0.0
+    """That compressing took."""
+    left_whole: tuple[str, ...] = ()
+    """Operations whose channels all stayed, and why."""
+
+
+class ImageLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that `ridgeline compress` did to one image classifier."""
+
+    model: str
+    protocol: ImageProtocol
+    rows: tuple[ImageRow, ...]
+    allowed: str | None
+    """`--max-loss`, as given."""
+    refused: str = ""
+    """Why nothing was saved; empty: it was."""
+    saved: str | None = None
+    """The directory."""
+    exports: dict[str, str] = {}
+    """Format → file."""
+    environment: Environment
