@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride
+from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def compress(
         bool,
         typer.Option("--unjudged", help="Measure nothing: for models larger than memory."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Compress a model, measure every step against the one above it, and save what held.
 

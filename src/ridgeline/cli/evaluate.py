@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli.output_options import Json
+
 if TYPE_CHECKING:
     from ridgeline.records.compression import Evaluation
 
@@ -32,7 +34,7 @@ def evaluate(
     stride: Stride = None,
     device: Device = "auto",
     no_speed: NoSpeed = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model."""
     from ridgeline.cli.show import print_json, print_view, progress

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ridgeline.cli.output_options import Json
 from ridgeline.cli.recipe_options import Changes
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def launch(
         bool,
         typer.Option("--check", help="Judge manifests offline, stricter than the API server."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Run a recipe on this machine or a cluster; it says first what that will cost."""
     from ridgeline.errors import InputError

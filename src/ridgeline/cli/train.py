@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.output_options import Json
 from ridgeline.cli.recipe_options import Changes
 
 
@@ -33,7 +34,7 @@ def train(
         Path | None,
         typer.Option(metavar="FOLDER", help="A run with fewer processes: also say how it scales."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> None:
     """Train what the recipe says, on as many processes as its layout has."""
     from ridgeline.cli.show import print_json, print_view, progress

@@ -31,7 +31,7 @@ from ridgeline.compress.saved.compressed_tensors import (
 from ridgeline.compress.saved.directory import Directory
 from ridgeline.compress.saved.shards import Shards
 from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 _KEY = re.compile(r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")
 
@@ -198,7 +198,7 @@ def _config_of(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; give the folder that peft saved") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {in_words(error)}") from None
     kind = config.get("peft_type")
     if kind != "LORA":
         raise InputError(f"{path}: an adapter of type {kind}; LoRA, rsLoRA and DoRA are merged")
@@ -217,7 +217,7 @@ def _tensors_of(folder: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; save the adapter as safetensors") from None
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {in_words(error)}") from None
     return tensors
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ridgeline.compress.quantised import Quantised
 from ridgeline.compress.saved.directory import Directory
-from ridgeline.errors import InputError, MissingExtra
+from ridgeline.errors import InputError, MissingExtra, in_words
 from ridgeline.kernels.number_formats import ggml
 
 Type = Literal["q8_0", "q4_0", "f16"]
@@ -162,7 +162,7 @@ class _Vocabulary:
         except FileNotFoundError:
             raise InputError(f"{path}: no such file; GGUF files hold their tokenizer") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: no tokenizer ({error})") from None
+            raise InputError(f"{path}: no tokenizer ({in_words(error)})") from None
         pieces = about.get("pre_tokenizer") or {}
         if model.get("type") != "BPE" or "ByteLevel" not in json.dumps(pieces):
             raise InputError(f"{path}: byte-level BPE is exported to GGUF, not {model.get('type')}")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -146,7 +146,7 @@ class Checkpoint:
         except FileNotFoundError:
             raise InputError(f"{path}: no such file; {cure}") from None
         except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}") from None
+            raise InputError(f"{path}: {in_words(error)}") from None
         if not isinstance(content, dict):
             raise InputError(f"{path}: an object is expected")
         return content

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ridgeline.errors import InputError, MissingExtra
+from ridgeline.errors import InputError, MissingExtra, in_words
 
 Kind = Literal["text", "jsonl", "parquet", "dataset"]
 SUFFIXES: dict[str, Kind] = {
@@ -344,7 +344,7 @@ def _parquet(path: Path) -> Any:
     try:
         return parquet.ParquetFile(path, memory_map=True)
     except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {in_words(error)}") from None
 
 
 def _dataset(folder: Path) -> Any:
@@ -355,4 +355,6 @@ def _dataset(folder: Path) -> Any:
     try:
         return datasets.load_from_disk(str(folder))
     except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: not a dataset that `datasets` can load: {error}") from None
+        raise InputError(
+            f"{folder}: not a dataset that `datasets` can load: {in_words(error)}"
+        ) from None
