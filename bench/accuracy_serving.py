@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from ridgeline.plan.serving.validate import validate_serving
-from ridgeline.records.serving_validation import Errors, ServingValidation
+from ridgeline.records.serving_validation import ServingErrors, ServingValidation
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_serving.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "accuracy_serving.md"
@@ -103,7 +103,7 @@ def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _figures(errors: Errors) -> list[str]:
+def _figures(errors: ServingErrors) -> list[str]:
     bias = "" if errors.bias is None else f"{errors.bias:+.1%}"
     inside = "" if errors.coverage is None else f"{errors.coverage:.0%}"
     return [str(errors.rows), _share(errors.median), _share(errors.p90), bias, inside]

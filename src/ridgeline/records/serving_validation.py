@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from ridgeline.records.validation import Errors, Overall, ValidationRow
 
-class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row; `published`, `predicted`, `low` and `high` are in the row's own metric."""
 
-    row: int
-    """The first row below the header is 1."""
-    source: str
-    model: str
-    gpu: str
-    n_gpus: int | None
-    metric_name: str
-    published: float | None = None
-    predicted: float | None = None
-    low: float | None = None
-    """Of the 80 % interval."""
-    high: float | None = None
-    error: float | None = None
-    """Predicted over published, less 1."""
+class ServingRow(ValidationRow, frozen=True, kw_only=True):
+    """One metric of one run."""
+
     kind: str = ""
     """`first_token`, `next_token` or `throughput`."""
     status: str
@@ -30,42 +18,26 @@ class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Errors(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of some rows. Shares, not per cent."""
+class ServingErrors(Errors, frozen=True, kw_only=True):
+    """Errors of some rows."""
 
-    rows: int
-    """With an error."""
-    median: float | None = None
-    p90: float | None = None
-    bias: float | None = None
-    """Median of the signed errors."""
-    coverage: float | None = None
-    """Share of published values inside the 80 % interval."""
     mean_of_sources: float | None = None
     """Mean of the sources' medians, each counting once."""
 
 
-class ServingOverall(msgspec.Struct, frozen=True, kw_only=True):
+class ServingOverall(Overall, frozen=True, kw_only=True):
     """The table as a whole."""
 
-    rows: int
-    ok: int
-    refused: int
-    insufficient: int
-    median: float | None
-    p90: float | None
-    bias: float | None
-    coverage: float | None
-    dense: Errors
-    experts: Errors
+    dense: ServingErrors
+    experts: ServingErrors
 
 
 class ServingValidation(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `--json`."""
 
     rows: list[ServingRow]
-    by_source: dict[str, Errors]
-    by_metric: dict[str, Errors]
+    by_source: dict[str, ServingErrors]
+    by_metric: dict[str, ServingErrors]
     """Kind of metric, dense models and mixtures of experts apart."""
     overall: ServingOverall
     calibration: str

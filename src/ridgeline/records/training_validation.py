@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from ridgeline.records.validation import Errors, Overall, ValidationRow
 
-class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row; `published`, `predicted`, `low` and `high` are in the row's own metric."""
 
-    row: int
-    """The first row below the header is 1."""
-    source: str
-    model: str
-    gpu: str
-    n_gpus: int | None
-    metric_name: str
-    published: float | None = None
-    predicted: float | None = None
-    low: float | None = None
-    high: float | None = None
-    error: float | None = None
-    """Predicted step time over published step time, less 1."""
+class TrainingRow(ValidationRow, frozen=True, kw_only=True):
+    """One run."""
+
     peak_memory_published: float | None = msgspec.field(default=None, name="peak_mem_published_gb")
     peak_memory_predicted: float | None = msgspec.field(default=None, name="peak_mem_predicted_gb")
     """In GiB, as drivers and frameworks print it; tensors alone where the source says so."""
@@ -30,32 +19,16 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class TrainingErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of one source, or of sources averaged. Shares, not per cent."""
+class TrainingErrors(Errors, frozen=True, kw_only=True):
+    """Errors of one source, or of sources averaged."""
 
-    rows: int
-    """With a published time."""
-    median: float | None = None
-    p90: float | None = None
-    bias: float | None = None
-    """Median of the signed errors."""
-    coverage: float | None = None
-    """Share of published values inside the 80 % interval."""
     memory_rows: int = 0
     memory_median: float | None = None
 
 
-class TrainingOverall(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingOverall(Overall, frozen=True, kw_only=True):
     """The table as a whole; `dense` and `experts` are averages over sources."""
 
-    rows: int
-    ok: int
-    refused: int
-    insufficient: int
-    median: float | None
-    p90: float | None
-    bias: float | None
-    coverage: float | None
     dense: TrainingErrors
     experts: TrainingErrors
     memory_rows: int

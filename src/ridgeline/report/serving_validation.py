@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ridgeline.records.serving_validation import Errors, ServingValidation
+from ridgeline.records.serving_validation import ServingErrors, ServingValidation
 
 WORDS = {
     "unseen": "each source by coefficients fitted without it",
@@ -41,7 +41,7 @@ def serving_validation_view(found: ServingValidation) -> Group:
     return Group(table, *(Text(line) for line in lines))
 
 
-def _cells(errors: Errors) -> list[str]:
+def _cells(errors: ServingErrors) -> list[str]:
     return [
         str(errors.rows),
         _share(errors.median),

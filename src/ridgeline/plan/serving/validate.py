@@ -35,7 +35,7 @@ from ridgeline.plan.serving.outcome import (
 from ridgeline.plan.serving.published import Run, read_table
 from ridgeline.plan.table_cells import Unreadable, unjudged
 from ridgeline.records.serving_validation import (
-    Errors,
+    ServingErrors,
     ServingOverall,
     ServingRow,
     ServingValidation,
@@ -146,13 +146,13 @@ def _status(prepared: Prepared, found: Outcome, index: int) -> tuple[str, str]:
     return "ok", ""
 
 
-def errors_of(rows: Sequence[ServingRow]) -> Errors:
+def errors_of(rows: Sequence[ServingRow]) -> ServingErrors:
     """Errors of these rows, taken together."""
     timed = [row for row in rows if row.error is not None]
     if not timed:
-        return Errors(rows=0)
+        return ServingErrors(rows=0)
     errors = np.array([row.error for row in timed], dtype=float)
-    return Errors(
+    return ServingErrors(
         rows=len(timed),
         median=float(np.median(np.abs(errors))),
         p90=float(np.quantile(np.abs(errors), 0.9)),
@@ -175,7 +175,7 @@ def _inside(row: ServingRow) -> bool:
     return low <= published <= high
 
 
-def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str, Errors]:
+def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str, ServingErrors]:
     """Kind of metric, dense models and mixtures apart."""
     groups: dict[str, list[ServingRow]] = {}
     for row in rows:
