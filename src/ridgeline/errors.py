@@ -16,14 +16,18 @@ from __future__ import annotations
 
 
 def in_words(error: BaseException) -> str:
-    """Why a file cannot be used, without the number and the path that Python adds.
+    r"""What an error says, in one line: without the number and the path that Python adds to it.
 
     >>> in_words(FileNotFoundError(2, "No such file or directory", "a.csv"))
     'No such file or directory'
+    >>> in_words(ValueError("no such token\nwhile reading the vocabulary")), in_words(ValueError())
+    ('no such token', 'ValueError')
     """
     if isinstance(error, UnicodeDecodeError):
         return "not UTF-8 text"
-    return getattr(error, "strerror", None) or str(error)
+    if getattr(error, "strerror", None):
+        return str(error.strerror)  # type: ignore[attr-defined]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class RidgelineError(Exception):

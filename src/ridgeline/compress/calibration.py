@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 _TEXTS = ("*.txt", "*.md", "*.py", "*.rst", "*.json", "*.jsonl")
 """Of a folder, files that are read."""
@@ -34,8 +34,7 @@ def tokens(
         tokenizer = AutoTokenizer.from_pretrained(model)
         config = AutoConfig.from_pretrained(model)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        line = str(error).splitlines()[0]
-        raise InputError(f"{model}: no tokenizer that can be read: {line}") from None
+        raise InputError(f"{model}: no tokenizer that can be read: {in_words(error)}") from None
     context = getattr(config, "max_position_embeddings", None) or length
     length = min(length, context)
     whole = _content(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 HELD_BACK = 10
 """Without images to judge on, the last one in so many of the calibration images is."""
@@ -88,7 +88,7 @@ def read_images(option: str, path: Path) -> Images:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
         raise InputError(
-            f"{option} {path}: no safetensors file of images ({str(error).splitlines()[0]})"
+            f"{option} {path}: no safetensors file of images ({in_words(error)})"
         ) from None
     missing = [name for name in ("pixel_values", "labels") if name not in tensors]
     if missing:

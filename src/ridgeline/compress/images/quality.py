@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.records.image_compression import ImageDivergence, ImageQuality
 
 BATCH = 64
@@ -28,8 +28,9 @@ def logits_of(model: nn.Module, pixel_values: Tensor, batch: int = BATCH) -> Ten
         try:
             output: Any = model(part.to(place.device, place.dtype))
         except (RuntimeError, ValueError) as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InputError(f"the model cannot take images {list(part.shape)}: {line}") from error
+            raise InputError(
+                f"the model cannot take images {list(part.shape)}: {in_words(error)}"
+            ) from error
         answers.append(getattr(output, "logits", output).float().cpu())
     return torch.cat(answers)
 

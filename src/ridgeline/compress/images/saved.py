@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ridgeline.compress.evaluate.loaded import check_directory
 from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.take_out import Smaller
-from ridgeline.errors import InputError, MissingExtra, RidgelineError
+from ridgeline.errors import InputError, MissingExtra, RidgelineError, in_words
 from ridgeline.models.quiet import quiet_libraries
 
 CODE = "pruned_model.py"
@@ -55,8 +55,7 @@ def load(option: str, directory: Path) -> Any:
                 directory, config=config, output_loading_info=True, local_files_only=True
             )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, AttributeError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{option} {directory}: no image classifier: {line}") from None
+        raise InputError(f"{option} {directory}: no image classifier: {in_words(error)}") from None
     missing = sorted(about.get("missing_keys", ()))
     if missing:
         raise InputError(
@@ -114,8 +113,9 @@ def export_program(model: Any, pixel_values: Tensor, path: Path) -> None:
         loaded = torch.export.load(aside).module()
     except (RuntimeError, ValueError, TypeError) as error:
         aside.unlink(missing_ok=True)
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"--export torch-export: cannot follow this model: {line}") from error
+        raise InputError(
+            f"--export torch-export: cannot follow this model: {in_words(error)}"
+        ) from error
     with torch.no_grad():
         wanted, made = whole(pixel_values[:3]), loaded(pixel_values[:3])
     if not bool(torch.allclose(wanted, made, rtol=1e-4, atol=1e-4)):

@@ -29,7 +29,7 @@ from ridgeline.compress.saved.whole_model import (
     free_shapes,
     whole_model,
 )
-from ridgeline.errors import InputError, MissingExtra
+from ridgeline.errors import InputError, MissingExtra, in_words
 
 OPSET = 21
 LIMIT_BYTES = 1_900_000_000
@@ -162,9 +162,8 @@ def _write(directory: Path, model: WholeModel, to: Path) -> None:
                 verbose=False,
             )
         except Exception as error:  # whatever model code and the tracer raise
-            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(
-                f"{directory}: torch.onnx cannot follow this model: {lines[0]}"
+                f"{directory}: torch.onnx cannot follow this model: {in_words(error)}"
             ) from error
         program.save(to)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ridgeline.compress.saved.whole_model import check_equal, example, free_shapes, whole_model
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 
 def export(directory: Path, out: Path) -> None:
@@ -27,8 +27,9 @@ def export(directory: Path, out: Path) -> None:
     try:
         program = torch.export.export(model, (example(model),), dynamic_shapes=free_shapes())
     except Exception as error:  # whatever model code and the tracer raise
-        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{directory}: torch.export cannot follow this model: {line}") from error
+        raise InputError(
+            f"{directory}: torch.export cannot follow this model: {in_words(error)}"
+        ) from error
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{out.stem}.saving.pt2")
     try:

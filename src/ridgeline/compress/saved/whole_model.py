@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ridgeline.compress.emulated import rounded_inputs
 from ridgeline.compress.quantised import Inputs, Quantised
 from ridgeline.compress.saved.directory import Directory
-from ridgeline.errors import InputError, RidgelineError
+from ridgeline.errors import InputError, RidgelineError, in_words
 
 NEAR = 0.7
 """See `check_near`; 0.3 was measured on the library model."""
@@ -80,8 +80,9 @@ def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
             config, dtype=dtype, attn_implementation="eager"
         ).eval()
     except (ValueError, KeyError, TypeError, OSError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: config.json makes no causal language model: {line}") from None
+        raise InputError(
+            f"{path}: config.json makes no causal language model: {in_words(error)}"
+        ) from None
     dense: dict[str, Tensor] = {}
     for name in directory.names:
         found = directory.read(name)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +136,9 @@ def _without_weights(checkpoint: Checkpoint) -> Any:
         with _parameters_on_meta():
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except (ValueError, KeyError, TypeError, OSError, AttributeError, RuntimeError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{where}: config.json makes no causal language model: {line}") from None
+        raise InputError(
+            f"{where}: config.json makes no causal language model: {in_words(error)}"
+        ) from None
     return model.eval().requires_grad_(requires_grad=False)
 
 

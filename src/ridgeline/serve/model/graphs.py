@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.kernels.paged_attention import LayerCache, Packed
 from ridgeline.serve.model.batch import Batch
 
@@ -199,7 +199,7 @@ class DecodeGraphs(Generic[C]):
         except RuntimeError as error:
             raise InputError(
                 "a decode step of this model cannot be recorded as a CUDA graph "
-                f"({str(error).splitlines()[0]}); use --no-graphs"
+                f"({in_words(error)}); use --no-graphs"
             ) from error
         return graph
 

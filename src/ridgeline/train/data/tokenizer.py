@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.errors import InputError, MissingExtra
+from ridgeline.errors import InputError, MissingExtra, in_words
 from ridgeline.records.recipe import Recipe
 
 BEGIN, END, PADDING = "<|begin|>", "<|end|>", "<|padding|>"
@@ -183,9 +183,9 @@ def _keep_plain(source: Path, folder: Path) -> Kept | None:
 
 
 def _not_loaded(name: str, error: Exception) -> InputError:
-    reason = str(error).strip().splitlines()[0]
     return InputError(
-        f"data.tokenizer: {name!r} cannot be loaded ({reason}); give a folder with tokenizer.json"
+        f"data.tokenizer: {name!r} cannot be loaded ({in_words(error)}); give a folder with"
+        " tokenizer.json"
     )
 
 

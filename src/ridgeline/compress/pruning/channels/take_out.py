@@ -19,7 +19,7 @@ from ridgeline.compress.pruning.channels.labels import Array
 from ridgeline.compress.pruning.channels.resized import replace
 from ridgeline.compress.pruning.channels.worth import magnitudes, weights_of, worth
 from ridgeline.compress.pruning.structured.neurons import MULTIPLE
-from ridgeline.errors import InputError, RidgelineError
+from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.records.scheme import Pruning
 
 TOLERANCE = 1e-6
@@ -142,9 +142,9 @@ def _prove(whole: nn.Module, smaller: nn.Module, example: tuple[Tensor, ...]) ->
     try:
         made = _tensors(copy.deepcopy(smaller).double().eval()(*exact))
     except (RuntimeError, ValueError, TypeError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"this model's code fixes sizes, so that it fails with fewer channels: {line}"
+            "this model's code fixes sizes, so that it fails with fewer channels:"
+            f" {in_words(error)}"
         ) from error
     for one, other in zip(wanted, made, strict=True):
         largest = float(one.abs().max())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,9 @@ def traced(model: nn.Module, example: tuple[Tensor, ...]) -> Graph:
         with torch.no_grad():
             program = torch.export.export(asleep, example, strict=False)
     except Exception as error:  # whatever model code and the tracer raise
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"torch.export cannot follow this model on the example: {line}") from error
+        raise InputError(
+            f"torch.export cannot follow this model on the example: {in_words(error)}"
+        ) from error
     signature = program.graph_signature
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     stored |= signature.inputs_to_lifted_tensor_constants
