@@ -8,7 +8,6 @@
 
 #if defined(__AVX512BF16__) && defined(__AVX512VBMI__) && defined(__AVX512BW__)
 #define RIDGELINE_LINEAR_AVX512
-#include <immintrin.h>
 
 namespace ridgeline::linear {
 
@@ -235,16 +234,9 @@ void pass_panels(const Job& job, int64_t begin, int64_t end) {
 
 template <class Weights, class X>
 void share_avx512(const Job& job, int64_t begin, int64_t end) {
-  const int64_t chunks = (job.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
-  for (int64_t c = 0; c < chunks; ++c) {
-    const int64_t row = c * job.rows / chunks;
-    Job part = job;
-    part.rows = (c + 1) * job.rows / chunks - row;
-    part.x = static_cast<const X*>(job.x) + row * job.depth;
-    part.out = static_cast<X*>(job.out) + row * job.outputs;
-    if (job.zeros != nullptr) part.sums = job.sums + row * job.groups();
+  in_chunks_of_rows<X>(job, ROWS_AT_ONCE, [begin, end](const Job& part) {
     pass_panels<Weights, X>(part, begin, end);
-  }
+  });
 }
 
 }  // namespace ridgeline::linear

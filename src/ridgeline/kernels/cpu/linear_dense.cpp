@@ -9,23 +9,29 @@ using PairsBase = Pairs;
 #else
 struct PairsBase {
   static constexpr bool WIDE = false;
+  static constexpr int64_t STEP = 2, BYTES = 128;
 };
 #endif
 
 struct Bf16 : PairsBase {
-  static void unpack(const uint8_t* panel, int64_t depth, float* to) {
-    const auto* from = reinterpret_cast<const uint16_t*>(panel);
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t lane = 0; lane < PANEL; ++lane)
-        to[k * PANEL + lane] = widened(from[(k / 2 * PANEL + lane) * 2 + k % 2]);
+  template <class Sink>
+  static void line(const uint8_t* from, Sink sink) {
+#pragma GCC unroll 8
+    for (int i = 0; i < VECTORS; ++i) {
+      const auto pairs = load_vector<Words>(from + i * sizeof(Words));
+      sink(0, i, as_floats(pairs << 16));
+      sink(1, i, as_floats(pairs & int32_t(0xffff0000)));
+    }
   }
 };
 
 struct Float {
   static constexpr bool WIDE = true, PACKED = false;
   static constexpr int64_t STEP = 1, BYTES = 128;
-  static void unpack(const uint8_t* panel, int64_t depth, float* to) {
-    std::memcpy(to, panel, depth * PANEL * sizeof(float));
+  template <class Sink>
+  static void line(const uint8_t* from, Sink sink) {
+#pragma GCC unroll 8
+    for (int i = 0; i < VECTORS; ++i) sink(0, i, load_vector<Floats>(from + i * sizeof(Floats)));
   }
 #ifdef RIDGELINE_LINEAR_AVX512
   void load(const uint8_t* from, __m512 (*to)[2]) const {
@@ -38,15 +44,24 @@ struct Float {
 struct Half {
   static constexpr bool WIDE = true, PACKED = false;
   static constexpr int64_t STEP = 1, BYTES = 64;
-  static void unpack(const uint8_t* panel, int64_t depth, float* to) {
-    const auto* from = reinterpret_cast<const torch::headeronly::Half*>(panel);
-    for (int64_t i = 0; i < depth * PANEL; ++i) to[i] = static_cast<float>(from[i]);
+  static Floats widened_at(const uint8_t* from) {
+#if defined(__AVX512F__)
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__AVX2__) && defined(__F16C__)
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    using Halves = _Float16 __attribute__((vector_size(LANES * 2)));
+    return __builtin_convertvector(load_vector<Halves>(from), Floats);
+#endif
+  }
+  template <class Sink>
+  static void line(const uint8_t* from, Sink sink) {
+#pragma GCC unroll 8
+    for (int i = 0; i < VECTORS; ++i) sink(0, i, widened_at(from + i * 2 * LANES));
   }
 #ifdef RIDGELINE_LINEAR_AVX512
   void load(const uint8_t* from, __m512 (*to)[2]) const {
-    for (int i = 0; i < 2; ++i)
-      to[0][i] = _mm512_cvtph_ps(
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32 * i)));
+    for (int i = 0; i < 2; ++i) to[0][i] = widened_at(from + 32 * i);
   }
 #endif
 };

@@ -12,15 +12,26 @@ namespace {
 struct Int4 {
   static constexpr bool WIDE = false, PACKED = true;
   static constexpr int64_t STEP = 4, BYTES = 64;
-  static void unpack(const uint8_t* panel, int64_t depth, float* to) {
-    for (int64_t k = 0; k < depth; k += 4, panel += 64)
-      for (int64_t w = 0; w < 32; ++w) {
-        uint16_t word;
-        std::memcpy(&word, panel + 2 * w, sizeof word);
-        for (int64_t n = 0; n < 4; ++n)
-          to[(k + n / 2 * 2 + w % 2) * PANEL + n % 2 * 16 + w / 2] =
-              static_cast<float>((word >> 4 * n & 15) - 8);
+  // The weights of a nibble that begins at bit `from` of each word.
+  static Floats nibbles(Words words, int from) {
+#if defined(__AVX512F__)
+    const __m512 table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm512_permutexvar_ps((__m512i)(words >> from), table);
+#else  // q + 8 without its highest bit is q's own four bits
+    return __builtin_convertvector((words ^ int32_t(0x88888888)) << (28 - from) >> 28, Floats);
+#endif
+  }
+  template <class Sink>
+  static void line(const uint8_t* from, Sink sink) {
+#pragma GCC unroll 4
+    for (int i = 0; i < VECTORS / 2; ++i) {
+      const auto words = load_vector<Words>(from + i * sizeof(Words));
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; ++n) {
+        sink(n / 2 * 2, n % 2 * (VECTORS / 2) + i, nibbles(words, 4 * n));
+        sink(n / 2 * 2 + 1, n % 2 * (VECTORS / 2) + i, nibbles(words, 4 * n + 16));
       }
+    }
   }
 #ifdef RIDGELINE_LINEAR_AVX512
   __m512i table;

@@ -13,17 +13,49 @@
 namespace ridgeline::linear {
 namespace {
 
-// Undoes the order of bytes above: to[depth][32].
-template <class Value>
-void unpack_lines(const uint8_t* line, int64_t depth, Value value, float* to) {
-  for (int64_t k = 0; k < depth; k += 2, line += 64)
-    for (int64_t at = 0; at < 64; ++at) {
-      const int64_t lane = at / 8 % 2 * 16 + (at / 16 * 8 + at % 8) / 2;
-      to[(k + at % 2) * PANEL + lane] = value(line[at]);
-    }
+// The 32 outputs of a line in order, as words whose halves are the bytes of two depths, widened to 16
+// bits with their sign or with zeros.
+template <bool SIGNED>
+inline void words_of_line(const uint8_t* line, Words (&to)[VECTORS]) {
+#if defined(__AVX512BW__)
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  const __m512i bytes = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(line));
+  const __m256i half[2] = {_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64(bytes, 1)};
+  for (int i = 0; i < 2; ++i)
+    to[i] = (Words)(SIGNED ? _mm512_cvtepi8_epi16(half[i]) : _mm512_cvtepu8_epi16(half[i]));
+#elif defined(__AVX2__)
+  const auto* from = reinterpret_cast<const __m256i*>(line);
+  const __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
+  const __m256i half[2] = {_mm256_permute4x64_epi64(_mm256_unpacklo_epi64(a, b), 0xd8),
+                           _mm256_permute4x64_epi64(_mm256_unpackhi_epi64(a, b), 0xd8)};
+  for (int i = 0; i < 4; ++i) {
+    const __m128i bytes = i % 2 ? _mm256_extracti128_si256(half[i / 2], 1)
+                                : _mm256_castsi256_si128(half[i / 2]);
+    to[i] = (Words)(SIGNED ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes));
+  }
+#else
+  using Byte = std::conditional_t<SIGNED, int8_t, uint8_t>;
+  using Bytes = Byte __attribute__((vector_size(8)));
+  using Pairs16 = int16_t __attribute__((vector_size(16)));
+  static_assert(LANES == 4);
+  for (int i = 0; i < VECTORS; ++i) {
+    const auto bytes = load_vector<Bytes>(line + i % 4 * 16 + i / 4 * 8);
+    to[i] = reinterpret_cast<Words>(__builtin_convertvector(bytes, Pairs16));
+  }
+#endif
 }
 
-float float8(uint8_t bits) {  // e4m3fn: bias 7, no infinities, 0x7f is NaN
+// e4m3fn: bias 7, no infinities, 0x7f is NaN.
+inline Floats widened_float8(Words bits) {
+  const Words size = bits & 0x7f, sign = (bits & 0x80) << 24;
+  const Words normal = (size << 20) + (120 << 23);
+  const Words small = reinterpret_cast<Words>(__builtin_convertvector(size, Floats) * 0x1p-9f);
+  const Words found = size < 8 ? small : size == 0x7f ? Words{} + 0x7fc00000 : normal;
+  return as_floats(found | sign);
+}
+
+#ifdef RIDGELINE_LINEAR_AVX512
+float float8(uint8_t bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;
   float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
@@ -31,7 +63,6 @@ float float8(uint8_t bits) {  // e4m3fn: bias 7, no infinities, 0x7f is NaN
   return bits & 0x80 ? -size : size;
 }
 
-#ifdef RIDGELINE_LINEAR_AVX512
 // Both bytes of the bf16 of 128 magnitudes.
 struct Table {
   __m512i low[2], high[2];
@@ -61,8 +92,15 @@ constexpr int SIGN_OF_SECOND = 0xf8;  // a | (b & c) as a truth table of vpternl
 struct Int8 {
   static constexpr bool WIDE = false, PACKED = true;
   static constexpr int64_t STEP = 2, BYTES = 64;
-  static void unpack(const uint8_t* panel, int64_t depth, float* to) {
-    unpack_lines(panel, depth, [](uint8_t b) { return static_cast<float>(int8_t(b)); }, to);
+  template <class Sink>
+  static void line(const uint8_t* from, Sink sink) {
+    Words pairs[VECTORS];
+    words_of_line<true>(from, pairs);
+#pragma GCC unroll 8
+    for (int i = 0; i < VECTORS; ++i) {
+      sink(0, i, __builtin_convertvector(pairs[i] << 16 >> 16, Floats));
+      sink(1, i, __builtin_convertvector(pairs[i] >> 16, Floats));
+    }
   }
 #ifdef RIDGELINE_LINEAR_AVX512
   Table table{[](uint8_t b) { return static_cast<float>(b); }};
@@ -82,8 +120,15 @@ struct Int8 {
 struct Float8 {
   static constexpr bool WIDE = false, PACKED = true;
   static constexpr int64_t STEP = 2, BYTES = 64;
-  static void unpack(const uint8_t* panel, int64_t depth, float* to) {
-    unpack_lines(panel, depth, float8, to);
+  template <class Sink>
+  static void line(const uint8_t* from, Sink sink) {
+    Words pairs[VECTORS];
+    words_of_line<false>(from, pairs);
+#pragma GCC unroll 8
+    for (int i = 0; i < VECTORS; ++i) {
+      sink(0, i, widened_float8(pairs[i] & 0xff));
+      sink(1, i, widened_float8(pairs[i] >> 16));
+    }
   }
 #ifdef RIDGELINE_LINEAR_AVX512
   Table table{float8};

@@ -24,7 +24,14 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
 
 namespace ridgeline::linear {
 
@@ -48,15 +55,6 @@ struct Job {
 
   int64_t groups() const { return depth / group; }
   int64_t num_panels() const { return (outputs + PANEL - 1) / PANEL; }
-  float scale(int64_t panel, int64_t index, int64_t lane) const {
-    if (scales == nullptr) return 1.0f;
-    const int64_t at = (panel * groups() + index) * PANEL + lane;
-    if (!short_scales) return static_cast<const float*>(scales)[at];
-    const uint32_t bits = uint32_t{static_cast<const uint16_t*>(scales)[at]} << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-  }
 };
 
 inline float widened(uint16_t bf16) {
@@ -101,40 +99,25 @@ std::vector<float> group_sums(const Job& job) {
 // All rows of a job by panels begin … end, on the thread that calls it.
 using Share = void (*)(const Job& job, int64_t begin, int64_t end);
 
-// For any CPU: a panel is unpacked to floats, then multiplied; the compiler makes vectors of it.
-template <class Weights, class X>
-void share_portable(const Job& job, int64_t begin, int64_t end) {
-  std::vector<float> weights(job.depth * PANEL);
-  for (int64_t panel = begin; panel < end; ++panel) {
-    Weights::unpack(job.panels + panel * job.panel_bytes, job.depth, weights.data());
-    const int64_t first = panel * PANEL, count = std::min(PANEL, job.outputs - first);
-    for (int64_t row = 0; row < job.rows; ++row) {
-      const X* x = static_cast<const X*>(job.x) + row * job.depth;
-      float total[PANEL] = {};
-      for (int64_t g = 0; g < job.groups(); ++g) {
-        float part[PANEL] = {};
-        for (int64_t k = g * job.group; k < (g + 1) * job.group; ++k) {
-          const float factor = read(x + k);
-          for (int64_t lane = 0; lane < PANEL; ++lane)
-            part[lane] += factor * weights[k * PANEL + lane];
-        }
-        for (int64_t lane = 0; lane < PANEL; ++lane) {
-          if (job.zeros != nullptr)
-            part[lane] -= job.zeros[(panel * job.groups() + g) * PANEL + lane] *
-                          job.sums[row * job.groups() + g];
-          total[lane] += job.scale(panel, g, lane) * part[lane];
-        }
-      }
-      X* out = static_cast<X*>(job.out) + row * job.outputs + first;
-      for (int64_t lane = 0; lane < count; ++lane)
-        write(out + lane, total[lane] + (job.bias == nullptr ? 0.0f : job.bias[first + lane]));
-    }
+// Calls body(part) with the job's rows in chunks as equal as can be, of at most `at_once`.
+template <class X, class Body>
+void in_chunks_of_rows(const Job& job, int64_t at_once, Body body) {
+  const int64_t chunks = (job.rows + at_once - 1) / at_once;
+  for (int64_t c = 0; c < chunks; ++c) {
+    const int64_t row = c * job.rows / chunks;
+    Job part = job;
+    part.rows = (c + 1) * job.rows / chunks - row;
+    part.x = static_cast<const X*>(job.x) + row * job.depth;
+    part.out = static_cast<X*>(job.out) + row * job.outputs;
+    if (job.zeros != nullptr) part.sums = job.sums + row * job.groups();
+    body(part);
   }
 }
 
 }  // namespace ridgeline::linear
 
 #include "linear_avx512.h"
+#include "linear_vectors.h"
 
 namespace ridgeline::linear {
 
@@ -143,7 +126,7 @@ Share share_of(bool portable) {
 #ifdef RIDGELINE_LINEAR_AVX512
   if (!portable) return share_avx512<Weights, X>;
 #endif
-  return share_portable<Weights, X>;
+  return share_vectors<Weights, X>;
 }
 
 // The same for an x of bf16 or float32; null: these weights do not take it.

@@ -3,9 +3,10 @@
 //   a = max |x[m, :]| / 127.5, or one for all rows        xq = clamp(round(x / a), −128, 127)
 //   out[m, o] = a · s[o] · Σ_k xq[m, k] q[o, k] + b[o]
 //
-// Sums of products are exact in int32. vpdpbusd multiplies unsigned by signed bytes, so rows are
-// kept as xq + 128 and 128 Σ_k q[o, k], which `sums` holds, is taken off at the end. A panel holds
-// [depth / 4][32 outputs][4].
+// A panel holds [depth / 4][32 outputs][4]. Where the CPU multiplies four bytes at once, sums of
+// products are exact in int32: x86 multiplies unsigned by signed bytes, so rows are kept as xq + 128
+// and 128 Σ_k q[o, k], which `sums` holds, is taken off at the end; ARM takes them as they are.
+// Other CPUs multiply and add them as floats (linear_vectors.h): exact up to 2^24, then rounded.
 #include "linear_panels.h"
 
 #include <cmath>
@@ -13,14 +14,37 @@
 namespace ridgeline::linear {
 namespace {
 
+// Sums of the products of four bytes each, added to `sums`; x has the rows of one factor.
+#if defined(__AVX512VNNI__)
+#define RIDGELINE_BYTE_DOT
+constexpr int OFFSET = 128, ROWS_OF_BYTES = 12;
+inline Words add_dots(Words sums, Words x, Words weights) {
+  return (Words)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)x, (__m512i)weights);
+}
+#elif defined(__AVXVNNI__)
+#define RIDGELINE_BYTE_DOT
+constexpr int OFFSET = 128, ROWS_OF_BYTES = 2;
+inline Words add_dots(Words sums, Words x, Words weights) {
+  return (Words)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)x, (__m256i)weights);
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define RIDGELINE_BYTE_DOT
+constexpr int OFFSET = 0, ROWS_OF_BYTES = 2;
+inline Words add_dots(Words sums, Words x, Words weights) {
+  return (Words)vdotq_s32((int32x4_t)sums, (int8x16_t)weights, (int8x16_t)x);
+}
+#endif
+
 struct Bytes {
-  const uint8_t* x;     // [rows, depth], xq + 128
+  const uint8_t* x;     // [rows, depth], xq + OFFSET
   const float* steps;   // [rows]: a
   const int8_t* panels;
   const float* scales;  // [panels · 32]
   const int32_t* sums;  // [panels · 32]: 128 Σ q
   const float* bias;    // [outputs] or null
   int64_t rows, depth, outputs;
+
+  int64_t num_panels() const { return (outputs + PANEL - 1) / PANEL; }
 };
 
 template <class X>
@@ -36,110 +60,141 @@ float largest_of(const X* from, int64_t given) {
   return std::max(1e-12f, *std::max_element(lanes, lanes + 32));
 }
 
+// Gives each level of a row of `given` numbers to put(row, k, level), zeros up to `depth`.
 // `fixed`: the step of all rows; 0: each row has its own.
-template <class X>
-void round_rows(const X* x, int64_t rows, int64_t given, int64_t depth, float fixed, uint8_t* to,
-                float* steps) {
+template <class X, class Put>
+void round_rows(const X* x, int64_t rows, int64_t given, int64_t depth, float fixed, float* steps,
+                Put put) {
   torch::stable::parallel_for(0, rows, 4, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const X* from = x + row * given;
       const float step = fixed > 0.0f ? fixed : largest_of(from, given) / 127.5f;
       steps[row] = step;
-      uint8_t* out = to + row * depth;
-      for (int64_t k = 0; k < given; ++k) {
-        const float level = std::nearbyintf(read(from + k) / step);
-        out[k] = static_cast<uint8_t>(static_cast<int>(std::clamp(level, -128.0f, 127.0f)) + 128);
-      }
-      std::fill(out + given, out + depth, uint8_t{128});
+      for (int64_t k = 0; k < given; ++k)
+        put(row, k, std::clamp(std::nearbyintf(read(from + k) / step), -128.0f, 127.0f));
+      for (int64_t k = given; k < depth; ++k) put(row, k, 0.0f);
     }
   });
 }
 
+#ifdef RIDGELINE_BYTE_DOT
 template <class X>
 void finish(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals, X* out) {
   const int64_t first = panel * PANEL, count = std::min(PANEL, job.outputs - first);
   for (int64_t lane = 0; lane < count; ++lane) {
-    const auto sum = static_cast<float>(totals[lane] - job.sums[first + lane]);
+    const auto sum = static_cast<float>(totals[lane] - (OFFSET == 0 ? 0 : job.sums[first + lane]));
     const float bias = job.bias == nullptr ? 0.0f : job.bias[first + lane];
     write(out + row * job.outputs + first + lane,
           sum * (job.steps[row] * job.scales[first + lane]) + bias);
   }
 }
 
-#if defined(RIDGELINE_LINEAR_AVX512) && defined(__AVX512VNNI__)
+// R rows by a panel.
 template <class X, int R>
-void rows_by_panel(const Bytes& job, const int8_t* from, int64_t panel, int64_t row, int64_t rows,
-                   X* out) {
-  if constexpr (R > 1) {
-    if (rows < R) return rows_by_panel<X, R - 1>(job, from, panel, row, rows, out);
-  }
-  __m512i sums[R][2];
-#pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_si512();
+void rows_by_panel(const Bytes& job, int64_t panel, int64_t row, X* out) {
+  Words sums[R][VECTORS] = {};
   const uint8_t* x = job.x + row * job.depth;
-  for (const uint8_t* end = x + job.depth; x != end; x += 4, from += 128) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + AHEAD), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(from + AHEAD + 64), _MM_HINT_T0);
-    const __m512i first = _mm512_loadu_si512(from), second = _mm512_loadu_si512(from + 64);
+  const int8_t* from = job.panels + panel * job.depth * PANEL;
+  for (const uint8_t* end = x + job.depth; x != end; x += 4, from += 4 * PANEL) {
+    Words weights[VECTORS];
+#pragma GCC unroll 8
+    for (int i = 0; i < VECTORS; ++i) weights[i] = load_vector<Words>(from + i * sizeof(Words));
+    __builtin_prefetch(from + FETCHED);
+    __builtin_prefetch(from + FETCHED + 64);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       int32_t four;
       std::memcpy(&four, x + r * job.depth, sizeof four);
-      const __m512i factor = _mm512_set1_epi32(four);
-      sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], factor, first);
-      sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], factor, second);
+      const Words factor = four - Words{};
+#pragma GCC unroll 8
+      for (int i = 0; i < VECTORS; ++i) sums[r][i] = add_dots(sums[r][i], factor, weights[i]);
     }
   }
-#pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) {
-    alignas(64) int32_t totals[PANEL];
-    _mm512_store_si512(totals, sums[r][0]);
-    _mm512_store_si512(totals + 16, sums[r][1]);
-    finish(job, row + r, panel, totals, out);
-  }
+  for (int r = 0; r < R; ++r) finish(job, row + r, panel, reinterpret_cast<int32_t*>(sums[r]), out);
+}
+
+template <class X, int R = ROWS_OF_BYTES>
+void block_by_panel(const Bytes& job, int64_t panel, int64_t row, int64_t rows, X* out) {
+  if constexpr (R > 1)
+    if (rows < R) return block_by_panel<X, R - 1>(job, panel, row, rows, out);
+  rows_by_panel<X, R>(job, panel, row, out);
 }
 
 template <class X>
-void multiply_bytes(const Bytes& job, int64_t begin, int64_t end, X* out) {
-  for (int64_t panel = begin; panel < end; ++panel)
-    for (int64_t row = 0; row < job.rows; row += MOST_ROWS)
-      rows_by_panel<X, MOST_ROWS>(job, job.panels + panel * job.depth * PANEL, panel, row,
-                                  job.rows - row, out);
-}
-#endif
-
-template <class X>
-void multiply_bytes_portable(const Bytes& job, int64_t begin, int64_t end, X* out) {
-  for (int64_t panel = begin; panel < end; ++panel)
-    for (int64_t row = 0; row < job.rows; ++row) {
-      const uint8_t* x = job.x + row * job.depth;
-      const int8_t* from = job.panels + panel * job.depth * PANEL;
-      int32_t totals[PANEL] = {};
-      for (int64_t k = 0; k < job.depth; k += 4)
-        for (int64_t lane = 0; lane < PANEL; ++lane, from += 4)
-          for (int64_t i = 0; i < 4; ++i) totals[lane] += int32_t{x[k + i]} * int32_t{from[i]};
-      finish(job, row, panel, totals, out);
-    }
-}
-
-template <class X>
-void run(Bytes job, const X* x, int64_t given, float step, X* out, bool portable) {
-  std::vector<uint8_t> rounded_rows(job.rows * job.depth);
+void multiply_bytes(Bytes job, const X* x, int64_t given, float step, X* out) {
+  std::vector<uint8_t> levels(job.rows * job.depth);
   std::vector<float> steps(job.rows);
-  round_rows(x, job.rows, given, job.depth, step, rounded_rows.data(), steps.data());
-  const int64_t panels = (job.outputs + PANEL - 1) / PANEL;
+  round_rows(x, job.rows, given, job.depth, step, steps.data(),
+             [&](int64_t row, int64_t k, float level) {
+               levels[row * job.depth + k] = static_cast<uint8_t>(static_cast<int>(level) + OFFSET);
+             });
   const int64_t rows = job.rows;
   for (int64_t row = 0; row < rows; row += ROWS_AT_ONCE) {
-    job.x = rounded_rows.data() + row * job.depth;
+    job.x = levels.data() + row * job.depth;
     job.steps = steps.data() + row;
     job.rows = std::min(ROWS_AT_ONCE, rows - row);
-    torch::stable::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
-#if defined(RIDGELINE_LINEAR_AVX512) && defined(__AVX512VNNI__)
-      if (!portable) return multiply_bytes(job, begin, end, out + row * job.outputs);
-#endif
-      multiply_bytes_portable(job, begin, end, out + row * job.outputs);
+    const int64_t blocks = (job.rows + ROWS_OF_BYTES - 1) / ROWS_OF_BYTES;
+    torch::stable::parallel_for(0, job.num_panels(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel)
+        for (int64_t b = 0; b < blocks; ++b) {
+          const int64_t first = b * job.rows / blocks, last = (b + 1) * job.rows / blocks;
+          block_by_panel<X>(job, panel, first, last - first, out + row * job.outputs);
+        }
     });
   }
+}
+#endif
+
+// The format of a panel, for linear_vectors.h.
+struct Fours {
+  static constexpr bool WIDE = false;
+  static constexpr int64_t STEP = 4, BYTES = 128;
+  template <class Sink>
+  static void line(const uint8_t* from, Sink sink) {
+#pragma GCC unroll 8
+    for (int i = 0; i < VECTORS; ++i) {
+      const auto fours = load_vector<Words>(from + i * sizeof(Words));
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k)
+        sink(k, i, __builtin_convertvector(fours << (24 - 8 * k) >> 24, Floats));
+    }
+  }
+};
+
+template <class X>
+void multiply_floats(const Bytes& bytes, const X* x, int64_t given, float step, X* out) {
+  std::vector<float> levels(bytes.rows * bytes.depth), steps(bytes.rows);
+  std::vector<float> totals(bytes.rows * bytes.outputs);
+  round_rows(x, bytes.rows, given, bytes.depth, step, steps.data(),
+             [&](int64_t row, int64_t k, float level) { levels[row * bytes.depth + k] = level; });
+  Job job{};
+  job.x = levels.data();
+  job.out = totals.data();
+  job.panels = reinterpret_cast<const uint8_t*>(bytes.panels);
+  job.panel_bytes = bytes.depth * PANEL;
+  job.scales = bytes.scales;
+  job.rows = bytes.rows;
+  job.depth = job.group = bytes.depth;
+  job.outputs = bytes.outputs;
+  torch::stable::parallel_for(0, job.num_panels(), 1, [&](int64_t begin, int64_t end) {
+    share_vectors<Fours, float>(job, begin, end);
+  });
+  torch::stable::parallel_for(0, bytes.rows, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t i = 0; i < bytes.outputs; ++i) {
+        const float bias = bytes.bias == nullptr ? 0.0f : bytes.bias[i];
+        write(out + row * bytes.outputs + i, totals[row * bytes.outputs + i] * steps[row] + bias);
+      }
+  });
+}
+
+template <class X>
+void run(const Bytes& job, const void* x, int64_t given, float step, void* out, bool portable) {
+#ifdef RIDGELINE_BYTE_DOT
+  if (!portable)
+    return multiply_bytes(job, static_cast<const X*>(x), given, step, static_cast<X*>(out));
+#endif
+  multiply_floats(job, static_cast<const X*>(x), given, step, static_cast<X*>(out));
 }
 
 Tensor linear_w8a8(const Tensor& x, const Tensor& panels, const Tensor& scales, const Tensor& sums,
@@ -162,12 +217,10 @@ Tensor linear_w8a8(const Tensor& x, const Tensor& panels, const Tensor& scales, 
                   depth,
                   outputs};
   if (x.scalar_type() == ScalarType::Float) {
-    run(job, static_cast<const float*>(rows.data_ptr()), given, fixed,
-        static_cast<float*>(out.data_ptr()), portable);
+    run<float>(job, rows.data_ptr(), given, fixed, out.data_ptr(), portable);
   } else {
     STD_TORCH_CHECK(x.scalar_type() == ScalarType::BFloat16, "linear: x is float32 or bfloat16");
-    run(job, static_cast<const uint16_t*>(rows.data_ptr()), given, fixed,
-        static_cast<uint16_t*>(out.data_ptr()), portable);
+    run<uint16_t>(job, rows.data_ptr(), given, fixed, out.data_ptr(), portable);
   }
   return out;
 }
