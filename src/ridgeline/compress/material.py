@@ -25,7 +25,7 @@ from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_atomically
 
 HELD_BACK = 10
-"""Without a text to judge on, the last one in so many characters of the calibration text is."""
+"""Without a text or images to judge on, the last part of so many of the calibration's is taken."""
 ORDER, CALIBRATION = "order.json", "calibration.txt"
 CALIBRATION_TOKENS = 2**16
 USUAL_LENGTH = 512

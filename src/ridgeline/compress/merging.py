@@ -22,12 +22,8 @@ from torch import Tensor
 
 from ridgeline.compress.quantised import Inputs, Quantised
 from ridgeline.compress.rounding import to_nearest
-from ridgeline.compress.saved.compressed_tensors import (
-    check_free,
-    copy_companions,
-    move_into_place,
-    stored,
-)
+from ridgeline.compress.saved.aside import check_free, copy_companions, move_into_place
+from ridgeline.compress.saved.compressed_tensors import stored
 from ridgeline.compress.saved.directory import Directory
 from ridgeline.compress.saved.shards import Shards
 from ridgeline.compress.streaming.checkpoint import Checkpoint

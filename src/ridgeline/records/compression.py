@@ -49,13 +49,13 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a model's predictions are from those of a reference, token by token."""
+    """How far a model's predictions are from those of a reference, by scored token or image."""
 
     kl_mean: float
-    """KL(reference ‖ model), nats per scored token."""
+    """KL(reference ‖ model), nats for each."""
     kl_p99: float
     agreement: float
-    """Scored tokens of which both think the same one most probable."""
+    """Share of them of which both think the same answer most probable."""
 
 
 class Zeros(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ridgeline.records.compression import Speedup
+from ridgeline.records.compression import Divergence, Speedup
 from ridgeline.records.environment import Environment
 
 
@@ -32,16 +32,6 @@ class ImageQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Of the most probable class: top 1."""
     loss: float
     """Mean of −ln p of the right class, nats per image."""
-
-
-class ImageDivergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a model's answers are from those of the model as given."""
-
-    kl_mean: float
-    """KL(as given ‖ model), nats per image."""
-    kl_p99: float
-    agreement: float
-    """Images of which both think the same class most probable."""
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,8 +58,8 @@ class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     flops: int
     """Of one image, two per multiplication and addition of convolutions and products."""
     quality: ImageQuality
-    divergence: ImageDivergence | None = None
-    """From the model as given; None in the first row."""
+    divergence: Divergence | None = None
+    """From the model as given, by image; None in the first row."""
     latency: Latency | None = None
     """None with `--no-speed`."""
     speedup: Speedup | None = None

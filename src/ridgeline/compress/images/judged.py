@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,20 +15,21 @@ from torch.nn import functional
 
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.evaluate import environment
-from ridgeline.compress.evaluate.judge import AS_GIVEN
+from ridgeline.compress.evaluate.judge import AS_GIVEN, Say
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.images.material import CALIBRATED, ImageMaterial, Images, divided
 from ridgeline.compress.images.quality import divergence, logits_of, quality
 from ridgeline.compress.images.saved import load, save
 from ridgeline.compress.images.speed import speedup, time_in_turns
+from ridgeline.compress.judged import LEDGER
 from ridgeline.compress.pruning.channels.flops import flops
 from ridgeline.compress.pruning.channels.take_out import take_out
 from ridgeline.errors import InputError
 from ridgeline.records.image_compression import ImageLedger, ImageProtocol, ImageRow
 from ridgeline.records.scheme import Scheme
+from ridgeline.records.store import write_record
 
-Say = Callable[[str], None]
 GRADIENT_BATCH = 32
 EXAMPLES = 2
 
@@ -105,23 +107,15 @@ def _judged(
 ) -> ImageLedger:
     calibrating, judged = images
     example = judged.pixel_values[:EXAMPLES].to(model.device)
-    given = logits_of(model, judged.pixel_values)
-    first = ImageRow(
-        scheme=AS_GIVEN,
-        disk_bytes=disk_bytes(material.model),
-        parameters=_parameters(model),
-        flops=flops(model, (example[:1],)),
-        quality=quality(given, judged.labels),
+    rows, models, directory = (
+        [_row(AS_GIVEN, model, material.model, judged)],
+        [model],
+        material.model,
     )
-    rows, models, directory = [first], [model], material.model
-    used = 0
+    batches = _batches(calibrating, model) if any(one.needs_calibration for one in schemes) else []
     for place, scheme in enumerate(schemes, start=1):
         say(f"{scheme.name}: choosing channels")
         started = time.monotonic()
-        batches: list[tuple[Tensor, Tensor]] = []
-        if scheme.needs_calibration and calibrating is not None:
-            batches = _batches(calibrating, model)
-            used = max(used, sum(len(labels) for _, labels in batches))
         assert scheme.pruning is not None
         smaller = take_out(models[-1], (example,), scheme.pruning, batches=batches, loss_of=_loss)
         directory, source = material.work / f"{place}", directory
@@ -129,30 +123,17 @@ def _judged(
         save(smaller, source, directory)
         seconds = time.monotonic() - started
         models.append(load("compressed model", directory).to(model.device))
-        logits = logits_of(models[-1], judged.pixel_values)
-        rows.append(
-            ImageRow(
-                scheme=scheme.name,
-                disk_bytes=disk_bytes(directory),
-                parameters=_parameters(models[-1]),
-                flops=flops(models[-1], (example[:1],)),
-                quality=quality(logits, judged.labels),
-                divergence=divergence(given, logits),
-                seconds=seconds,
-                left_whole=smaller.left_whole,
-            )
-        )
+        row = _row(scheme.name, models[-1], directory, judged, beside=model)
+        rows.append(replace(row, seconds=seconds, left_whole=smaller.left_whole))
     if material.speed:
         rows = _timed(rows, models, example[:1], say)
     refused = _refusal(rows, max_loss)
-    if not refused:
-        directory.rename(material.out)
-    return ImageLedger(
+    ledger = ImageLedger(
         model=str(material.model),
         protocol=ImageProtocol(
             images=judged.name,
             judged=len(judged),
-            calibrated=used,
+            calibrated=sum(len(labels) for _, labels in batches),
             shape=tuple(judged.pixel_values.shape[1:]),
         ),
         rows=tuple(rows),
@@ -161,14 +142,36 @@ def _judged(
         saved=None if refused else str(material.out),
         environment=environment(device_of(material.device)),
     )
+    if not refused:
+        write_record(directory / LEDGER, ledger)
+        directory.rename(material.out)
+    return ledger
+
+
+def _row(
+    scheme: str, model: Any, directory: Path, judged: Images, beside: Any | None = None
+) -> ImageRow:
+    """A model as it lies in its directory; `beside`: the one that was given."""
+    logits = logits_of(model, judged.pixel_values)
+    given = None if beside is None else logits_of(beside, judged.pixel_values)
+    return ImageRow(
+        scheme=scheme,
+        disk_bytes=disk_bytes(directory),
+        parameters=_parameters(model),
+        flops=flops(model, (judged.pixel_values[:1].to(model.device),)),
+        quality=quality(logits, judged.labels),
+        divergence=None if given is None else divergence(given, logits),
+    )
 
 
 def _parameters(model: nn.Module) -> int:
     return sum(one.numel() for one in model.parameters())
 
 
-def _batches(images: Images, model: Any) -> list[tuple[Tensor, Tensor]]:
+def _batches(images: Images | None, model: Any) -> list[tuple[Tensor, Tensor]]:
     """Of calibration, drawn evenly from all images."""
+    if images is None:
+        return []
     step = max(1, len(images) // CALIBRATED)
     pixels, labels = images.pixel_values[::step][:CALIBRATED], images.labels[::step][:CALIBRATED]
     pixels, labels = pixels.to(model.device, model.dtype), labels.to(model.device)

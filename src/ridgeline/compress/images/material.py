@@ -9,10 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ridgeline.compress.material import HELD_BACK
 from ridgeline.errors import InputError, in_words
 
-HELD_BACK = 10
-"""Without images to judge on, the last one in so many of the calibration images is."""
 FEWEST = 10
 """Images that say anything of accuracy."""
 CALIBRATED = 512

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from ridgeline.compress.evaluate.quality import Distances, Scores
 from ridgeline.errors import InputError, in_words
-from ridgeline.records.image_compression import ImageDivergence, ImageQuality
+from ridgeline.records.compression import Divergence
+from ridgeline.records.image_compression import ImageQuality
 
 BATCH = 64
 
@@ -42,19 +43,13 @@ def quality(logits: Tensor, labels: Tensor) -> ImageQuality:
         logits: [images, classes].
         labels: [images] int64.
     """
-    return ImageQuality(
-        accuracy=float((logits.argmax(dim=-1) == labels).double().mean()),
-        loss=float(functional.cross_entropy(logits.double(), labels)),
-    )
+    scores = Scores()
+    scores.add(logits.double().log_softmax(1), labels)
+    return ImageQuality(accuracy=scores.hits / scores.count, loss=scores.loss / scores.count)
 
 
-def divergence(given: Tensor, logits: Tensor) -> ImageDivergence:
+def divergence(given: Tensor, logits: Tensor) -> Divergence:
     """From the logits of the model as given, both [images, classes]."""
-    before = given.double().log_softmax(dim=-1)
-    after = logits.double().log_softmax(dim=-1)
-    kl = (before.exp() * (before - after)).sum(dim=-1)
-    return ImageDivergence(
-        kl_mean=float(kl.mean()),
-        kl_p99=float(kl.quantile(0.99)),
-        agreement=float((given.argmax(dim=-1) == logits.argmax(dim=-1)).double().mean()),
-    )
+    distances = Distances()
+    distances.add(logits.double().log_softmax(1), given.double().log_softmax(1))
+    return distances.divergence()

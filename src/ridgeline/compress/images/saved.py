@@ -10,7 +10,6 @@ it is built; it is `pruning/channels/resized.py` and three lines more:
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,8 @@ from torch import Tensor, nn
 from ridgeline.compress.evaluate.loaded import check_directory
 from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.take_out import Smaller
+from ridgeline.compress.saved.aside import move_into_place
+from ridgeline.compress.saved.torch_export import package
 from ridgeline.errors import InputError, MissingExtra, RidgelineError, in_words
 from ridgeline.models.quiet import quiet_libraries
 
@@ -89,10 +90,7 @@ def save(smaller: Smaller, source: Path, out: Path) -> None:
         for name in _ALONG:
             if (source / name).is_file():
                 shutil.copy2(source / name, aside / name)
-        for path in aside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        aside.rename(out)
+        move_into_place(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -105,23 +103,15 @@ def export_program(model: Any, pixel_values: Tensor, path: Path) -> None:
         RidgelineError: The package computes something else.
     """
     whole = _Logits(model).eval()
+
+    def check(loaded: nn.Module) -> None:
+        with torch.no_grad():
+            wanted, made = whole(pixel_values[:3]), loaded(pixel_values[:3])
+        if not bool(torch.allclose(wanted, made, rtol=1e-4, atol=1e-4)):
+            raise RidgelineError(f"{path} computes other logits than PyTorch; nothing was written")
+
     free = {"pixel_values": {0: torch.export.Dim("batch")}}
-    aside = path.with_name(f".{path.stem}.saving.pt2")
-    try:
-        program = torch.export.export(whole, (pixel_values[:2],), dynamic_shapes=free)
-        torch.export.save(program, aside)
-        loaded = torch.export.load(aside).module()
-    except (RuntimeError, ValueError, TypeError) as error:
-        aside.unlink(missing_ok=True)
-        raise InputError(
-            f"--export torch-export: cannot follow this model: {in_words(error)}"
-        ) from error
-    with torch.no_grad():
-        wanted, made = whole(pixel_values[:3]), loaded(pixel_values[:3])
-    if not bool(torch.allclose(wanted, made, rtol=1e-4, atol=1e-4)):
-        aside.unlink()
-        raise RidgelineError(f"{path} computes other logits than PyTorch; nothing was written")
-    aside.replace(path)
+    package("--export torch-export", whole, pixel_values[:2], free, path, check)
 
 
 def _class_of(config: Any) -> Any:

@@ -24,7 +24,6 @@ input_zero_point, input_global_scale), those of a KV cache k_scale and v_scale [
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.compress.quantised import Inputs, Quantised
+from ridgeline.compress.saved.aside import check_free, copy_companions, move_into_place
 from ridgeline.compress.saved.shards import LIMIT_BYTES, Shards
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import fp4, integer
@@ -41,19 +41,6 @@ from ridgeline.records.scheme import NumberFormat, Scheme
 
 VERSION = "0.20.0"
 """Of the format."""
-
-COPIED = (
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "chat_template*",
-    "*.model",
-    "*.py",
-)
-"""Files of the source that the result needs too (code: of models that bring their own)."""
 
 
 def check_scheme(scheme: Scheme) -> None:
@@ -272,30 +259,3 @@ def described(form: NumberFormat) -> dict[str, Any]:
         "scale_dtype": scale_dtype,
         "zp_dtype": None if form.symmetric else "torch.int8",
     }
-
-
-def check_free(out_dir: Path) -> None:
-    """Refuse to write over anything.
-
-    Raises:
-        InputError: There is something at `out_dir`.
-    """
-    if out_dir.exists() and (not out_dir.is_dir() or any(out_dir.iterdir())):
-        raise InputError(f"{out_dir}: there is something already; give another place or remove it")
-
-
-def copy_companions(source: Path, to: Path) -> None:
-    """Tokenizer, generation config and code of a model directory."""
-    for pattern in COPIED:
-        for path in sorted(source.glob(pattern)):
-            if path.is_file():
-                shutil.copyfile(path, to / path.name)
-
-
-def move_into_place(aside: Path, out_dir: Path) -> None:
-    """Everything on disk, then one rename."""
-    for path in aside.iterdir():
-        handle = os.open(path, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
-    os.replace(aside, out_dir)

@@ -8,9 +8,12 @@ Quantised weights stay in their levels; the graph turns them into numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from ridgeline.compress.saved.whole_model import check_equal, example, free_shapes, whole_model
 from ridgeline.errors import InputError, in_words
@@ -24,18 +27,46 @@ def export(directory: Path, out: Path) -> None:
         RidgelineError: The package computes something else.
     """
     model = whole_model(directory)
+    tolerance = 1e-5 if model.dtype == torch.float32 else 2e-2
+
+    def check(loaded: nn.Module) -> None:
+        check_equal(model, loaded, str(out), tolerance)
+
+    package(str(directory), model, example(model), free_shapes(), out, check)
+
+
+def package(
+    what: str,
+    model: nn.Module,
+    inputs: Tensor,
+    free: Any,
+    out: Path,
+    check: Callable[[nn.Module], None],
+) -> None:
+    """Write any module of one input; `out` is whole, and checked, or not there.
+
+    Args:
+        what: Is exported, for a refusal.
+        model: Whole, in evaluation mode.
+        inputs: An example.
+        free: Its sizes that stay free, as torch.export takes them.
+        out: The file.
+        check: Raises where what was read back is not the model.
+
+    Raises:
+        InputError: torch.export cannot follow the model.
+    """
     try:
-        program = torch.export.export(model, (example(model),), dynamic_shapes=free_shapes())
+        program = torch.export.export(model, (inputs,), dynamic_shapes=free)
     except Exception as error:  # whatever model code and the tracer raise
         raise InputError(
-            f"{directory}: torch.export cannot follow this model: {in_words(error)}"
+            f"{what}: torch.export cannot follow this model: {in_words(error)}"
         ) from error
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{out.stem}.saving.pt2")
     try:
         torch.export.save(program, aside)
-        loaded = torch.export.load(aside).module()
-        check_equal(model, loaded, str(out), 1e-5 if model.dtype == torch.float32 else 2e-2)
+        check(torch.export.load(aside).module())
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)

@@ -19,11 +19,7 @@ from torch import Tensor
 
 from ridgeline.compress.pruning.packed import Packed, is_in_tiles, pack, unpack
 from ridgeline.compress.pruning.report import two_of_four
-from ridgeline.compress.saved.compressed_tensors import (
-    check_free,
-    copy_companions,
-    move_into_place,
-)
+from ridgeline.compress.saved.aside import check_free, copy_companions, move_into_place
 from ridgeline.compress.saved.shards import Shards
 from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError, RidgelineError
