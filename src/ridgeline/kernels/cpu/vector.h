@@ -25,7 +25,11 @@ struct bf16 {
 struct fp8 {  // e4m3fn: one sign, four exponent, three mantissa bits; no infinity, 0x7f is NaN
   uint8_t bits;
 };
+#ifdef __aarch64__
+using half = __fp16;  // g++ before 13 knows it there by this name only
+#else
 using half = _Float16;
+#endif
 
 constexpr int kLanes = 16;
 using floats = float __attribute__((vector_size(64)));
