@@ -49,6 +49,13 @@ LIBRARIES: dict[str, tuple[tuple[str, ...], ...]] = {
 """Library → what is compiled for it, the longest first: sources that stand together are compiled as
 one, which reads torch's headers once. All but `core` need `core`."""
 
+LOST = (
+    "language models run on PyTorch's own operators, right but slower, and a batch may tip the "
+    "last bit of an answer; install a compiler (Debian, Ubuntu: apt install g++; macOS: "
+    "xcode-select --install), or bring along what `ridgeline kernels build` makes elsewhere"
+)
+"""What a machine without kernels does, and the cure."""
+
 Tell = Callable[[int, int], None]
 """Told how many files of how many are compiled, first of all none."""
 
@@ -134,12 +141,15 @@ def _load(library: Path) -> None:
 def unavailable() -> str | None:
     """Why there are no CPU kernels here, in words for the user; None: they are loaded.
 
+    The first time it also says on standard error, in one line, what that costs.
+
     Raises:
         InputError: The environment asks for something that is not there.
     """
     try:
         load(CORE)
     except Unavailable as error:
+        sys.stderr.write(f"ridgeline: {error}: {LOST}\n")
         return str(error)
     return None
 
