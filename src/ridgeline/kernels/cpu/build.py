@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from ridgeline.errors import in_words
+from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.ceilings import cache_folder
 from ridgeline.kernels.cpu import compiler
 from ridgeline.kernels.cpu.compiler import FLAGS, NATIVE, Compiler, Unavailable
@@ -50,11 +50,10 @@ LIBRARIES: dict[str, tuple[tuple[str, ...], ...]] = {
 one, which reads torch's headers once. All but `core` need `core`."""
 
 LOST = (
-    "language models run on PyTorch's own operators, right but slower, and a batch may tip the "
-    "last bit of an answer; install a compiler (Debian, Ubuntu: apt install g++; macOS: "
-    "xcode-select --install), or bring along what `ridgeline kernels build` makes elsewhere"
+    "until then language models run on PyTorch's own operators, right but slower, and a batch may "
+    "tip the last bit of an answer; what `ridgeline kernels build` makes elsewhere can be copied"
 )
-"""What a machine without kernels does, and the cure."""
+"""What a machine without kernels does."""
 
 Tell = Callable[[int, int], None]
 """Told how many files of how many are compiled, first of all none."""
@@ -121,9 +120,8 @@ def load(*libraries: str) -> None:
         Unavailable: There is no compiler, it could not compile, or what it made does not load.
         InputError: The environment asks for something that is not there.
     """
-    wanted = compiler.settings()
-    wanted.check_cpu()
-    recipes = recipes_of(libraries, cache_folder() / "kernels", wanted.target)
+    compiler.settings().check_cpu()
+    recipes = wanted_recipes(libraries)
     built(recipes)
     for one in recipes:
         _load(one.path)
@@ -149,7 +147,7 @@ def unavailable() -> str | None:
     try:
         load(CORE)
     except Unavailable as error:
-        sys.stderr.write(f"ridgeline: {error}: {LOST}\n")
+        sys.stderr.write(f"ridgeline: {error}; {LOST}\n")
         return str(error)
     return None
 
@@ -170,15 +168,27 @@ def make_ahead(libraries: Sequence[str], tell: Tell) -> list[Made]:
 
     Raises:
         Unavailable: They cannot be compiled, or not be kept.
-        InputError: The environment asks for something that is not there.
+        InputError: The environment asks for something that is not there, or no such library.
     """
     wanted = compiler.settings()
-    recipes = recipes_of(libraries, cache_folder() / "kernels", wanted.target)
+    recipes = wanted_recipes(libraries)
     chosen = compiler.find_compiler(wanted) if wanted.compiler else None
     found = [one.made() for one in recipes]
     if chosen and all(one and one.compiler == chosen.version for one in found):
         chosen = None
     return built(recipes, tell, chosen)
+
+
+def wanted_recipes(libraries: Sequence[str] = ()) -> list[Recipe]:
+    """How these of `LIBRARIES` (none: all) are made as the environment asks, `core` first.
+
+    Raises:
+        InputError: The environment asks for something that is not there, or no such library.
+    """
+    unknown = [name for name in libraries if name not in LIBRARIES]
+    if unknown:
+        raise InputError(f"{unknown[0]}: no library of kernels; known are {', '.join(LIBRARIES)}")
+    return recipes_of(libraries, cache_folder() / "kernels", compiler.settings().target)
 
 
 def recipes_of(libraries: Sequence[str], folder: Path, target: str = NATIVE) -> list[Recipe]:
@@ -359,8 +369,10 @@ class _Jobs:
     def run(self, done: Callable[[], None]) -> None:
         """Run all; `done` is called after each."""
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            futures: list[Future[None]] = [pool.submit(self._one, *job) for job in self._jobs]
+            futures: list[Future[None]] = []
             try:
+                for job in self._jobs:
+                    futures.append(pool.submit(self._one, *job))
                 for future in as_completed(futures):
                     future.result()
                     done()

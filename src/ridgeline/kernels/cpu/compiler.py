@@ -62,6 +62,9 @@ floats larger(floats a, floats b) { return a > b ? a : b; }
 _TEAM = "#ifndef _OPENMP\n#error\n#endif\nint omp_get_num_threads();\nint main() { return 0; }\n"
 
 
+INSTALL = "install one (Debian, Ubuntu: apt install g++; macOS: xcode-select --install)"
+
+
 class Unavailable(InputError):
     """There are no kernels here, through no fault of a setting; torch's operators remain."""
 
@@ -149,8 +152,8 @@ def find_compiler(wanted: Settings) -> Compiler:
             if not problem:
                 return _described((name,), wanted.target)
             problems.append(f"{name}: {problem}")
-    found = "; ".join(problems) or f"neither {', '.join(FOUND)} is on the PATH"
-    raise Unavailable(f"no C++ compiler ({found})")
+    found = ", ".join(problems) or f"neither {', '.join(FOUND)} is on the PATH"
+    raise Unavailable(f"no C++ compiler ({found}); {INSTALL}")
 
 
 @functools.cache
