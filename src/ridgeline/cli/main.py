@@ -68,6 +68,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("ridgeline.cli.generate", "answers from a language model, without a server"),
     "bench decode": ("ridgeline.cli.bench_decode", "decoding beside the memory's read bandwidth"),
     "draft-heads": ("ridgeline.cli.draft_heads", "train heads that guess tokens ahead"),
+    "kernels list": ("ridgeline.cli.kernels", "the compiled CPU kernels, and where they lie"),
+    "kernels build": ("ridgeline.cli.kernels", "compile the CPU kernels ahead of their first use"),
     "loadtest": ("ridgeline.cli.loadtest", "load on a server: TTFT, ITL, goodput, saturation"),
     "simulate serving": (
         "ridgeline.cli.simulate_serving",

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.kernels import linear, linear_int4, linear_int8
-from ridgeline.kernels.cpu.build import ensure_loaded
+from ridgeline.kernels.cpu.build import CORE, load
 from ridgeline.kernels.gated_activation import gelu_tanh_mul_reference, silu_mul_reference
 from ridgeline.kernels.paged_attention import (
     LayerCache,
@@ -91,8 +91,12 @@ def decoder_layers(
         layers: In the dtype of x, or quantised.
         caches: By layer.
         packed: Which token belongs to which sequence.
+
+    Raises:
+        InputError: The CPU kernels cannot be compiled; this operator has no other form.
     """
-    ensure_loaded()
+    if not torch.compiler.is_compiling():
+        load(CORE)
     scales = [one for cache in caches for one in (cache.key_scales, cache.value_scales)]
     keys = caches[0].keys
     heads = (layers.heads + keys.shape[1]) * keys.shape[3]

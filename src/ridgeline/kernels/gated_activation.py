@@ -50,6 +50,11 @@ def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1])
 
 
+# Where the CPU kernels are loaded, theirs come before these.
+_OPERATORS.impl("silu_mul", silu_mul_reference, "CompositeExplicitAutograd")
+_OPERATORS.impl("gelu_tanh_mul", gelu_tanh_mul_reference, "CompositeExplicitAutograd")
+
+
 @torch.library.register_fake("ridgeline::silu_mul")
 @torch.library.register_fake("ridgeline::gelu_tanh_mul")
 def _product_shape(gate: Tensor, _up: Tensor) -> Tensor:

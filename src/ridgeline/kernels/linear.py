@@ -38,7 +38,7 @@ def pack(weight: Tensor) -> Tensor:
     Raises:
         InputError: The CPU kernels cannot be compiled.
     """
-    load()
+    load("core")
     panels = rows_by_panel(weight)
     if weight.dtype != torch.bfloat16:
         return panels.transpose(1, 2).contiguous()

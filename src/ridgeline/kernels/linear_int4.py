@@ -48,7 +48,7 @@ def pack(quantised: Tensor) -> Tensor:
         from ridgeline.kernels.triton import linear_int4 as gpu
 
         return gpu.pack(quantised)
-    load()
+    load("linear_int4")
     _check(quantised.shape[1], 4)
     # [P, half, output, depth / 4, pair, parity] → nibbles (pair, half) of words (output, parity)
     parts = rows_by_panel(quantised).unflatten(1, (2, 16)).unflatten(3, (-1, 2, 2))

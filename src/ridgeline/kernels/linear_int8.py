@@ -66,7 +66,7 @@ def pack(quantised: Tensor) -> Tensor:
         from ridgeline.kernels.triton import linear_int8 as gpu
 
         return gpu.pack(quantised)
-    load()
+    load("linear_int8")
     panels = rows_by_panel(quantised.view(torch.int8))
     panels = functional.pad(panels, (0, panels.shape[2] % 2))
     # A line is [half h][lane j][byte i] in the order of outputs, [j][h][i] as it is stored.

@@ -46,7 +46,7 @@ def pack(quantised: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Raises:
         InputError: The CPU kernels cannot be compiled.
     """
-    load()
+    load("linear_w8a8")
     panels = rows_by_panel(functional.pad(quantised, (0, -quantised.shape[1] % 4))).unflatten(
         2, (-1, 4)
     )

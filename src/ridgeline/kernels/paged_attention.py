@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.kernels.cpu.build import ensure_loaded
+from ridgeline.kernels.gathered_attention import gathered_attention
 
 _OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
 _OPERATORS.define(
@@ -135,6 +136,26 @@ def _dense(heads: Tensor) -> Tensor:
     return heads if heads.stride(-1) == 1 else heads.contiguous()
 
 
+def _write_in_torch(
+    keys: Tensor,
+    values: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    key_scales: Tensor | None,
+    value_scales: Tensor | None,
+    slots: Tensor,
+) -> None:
+    most = key_cache.shape[0] * key_cache.shape[2]
+    if slots.numel() and int(slots.max()) >= most:
+        raise RuntimeError(f"write_cache: slot {int(slots.max())} of {most}")
+    _write(keys, values, LayerCache(key_cache, value_cache, key_scales, value_scales), slots)
+
+
+# Where the CPU kernels are loaded, theirs come before these.
+_OPERATORS.impl("write_cache", _write_in_torch, "CompositeExplicitAutograd")
+_OPERATORS.impl("paged_attention", gathered_attention, "CompositeExplicitAutograd")
+
+
 @torch.library.register_fake("ridgeline::paged_attention")
 def _paged_attention_shape(queries: Tensor, *_: object) -> Tensor:
     return queries.new_empty(queries.shape)
@@ -146,10 +167,14 @@ def _write_cache_shape(*_: object) -> None:
 
 
 def write_cache_reference(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed) -> None:
-    """Token by token in PyTorch."""
+    """Step by step in PyTorch."""
+    _write(keys, values, cache, packed.slots)
+
+
+def _write(keys: Tensor, values: Tensor, cache: LayerCache, slots: Tensor) -> None:
     num_kv, block = cache.keys.shape[1], cache.keys.shape[2]
-    kept = packed.slots >= 0
-    slots = packed.slots[kept]
+    kept = slots >= 0
+    slots = slots[kept]
     where = (slots // block, slice(None), slots % block)
     for new, stored, scales in (
         (keys[kept], cache.keys, cache.key_scales),

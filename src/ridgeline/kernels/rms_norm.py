@@ -40,6 +40,14 @@ def rms_norm_reference(
     return (wide * (offset + weight.float())).to(x.dtype)
 
 
+def _in_torch(x: Tensor, weight: Tensor, eps: float, offset: float, round_first: bool) -> Tensor:
+    return rms_norm_reference(x, weight, eps, offset=offset, round_first=round_first)
+
+
+# Where the CPU kernels are loaded, theirs comes before this.
+_OPERATORS.impl("rms_norm", _in_torch, "CompositeExplicitAutograd")
+
+
 @torch.library.register_fake("ridgeline::rms_norm")
 def _rms_norm_shape(x: Tensor, *_: object) -> Tensor:
     return torch.empty_like(x)

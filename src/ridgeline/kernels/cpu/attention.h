@@ -1,5 +1,6 @@
 // Attention over a KV cache in blocks: how a team of threads computes it. What it computes stands
-// in ../paged_attention.py.
+// in ../paged_attention.py. Only paged_attention.cpp takes this in; others call what
+// attention_problem.h declares.
 //
 // The context is taken in blocks of kKeys keys at fixed places (a block of the cache is smaller and
 // does not matter here). A tile of rows (query tokens times the query heads that share a key head)
@@ -15,41 +16,46 @@
 
 #pragma once
 
-#include <omp.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "attention_problem.h"
+#include "packing.h"
 
 namespace ridgeline {
-namespace {  // every source has its own, compiled into its loops
+namespace {
 
 constexpr int kKeys = 128;         // of a block
 constexpr int kRows = 48;          // of a tile, at most
 constexpr float kNothing = -1e30;  // the largest score where no key is visible
-
-// A tile of rows and the blocks of context it meets. Row r of a sequence and key head is query
-// token r / group, head r % group.
-struct Item {
-  int sequence, kv_head, row, rows, first_block, last_block;
-  int64_t partial;  // where its states go, in rows; −1: it meets all blocks and writes the output
-};
 
 // M, L and A of the rows of a tile.
 struct State {
   float *most, *total, *sums;
 };
 
-// Buffers of one thread, kept from call to call.
-struct Scratch {
-  std::vector<word> words;
-  word* take(size_t count) {
-    if (words.size() < count + 16) words.resize(count + 16);
-    return reinterpret_cast<word*>((reinterpret_cast<uintptr_t>(words.data()) + 63) & ~63ull);
+// Buffers of one thread, kept from call to call; every one begins at a cache line.
+class Scratch {
+ public:
+  // Room for this many bytes, of which `take` gives out parts; what was given out before is lost.
+  void clear(size_t bytes) {
+    bytes += kLine * (kMost + 1);
+    if (held_.size() < bytes) held_.resize(bytes);
+    next_ = 0;
   }
+  template <class T>
+  T* take(size_t count) {
+    const auto begin = reinterpret_cast<uintptr_t>(held_.data() + next_);
+    next_ += (kLine - begin % kLine) % kLine;
+    auto* given = reinterpret_cast<T*>(held_.data() + next_);
+    next_ += count * sizeof(T);
+    return given;
+  }
+
+ private:
+  static constexpr size_t kLine = 64, kMost = 8;  // bytes; buffers
+  std::vector<unsigned char> held_;
+  size_t next_ = 0;
 };
 
 // Where the keys and values of one block are, and their scales; null pointers behind the last and
@@ -81,7 +87,7 @@ void merge(int rows, State state, const float* block_most, const float* block_to
 // invisible. `scale` is the problem's, and what all keys of the head have in common.
 template <class Element>
 void weigh(float* scores, int panels, int low, int high, float scale, const Problem& p,
-           const Places& places, word* weights, float& most, float& total) {
+           const Places& places, Element* weights, float& most, float& total) {
   const bool plain = !p.key_scales && p.softcap == 0.0f;
   floats best = all(kNothing);
   for (int i = 0; i < panels * kLanes; i += kLanes) {
@@ -92,36 +98,34 @@ void weigh(float* scores, int panels, int low, int high, float scale, const Prob
     }
     if (low > i || high < i + kLanes) {
       const ints at = iota() + i;
-      s = (at >= low) & (at < high) ? s : all(-INFINITY);
+      s = ((at >= low) & (at < high)) ? s : all(-INFINITY);
     }
     store(s, scores + i);
     best = larger(s, best);
   }
   most = largest(best);
   floats sums{};
-  auto* to = reinterpret_cast<Element*>(weights);
   for (int i = 0; i < panels * kLanes; i += kLanes) {
     floats weight = exponential(load(scores + i) - most);
     sums = sums + weight;
     if (p.value_scales) weight = weight * load(places.value_scales + i);
-    store(weight, to + i);
+    store(weight, weights + i);
   }
   total = sum(sums);
 }
 
+// The rows of an item, each filled up to whole words.
 template <class Element>
-void query_words(const Problem& p, const Item& item, word* to) {
-  const int words = words_of<Element>(p.size);
-  const int width = words * kWide<Element>;
-  for (int r = 0; r < item.rows; ++r, to += words) {
+void query_rows(const Problem& p, const Item& item, Element* to) {
+  const int width = words_of<Element>(p.size) * kWide<Element>;
+  for (int r = 0; r < item.rows; ++r, to += width) {
     const int row = item.row + r;
     const int64_t token = p.starts[item.sequence] + row / p.group;
     const int64_t head = item.kv_head * p.group + row % p.group;
     const int64_t from = token * p.token_stride + head * p.head_stride;
-    auto* elements = reinterpret_cast<Element*>(to);
     const auto copy = [&](const auto* query) {
       for (int d = 0; d < width; d += kLanes)
-        store(load(query + d, p.size - d), elements + d, width - d);
+        store(load(query + d, p.size - d), to + d, width - d);
     };
     if (p.query_type == ScalarType::Float)
       copy(reinterpret_cast<const float*>(p.queries) + from);
@@ -133,14 +137,15 @@ void query_words(const Problem& p, const Item& item, word* to) {
 }
 
 template <class Element>
-__attribute__((noinline)) void score(const word* queries, int rows, const word* keys, int words,
+__attribute__((noinline)) void score(const Element* queries, int rows, const word* keys, int words,
                                      int panels, float* scores) {
-  product<Element>(queries, words, rows, Columns{keys, kLanes, words * kLanes}, words, panels,
+  product<Element>(queries, words * kWide<Element>, rows, Columns{keys, kLanes, words * kLanes},
+                   words, panels,
                    [&](int r, int c, floats x) { store(x, scores + r * kKeys + c * kLanes); });
 }
 
 template <class Element>
-__attribute__((noinline)) void accumulate(const word* weights, int rows, const word* values,
+__attribute__((noinline)) void accumulate(const Element* weights, int rows, const word* values,
                                           int words, int width, const float* kept,
                                           const float* added, float* sums) {
   product<Element>(weights, kKeys, rows, Columns{values, width, kLanes}, words, width / kLanes,
@@ -219,15 +224,16 @@ template <class Element>
 void attend(const Problem& p, const Item& item, const Item* then, Scratch& scratch,
             float* partials) {
   const int width = width_of(p), words = words_of<Element>(p.size);
-  word* queries = scratch.take(kRows * words + kRows * kKeys * 2 + kKeys * words +
-                               kKeys * width + kRows * width);
-  auto* scores = reinterpret_cast<float*>(queries + kRows * words);
-  word* weights = reinterpret_cast<word*>(scores + kRows * kKeys);
-  word* keys = weights + kRows * kKeys;
-  word* values = keys + kKeys * words;
+  scratch.clear(sizeof(word) * (kRows * words + 2 * kRows * kKeys + kKeys * words +
+                                kKeys * width + kRows * width));
+  auto* queries = scratch.take<Element>(kRows * words * kWide<Element>);
+  auto* scores = scratch.take<float>(kRows * kKeys);
+  auto* weights = scratch.take<Element>(kRows * kKeys);
+  auto* keys = scratch.take<word>(kKeys * words);
+  auto* values = scratch.take<word>(kKeys * width);
   float most[kRows], total[kRows], block_most[kRows], block_total[kRows];
   float kept[kRows], added[kRows];
-  State state{most, total, reinterpret_cast<float*>(values + kKeys * width)};
+  State state{most, total, scratch.take<float>(kRows * width)};
   if (item.partial >= 0) {
     float* at = partials + item.partial * (width + 2);
     state = State{at, at + item.rows, at + 2 * item.rows};
@@ -235,7 +241,7 @@ void attend(const Problem& p, const Item& item, const Item* then, Scratch& scrat
   std::fill_n(state.most, item.rows, kNothing);
   std::fill_n(state.total, item.rows, 0.0f);
   std::fill_n(state.sums, item.rows * width, 0.0f);
-  query_words<Element>(p, item, queries);
+  query_rows(p, item, queries);
 
   const float scale = p.key_factors ? p.scale * p.key_factors[item.kv_head] : p.scale;
   const auto [position, start, end] = span_of(p, item);
@@ -273,7 +279,8 @@ void attend(const Problem& p, const Item& item, const Item* then, Scratch& scrat
 void combine(const Problem& p, const Item& tile, const float* partials, Scratch& scratch) {
   const int width = width_of(p), rows = tile.rows;
   float most[kRows], total[kRows];
-  State state{most, total, reinterpret_cast<float*>(scratch.take(rows * width))};
+  scratch.clear(sizeof(float) * rows * width);
+  State state{most, total, scratch.take<float>(rows * width)};
   std::fill_n(most, rows, kNothing);
   std::fill_n(total, rows, 0.0f);
   std::fill_n(state.sums, rows * width, 0.0f);
@@ -331,42 +338,22 @@ std::vector<Item> split(std::vector<Item>& tiles, int64_t& rows) {
   return items;
 }
 
-// Who computes what of one problem, for a team of at most `threads`.
-struct Plan {
-  std::vector<Item> tiles, items;
-  int64_t states;  // floats that the states of split tiles take
-  int threads;
-};
-
-Plan planned(const Problem& p, int sequences, int threads) {
-  Plan plan{tiles_of(p, sequences), {}, 0, threads};
-  int64_t work = 0, rows = 0;
-  for (const Item& tile : plan.tiles) work += tile.rows * (tile.last_block - tile.first_block);
-  // A team of threads takes some microseconds to start: as long as 32 rows times a block.
-  if (work * p.size < 32 * 64) plan.threads = 1;
-  const bool parts = plan.threads > 1 && plan.tiles.size() < 4u * plan.threads;
-  plan.items = parts ? split(plan.tiles, rows) : plan.tiles;
-  plan.states = rows * (width_of(p) + 2);
-  return plan;
-}
-
-// Called by every thread of a team; all of it is done when any of them returns.
+// All items of a plan, and what becomes of them.
 template <class Element>
-void attend_all(const Problem& p, const Plan& plan, float* states) {
+void attend_items(const Problem& p, const Plan& plan, Turns& turns, Member member, float* states) {
   static thread_local Scratch scratch;
-  const int num_items = static_cast<int>(plan.items.size());
-  const int num_tiles = static_cast<int>(plan.tiles.size());
-#pragma omp for schedule(dynamic, 1)
-  for (int i = 0; i < num_items; ++i) {
-    const int next = i + omp_get_num_threads();
+  const auto num_items = static_cast<int64_t>(plan.items.size());
+  const auto num_tiles = static_cast<int64_t>(plan.tiles.size());
+  for (int64_t i; (i = turns.items.next()) < num_items;) {
+    const int64_t next = i + member.of;
     const Item* then = next < num_items ? &plan.items[next] : nullptr;
     attend<Element>(p, plan.items[i], then, scratch, states);
   }
-  if (plan.states > 0) {
-#pragma omp for schedule(dynamic, 1)
-    for (int i = 0; i < num_tiles; ++i)
-      if (plan.tiles[i].partial >= 0) combine(p, plan.tiles[i], states, scratch);
-  }
+  member.wait();
+  if (plan.states == 0) return;
+  for (int64_t i; (i = turns.tiles.next()) < num_tiles;)
+    if (plan.tiles[i].partial >= 0) combine(p, plan.tiles[i], states, scratch);
+  member.wait();
 }
 
 }  // namespace

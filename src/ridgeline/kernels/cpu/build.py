@@ -1,9 +1,10 @@
 """Compiles the C++ kernels beside this file once per machine, and loads them into torch.
 
-Every `.cpp` becomes an object file and all of them one library of operators, `torch.ops.ridgeline`,
-under the user's cache folder. Both are found again by what they were made of: sources, flags, torch
-and the CPU, whose own instructions `-march=native` uses. Processes that start together wait for the
-first to build.
+They make several libraries of operators, all of them in `torch.ops.ridgeline`: `core` has what
+every model needs, a weight format has its own, made when it is first needed. They lie in the user's
+cache folder and are found again by what they were made of: sources, flags, torch and the CPU (or
+the target that `compiler.py` reads), not by the compiler, so that what was made ahead loads on a
+machine without one. Processes that start together wait for the first to build.
 """
 
 from __future__ import annotations
@@ -14,86 +15,252 @@ import functools
 import hashlib
 import os
 import platform
-import shutil
+import shlex
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import torch
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.ceilings import cache_folder
+from ridgeline.kernels.cpu import compiler
+from ridgeline.kernels.cpu.compiler import FLAGS, NATIVE, Compiler, Unavailable
 
 SOURCES = Path(__file__).parent
-COMPILER = "g++"
-FLAGS = (
-    "-std=c++20",
-    "-O3",
-    "-march=native",
-    "-fopenmp",  # torch brings libgomp along, so kernels and torch share one pool of threads
-    "-fPIC",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fvisibility=hidden",
-    "-Wno-psabi",  # vectors are passed within this library only
+CORE = "core"
+LIBRARIES: dict[str, tuple[tuple[str, ...], ...]] = {
+    CORE: (
+        ("decoder_layers", "formats", "norm", "gated_activation"),
+        ("paged_attention", "cache_write"),
+        ("linear_dense",),
+    ),
+    "linear_int8": (("linear_int8",),),
+    "linear_int4": (("linear_int4",),),
+    "linear_w8a8": (("linear_w8a8",),),
+}
+"""Library → what is compiled for it, the longest first: sources that stand together are compiled as
+one, which reads torch's headers once. All but `core` need `core`."""
+
+LOST = (
+    "until then language models run on PyTorch's own operators, right but slower, and a batch may "
+    "tip the last bit of an answer; what `ridgeline kernels build` makes elsewhere can be copied"
 )
+"""What a machine without kernels does."""
+
+Tell = Callable[[int, int], None]
+"""Told how many files of how many are compiled, first of all none."""
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A library that is there."""
+
+    library: str
+    path: str
+    bytes: int
+    compiler: str
+    """Its version line."""
+    flags: tuple[str, ...]
+    parallel: bool
+    """On torch's pool of threads; else attention, norms and whole layers run on one."""
+    seconds: float
+    """What compiling took."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Sources that are compiled as one."""
+
+    sources: tuple[Path, ...]
+    object: Path
+
+    def code(self) -> str:
+        return "".join(f'#include "{source}"\n' for source in self.sources)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How one library is made, and where it lies."""
+
+    name: str
+    units: tuple[_Unit, ...]
+    path: Path
+    needs: Recipe | None
+
+    @property
+    def note(self) -> Path:
+        """Where `Made` is kept."""
+        return self.path.with_suffix(".json")
+
+    def made(self) -> Made | None:
+        """What is known of the library; None: it is not there."""
+        try:
+            found = msgspec.json.decode(self.note.read_bytes(), type=Made)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        # A cache folder may have been copied from elsewhere.
+        return msgspec.structs.replace(found, path=str(self.path)) if self.path.exists() else None
 
 
 @functools.cache
-def load() -> None:
-    """Make `torch.ops.ridgeline` callable on CPU tensors; builds it where that is needed.
+def load(*libraries: str) -> None:
+    """Make operators of `torch.ops.ridgeline` callable on CPU tensors; builds where that is needed.
+
+    Args:
+        libraries: Of `LIBRARIES`; none: all of them.
 
     Raises:
-        InputError: There is no g++, or it could not compile.
+        Unavailable: There is no compiler, it could not compile, or what it made does not load.
+        InputError: The environment asks for something that is not there.
     """
-    sources = sorted(SOURCES.glob("*.cpp"))
-    torch.ops.load_library(str(built(sources, cache_folder() / "kernels")))
+    compiler.settings().check_cpu()
+    recipes = wanted_recipes(libraries)
+    built(recipes)
+    for one in recipes:
+        _load(one.path)
+
+
+@functools.cache
+def _load(library: Path) -> None:
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        raise Unavailable(f"{library} does not load: {in_words(error)}; remove it") from None
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """Why there are no CPU kernels here, in words for the user; None: they are loaded.
+
+    The first time it also says on standard error, in one line, what that costs.
+
+    Raises:
+        InputError: The environment asks for something that is not there.
+    """
+    try:
+        load(CORE)
+    except Unavailable as error:
+        sys.stderr.write(f"ridgeline: {error}; {LOST}\n")
+        return str(error)
+    return None
 
 
 def ensure_loaded() -> None:
-    """`load`, for wrappers that graphs are made of: whoever compiles one has loaded them."""
+    """Load what can be had, for wrappers: without it an operator's PyTorch form runs.
+
+    Whoever compiles a graph of operators has loaded them.
+    """
     if not torch.compiler.is_compiling():
-        load()
+        unavailable()
 
 
-def built(sources: list[Path], folder: Path) -> Path:
-    """The library of these sources under `folder`, compiled if it is not there yet."""
-    objects = [folder / "objects" / f"{source.stem}-{_key(source)}.o" for source in sources]
-    digest = hashlib.sha256("\n".join(one.name for one in objects).encode()).hexdigest()[:16]
-    library = folder / f"ridgeline_cpu-{digest}.so"
-    if library.exists():
-        return library
+def make_ahead(libraries: Sequence[str], tell: Tell) -> list[Made]:
+    """What `load` would make, without loading it: for this CPU or for the target's.
+
+    A compiler that CXX names makes anew what another one has made.
+
+    Raises:
+        Unavailable: They cannot be compiled, or not be kept.
+        InputError: The environment asks for something that is not there, or no such library.
+    """
+    wanted = compiler.settings()
+    recipes = wanted_recipes(libraries)
+    chosen = compiler.find_compiler(wanted) if wanted.compiler else None
+    found = [one.made() for one in recipes]
+    if chosen and all(one and one.compiler == chosen.version for one in found):
+        chosen = None
+    return built(recipes, tell, chosen)
+
+
+def wanted_recipes(libraries: Sequence[str] = ()) -> list[Recipe]:
+    """How these of `LIBRARIES` (none: all) are made as the environment asks, `core` first.
+
+    Raises:
+        InputError: The environment asks for something that is not there, or no such library.
+    """
+    unknown = [name for name in libraries if name not in LIBRARIES]
+    if unknown:
+        raise InputError(f"{unknown[0]}: no library of kernels; known are {', '.join(LIBRARIES)}")
+    return recipes_of(libraries, cache_folder() / "kernels", compiler.settings().target)
+
+
+def recipes_of(libraries: Sequence[str], folder: Path, target: str = NATIVE) -> list[Recipe]:
+    """How these of `LIBRARIES` (none: all) are made, what others need first."""
+    core = recipe_of(CORE, _sources(CORE), folder, target)
+    others = [name for name in libraries or LIBRARIES if name != CORE]
+    return [core, *(recipe_of(name, _sources(name), folder, target, core) for name in others)]
+
+
+def recipe_of(
+    name: str,
+    groups: Sequence[Sequence[Path]],
+    folder: Path,
+    target: str = NATIVE,
+    needs: Recipe | None = None,
+) -> Recipe:
+    """How a library is made of sources, each group compiled as one."""
+    units = [
+        _Unit(tuple(group), folder / "objects" / f"{group[0].stem}-{_key(group, target)}.o")
+        for group in groups
+    ]
+    parts = [*([needs.path.name] if needs else []), *(unit.object.name for unit in units)]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    path = folder / f"ridgeline_{name}-{digest}.so"
+    return Recipe(name=name, units=tuple(units), path=path, needs=needs)
+
+
+def _sources(library: str) -> list[list[Path]]:
+    return [[SOURCES / f"{name}.cpp" for name in group] for group in LIBRARIES[library]]
+
+
+def built(
+    recipes: Sequence[Recipe], tell: Tell | None = None, anew_by: Compiler | None = None
+) -> list[Made]:
+    """The libraries, compiled if they are not there yet.
+
+    Args:
+        recipes: In one folder; what one needs comes before it.
+        tell: None: a line on standard error.
+        anew_by: Compiles all of them, whether they are there or not.
+
+    Raises:
+        Unavailable: They cannot be compiled, or not be kept.
+        InputError: The environment asks for something that is not there.
+    """
+    folder = recipes[0].path.parent
     try:
-        (folder / "objects").mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "lock"):
-            if not library.exists():
-                _build(sources, objects, library)
+        if anew_by is not None or not all(one.made() for one in recipes):
+            (folder / "objects").mkdir(parents=True, exist_ok=True)
+            with _locked(folder / "lock"):
+                # Another process may have made them meanwhile.
+                missing = [one for one in recipes if anew_by is not None or not one.made()]
+                if missing:
+                    _sweep(folder)
+                    by = anew_by or compiler.find_compiler(compiler.settings())
+                    _build(missing, by, tell, anew=anew_by is not None)
     except OSError as error:
-        raise InputError(f"{folder}: cannot keep compiled kernels there: {error}") from None
-    return library
+        reason = in_words(error)
+        raise Unavailable(f"{folder}: cannot keep compiled kernels there: {reason}") from None
+    return [made for one in recipes if (made := one.made()) is not None]
 
 
-def _key(source: Path) -> str:
-    """What an object file depends on: its source, all headers, flags, torch and the CPU."""
-    digest = hashlib.sha256(source.read_bytes())
-    for header in sorted(source.parent.glob("*.h")):
-        digest.update(header.read_bytes())
-    for part in (*FLAGS, torch.__version__, platform.machine(), _instructions()):
+def _key(sources: Sequence[Path], target: str) -> str:
+    """What an object file depends on: its sources, all headers, flags, torch and the CPU."""
+    digest = hashlib.sha256()
+    headers = {header for source in sources for header in source.parent.glob("*.h")}
+    for file in (*sources, *sorted(headers)):
+        digest.update(file.read_bytes())
+    cpu = (compiler.instructions() or platform.processor()) if target == NATIVE else target
+    for part in (*FLAGS, torch.__version__, sys.platform, platform.machine(), cpu):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:16]
-
-
-@functools.cache
-def _instructions() -> str:
-    """The CPU's instruction set extensions as Linux lists them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 @contextlib.contextmanager
@@ -104,39 +271,153 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _build(sources: list[Path], objects: list[Path], library: Path) -> None:
-    compiler = shutil.which(COMPILER)
-    if compiler is None:
-        raise InputError(
-            f"{COMPILER} is not installed: the CPU kernels are compiled at first use; install it "
-            "(Debian, Ubuntu: apt install g++)"
-        )
-    missing = [pair for pair in zip(sources, objects, strict=True) if not pair[1].exists()]
+def _sweep(folder: Path) -> None:
+    """Take away what builds that were killed left behind; who holds the lock is the only one."""
+    for left in (*folder.glob("*.part"), *folder.glob("objects/*.part")):
+        left.unlink(missing_ok=True)
+
+
+def _build(recipes: Sequence[Recipe], chosen: Compiler, tell: Tell | None, *, anew: bool) -> None:
     began = time.perf_counter()
-    sys.stderr.write(
-        f"ridgeline: compiling CPU kernels ({len(missing)} files, once per machine) … "
-    )
-    sys.stderr.flush()
     headers = Path(torch.__file__).parent / "include"
-    compile_one = [compiler, *FLAGS, "-isystem", str(headers), "-c"]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda pair: _run([*compile_one, str(pair[0])], pair[1]), missing))
+    command = [*chosen.command, *FLAGS, *chosen.compile_flags, "-isystem", str(headers), "-c"]
+    jobs = []
+    for unit in (unit for one in recipes for unit in one.units):
+        if anew or not unit.object.exists():
+            source = unit.object.with_suffix(".cpp")
+            source.write_text(unit.code())
+            jobs.append(([*command, str(source)], unit.object))
+    with _telling(len(jobs), tell) as done:
+        _Jobs(jobs).run(done)
+        for one in recipes:
+            _link(one, chosen)
+            seconds = time.perf_counter() - began
+            _write_note(one, chosen, seconds)
+    if not chosen.parallel:
+        sys.stderr.write(
+            f"ridgeline: {shlex.join(chosen.command)} has no OpenMP that shares torch's threads: "
+            "attention, norms and whole layers will run on one thread\n"
+        )
+
+
+def _write_note(one: Recipe, chosen: Compiler, seconds: float) -> None:
+    made = Made(
+        library=one.name,
+        path=str(one.path),
+        bytes=one.path.stat().st_size,
+        compiler=chosen.version,
+        flags=chosen.compile_flags,
+        parallel=chosen.parallel,
+        seconds=round(seconds, 1),
+    )
+    unfinished = one.note.with_suffix(".part")
+    unfinished.write_bytes(msgspec.json.encode(made))
+    unfinished.replace(one.note)
+
+
+def _link(one: Recipe, chosen: Compiler) -> None:
     libraries = Path(torch.__file__).parent / "lib"
-    link = [compiler, "-shared", "-fopenmp", *map(str, objects)]
-    _run([*link, f"-L{libraries}", "-ltorch_cpu", "-lc10"], library)
+    command = [*chosen.command, "-shared", *(str(unit.object) for unit in one.units)]
+    command += [*chosen.link_flags, f"-L{libraries}", "-ltorch_cpu", "-lc10"]
+    mac = sys.platform == "darwin"
+    beside = "@loader_path" if mac else "$ORIGIN"
+    if mac:
+        command += [f"-Wl,-install_name,@rpath/{one.path.name}", f"-Wl,-rpath,{libraries}"]
+    else:
+        command.append(f"-Wl,-soname,{one.path.name}")
+    if one.needs is not None:
+        command += [str(one.needs.path), f"-Wl,-rpath,{beside}"]
+    _Jobs([(command, one.path)]).run(lambda: None)
+
+
+@contextlib.contextmanager
+def _telling(total: int, tell: Tell | None) -> Iterator[Callable[[], None]]:
+    """Count files; without a `tell` standard error says how it goes, in one line."""
+    count = 0
+
+    def done() -> None:
+        nonlocal count
+        count += 1
+        if tell is not None:
+            tell(count, total)
+
+    if tell is not None:
+        tell(0, total)
+        yield done
+        return
+    began = time.perf_counter()
+    files = f"{total} file" if total == 1 else f"{total} files"
+    sys.stderr.write(f"ridgeline: compiling CPU kernels ({files}, once per machine) … ")
+    sys.stderr.flush()
+    try:
+        yield done
+    except BaseException as error:
+        sys.stderr.write("failed\n" if isinstance(error, Exception) else "stopped\n")
+        raise
     sys.stderr.write(f"{time.perf_counter() - began:.0f} s\n")
 
 
-def _run(command: list[str], output: Path) -> None:
-    """One call of the compiler; its output appears whole or not at all."""
-    unfinished = output.with_name(f"{output.name}.{os.getpid()}")
-    done = subprocess.run(
-        [*command, "-o", str(unfinished)], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        sys.stderr.write("failed\n")
-        log = output.with_suffix(".log")
-        log.write_text(" ".join(command) + "\n" + done.stderr)
-        first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
-        raise InputError(f"{COMPILER} cannot compile the CPU kernels: {first} (all of it: {log})")
-    unfinished.replace(output)
+class _Jobs:
+    """Calls of the compiler, as many at once as there are cores; the first failure ends all."""
+
+    def __init__(self, jobs: Sequence[tuple[list[str], Path]]) -> None:
+        self._jobs = jobs
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def run(self, done: Callable[[], None]) -> None:
+        """Run all; `done` is called after each."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures: list[Future[None]] = []
+            try:
+                for job in self._jobs:
+                    futures.append(pool.submit(self._one, *job))
+                for future in as_completed(futures):
+                    future.result()
+                    done()
+            except BaseException:
+                self._end(futures)
+                raise
+
+    def _end(self, futures: Sequence[Future[None]]) -> None:
+        for future in futures:
+            future.cancel()
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    def _one(self, command: list[str], output: Path) -> None:
+        """The output appears whole or not at all."""
+        # The number, because the compiler of a process that was killed may still write its own.
+        unfinished = output.with_name(f"{output.name}.{os.getpid()}.part")
+        with self._lock:
+            if self._ended:
+                return
+            process = subprocess.Popen(  # a group of its own: a compiler is several processes
+                [*command, "-o", str(unfinished)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                process_group=0,
+            )
+            self._running.add(process)
+        _, said = process.communicate()
+        with self._lock:
+            self._running.discard(process)
+        if process.returncode == 0 and unfinished.exists():
+            unfinished.replace(output)
+            return
+        unfinished.unlink(missing_ok=True)
+        if not self._ended:
+            raise Unavailable(_complaint(command, said, output.with_suffix(".log")))
+
+
+def _complaint(command: list[str], said: str, log: Path) -> str:
+    log.write_text(shlex.join(command) + "\n" + said)
+    lines = said.splitlines() or ["it says nothing"]
+    first = next((line for line in lines if "error" in line), lines[0])
+    return f"{command[0]} cannot compile the CPU kernels: {first} (all of it: {log})"

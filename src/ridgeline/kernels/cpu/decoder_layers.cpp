@@ -1,10 +1,12 @@
 // The operator of a stack of decoder layers: reads what it is given; decoder_layers.h computes.
 
+#include "decoder_layers.h"
+
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 
 #include <map>
-
-#include "decoder_layers.h"
+#include <vector>
 
 namespace ridgeline {
 namespace {
@@ -132,9 +134,7 @@ Product product_of(const Given& g, size_t at, const void* from, void* to, int64_
                    int64_t depth, int64_t outputs) {
   const Tensor& panels = g.panels[at];
   const ScalarType stored = panels.scalar_type();
-  Share share = linear::share_dense(stored, g.type(), false);
-  if (!share) share = linear::share_int8(stored, g.type(), false);
-  if (!share) share = linear::share_int4(stored, g.type(), false);
+  const Share share = linear::share_of_loaded(stored, g.type());
   STD_TORCH_CHECK(share, "decoder_layers: weights that do not take such activations");
   const int64_t in_line = stored == ScalarType::Byte ? 4 : stored == ScalarType::Float ? 1 : 2;
   STD_TORCH_CHECK(panels.size(1) * in_line == depth, "decoder_layers: a weight for ",
@@ -152,7 +152,7 @@ const void* weight_of(const Tensor& norm, int64_t size, ScalarType type) {
   return norm.data_ptr();
 }
 
-Layer layer_of(const Given& g, const Stack& s, size_t i, const Plan& plan) {
+Layer layer_of(const Given& g, const Stack& s, size_t i, const Plan& plan, Turns& turns) {
   Layer layer{};
   layer.norm = weight_of(g.norms[2 * i], s.hidden, g.type());
   layer.norm_of_mlp = weight_of(g.norms[2 * i + 1], s.hidden, g.type());
@@ -174,8 +174,8 @@ Layer layer_of(const Given& g, const Stack& s, size_t i, const Plan& plan) {
     layer.products[j] = product_of(g, kLinears * i + j, places[j].from, places[j].to, s.tokens,
                                    places[j].depth, places[j].outputs);
   layer.attention = problem_of(g, s, i);
-  layer.narrow = choose_packing(layer.attention);
   layer.plan = &plan;
+  layer.turns = &turns;
   layer.keys = shelf_of(g.caches[2 * i], g.scales_of(2 * i));
   layer.values = shelf_of(g.caches[2 * i + 1], g.scales_of(2 * i + 1));
   return layer;
@@ -221,15 +221,17 @@ Tensor decoder_layers(const Tensor& x, const Tensor& cos, const Tensor& sin, con
   std::memset(static_cast<char*>(s.attended) + packed * row, 0, (s.tokens - packed) * row);
 
   std::vector<Layer> layers;
+  std::vector<Turns> turns(given.layers());
   for (size_t i = 0; i < given.layers(); ++i)
-    layers.push_back(layer_of(given, s, i, plans.at(windows[i])));
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  for (const Layer& layer : layers) {
-    if (given.type() == ScalarType::Float)
-      pass<float>(layer, s);
-    else
-      pass<bf16>(layer, s);
-  }
+    layers.push_back(layer_of(given, s, i, plans.at(windows[i]), turns[i]));
+  in_team(threads, [&](Member member) {
+    for (const Layer& layer : layers) {
+      if (given.type() == ScalarType::Float)
+        pass<float>(layer, s, member);
+      else
+        pass<bf16>(layer, s, member);
+    }
+  });
   return out;
 }
 

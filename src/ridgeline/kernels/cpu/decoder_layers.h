@@ -9,15 +9,14 @@
 
 #pragma once
 
-#include <omp.h>
+#include <algorithm>
 
-#include <vector>
-
-#include "attention.h"
+#include "attention_problem.h"
 #include "cache_write.h"
+#include "formats.h"
 #include "gated_activation.h"
-#include "linear_panels.h"
 #include "norm.h"
+#include "team.h"
 
 namespace ridgeline {
 namespace {  // every source has its own, compiled into its loops
@@ -40,8 +39,8 @@ struct Layer {
   const void *norm_of_queries, *norm_of_keys;  // or null
   Product products[kLinears];
   Problem attention;
-  bool narrow;  // attention multiplies bf16
   const Plan* plan;
+  Turns* turns;
   Shelf keys, values;
 };
 
@@ -58,20 +57,11 @@ struct Stack {
   float* states;  // of attention
 };
 
-// Of `count` things, those of the calling thread.
-struct Range {
-  int64_t begin, end;
-};
-inline Range own(int64_t count) {
-  const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-  return {count * me / all, count * (me + 1) / all};
-}
-
-// The calling thread's part of all products, whose panels lie end to end.
-void multiply(const Product* products, int count) {
+// A member's part of all products, whose panels lie end to end.
+void multiply(const Product* products, int count, Member member) {
   int64_t total = 0;
   for (int i = 0; i < count; ++i) total += products[i].panels();
-  Range left = own(total);
+  Range left = member.own(total);
   for (int i = 0; i < count; ++i) {
     const int64_t panels = products[i].panels();
     const int64_t begin = std::clamp<int64_t>(left.begin, 0, panels);
@@ -81,17 +71,17 @@ void multiply(const Product* products, int count) {
   }
 }
 
-// The columns of the calling thread's panels of one product.
-Range own_columns(const Product& product) {
-  const Range panels = own(product.panels());
+// The columns of a member's panels of one product.
+Range own_columns(const Product& product, Member member) {
+  const Range panels = member.own(product.panels());
   return {panels.begin * PANEL, std::min(panels.end * PANEL, product.job.outputs)};
 }
 
 // One product added to x: x ← x + product, each rounded as a model of two steps does.
 template <class T>
-void add_product(const Product& product, const Stack& s) {
-  multiply(&product, 1);
-  const Range columns = own_columns(product);
+void add_product(const Product& product, const Stack& s, Member member) {
+  multiply(&product, 1, member);
+  const Range columns = own_columns(product, member);
   for (int64_t t = 0; t < s.tokens; ++t) {
     T* x = static_cast<T*>(s.x) + t * s.hidden;
     const T* added = static_cast<const T*>(s.product) + t * s.hidden;
@@ -100,16 +90,17 @@ void add_product(const Product& product, const Stack& s) {
       store(load(x + d, n) + load(added + d, n), x + d, n);
     }
   }
-#pragma omp barrier
+  member.wait();
 }
 
 template <class T>
-void normalise_rows(const void* weight, const Stack& s) {
-#pragma omp for schedule(static)
-  for (int64_t t = 0; t < s.tokens; ++t)
+void normalise_rows(const void* weight, const Stack& s, Member member) {
+  const Range own = member.own(s.tokens);
+  for (int64_t t = own.begin; t < own.end; ++t)
     normalise(static_cast<const T*>(s.x) + t * s.hidden, static_cast<const T*>(weight),
               static_cast<T*>(s.normed) + t * s.hidden, static_cast<int>(s.hidden), s.eps, s.offset,
               s.round_first);
+  member.wait();
 }
 
 // Turns the pairs (i, i + D / 2) of a head by their angles: x · cos + (−x₂, x₁) · sin (Su et al.,
@@ -129,11 +120,11 @@ void rotate(T* row, const T* cos, const T* sin, int size) {
 
 // Queries and keys get their norms and positions, keys and values go to the cache.
 template <class T>
-void place_heads(const Layer& layer, const Stack& s) {
+void place_heads(const Layer& layer, const Stack& s, Member member) {
   const int size = static_cast<int>(s.size);
   const int64_t per_token = s.heads + 2 * s.kv_heads;
-#pragma omp for schedule(static)
-  for (int64_t i = 0; i < s.tokens * per_token; ++i) {
+  const Range own = member.own(s.tokens * per_token);
+  for (int64_t i = own.begin; i < own.end; ++i) {
     const int64_t t = i / per_token, at = i % per_token;
     const bool is_query = at < s.heads, is_value = at >= s.heads + s.kv_heads;
     const int64_t head = is_query ? at : (at - s.heads) % s.kv_heads;
@@ -151,14 +142,15 @@ void place_heads(const Layer& layer, const Stack& s) {
     const int64_t slot = row_of(s.slots[t], head, s.kv_heads, s.block);
     s.write(row, is_value ? layer.values : layer.keys, slot, head);
   }
+  member.wait();
 }
 
-// Each thread activates the columns that it has multiplied.
+// Each member activates the columns that it has multiplied.
 template <class T>
-void gate(const Layer& layer, const Stack& s) {
-  multiply(&layer.products[kGate], 1);
-  multiply(&layer.products[kUp], 1);
-  const Range columns = own_columns(layer.products[kGate]);
+void gate(const Layer& layer, const Stack& s, Member member) {
+  multiply(&layer.products[kGate], 1, member);
+  multiply(&layer.products[kUp], 1, member);
+  const Range columns = own_columns(layer.products[kGate], member);
   for (int64_t t = 0; t < s.tokens; ++t) {
     T* gates = static_cast<T*>(s.gates) + t * s.inner;
     const T* ups = static_cast<const T*>(s.ups) + t * s.inner;
@@ -167,26 +159,21 @@ void gate(const Layer& layer, const Stack& s) {
     else
       gate_row<Silu>(gates, ups, gates, columns.begin, columns.end);
   }
-#pragma omp barrier
+  member.wait();
 }
 
-// Called by every thread of the team.
+// Called by every member of the team.
 template <class T>
-void pass(const Layer& layer, const Stack& s) {
-  normalise_rows<T>(layer.norm, s);
-  multiply(&layer.products[kQuery], 3);
-#pragma omp barrier
-  place_heads<T>(layer, s);
-#ifdef RIDGELINE_BF16_DOT
-  if (layer.narrow)
-    attend_all<bf16>(layer.attention, *layer.plan, s.states);
-  else
-#endif
-    attend_all<float>(layer.attention, *layer.plan, s.states);
-  add_product<T>(layer.products[kOut], s);
-  normalise_rows<T>(layer.norm_of_mlp, s);
-  gate<T>(layer, s);
-  add_product<T>(layer.products[kDown], s);
+void pass(const Layer& layer, const Stack& s, Member member) {
+  normalise_rows<T>(layer.norm, s, member);
+  multiply(&layer.products[kQuery], 3, member);
+  member.wait();
+  place_heads<T>(layer, s, member);
+  attend_all(layer.attention, *layer.plan, *layer.turns, member, s.states);
+  add_product<T>(layer.products[kOut], s, member);
+  normalise_rows<T>(layer.norm_of_mlp, s, member);
+  gate<T>(layer, s, member);
+  add_product<T>(layer.products[kDown], s, member);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // The operators of the elementwise part of a gated MLP; see ../gated_activation.py.
 
-#include <omp.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include "gated_activation.h"
+#include "team.h"
 
 namespace ridgeline {
 namespace {
@@ -23,13 +23,15 @@ void run(const Tensor& gate, const Tensor& up, Tensor& out) {
   constexpr int64_t piece = 1024;  // so that one long row occupies all threads, too
   const int64_t pieces = (size + piece - 1) / piece;
   const int threads = rows * size < 16 * piece ? 1 : torch::stable::get_num_threads();
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t i = 0; i < rows * pieces; ++i) {
-    const int64_t row = i / pieces, first = i % pieces * piece;
-    const int64_t last = std::min(size, first + piece);
-    gate_row<Activation>(gates + row * gate_stride, ups + row * up_stride, to + row * size, first,
-                         last);
-  }
+  in_team(threads, [&](Member member) {
+    const Range own = member.own(rows * pieces);
+    for (int64_t i = own.begin; i < own.end; ++i) {
+      const int64_t row = i / pieces, first = i % pieces * piece;
+      const int64_t last = std::min(size, first + piece);
+      gate_row<Activation>(gates + row * gate_stride, ups + row * up_stride, to + row * size,
+                           first, last);
+    }
+  });
 }
 
 template <class Activation>

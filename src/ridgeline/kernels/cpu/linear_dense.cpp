@@ -1,5 +1,5 @@
 // Linear layers with bf16, float32 or float16 weights. Layout and arithmetic: linear_panels.h.
-#include "linear_panels.h"
+#include "formats.h"
 
 namespace ridgeline::linear {
 namespace {
@@ -84,6 +84,8 @@ Share share_dense(ScalarType panels, ScalarType x, bool portable) {
     default: return nullptr;
   }
 }
+
+[[maybe_unused]] static const bool known = add_format(share_dense);
 
 }  // namespace ridgeline::linear
 

@@ -4,7 +4,7 @@
 // weight of output 16 (n % 2) + w / 2 at depth 2 (n / 2) + w % 2, stored as q + 8 in 0 … 15. Shifted
 // right by 4 n, a word's low bits are the index of a table of bf16; the table is 32 long, so its
 // second half repeats the first and the next nibble's lowest bit does not matter.
-#include "linear_panels.h"
+#include "formats.h"
 
 namespace ridgeline::linear {
 namespace {
@@ -63,6 +63,8 @@ Tensor linear_int4(const Tensor& x, const Tensor& panels, const Tensor& scales,
 Share share_int4(ScalarType panels, ScalarType x, bool portable) {
   return panels == ScalarType::Byte ? share_of<Int4>(x, portable) : nullptr;
 }
+
+[[maybe_unused]] static const bool known = add_format(share_int4);
 
 }  // namespace ridgeline::linear
 

@@ -6,7 +6,7 @@
 //
 // To bf16 in registers: the 128 magnitudes of a byte are looked up in two tables, one for either
 // byte of the bf16, and the sign is added. -128 has no magnitude below 128; it is mended by a mask.
-#include "linear_panels.h"
+#include "formats.h"
 
 #include <cmath>
 
@@ -158,6 +158,8 @@ Share share_int8(ScalarType panels, ScalarType x, bool portable) {
   if (panels == ScalarType::Char) return share_of<Int8>(x, portable);
   return panels == ScalarType::Float8_e4m3fn ? share_of<Float8>(x, portable) : nullptr;
 }
+
+[[maybe_unused]] static const bool known = add_format(share_int8);
 
 }  // namespace ridgeline::linear
 

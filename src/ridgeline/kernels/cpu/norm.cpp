@@ -1,11 +1,11 @@
 // The operator of root mean square normalisation; see ../rms_norm.py.
 
-#include <omp.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include "norm.h"
+#include "team.h"
 
 namespace ridgeline {
 namespace {
@@ -21,10 +21,12 @@ void run(const Tensor& x, const Tensor& weight, Tensor& out, double eps, double 
   const auto* scale = static_cast<const T*>(weight.data_ptr());
   auto* to = static_cast<T*>(out.data_ptr());
   const int threads = x.numel() < 64 * 1024 ? 1 : torch::stable::get_num_threads();
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t row = 0; row < rows; ++row)
-    normalise(from + row * size, scale, to + row * size, static_cast<int>(size),
-              static_cast<float>(eps), static_cast<float>(offset), round_first);
+  in_team(threads, [&](Member member) {
+    const Range own = member.own(rows);
+    for (int64_t row = own.begin; row < own.end; ++row)
+      normalise(from + row * size, scale, to + row * size, static_cast<int>(size),
+                static_cast<float>(eps), static_cast<float>(offset), round_first);
+  });
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, double offset,

@@ -7,16 +7,6 @@
 
 namespace ridgeline {
 
-// Elements in a word.
-template <class Element>
-constexpr int kWide = sizeof(word) / sizeof(Element);
-
-// Words that `size` elements take.
-template <class Element>
-constexpr int words_of(int size) {
-  return (size + kWide<Element> - 1) / kWide<Element>;
-}
-
 // Sixteen words of at most n elements, zeros behind them.
 template <class Element, class Stored>
 inline ints load_words(const Stored* from, int n) {

@@ -1,7 +1,7 @@
 // Small matrix products in registers: C [rows, columns] from A [rows, k] and B [k, columns].
 //
 // A word is 32 bits: one float, or two neighbouring bf16 of the summed dimension, which AVX512-BF16
-// multiplies and adds in one instruction. A is row-major in words; B has the words of 16 columns
+// multiplies and adds in one instruction. A is row-major in elements; B has the words of 16 columns
 // side by side. Each element is summed in the order of k whatever the shape of the call, so a row
 // of a product does not depend on the rows beside it.
 
@@ -12,6 +12,16 @@
 namespace ridgeline {
 
 using word = uint32_t;
+
+// Elements in a word.
+template <class Element>
+constexpr int kWide = sizeof(word) / sizeof(Element);
+
+// Words that `size` elements take.
+template <class Element>
+constexpr int words_of(int size) {
+  return (size + kWide<Element> - 1) / kWide<Element>;
+}
 
 struct Columns {          // where B keeps the words of step k and columns 16c .. 16c+15
   const word* at;
@@ -36,8 +46,9 @@ inline floats multiply_add<bf16>(word a, floats b, floats sum) {
 #endif
 
 // R rows times C vectors of columns; `take(row, column, sum)` gets each vector of the result.
+// `a_stride` counts elements, `k` words.
 template <class Element, int R, int C, class Take>
-inline void multiply(const word* a, int64_t a_stride, Columns b, int k, Take take) {
+inline void multiply(const Element* a, int64_t a_stride, Columns b, int k, Take take) {
   floats sums[R][C] = {};
   for (int i = 0; i < k; ++i) {
     floats row[C];
@@ -45,10 +56,13 @@ inline void multiply(const word* a, int64_t a_stride, Columns b, int k, Take tak
     for (int c = 0; c < C; ++c)
       std::memcpy(&row[c], b.at + i * b.k_stride + c * b.c_stride, sizeof(floats));
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
+    for (int r = 0; r < R; ++r) {
+      word factor;
+      std::memcpy(&factor, a + r * a_stride + i * kWide<Element>, sizeof factor);
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c)
-        sums[r][c] = multiply_add<Element>(a[r * a_stride + i], row[c], sums[r][c]);
+        sums[r][c] = multiply_add<Element>(factor, row[c], sums[r][c]);
+    }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
@@ -58,7 +72,7 @@ inline void multiply(const word* a, int64_t a_stride, Columns b, int k, Take tak
 
 // All `columns` vectors of R rows.
 template <class Element, int R, class Take>
-inline void multiply_rows(const word* a, int64_t a_stride, Columns b, int k, int columns,
+inline void multiply_rows(const Element* a, int64_t a_stride, Columns b, int k, int columns,
                           Take take) {
   int c = 0;
   const auto shifted = [&](int r, int column, floats sum) { take(r, c + column, sum); };
@@ -74,7 +88,7 @@ inline void multiply_rows(const word* a, int64_t a_stride, Columns b, int k, int
 
 // The whole product; `columns` counts vectors of 16.
 template <class Element, class Take>
-inline void product(const word* a, int64_t a_stride, int rows, Columns b, int k, int columns,
+inline void product(const Element* a, int64_t a_stride, int rows, Columns b, int k, int columns,
                     Take take) {
   int r = 0;
   const auto shifted = [&](int row, int c, floats sum) { take(r + row, c, sum); };

@@ -11,6 +11,8 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #define RIDGELINE_AVX512
+#endif
+#if defined(RIDGELINE_AVX512) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 #if defined(RIDGELINE_AVX512) && defined(__AVX512BF16__)
@@ -25,7 +27,9 @@ struct bf16 {
 struct fp8 {  // e4m3fn: one sign, four exponent, three mantissa bits; no infinity, 0x7f is NaN
   uint8_t bits;
 };
-using half = _Float16;
+struct half {  // IEEE binary16; compilers differ in what they call it and where they know it
+  uint16_t bits;
+};
 
 constexpr int kLanes = 16;
 using floats = float __attribute__((vector_size(64)));
@@ -104,13 +108,31 @@ inline floats hyperbolic_tangent(floats x) {
 }
 
 inline float to_float(float x) { return x; }
-inline float to_float(half x) { return static_cast<float>(x); }
 inline float to_float(int8_t x) { return static_cast<float>(x); }
 inline float to_float(bf16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float y;
   std::memcpy(&y, &bits, sizeof y);
   return y;
+}
+inline float to_float(half x) {
+#if defined(__F16C__)
+  return _cvtsh_ss(x.bits);
+#elif defined(__aarch64__)
+  __fp16 y;
+  std::memcpy(&y, &x, sizeof y);
+  return y;
+#else
+  const uint32_t magnitude = x.bits & 0x7fff, sign = static_cast<uint32_t>(x.bits & 0x8000) << 16;
+  uint32_t bits = magnitude << 13;
+  float y;
+  std::memcpy(&y, &bits, sizeof y);
+  y *= 0x1p112f;  // the exponents' biases differ by so much; subnormals come out right as well
+  std::memcpy(&bits, &y, sizeof bits);
+  bits |= sign | (magnitude >= 0x7c00 ? 0x7f800000 : 0);  // infinity, NaN
+  std::memcpy(&y, &bits, sizeof y);
+  return y;
+#endif
 }
 inline float to_float(fp8 x) {
   if ((x.bits & 0x7f) == 0x7f) return NAN;
@@ -166,7 +188,33 @@ inline floats load(const fp8* from, int n) {
 #endif
 
 inline void put(float x, float* to) { *to = x; }
-inline void put(float x, half* to) { *to = static_cast<half>(x); }
+inline void put(float x, half* to) {  // to nearest, ties to even
+#if defined(__F16C__)
+  to->bits = _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__aarch64__)
+  const auto y = static_cast<__fp16>(x);
+  std::memcpy(to, &y, sizeof y);
+#else
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t sign = bits >> 16 & 0x8000;
+  bits &= 0x7fffffff;
+  if (bits > 0x7f800000) {
+    bits = 0x7e00;
+  } else if (bits >= 0x47800000) {  // 2^16
+    bits = 0x7c00;
+  } else if (bits < 0x38800000) {  // below 2^-14: steps of 2^-24, which a float of 2^-1 counts
+    float small;
+    std::memcpy(&small, &bits, sizeof small);
+    small += 0.5f;
+    std::memcpy(&bits, &small, sizeof bits);
+    bits -= 0x3f000000;
+  } else {
+    bits = (bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13;
+  }
+  to->bits = static_cast<uint16_t>(sign | bits);
+#endif
+}
 inline void put(float x, bf16* to) {  // to nearest, ties to even
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);

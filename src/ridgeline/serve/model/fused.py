@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.kernels.cpu.build import unavailable
 from ridgeline.kernels.gated_activation import gelu_tanh_mul, silu_mul
 from ridgeline.kernels.rms_norm import rms_norm
 
@@ -60,7 +61,8 @@ class FusedMlp(nn.Module):
 def fuse(model: nn.Module) -> int:
     """Replace in place every norm and gated MLP that a kernel matches; returns how many.
 
-    Only what lies on the CPU: Triton and CUDA graphs serve other devices.
+    Only what lies on the CPU (Triton and CUDA graphs serve other devices), and where there are
+    kernels for it.
     """
     count = 0
     dtype = next(one.dtype for one in model.parameters() if one.is_floating_point())
@@ -86,7 +88,7 @@ def _fused(module: nn.Module, dtype: torch.dtype) -> nn.Module | None:
     elif _is_gated_mlp(module):
         candidates = [FusedMlp(module, product) for product in _ACTIVATIONS]
         size = module.gate_proj.in_features
-    if not candidates:
+    if not candidates or unavailable():
         return None
     trial = _trial(size, dtype)
     expected = module(trial)

@@ -1,0 +1,97 @@
+"""`ridgeline kernels list` and `kernels build`: the C++ kernels for CPUs, and making them ahead."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ridgeline.cli.output_options import Json
+from ridgeline.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Libraries = Annotated[
+    list[str] | None, typer.Argument(metavar="[LIBRARY]…", help="Which; none: all of them.")
+]
+
+
+def kernels_list(json: Json = False) -> None:
+    """Which kernels are compiled for this CPU (or RIDGELINE_CPU_TARGET), and where they lie."""
+    from ridgeline.cli.show import print_json, print_view
+
+    _require_torch()
+    from ridgeline.kernels.cpu import build
+
+    document = _document({one.name: one.made() for one in build.wanted_recipes()})
+    if json:
+        print_json(document)
+    else:
+        print_view(_table(document))
+
+
+def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
+    """Compile kernels now, for this CPU (or RIDGELINE_CPU_TARGET), with CXX or what is found."""
+    from ridgeline.cli.show import print_json, print_view, progress
+
+    _require_torch()
+    from ridgeline.kernels.cpu import build
+
+    began = time.monotonic()
+    with progress() as say:
+        made = build.make_ahead(
+            libraries or (), lambda done, total: say(f"compiled {done} of {total} files")
+        )
+    document = _document({one.library: one for one in made})
+    document["seconds"] = round(time.monotonic() - began, 1)
+    if json:
+        print_json(document)
+        return
+    print_view(_table(document))
+    typer.echo(f"ready after {document['seconds']:g} s")
+
+
+def _require_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtra("torch", "serve")
+
+
+def _document(libraries: dict[str, Any]) -> dict[str, Any]:
+    """Its keys are a contract (`docs/reference/kernels.md`)."""
+    from ridgeline.hardware.ceilings import cache_folder
+    from ridgeline.hardware.machine import this_machine
+    from ridgeline.kernels.cpu import compiler
+
+    return {
+        "cpu": this_machine(gpus=[]).cpu.model,
+        "target": compiler.settings().target,
+        "folder": str(cache_folder() / "kernels"),
+        "libraries": libraries,
+    }
+
+
+def _table(document: dict[str, Any]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    target = document["target"]
+    made_for = document["cpu"] if target == "native" else f"the target {target}"
+    table = Table(
+        title=f"CPU kernels for {made_for}, in {document['folder']}",
+        title_justify="left",
+        box=box.SIMPLE,
+    )
+    for column in ("library", "KiB", "compiled in", "threads", "compiler"):
+        table.add_column(column)
+    for name, made in document["libraries"].items():
+        if made is None:
+            table.add_row(name, "–", "not yet", "", "")
+            continue
+        threads = "torch's pool" if made.parallel else "one"
+        table.add_row(
+            name, f"{made.bytes / 1024:.0f}", f"{made.seconds:g} s", threads, made.compiler
+        )
+    return table
