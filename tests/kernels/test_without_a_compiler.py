@@ -95,9 +95,10 @@ def test_a_wrong_setting_is_not_passed_over(tmp_path: Path) -> None:
         assert said.splitlines()[-1].startswith(f"ridgeline: {name}={value}: ")
 
 
-@pytest.mark.xfail(strict=True, reason="packed linear layers have no form in PyTorch yet")
-def test_a_model_generates_on_pytorch_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", ["model", "int8", "int4"])
+def test_a_model_generates_on_pytorch_alone(tmp_path: Path, weights: str) -> None:
     words = ("generate", LIBRARY, "--prompt", "import os", "--device", "cpu", "--dtype", "fp32")
-    code, said = bare("command", tmp_path, *words, "--max-tokens", "4", "--kv-bytes", "16MiB")
+    sizes = ("--max-tokens", "4", "--kv-bytes", "16MiB", "--weights", weights)
+    code, said = bare("command", tmp_path, *words, *sizes, "--group-size", "32")
     assert code == 0, said
     assert said.count("ridgeline: no C++ compiler") == 1

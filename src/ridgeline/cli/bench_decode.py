@@ -78,4 +78,5 @@ def _view(found: DecodeBench) -> RenderableType:
         f" machine read in the same {found.rounds} rounds"
     )
     third = f"{found.dtype}, weights {found.weights}, {found.threads} threads on {found.device}"
-    return Text(f"{first}\n{second}\n{third}")
+    kernels = [f"kernel of {kernel}" for kernel in found.kernels]
+    return Text("\n".join([first, second, third, *kernels]))

@@ -256,6 +256,8 @@ def serve(
 
     def say_ready(address: str, ready: Ready) -> None:
         typer.echo(_table(ready.ledger), err=True)
+        for kernel in ready.kernels:
+            typer.echo(f"kernel of {kernel.in_words()}", err=True)
         if json:
             document = {"address": address, "model": name, "engine": ready}
             typer.echo(msgspec.json.encode(document).decode())

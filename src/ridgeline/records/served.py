@@ -75,6 +75,8 @@ class DecodeBench(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     dtype: str
     weights: str
+    kernels: tuple[str, ...] = ()
+    """Whose kernels multiply them on this CPU, and how the two compare, in words."""
     device: str
     threads: int
     batch: int

@@ -257,6 +257,28 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Since the step under way began; 0 between steps. Large: the engine hangs."""
 
 
+class LinearKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose kernel multiplies one format of weights, and why."""
+
+    weights: str
+    """The format."""
+    kernel: Literal["ridgeline", "torch"]
+    why: str
+    """`measured`, or what left no choice."""
+    rows: tuple[int, ...] = ()
+    """At which both were measured."""
+    torch_over_ridgeline: tuple[float, ...] = ()
+    """torch's time over Ridgeline's, at each number of rows."""
+
+    def in_words(self) -> str:
+        """One line."""
+        if not self.rows:
+            return f"{self.weights}: {self.kernel} ({self.why})"
+        times = ", ".join(f"{ratio:.2f}×" for ratio in self.torch_over_ridgeline)
+        rows = ", ".join(map(str, self.rows))
+        return f"{self.weights}: {self.kernel} (torch takes {times} as long at {rows} rows)"
+
+
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The engine is up."""
 
@@ -265,6 +287,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     max_length: int
     vocab: int
     adapters: tuple[str, ...] = ()
+    kernels: tuple[LinearKernel, ...] = ()
+    """Of the linear layers, on a CPU."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -40,7 +40,7 @@ LIBRARIES: dict[str, tuple[tuple[str, ...], ...]] = {
     CORE: (
         ("decoder_layers", "formats", "norm", "gated_activation"),
         ("paged_attention", "cache_write"),
-        ("linear_dense",),
+        ("linear_dense", "linear_vectors"),
     ),
     "linear_int8": (("linear_int8",),),
     "linear_int4": (("linear_int4",),),

@@ -49,9 +49,16 @@ struct Half {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 #elif defined(__AVX2__) && defined(__F16C__)
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#elif defined(__aarch64__)
+    return (Floats)vcvt_f32_f16(vreinterpret_f16_u16(load_vector<uint16x4_t>(from)));
 #else
-    using Halves = _Float16 __attribute__((vector_size(LANES * 2)));
-    return __builtin_convertvector(load_vector<Halves>(from), Floats);
+    using Halves = uint16_t __attribute__((vector_size(LANES * 2)));
+    const Words bits = __builtin_convertvector(load_vector<Halves>(from), Words);
+    const Words size = bits & 0x7fff, sign = (bits & 0x8000) << 16;
+    // Exponents differ by 112; subnormals come out right as well, infinities and NaN are mended.
+    const Floats finite = as_floats(size << 13) * 0x1p112f;
+    const Words special = size >= 0x7c00 ? Words{} + 0x7f800000 : Words{};
+    return as_floats(reinterpret_cast<Words>(finite) | special | sign);
 #endif
   }
   template <class Sink>

@@ -113,8 +113,10 @@ void add_products(const float* x, const float* weights, int64_t stride, int64_t 
 }
 
 // A block of rows by one panel or two: add_products() with both numbers as constants.
-void add_block(int64_t rows, int64_t panels, const float* x, const float* weights, int64_t stride,
-               int64_t n, Fetch fetch, float* sums);
+// The libraries of all formats call it.
+__attribute__((visibility("default"))) void add_block(int64_t rows, int64_t panels, const float* x,
+                                                      const float* weights, int64_t stride,
+                                                      int64_t n, Fetch fetch, float* sums);
 
 // Blocks of rows as equal as can be.
 struct Blocks {

@@ -160,6 +160,7 @@ def _result(
         model=config.model,
         dtype=str(engine.model.dtype).removeprefix("torch."),
         weights=config.weights,
+        kernels=tuple(kernel.in_words() for kernel in engine.ready.kernels),
         device=engine.model.device.type,
         threads=torch.get_num_threads(),
         batch=batch,

@@ -21,6 +21,7 @@ from ridgeline.serve.engine.step_inputs import StepInputs
 from ridgeline.serve.messages import MemoryRow, Ready
 from ridgeline.serve.model.batch import Batch
 from ridgeline.serve.model.loaded import LoadedModel, load
+from ridgeline.serve.weights import kernels_of
 
 MEASURED_TOKENS = 256
 """Activations grow in proportion to the tokens of a step, so a smaller step tells."""
@@ -97,6 +98,7 @@ def started(config: EngineConfig) -> Parts:
         max_length=space.max_length,
         vocab=loaded.vocab,
         adapters=adapters.names,
+        kernels=kernels_of(loaded.model),
     )
     return Parts(
         loaded=loaded,

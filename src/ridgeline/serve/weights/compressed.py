@@ -65,7 +65,7 @@ def load_compressed(
     for name, module in layers.items():
         scheme = schemes.of(name)
         if scheme is not None and not _is_tied_head(model, module, name, tensors):
-            made = linear_from(tensors, name, scheme, torch.device(device))
+            made = linear_from(tensors, name, scheme, torch.device(device), dtype)
             found, expected = [made.out_features, made.in_features], list(module.weight.shape)
             if found != expected:
                 raise InputError(

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.kernels import linear, linear_int4, linear_int8, linear_w8a8
+from ridgeline.serve.messages import LinearKernel
 
 
 class FrozenLinear(nn.Module):
     """What all of them share: two sizes, a bias in float32, and their weight on demand."""
 
     bias: Tensor | None
+    kernel: LinearKernel | None = None
+    """Whose it is, and why; None: there was no choice to make."""
 
     def __init__(self, in_features: int, out_features: int, bias: Tensor | None) -> None:
         super().__init__()

@@ -12,13 +12,18 @@ from ridgeline.kernels import linear_int4, linear_int8
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.weights.embedding import PanelEmbedding
+from ridgeline.serve.weights.layers import dense_layer, int4_layer, int8_layer
 from ridgeline.serve.weights.linears import (
     DenseLinear,
     FrozenLinear,
     GroupedLinear,
     Int4Linear,
-    Int8Linear,
     W8A8Linear,
+)
+from ridgeline.serve.weights.torch_linears import (
+    TorchInt4Linear,
+    TorchInt8Linear,
+    TorchW8A8Linear,
 )
 
 
@@ -27,7 +32,8 @@ def shrink(model: nn.Module, config: EngineConfig) -> list[MemoryRow]:
 
     Weights are rounded to the nearest level, without calibration: int8 with a scale per output,
     int4 per `config.group_size` weights. Each old weight is freed before the next layer is made.
-    Layers that are compressed already stay as they are. A head whose weight is the embedding's
+    Layers that are compressed already stay as they are, and so do those that torch multiplies
+    faster here. A head whose weight is the embedding's
     stays one tensor while it is only packed; quantised, it becomes one of its own.
 
     Args:
@@ -55,9 +61,12 @@ def shrink(model: nn.Module, config: EngineConfig) -> list[MemoryRow]:
     for parent, name, layer in places:
         if id(layer) not in made:
             tied = _tied_embedding(model, layer) if config.weights == "model" else None
-            made[id(layer)] = _replacement(layer, config)
+            replacement = _replacement(layer, config)
+            if replacement is None:
+                continue
+            made[id(layer)] = replacement
             if tied is not None:
-                _share(tied, made[id(layer)])
+                _share(tied, replacement)
             layer._parameters.clear()
         setattr(parent, name, made[id(layer)])
     return weight_rows(model)
@@ -89,7 +98,11 @@ def _kind(module: nn.Module) -> str:
         bits = "int4" if isinstance(module, Int4Linear) else _name(module.panels)
         groups = module.num_groups
         return bits if groups == 1 else f"{bits} in groups of {module.in_features // groups}"
-    if isinstance(module, W8A8Linear):
+    if isinstance(module, TorchInt4Linear):
+        return f"int4 in groups of {module.group}"
+    if isinstance(module, TorchInt8Linear):
+        return _name(module.levels)
+    if isinstance(module, W8A8Linear | TorchW8A8Linear):
         return "int8, activations too"
     if isinstance(module, DenseLinear):
         return f"{_name(module.panels)} packed"
@@ -109,19 +122,21 @@ def _is_transposed(module: nn.Module) -> bool:
     return type(module).__name__ == "Conv1D" and hasattr(module, "nx") and hasattr(module, "nf")
 
 
-def _replacement(layer: nn.Module, config: EngineConfig) -> FrozenLinear:
+def _replacement(layer: nn.Module, config: EngineConfig) -> FrozenLinear | None:
+    """None: it stays as it is, torch multiplies it."""
     weight, bias = layer.weight.detach(), layer.bias
     assert isinstance(weight, Tensor)
+    dtype = weight.dtype
     if _is_transposed(layer):
         weight = weight.T
     bias = bias.detach() if isinstance(bias, Tensor) else None
     if config.weights == "int8":
-        return Int8Linear(*linear_int8.quantise(weight), bias=bias)
+        return int8_layer(*linear_int8.quantise(weight), None, bias, dtype)
     if config.weights == "int4":
-        return Int4Linear(*linear_int4.quantise(weight, config.group_size), bias=bias)
+        return int4_layer(*linear_int4.quantise(weight, config.group_size), None, bias, dtype)
     if config.weights == "fp8":
-        return Int8Linear(*linear_int8.quantise_fp8(weight), bias=bias)
-    return DenseLinear(weight, bias)
+        return int8_layer(*linear_int8.quantise_fp8(weight), None, bias, dtype)
+    return dense_layer(weight, bias)
 
 
 def _check_fp8(device: torch.device) -> None:

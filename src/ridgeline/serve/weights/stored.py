@@ -26,7 +26,8 @@ from torch import Tensor
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import fp4, integer, mx
-from ridgeline.serve.weights.linears import FrozenLinear, Int4Linear, Int8Linear, W8A8Linear
+from ridgeline.serve.weights.layers import int4_layer, int8_layer, w8a8_layer
+from ridgeline.serve.weights.linears import FrozenLinear
 from ridgeline.serve.weights.schemes import Scheme
 
 _FP4 = ("mxfp4-pack-quantized", "nvfp4-pack-quantized")
@@ -77,8 +78,10 @@ class Stored:
         return list(self._unread)
 
 
-def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device) -> FrozenLinear:
-    """The layer of that name.
+def linear_from(
+    tensors: Stored, name: str, scheme: Scheme, device: torch.device, dtype: torch.dtype
+) -> FrozenLinear:
+    """The layer of that name, for activations of `dtype`.
 
     Raises:
         InputError: Tensors are missing, or what they hold is not supported.
@@ -122,14 +125,15 @@ def linear_from(tensors: Stored, name: str, scheme: Scheme, device: torch.device
         zeros = _per_output(zeros.to(torch.int8), shape[0], scheme.rows)
     elif tensors.has(f"{name}.weight_zero_point"):
         tensors.read(f"{name}.weight_zero_point")  # all zero where weights are symmetric
-    parts = [None if part is None else part.to(device) for part in (scales, zeros, bias)]
+    scales, bias = scales.to(device), None if bias is None else bias.to(device)
+    zeros = None if zeros is None else zeros.to(device)
     plain = scheme.bits == 8 and groups == 1 and zeros is None
     if scheme.int8_inputs != "wide" and plain and device.type == "cpu":
         step = _step(tensors, name, inputs) if scheme.int8_inputs == "fixed" else None
-        return W8A8Linear(quantised, scales, bias, step)
+        return w8a8_layer(quantised, scales, bias, step, dtype)
     # Other activations stay wide here, whatever they were to be rounded to.
-    made = Int4Linear if scheme.bits <= 4 and scheme.kind == "int" else Int8Linear
-    return made(quantised.to(device), parts[0], zeros=parts[1], bias=parts[2])  # type: ignore[arg-type]
+    made = int4_layer if scheme.bits <= 4 and scheme.kind == "int" else int8_layer
+    return made(quantised.to(device), scales, zeros, bias, dtype)
 
 
 def _step(tensors: Stored, name: str, inputs: dict[str, Tensor]) -> float:

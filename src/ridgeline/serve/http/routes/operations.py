@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from ridgeline.serve.cluster.fleet import FleetReport
 from ridgeline.serve.http.service import Service, json_response, service_of
+from ridgeline.serve.messages import LinearKernel
 
 HEARTBEAT_LATE_SECONDS = 10.0
 """It comes twice a second."""
@@ -25,6 +26,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """How long the step under way takes already: long prompts take long."""
     running: int = 0
     waiting: int = 0
+    kernels: tuple[LinearKernel, ...] = ()
+    """Whose kernels multiply the weights, on a CPU."""
     fleet: FleetReport | None = None
     """Where the server scales itself."""
 
@@ -77,5 +80,6 @@ def _health(service: Service) -> Health:
         step_age_seconds=stats.step_age_seconds,
         running=stats.running,
         waiting=stats.waiting,
+        kernels=engine.ready.kernels,
         fleet=fleet,
     )

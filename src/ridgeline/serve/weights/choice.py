@@ -1,0 +1,161 @@
+"""Whose kernel multiplies a weight on this CPU: Ridgeline's or torch's, by a measurement.
+
+Which is faster depends on the instructions of the CPU, on its caches and on what torch was built
+with, so nothing is assumed: the first time that a format of weights is loaded, both multiply the
+same matrix by 1, 8 and 64 rows in turns (a decode, a small batch, a prompt). Ridgeline's is taken
+unless torch's is clearly faster over the three. What was found is kept in the user's cache folder,
+so that replicas and restarts of one machine compute alike. Without a compiler torch's is all there
+is.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.ceilings import cache_folder
+from ridgeline.kernels import linear_int4, linear_int8
+from ridgeline.kernels.cpu import build
+from ridgeline.records.store import read_record, write_record
+from ridgeline.serve.messages import LinearKernel
+from ridgeline.serve.weights.linears import DenseLinear, Int4Linear, Int8Linear, W8A8Linear
+from ridgeline.serve.weights.torch_linears import (
+    TorchInt4Linear,
+    TorchInt8Linear,
+    TorchW8A8Linear,
+)
+
+ROWS = (1, 8, 64)
+SIDE = 2048
+"""Inputs and outputs of the matrix: past most second-level caches."""
+ROUNDS, MOST_SECONDS = 5, 0.1
+"""Of each number of rows; no more rounds begin after so long."""
+CLEARLY = 1.1
+"""torch's is taken where it is so many times faster, in the geometric mean over `ROWS`."""
+
+Kind = Literal["dense", "int8", "int4", "w8a8"]
+Pair = tuple[nn.Module, nn.Module]
+"""Ridgeline's layer and torch's, of the same weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How weights are stored, and what they are multiplied by."""
+
+    kind: Kind
+    dtype: torch.dtype
+    """Of the activations as the kernel gets them: bfloat16 or float32."""
+    group: int | None = None
+    """int4: weights that share a scale."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        if self.kind == "dense":
+            return dtype
+        if self.kind == "w8a8":
+            return f"int8 with rounded {dtype} activations"
+        group = f" in groups of {self.group}" if self.group else ""
+        return f"{self.kind}{group} with {dtype} activations"
+
+
+def kernel_for(form: Format) -> LinearKernel:
+    """Whose kernel to use, measured once per machine and number of threads."""
+    return _kernel_for(form, torch.get_num_threads())
+
+
+def only_ridgeline(name: str) -> LinearKernel:
+    """For what torch has no kernel for; it dequantises at every call where there is no other."""
+    why = build.unavailable()
+    if why is not None:
+        return LinearKernel(weights=name, kernel="torch", why=f"dequantised at every call: {why}")
+    return LinearKernel(weights=name, kernel="ridgeline", why="torch has none")
+
+
+@functools.cache
+def _kernel_for(form: Format, threads: int) -> LinearKernel:
+    why = build.unavailable()
+    if why is not None:
+        return LinearKernel(weights=form.name, kernel="torch", why=why)
+    path = _path(form, threads)
+    try:
+        return read_record(path, LinearKernel)
+    except RidgelineError:  # not there yet, or of another release: measured again
+        found = _measured(form)
+    try:
+        write_record(path, found)
+    except OSError:  # a cache folder that cannot be written to costs the next start a measurement
+        pass
+    return found
+
+
+def _path(form: Format, threads: int) -> Path:
+    """Of what is kept: another library, torch, CPU or number of threads is another file."""
+    libraries = [recipe.path.name for recipe in build.wanted_recipes()]
+    about = "\n".join([*libraries, torch.__version__, str(threads), str(ROWS), form.name])
+    digest = hashlib.sha256(about.encode()).hexdigest()[:16]
+    return cache_folder() / "kernels" / f"linear-{digest}.json"
+
+
+def _measured(form: Format) -> LinearKernel:
+    pair = pair_of(form)
+    ratios = tuple(round(_torch_over_ours(pair, form.dtype, rows), 3) for rows in ROWS)
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return LinearKernel(
+        weights=form.name,
+        kernel="torch" if mean < 1 / CLEARLY else "ridgeline",
+        why="measured",
+        rows=ROWS,
+        torch_over_ridgeline=ratios,
+    )
+
+
+def pair_of(form: Format) -> Pair:
+    """Both layers of a random weight [SIDE, SIDE]."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(SIDE, SIDE, generator=generator) / SIDE**0.5
+    if form.kind == "dense":
+        dense = nn.Linear(SIDE, SIDE, bias=False, dtype=form.dtype).requires_grad_(
+            requires_grad=False
+        )
+        dense.weight.copy_(weight)
+        return DenseLinear(dense.weight), dense
+    if form.kind == "int4":
+        assert form.group is not None
+        levels, scales = linear_int4.quantise(weight, form.group)
+        return Int4Linear(levels, scales), TorchInt4Linear(levels, scales)
+    levels, scales = linear_int8.quantise(weight)
+    if form.kind == "w8a8":
+        return W8A8Linear(levels, scales), TorchW8A8Linear(levels, scales)
+    return Int8Linear(levels, scales), TorchInt8Linear(levels, scales)
+
+
+@torch.inference_mode()
+def _torch_over_ours(pair: Pair, dtype: torch.dtype, rows: int) -> float:
+    """Ratio of the least times, run in turns."""
+    x = torch.randn(rows, SIDE).to(dtype)
+    least = [math.inf, math.inf]
+    began = time.perf_counter()
+    for done in range(ROUNDS):
+        for place, layer in enumerate(pair):
+            least[place] = min(least[place], _seconds(layer, x))
+        if done > 0 and time.perf_counter() - began > MOST_SECONDS:
+            break
+    return least[1] / least[0]
+
+
+def _seconds(layer: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    began = time.perf_counter()
+    layer(x)
+    return time.perf_counter() - began
