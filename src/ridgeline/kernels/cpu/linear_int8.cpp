@@ -34,13 +34,18 @@ inline void words_of_line(const uint8_t* line, Words (&to)[VECTORS]) {
     to[i] = (Words)(SIGNED ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes));
   }
 #else
-  using Byte = std::conditional_t<SIGNED, int8_t, uint8_t>;
-  using Bytes = Byte __attribute__((vector_size(8)));
-  using Pairs16 = int16_t __attribute__((vector_size(16)));
+  using Signed = int8_t __attribute__((vector_size(8)));
+  using Unsigned = uint8_t __attribute__((vector_size(8)));
+  using Shorts = int16_t __attribute__((vector_size(16)));
   static_assert(LANES == 4);
   for (int i = 0; i < VECTORS; ++i) {
-    const auto bytes = load_vector<Bytes>(line + i % 4 * 16 + i / 4 * 8);
-    to[i] = reinterpret_cast<Words>(__builtin_convertvector(bytes, Pairs16));
+    const uint8_t* bytes = line + i % 4 * 16 + i / 4 * 8;
+    Shorts shorts;
+    if constexpr (SIGNED)
+      shorts = __builtin_convertvector(load_vector<Signed>(bytes), Shorts);
+    else
+      shorts = __builtin_convertvector(load_vector<Unsigned>(bytes), Shorts);
+    to[i] = reinterpret_cast<Words>(shorts);
   }
 #endif
 }
