@@ -79,6 +79,7 @@ class StubEngine:
             tokens=BLOCKS * BLOCK_SIZE,
             max_length=256,
             largest_concurrency=4.0,
+            layers="all in one operator",
         )
         self.ready = Ready(
             model=config.model, ledger=ledger, max_length=256, vocab=VOCAB, adapters=self._adapters

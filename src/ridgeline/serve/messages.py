@@ -230,6 +230,8 @@ class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True):
     max_length: int
     largest_concurrency: float
     """Sequences of `max_length` that fit at once."""
+    layers: str
+    """How the decoder layers are computed, and why not all in one operator where they are not."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -39,6 +39,7 @@ LEDGER = MemoryLedger(
     tokens=1600,
     max_length=256,
     largest_concurrency=6.25,
+    layers="all in one operator",
 )
 QUIET = Stats(
     at=0.0,
