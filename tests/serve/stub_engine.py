@@ -200,7 +200,6 @@ class StubEngine:
             waiting=0,
             cache_usage=0.25,
             steps=self._steps,
-            last_step_seconds=0.0,
             prompt_tokens=self._prompt_tokens,
             generation_tokens=self._generated,
             prefix_queries=0,

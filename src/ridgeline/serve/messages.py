@@ -244,7 +244,6 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cache_usage: float
     """Share of KV blocks that sequences hold."""
     steps: int
-    last_step_seconds: float
     prompt_tokens: int
     generation_tokens: int
     prefix_queries: int

@@ -8,7 +8,7 @@ import msgspec
 
 from ridgeline.serve.messages import MemoryLedger, Ready, Stats
 
-_LARGEST = ("at", "last_step_seconds", "step_age_seconds")
+_LARGEST = ("at", "step_age_seconds")
 _SHARES = ("cache_usage",)
 _COUNTERS = (
     "steps",
