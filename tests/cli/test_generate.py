@@ -73,6 +73,17 @@ def test_bad_input_is_one_line_with_exit_code_2(
     assert line in error
 
 
+def test_a_config_with_a_value_of_another_kind_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "quantization_config": "compressed-tensors"}'
+    )
+    assert run(["generate", str(tmp_path), "--prompt", "a", *QUICK]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{tmp_path}: config.json: a value of another kind" in line
+
+
 def test_sizes_are_read_as_people_write_them() -> None:
     assert [size_bytes("--kv-bytes", text) for text in ("7", "2KiB", "1.5GB")] == [
         7, 2048, 1_500_000_000,

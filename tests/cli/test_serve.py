@@ -92,7 +92,7 @@ def test_the_ready_line_and_the_ledger_say_what_fits() -> None:
     ledger = MemoryLedger(
         rows=(MemoryRow(what="weights", bytes=2**20, note="bf16"),),
         total_bytes=2**20, limit_bytes=2**21, num_blocks=64, block_size=16, bytes_per_token=4,
-        tokens=1024, max_length=256, largest_concurrency=4.0,
+        tokens=1024, max_length=256, largest_concurrency=4.0, layers="all in one operator",
     )  # fmt: skip
     line = _ready_line("http://h:1", "m", ledger)
     assert line == (
@@ -100,3 +100,4 @@ def test_the_ready_line_and_the_ledger_say_what_fits() -> None:
         " · 4.0 requests of 256 tokens at once"
     )
     assert "weights        1.0 MiB  bf16" in _table(ledger)
+    assert _table(ledger).endswith("layers computed all in one operator")

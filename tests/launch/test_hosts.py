@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ports import reserved_port
 
 from ridgeline.errors import ChildDied, InputError
 from ridgeline.launch.cluster_file import ClusterFile, Nodes, RunSection, Ssh
@@ -47,11 +48,14 @@ time.sleep(60)
 """
 
 
-def a_job(tmp_path: Path, script: str, nodes: int = 2) -> Job:
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_port() as found:
+        yield found
+
+
+def a_job(tmp_path: Path, script: str, port: int, nodes: int = 2) -> Job:
     (tmp_path / "rank.py").write_text(script)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     cluster = ClusterFile(
         nodes=Nodes(ranks=1),
         run=RunSection(python=sys.executable, port=port, restarts=0, grace_seconds=15),
@@ -69,8 +73,8 @@ def a_job(tmp_path: Path, script: str, nodes: int = 2) -> Job:
     return job_of(recipe, "it's = 1\n", cluster, name="gpt", worker=worker, folder=folder)
 
 
-def test_each_host_gets_its_own_line(tmp_path: Path) -> None:
-    first, second = host_commands(a_job(tmp_path, ""), local=False)
+def test_each_host_gets_its_own_line(tmp_path: Path, port: int) -> None:
+    first, second = host_commands(a_job(tmp_path, "", port), local=False)
     assert (first.host, second.host) == ("alpha", "beta")
     assert "is_host=true" in first.words[-1]
     assert "is_host=false" in second.words[-1]
@@ -78,8 +82,8 @@ def test_each_host_gets_its_own_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.multiprocess
-def test_ranks_on_two_hosts_meet_and_are_heard_as_one(tmp_path: Path) -> None:
-    job = a_job(tmp_path, RANKS_MEET)
+def test_ranks_on_two_hosts_meet_and_are_heard_as_one(tmp_path: Path, port: int) -> None:
+    job = a_job(tmp_path, RANKS_MEET, port)
     heard: list[LogLine] = []
     run_on_hosts(job, host_commands(job, local=False), tmp_path / "logs", heard.append)
     met = sorted(line.prefixed for line in heard if line.text.startswith("met"))
@@ -88,8 +92,8 @@ def test_ranks_on_two_hosts_meet_and_are_heard_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.multiprocess
-def test_when_one_host_fails_all_end_and_its_error_is_told(tmp_path: Path) -> None:
-    job = a_job(tmp_path, ONE_FAILS)
+def test_when_one_host_fails_all_end_and_its_error_is_told(tmp_path: Path, port: int) -> None:
+    job = a_job(tmp_path, ONE_FAILS, port)
     began = time.monotonic()
     with pytest.raises(ChildDied, match=r"\[rank 1\] ValueError: no such expert"):
         run_on_hosts(job, host_commands(job, local=False), tmp_path / "logs", lambda _: None)
@@ -98,11 +102,13 @@ def test_when_one_host_fails_all_end_and_its_error_is_told(tmp_path: Path) -> No
 
 
 @pytest.mark.multiprocess
-def test_a_launcher_that_is_killed_leaves_no_rank_and_ranks_save_first(tmp_path: Path) -> None:
-    job = a_job(tmp_path, SAVES_WHEN_TOLD, nodes=1)
+def test_a_launcher_that_is_killed_leaves_no_rank_and_ranks_save_first(
+    tmp_path: Path, port: int
+) -> None:
+    job = a_job(tmp_path, SAVES_WHEN_TOLD, port, nodes=1)
     folder = Path(job.folder)
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path)],
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), str(port)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path.cwd())])},
         stderr=subprocess.DEVNULL,
     )
@@ -122,7 +128,7 @@ from pathlib import Path
 from tests.launch.test_hosts import SAVES_WHEN_TOLD, a_job
 from ridgeline.launch.hosts import host_commands, run_on_hosts
 place = Path(sys.argv[1])
-job = a_job(place, SAVES_WHEN_TOLD, nodes=1)
+job = a_job(place, SAVES_WHEN_TOLD, int(sys.argv[2]), nodes=1)
 run_on_hosts(job, host_commands(job, local=False), place / "logs", lambda line: None)
 """
 
@@ -149,8 +155,8 @@ def left_behind(tmp_path: Path) -> list[str]:
     return found
 
 
-def test_what_a_rank_says_a_user_can_mend_is_an_input_error(tmp_path: Path) -> None:
-    job = a_job(tmp_path, "", nodes=1)
+def test_what_a_rank_says_a_user_can_mend_is_an_input_error(tmp_path: Path, port: int) -> None:
+    job = a_job(tmp_path, "", port, nodes=1)
     errors = Path(job.folder) / "errors"
     errors.mkdir(parents=True)
     (errors / "rank0.txt").write_text("2\ndata.path: no such file\n")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.measure.change_points import change_points, segments
+from ridgeline.measure.change_points import segments
 
 
 def history(
@@ -17,6 +17,12 @@ def history(
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Logarithms of the step times of runs that nothing changed."""
     return generator.normal(scale=spread, size=count)
+
+
+def change_points(values: list[float]) -> list[int]:
+    """Index of the first entry of each jump or drift."""
+    # A drift through the whole series changes from its second entry on.
+    return [piece.start or 1 for piece in segments(values) if piece.start > 0 or piece.drifts]
 
 
 @pytest.mark.parametrize("count", [20, 60, 200])

@@ -34,7 +34,7 @@ def tables() -> str:
 
 
 def _table(title: str, section: type[msgspec.Struct]) -> str:
-    said = _sayings(section)
+    said = sayings(section)
     purpose = inspect.getdoc(section) or ""
     if section is Layout:
         purpose = "How the run is laid out over devices; `num_devices = dp · tp · pp · cp`."
@@ -70,7 +70,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     return f"`{text}`"
 
 
-def _sayings(section: type[msgspec.Struct]) -> dict[str, str]:
+def sayings(section: type[msgspec.Struct]) -> dict[str, str]:
     """The string that stands below each field, on one line."""
     (body,) = ast.parse(inspect.getsource(section)).body
     assert isinstance(body, ast.ClassDef)

@@ -79,6 +79,7 @@ class StubEngine:
             tokens=BLOCKS * BLOCK_SIZE,
             max_length=256,
             largest_concurrency=4.0,
+            layers="all in one operator",
         )
         self.ready = Ready(
             model=config.model, ledger=ledger, max_length=256, vocab=VOCAB, adapters=self._adapters
@@ -199,7 +200,6 @@ class StubEngine:
             waiting=0,
             cache_usage=0.25,
             steps=self._steps,
-            last_step_seconds=0.0,
             prompt_tokens=self._prompt_tokens,
             generation_tokens=self._generated,
             prefix_queries=0,

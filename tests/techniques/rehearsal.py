@@ -79,24 +79,25 @@ def rehearse(cases: dict[str, Case], folder: Path) -> dict[str, Outcome]:
 
 def _run_case(words: list[str], stack: dict[str, Any], ranks: int) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     children = []
-    for rank in range(ranks):
-        child = os.fork()
-        if child == 0:
-            os.environ.update(
-                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
-                WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank),
-            )  # fmt: skip
-            result = _in_child(words, stack, folder)
-            (folder / f"{rank}.json").write_text(json.dumps(result))
-            sys.stdout.flush()
-            os._exit(0)
-        children.append(child)
-    for child in children:
-        os.waitpid(child, 0)
+    with socket.socket() as held:  # as tests/ports.py does, which is not to be imported here
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        for rank in range(ranks):
+            child = os.fork()
+            if child == 0:
+                os.environ.update(
+                    MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
+                    WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank),
+                )  # fmt: skip
+                result = _in_child(words, stack, folder)
+                (folder / f"{rank}.json").write_text(json.dumps(result))
+                sys.stdout.flush()
+                os._exit(0)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
     files = [folder / f"{rank}.json" for rank in range(ranks)]
     missing = {"error": "it ended without a result, or took too long", **NOTHING}
     results = [json.loads(file.read_text()) if file.exists() else missing for file in files]

@@ -15,7 +15,6 @@ import importlib
 import os
 import pickle
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cradle import cradle
+from tests.ports import reserved_port
 
 _ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.05
@@ -50,10 +50,10 @@ def run_ranks(
         timeout_seconds: After it every rank is killed and the test fails.
         environment: Further variables.
     """
-    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name, reserved_port() as port:
         folder = Path(name)
         (folder / "argument").write_bytes(pickle.dumps(argument))
-        shared = _environment(num_ranks) | (environment or {})
+        shared = _environment(num_ranks, port) | (environment or {})
         processes = [_start(rank, function, folder, shared) for rank in range(num_ranks)]
         try:
             _wait(processes, folder, timeout_seconds)
@@ -66,10 +66,7 @@ def run_ranks(
         ]
 
 
-def _environment(num_ranks: int) -> dict[str, str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def _environment(num_ranks: int, port: int) -> dict[str, str]:
     path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     return os.environ | {
         "PYTHONPATH": path,

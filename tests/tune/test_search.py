@@ -133,3 +133,19 @@ def test_of_two_techniques_in_one_slot_the_better_goes_into_the_group(
     assert one.add_together() == [
         Applied(technique="fp16-autocast"), Applied(technique="gc-freeze"),
     ]  # fmt: skip
+
+
+def test_what_an_earlier_job_measured_is_said_to_be_lost_where_it_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    whole = Memory(tmp_path / "answers.json", "fingerprint")
+    whole.answers.baseline = profile()
+    whole.save()
+    again = Memory(tmp_path / "answers.json", "fingerprint")
+    assert again.resumed
+    assert again.lost is None
+    text = (tmp_path / "answers.json").read_bytes()
+    (tmp_path / "answers.json").write_bytes(text[: len(text) // 2])
+    torn = Memory(tmp_path / "answers.json", "fingerprint")
+    assert not torn.resumed
+    assert "answers.json" in (torn.lost or "")

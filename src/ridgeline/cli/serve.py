@@ -314,4 +314,4 @@ def _table(ledger: MemoryLedger) -> str:
     lines = [
         f"  {what:<{width}} {size / 2**20:>10.1f} MiB  {note}".rstrip() for what, size, note in rows
     ]
-    return "\n".join(["memory", *lines])
+    return "\n".join(["memory", *lines, f"layers computed {ledger.layers}"])

@@ -45,7 +45,6 @@ class LongestGap:
     us: float
     cause: str
     call: str | None
-    call_us: float
     line: str | None
     pending: bool
     """Was the work that ended it already launched for most of the gap?"""
@@ -219,7 +218,6 @@ def _longest(view: View, found: Gaps) -> LongestGap | None:
         us=worst.length_us,
         cause=worst.cause,
         call=worst.host_call,
-        call_us=worst.host_call_us or 0.0,
         line=worst.line,
         pending=bool(waited > 0.5 * worst.length_us),
     )

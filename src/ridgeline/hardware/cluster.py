@@ -38,15 +38,6 @@ class Cluster:
     assumed: tuple[str, ...] = ()
     """What was not given but taken as typical, one sentence each."""
 
-    @property
-    def num_domains(self) -> int:
-        """Fast domains that the devices fill, the last one perhaps in part.
-
-        >>> parse_cluster("20xH100").num_domains
-        3
-        """
-        return -(-self.num_devices // self.domain_size)
-
 
 def parse_cluster(
     text: str,

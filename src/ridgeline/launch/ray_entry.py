@@ -9,12 +9,13 @@ device. https://docs.ray.io/en/latest/train/api/doc/ray.train.torch.TorchTrainer
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ridgeline.errors import InputError, MissingExtra
@@ -80,17 +81,17 @@ def rank(config: dict[str, Any]) -> None:
     from ray.train.collective import broadcast_from_rank_zero
 
     context = ray.train.get_context()
-    mine = (ray.util.get_node_ip_address(), _free_port())
-    host, port = broadcast_from_rank_zero(mine)
-    environment = rank_environment(
-        rank=context.get_world_rank(),
-        local_rank=context.get_local_rank(),
-        world=context.get_world_size(),
-        local_world=context.get_local_world_size(),
-        meeting=(host, port),
-    )
-    settings = dict(one.split("=", 1) for one in config["env"])
-    run_rank([sys.executable, *config["worker"]], {**os.environ, **settings, **environment})
+    with _reserved_port() as mine:
+        host, port = broadcast_from_rank_zero((ray.util.get_node_ip_address(), mine))
+        environment = rank_environment(
+            rank=context.get_world_rank(),
+            local_rank=context.get_local_rank(),
+            world=context.get_world_size(),
+            local_world=context.get_local_world_size(),
+            meeting=(host, port),
+        )
+        settings = dict(one.split("=", 1) for one in config["env"])
+        run_rank([sys.executable, *config["worker"]], {**os.environ, **settings, **environment})
 
 
 def rank_environment(
@@ -127,10 +128,16 @@ def run_rank(words: list[str], environment: dict[str, str]) -> None:
         raise RuntimeError(f"rank {environment['RANK']} ended with {code}")
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        return int(listener.getsockname()[1])
+@contextlib.contextmanager
+def _reserved_port() -> Iterator[int]:
+    """A port that the system gives to nobody else while it is held.
+
+    It is bound and not listened on, so that torch's store, which reuses addresses too, can bind it.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("", 0))
+        yield int(held.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -66,19 +66,6 @@ class Segment:
         return self.first_value * math.pow(self.last_value / self.first_value, part)
 
 
-def change_points(
-    values: Sequence[float], *, significance: float = 0.01, seed: int = 0
-) -> list[int]:
-    """Index of the first entry of each jump or drift; empty when the series is only noise.
-
-    >>> change_points([1.0, 1.01, 0.99, 1.0, 1.02, 1.0, 1.3, 1.31, 1.29, 1.3, 1.31, 1.3])
-    [6]
-    """
-    pieces = segments(values, significance=significance, seed=seed)
-    # A drift through the whole series changes from its second entry on.
-    return [piece.start or 1 for piece in pieces if piece.start > 0 or piece.drifts]
-
-
 def segments(
     values: Sequence[float], *, significance: float = 0.01, seed: int = 0
 ) -> list[Segment]:

@@ -60,16 +60,6 @@ class RatioInterval:
     rounds: int
     """Pairs, or samples on the smaller side, behind the interval."""
 
-    @property
-    def inverse(self) -> RatioInterval:
-        """The same statement about candidate over reference: above 1 is slower."""
-        return RatioInterval(
-            ratio=1 / self.ratio,
-            low=0.0 if math.isinf(self.high) else 1 / self.high,
-            high=math.inf if self.low == 0 else 1 / self.low,
-            rounds=self.rounds,
-        )
-
 
 def ratio_interval(
     baseline_rounds: Sequence[float],
@@ -208,32 +198,6 @@ def is_steady(samples: Sequence[float]) -> bool:
     Looks at the newest two windows only, so it is cheap enough to ask after every step.
     """
     return _newest_level(samples) is not None
-
-
-def steady_start(samples: Sequence[float]) -> int | None:
-    """Index of the first step of the steady stretch that `samples` end with, None if there is none.
-
-    Periodic spikes do not end a stretch: medians of windows are compared, not steps. A first
-    step that itself is far above the level (the last compilation) is left out.
-    """
-    level = _newest_level(samples)
-    if level is None:
-        return None
-    centre, noise = level
-    logs = log_times(samples)
-    window = min(max(WINDOW, len(logs) // 10), LARGEST_WINDOW)
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(logs, window), axis=1)
-    # Hundreds of overlapping windows are judged at once: five standard errors, not three.
-    tolerance = max(LEVEL_TOLERANCE, 5 * _median_error(noise, window))
-    strays = np.flatnonzero(np.abs(medians - centre) > tolerance)
-    start = int(strays[-1]) + 1 if len(strays) else 0
-    # The last stray window may end inside the stretch, or outlast it by the slow steps that its
-    # median ignores: move to where single steps are level again.
-    limit = max(LEVEL_TOLERANCE, 4 * noise)
-    latest = len(logs) - 2 * WINDOW
-    while start < latest and abs(logs[start] - centre) > limit:
-        start += 1
-    return start
 
 
 def _newest_level(samples: Sequence[float]) -> tuple[float, float] | None:

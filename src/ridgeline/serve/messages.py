@@ -230,6 +230,8 @@ class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True):
     max_length: int
     largest_concurrency: float
     """Sequences of `max_length` that fit at once."""
+    layers: str
+    """How the decoder layers are computed, and why not all in one operator where they are not."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -242,7 +244,6 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cache_usage: float
     """Share of KV blocks that sequences hold."""
     steps: int
-    last_step_seconds: float
     prompt_tokens: int
     generation_tokens: int
     prefix_queries: int

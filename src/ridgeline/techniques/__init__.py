@@ -28,7 +28,8 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo
 from ridgeline.records import Finding, Site, StepProfile
 from ridgeline.records.ledger import Options
 from ridgeline.records.matmuls import MATMULS

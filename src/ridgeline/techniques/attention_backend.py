@@ -8,9 +8,11 @@ Attention that the script computes by hand, softmax between two products, needs 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -85,20 +87,21 @@ def apply(points: Points, options: Options) -> Undo:
     import torch
     from torch.nn import attention
 
-    # Not `sdpa_kernel` itself, which scripts import by name and Dynamo knows by identity.
-    original = attention._sdpa_kernel
     undone: list[Any] = []
 
-    @functools.wraps(original)
-    def set_backends(backends: Any, *args: Any, **kwargs: Any) -> Any:
-        if list(backends) == [attention.SDPBackend.MATH]:
-            points.changed(CARD.name, "fused backends allowed beside the math one")
-            backends = [
-                attention.SDPBackend.FLASH_ATTENTION,
-                attention.SDPBackend.EFFICIENT_ATTENTION,
-                attention.SDPBackend.MATH,
-            ]
-        return original(backends, *args, **kwargs)
+    def allowing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def set_backends(backends: Any, *args: Any, **kwargs: Any) -> Any:
+            if list(backends) == [attention.SDPBackend.MATH]:
+                points.changed(CARD.name, "fused backends allowed beside the math one")
+                backends = [
+                    attention.SDPBackend.FLASH_ATTENTION,
+                    attention.SDPBackend.EFFICIENT_ATTENTION,
+                    attention.SDPBackend.MATH,
+                ]
+            return original(backends, *args, **kwargs)
+
+        return set_backends
 
     def allow(module: nn.Module) -> None:
         cuda = torch.backends.cuda
@@ -113,11 +116,12 @@ def apply(points: Points, options: Options) -> Undo:
                 undone.append(functools.partial(part.set_attn_implementation, "eager"))  # type: ignore[arg-type]
                 points.changed(CARD.name, f"{type(part).__name__} uses sdpa attention")
 
-    attention._sdpa_kernel = set_backends
+    # Not `sdpa_kernel` itself, which scripts import by name and Dynamo knows by identity.
+    take_off = patch("torch.nn.attention:_sdpa_kernel", allowing)
     points.on_model.append(allow)
 
     def undo() -> None:
-        attention._sdpa_kernel = original
+        take_off()
         points.on_model.remove(allow)
         for take_back in undone:
             take_back()

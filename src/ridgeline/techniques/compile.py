@@ -14,7 +14,8 @@ import importlib.util
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
 from ridgeline.records.matmuls import MATMULS
 from ridgeline.techniques import (

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ridgeline.measure.child.construction import edit_arguments
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -56,14 +57,13 @@ def predict(context: Context, options: Options) -> Gain:
 
 def apply(points: Points, options: Options) -> Undo:
     """Set it as the wrapper is constructed."""
-    from torch.nn.parallel import DistributedDataParallel
 
     def set_it(arguments: dict[str, Any]) -> None:
         if arguments.get("gradient_as_bucket_view", False) is not True:
             arguments["gradient_as_bucket_view"] = True
             points.changed(CARD.name, "gradient_as_bucket_view=True")
 
-    return edit_arguments(DistributedDataParallel, set_it)
+    return edit_arguments("torch.nn.parallel:DistributedDataParallel.__init__", set_it)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

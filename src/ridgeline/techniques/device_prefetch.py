@@ -12,7 +12,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, in_reverse, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -86,7 +87,7 @@ class MoveWatch:
     def __init__(self) -> None:
         self._positions: dict[int, Positions] = {}
         self._watched: dict[int, tuple[weakref.ref[Any], int, Positions]] = {}
-        self._originals: dict[str, Any] = {}
+        self._take_off: Undo = in_reverse([])
 
     def positions(self, loader: Any) -> Positions:
         """What was learned of a loader's batches, and will be."""
@@ -94,21 +95,12 @@ class MoveWatch:
 
     def install(self) -> None:
         """Watch `Tensor.to` and `Tensor.cuda`."""
-        import torch
-
-        for name in ("to", "cuda"):
-            self._originals[name] = torch.Tensor.__dict__.get(name)
-            setattr(torch.Tensor, name, self._watching(getattr(torch.Tensor, name)))
+        names = ("torch:Tensor.to", "torch:Tensor.cuda")
+        self._take_off = in_reverse([patch(name, self._watching) for name in names])
 
     def remove(self) -> None:
-        """Put them back: both are inherited, so the class itself may have had neither."""
-        import torch
-
-        for name, original in self._originals.items():
-            if original is None:
-                delattr(torch.Tensor, name)
-            else:
-                setattr(torch.Tensor, name, original)
+        """Put them back."""
+        self._take_off()
 
     def look_at(self, tensors: list[Any], positions: Positions) -> None:
         """These are the tensors of the batch that the script is about to get."""

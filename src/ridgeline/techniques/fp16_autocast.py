@@ -19,7 +19,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, in_reverse, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -114,8 +115,7 @@ def apply(points: Points, options: Options) -> Undo:
     def undo() -> None:
         points.around_forward.remove(around)
         points.after_forward.remove(after)
-        for take_back in takes_back:
-            take_back()
+        in_reverse(takes_back)()
 
     return undo
 
@@ -137,22 +137,22 @@ class Scaler:
 
     def own_parameters(self) -> Undo:
         """Hook every parameter that an optimizer is given."""
-        import torch
 
-        original = torch.optim.Optimizer.add_param_group
+        def owning(original: Callable[..., None]) -> Callable[..., None]:
+            @functools.wraps(original)
+            def add(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+                original(optimizer, group)
+                for parameter in optimizer.param_groups[-1]["params"]:
+                    if id(parameter) not in self._owned and parameter.requires_grad:
+                        self._owned.add(id(parameter))
+                        self._handles.append(parameter.register_hook(self._divide))
 
-        @functools.wraps(original)
-        def add(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
-            original(optimizer, group)
-            for parameter in optimizer.param_groups[-1]["params"]:
-                if id(parameter) not in self._owned and parameter.requires_grad:
-                    self._owned.add(id(parameter))
-                    self._handles.append(parameter.register_hook(self._divide))
+            return add
 
-        torch.optim.Optimizer.add_param_group = add  # type: ignore[method-assign]
+        take_off = patch("torch.optim:Optimizer.add_param_group", owning)
 
         def undo() -> None:
-            torch.optim.Optimizer.add_param_group = original  # type: ignore[method-assign]
+            take_off()
             for handle in self._handles:
                 handle.remove()
 
@@ -167,26 +167,22 @@ class Scaler:
         """Start every backward of a scalar float32 loss at the factor instead of at one."""
         import torch
 
-        original = torch.autograd.backward
+        def scaling(original: Callable[..., None]) -> Callable[..., None]:
+            @functools.wraps(original)
+            def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+                if self._dividing or not self._fits(tensors, grad_tensors, kwargs):
+                    original(tensors, grad_tensors, *args, **kwargs)
+                    return
+                root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
+                self._dividing = True
+                try:
+                    original(tensors, torch.full_like(root, self.scale), *args, **kwargs)
+                finally:
+                    self._dividing = False
 
-        @functools.wraps(original)
-        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
-            if self._dividing or not self._fits(tensors, grad_tensors, kwargs):
-                original(tensors, grad_tensors, *args, **kwargs)
-                return
-            root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
-            self._dividing = True
-            try:
-                original(tensors, torch.full_like(root, self.scale), *args, **kwargs)
-            finally:
-                self._dividing = False
+            return backward
 
-        torch.autograd.backward = backward
-
-        def undo() -> None:
-            torch.autograd.backward = original
-
-        return undo
+        return patch("torch.autograd:backward", scaling)
 
     def _fits(self, tensors: Any, grad_tensors: Any, kwargs: dict[str, Any]) -> bool:
         import torch
@@ -207,28 +203,29 @@ class Scaler:
         """Wrap `step` of every optimizer class, outside of torch's own hooks."""
         import torch
 
-        original = torch.optim.Optimizer.profile_hook_step
         guarded_steps: list[tuple[Any, Any]] = []
 
-        def guarded(step: Callable[..., Any]) -> Callable[..., Any]:
-            hooked = original(step)
+        def guarding(original: Callable[..., Any]) -> Any:
+            def guarded(step: Callable[..., Any]) -> Callable[..., Any]:
+                hooked = original(step)
 
-            @functools.wraps(hooked)
-            def run(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-                if self.usable and self._overflowed(optimizer):
-                    return None
-                return hooked(optimizer, *args, **kwargs)
+                @functools.wraps(hooked)
+                def run(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+                    if self.usable and self._overflowed(optimizer):
+                        return None
+                    return hooked(optimizer, *args, **kwargs)
 
-            guarded_steps.append((run, hooked))
-            return run
+                guarded_steps.append((run, hooked))
+                return run
 
-        optimizer_class: Any = torch.optim.Optimizer
-        optimizer_class.profile_hook_step = staticmethod(guarded)
+            return staticmethod(guarded)
+
+        take_off = patch("torch.optim:Optimizer.profile_hook_step", guarding)
 
         def undo() -> None:
-            optimizer_class.profile_hook_step = staticmethod(original)
+            take_off()
             for run, hooked in guarded_steps:
-                for kind in _subclasses(optimizer_class):
+                for kind in _subclasses(torch.optim.Optimizer):
                     if vars(kind).get("step") is run:
                         kind.step = hooked
                         kind.step.hooked = True

@@ -13,7 +13,8 @@ import math
 import multiprocessing
 from typing import Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo
 from ridgeline.records import LoaderFacts
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (

@@ -5,9 +5,11 @@ It records a traceback per operator and checks every gradient. The numbers are t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -48,21 +50,23 @@ def apply(points: Points, options: Options) -> Undo:
     """Every public switch ends in `torch.set_anomaly_enabled`: keep that one at off."""
     import torch
 
-    original = torch.set_anomaly_enabled
     wanted: list[tuple[bool, bool]] = []
 
-    def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> Any:
-        wanted[:] = [(mode, check_nan)]
-        if mode:
-            points.changed(CARD.name, "anomaly detection kept off")
-        return original(False, check_nan)
+    def kept_off(original: Callable[[bool, bool], Any]) -> Callable[..., Any]:
+        def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> Any:
+            wanted[:] = [(mode, check_nan)]
+            if mode:
+                points.changed(CARD.name, "anomaly detection kept off")
+            return original(False, check_nan)
 
-    torch.set_anomaly_enabled = set_anomaly_enabled
+        return set_anomaly_enabled
+
+    take_off = patch("torch:set_anomaly_enabled", kept_off)
 
     def undo() -> None:
-        torch.set_anomaly_enabled = original
+        take_off()
         if wanted:
-            original(*wanted[0])
+            torch.set_anomaly_enabled(*wanted[0])
 
     return undo
 

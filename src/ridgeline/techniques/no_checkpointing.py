@@ -8,9 +8,11 @@ numbers included.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -66,22 +68,17 @@ def predict(context: Context, options: Options) -> Gain:
 
 def apply(points: Points, options: Options) -> Undo:
     """Call straight through. Frameworks import the function later, and get this one."""
-    from torch.utils import checkpoint as torch_checkpoint
 
-    original = torch_checkpoint.checkpoint
+    def straight(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
+            points.changed(CARD.name, "checkpointed segments keep their activations")
+            passed = {key: value for key, value in kwargs.items() if key not in _OWN_KEYWORDS}
+            return function(*args, **passed)
 
-    @functools.wraps(original)
-    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
-        points.changed(CARD.name, "checkpointed segments keep their activations")
-        passed = {key: value for key, value in kwargs.items() if key not in _OWN_KEYWORDS}
-        return function(*args, **passed)
+        return checkpoint
 
-    torch_checkpoint.checkpoint = checkpoint
-
-    def undo() -> None:
-        torch_checkpoint.checkpoint = original
-
-    return undo
+    return patch("torch.utils.checkpoint:checkpoint", straight)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

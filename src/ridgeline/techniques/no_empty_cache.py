@@ -7,8 +7,10 @@ Each call frees every cached block (a device synchronisation), and the next step
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -50,26 +52,21 @@ def predict(context: Context, options: Options) -> Gain:
 
 def apply(points: Points, options: Options) -> Undo:
     """Make it do nothing for callers outside of torch."""
-    import torch
-
-    original = torch.cuda.empty_cache
     skipped = 0
 
-    def empty_cache() -> None:
-        nonlocal skipped
-        caller = str(sys._getframe(1).f_globals.get("__name__", ""))
-        if caller.startswith("torch."):  # graph capture relies on it
-            original()
-            return
-        skipped += 1
-        points.changed(CARD.name, f"{skipped} call(s) of empty_cache() passed over")
+    def passing_over(original: Callable[[], None]) -> Callable[[], None]:
+        def empty_cache() -> None:
+            nonlocal skipped
+            caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+            if caller.startswith("torch."):  # graph capture relies on it
+                original()
+                return
+            skipped += 1
+            points.changed(CARD.name, f"{skipped} call(s) of empty_cache() passed over")
 
-    torch.cuda.empty_cache = empty_cache
+        return empty_cache
 
-    def undo() -> None:
-        torch.cuda.empty_cache = original
-
-    return undo
+    return patch("torch.cuda:empty_cache", passing_over)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

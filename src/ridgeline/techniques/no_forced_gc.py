@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -53,27 +55,24 @@ def predict(context: Context, options: Options) -> Gain:
 
 def apply(points: Points, options: Options) -> Undo:
     """Replace `gc.collect` for callers outside of torch and of Python itself."""
-    original = gc.collect
     skipped = 0
 
-    @functools.wraps(original)
-    def collect(*args: Any, **kwargs: Any) -> int:
-        nonlocal skipped
-        caller = str(sys._getframe(1).f_globals.get("__name__", ""))
-        if caller.startswith("torch."):  # graph capture and resets rely on it
-            return original(*args, **kwargs)
-        skipped += 1
-        points.changed(CARD.name, f"{skipped} call(s) of gc.collect() passed over")
-        if not gc.isenabled() and skipped % _EVERY == 0:
-            return original(*args, **kwargs)
-        return 0
+    def passing_over(original: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(original)
+        def collect(*args: Any, **kwargs: Any) -> int:
+            nonlocal skipped
+            caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+            if caller.startswith("torch."):  # graph capture and resets rely on it
+                return original(*args, **kwargs)
+            skipped += 1
+            points.changed(CARD.name, f"{skipped} call(s) of gc.collect() passed over")
+            if not gc.isenabled() and skipped % _EVERY == 0:
+                return original(*args, **kwargs)
+            return 0
 
-    gc.collect = collect
+        return collect
 
-    def undo() -> None:
-        gc.collect = original
-
-    return undo
+    return patch("gc:collect", passing_over)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

@@ -10,7 +10,8 @@ import functools
 import sys
 from typing import Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, in_reverse, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -49,11 +50,13 @@ def predict(context: Context, options: Options) -> Gain:
 
 def apply(points: Points, options: Options) -> Undo:
     """Stop each profiler that the script runs once it has seen a few steps."""
-    import torch
-    from torch.autograd import profiler as autograd_profiler
-
-    kineto = _StopEarly(torch.profiler.profile, ("start",), ("stop", "step"))
-    legacy = _StopEarly(autograd_profiler.profile, ("__enter__",), ("__exit__",))
+    kineto = _StopEarly(
+        "torch.profiler:profile.start",
+        ("torch.profiler:profile.stop", "torch.profiler:profile.step"),
+    )
+    legacy = _StopEarly(
+        "torch.autograd.profiler:profile.__enter__", ("torch.autograd.profiler:profile.__exit__",)
+    )
 
     def after_step() -> None:
         stopped = kineto.step(lambda profile: profile.stop())
@@ -77,15 +80,13 @@ class _StopEarly:
     The end of one that was stopped before it is ignored.
     """
 
-    def __init__(self, kind: type, starts: tuple[str, ...], ends: tuple[str, ...]) -> None:
-        self._kind = kind
+    def __init__(self, start: str, ends: tuple[str, ...]) -> None:
         self._running: dict[int, tuple[Any, int]] = {}
         self._stopped: dict[int, Any] = {}
-        self._originals = {name: getattr(kind, name) for name in (*starts, *ends)}
-        for name in starts:
-            setattr(kind, name, self._starting(self._originals[name]))
-        for name in ends:
-            setattr(kind, name, self._ending(self._originals[name], name == "step"))
+        self.restore = in_reverse(
+            [patch(start, self._starting), *(patch(name, self._ending) for name in ends)]
+        )
+        """Put the class back as it was."""
 
     def _starting(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -97,7 +98,9 @@ class _StopEarly:
 
         return start
 
-    def _ending(self, original: Any, is_step: bool) -> Any:
+    def _ending(self, original: Any) -> Any:
+        is_step = original.__name__ == "step"
+
         @functools.wraps(original)
         def end(profile: Any, *args: Any) -> Any:
             if id(profile) in self._stopped:
@@ -120,11 +123,6 @@ class _StopEarly:
             stop(profile)
             self._stopped[key] = profile  # kept, so that its id is not given to another
         return len(enough)
-
-    def restore(self) -> None:
-        """Put the class back as it was."""
-        for name, original in self._originals.items():
-            setattr(self._kind, name, original)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

@@ -8,8 +8,11 @@ would still have moved it by momentum and weight decay; the comparison of losses
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
-from ridgeline.measure.child.points import Points, Undo
+from ridgeline.measure.child.points import Points
+from ridgeline.patches import Undo, in_reverse, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
@@ -50,31 +53,18 @@ def predict(context: Context, options: Options) -> Gain:
 
 def apply(points: Points, options: Options) -> Undo:
     """Overrule `set_to_none=False`, in optimizers and in modules."""
-    import torch
 
-    optimizer_zero = torch.optim.Optimizer.zero_grad
-    module_zero = torch.nn.Module.zero_grad
+    def overruling(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def zero(owner: Any, set_to_none: bool = True) -> None:
+            if not set_to_none:
+                points.changed(CARD.name, "zero_grad sets gradients to None")
+            original(owner, True)
 
-    @functools.wraps(optimizer_zero)
-    def zero_optimizer(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
-        if not set_to_none:
-            points.changed(CARD.name, "zero_grad sets gradients to None")
-        optimizer_zero(optimizer, True)
+        return zero
 
-    @functools.wraps(module_zero)
-    def zero_module(module: torch.nn.Module, set_to_none: bool = True) -> None:
-        if not set_to_none:
-            points.changed(CARD.name, "zero_grad sets gradients to None")
-        module_zero(module, True)
-
-    torch.optim.Optimizer.zero_grad = zero_optimizer  # type: ignore[method-assign,assignment]
-    torch.nn.Module.zero_grad = zero_module  # type: ignore[method-assign]
-
-    def undo() -> None:
-        torch.optim.Optimizer.zero_grad = optimizer_zero  # type: ignore[method-assign]
-        torch.nn.Module.zero_grad = module_zero  # type: ignore[method-assign]
-
-    return undo
+    names = ("torch.optim:Optimizer.zero_grad", "torch.nn:Module.zero_grad")
+    return in_reverse([patch(name, overruling) for name in names])
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

@@ -29,7 +29,7 @@ from ridgeline.trace.columns import (
 from ridgeline.trace.kineto import read_kineto
 
 MAGIC = b"RIDGELINE-TRACE\0"
-VERSION = 2
+VERSION = 3
 """Raise it when columns change their meaning."""
 TABLES = {
     "gpu": GpuEvents,
@@ -48,10 +48,8 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     world_size: int | None
     base_us: float
     clock_offset_ns: int
-    nanosecond_stamps: bool
     devices: tuple[Device, ...]
     backend: str | None
-    process_groups: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
     names: tuple[str, ...]
     threads: tuple[tuple[int | str, int | str], ...]

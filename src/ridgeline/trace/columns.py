@@ -171,8 +171,6 @@ class Device:
     name: str
     num_sms: int | None = None
     memory_bytes: int | None = None
-    compute_capability: str | None = None
-    warp_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,12 +208,9 @@ class Trace:
     """Absolute time of 0 in the columns, on the clock of the trace."""
     clock_offset_ns: int = 0
     """Added to the clock of the trace it gives nanoseconds since 1970 (`baseTimeNanoseconds`)."""
-    nanosecond_stamps: bool = False
-    """Are there fractions of a microsecond?"""
     devices: tuple[Device, ...] = ()
     backend: str | None = None
     """Of torch.distributed."""
-    process_groups: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     threads: tuple[tuple[int | str, int | str], ...] = ()

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Device, Trace
@@ -268,21 +267,14 @@ class _Reading:
         self._check(tables)
         info = document.get("distributedInfo")
         distributed = info if isinstance(info, dict) else {}
-        groups = distributed.get("pg_config")
         return Trace(
             file=os.fspath(self.path),
             rank=self._rank(distributed),
             world_size=_int(distributed.get("world_size")),
             base_us=self.columns.base or 0.0,
             clock_offset_ns=_int(document.get("baseTimeNanoseconds")) or 0,
-            nanosecond_stamps=any(
-                bool(np.any(tables[name].start_us % 1)) for name in ("gpu", "host")
-            ),
             devices=tuple(_devices(document.get("deviceProperties"))),
             backend=_str(distributed.get("backend")),
-            process_groups=tuple(group for group in groups if isinstance(group, dict))
-            if isinstance(groups, list)
-            else (),
             warnings=tuple(self.warnings),
             names=tuple(self.columns.names),
             threads=tuple(self.columns.threads.members),
@@ -357,14 +349,11 @@ def _devices(found: Any) -> Iterator[Device]:
     for entry in found if isinstance(found, list) else []:
         if not isinstance(entry, dict):
             continue
-        major, minor = entry.get("computeMajor"), entry.get("computeMinor")
         yield Device(
             index=_int(entry.get("id")) or 0,
             name=_str(entry.get("name")) or "",
             num_sms=_int(entry.get("numSms")),
             memory_bytes=_int(entry.get("totalGlobalMem")),
-            compute_capability=None if major is None else f"{major}.{minor}",
-            warp_size=_int(entry.get("warpSize")),
         )
 
 

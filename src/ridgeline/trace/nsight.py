@@ -117,7 +117,6 @@ def _trace(path: Path, tables: NsightTables, rows: _Rows, device: int | None) ->
         file=str(path),
         rank=device if rows.several else None,
         base_us=rows.base / 1e3,
-        nanosecond_stamps=True,
         devices=() if fact is None else (fact,),
         warnings=_WARNINGS if rows.several else (),
         names=tuple(tables.names),

@@ -167,13 +167,11 @@ class NsightTables:
         for values in cursor.fetchall():
             row = dict(zip(keys, values, strict=True))
             if row.get("cuDevice", row.get("id")) == index:
-                major, minor = row.get("computeMajor"), row.get("computeMinor")
                 return Device(
                     index=index,
                     name=str(row.get("name") or ""),
                     num_sms=row.get("smCount") or None,
                     memory_bytes=row.get("totalMemory") or None,
-                    compute_capability=None if major is None else f"{major}.{minor}",
                 )
         return nothing
 

@@ -37,12 +37,15 @@ class Memory:
         self._path = path
         self.answers = Answers(fingerprint=fingerprint)
         self.resumed = False
+        self.lost: str | None = None
+        """Why what an earlier job had measured could not be read."""
         if not path.exists():
             return
         try:
             found = read_record(path, Answers)
-        except InputError:
+        except InputError as error:
             # Half-known answers are worth nothing; measuring again is always right.
+            self.lost = str(error)
             path.unlink()
             return
         if found.fingerprint == fingerprint:

@@ -100,6 +100,8 @@ def tune(job: Job, *, ceilings: Ceilings | None = None, say: Say = silent) -> Le
 def _begin(job: Job, ceilings: Ceilings | None, say: Say) -> Search:
     """The search with its baseline profile, measured now or remembered."""
     memory = Memory(job.out / "answers.json", fingerprint(job.command, installed_torch()))
+    if memory.lost is not None:
+        say(f"measuring anew: what an earlier job had measured is damaged ({memory.lost})")
     if memory.resumed:
         say(f"resuming: {len(memory.answers.rows)} measurements are known already")
     baseline = memory.answers.baseline

@@ -15,7 +15,6 @@ from ridgeline.batching.scaling.hpa_metrics import (
     Tolerance,
     replicas_by_average,
     replicas_by_share,
-    replicas_by_utilisation,
     replicas_by_value,
 )
 
@@ -63,47 +62,6 @@ def test_the_documentations_examples_come_out(level: int, expected: int) -> None
 )
 def test_pods_metrics(current, reading, target, tolerance, expected) -> None:
     found = replicas_by_average(reading, target=target, current=current, tolerance=tolerance)
-    assert found == expected
-
-
-# Usage in the reference's table is per container, of which each pod has two, as its request is.
-@pytest.mark.parametrize(
-    ("current", "reading", "percent", "tolerance", "expected"),
-    [
-        pytest.param(3, pods(500, 700, unready=1), 30, Tolerance(), 4, id="up, unready"),
-        pytest.param(3, pods(400, unready=2), 30, Tolerance(), 3, id="none, unready"),
-        pytest.param(2, pods(500, 700), 30, Tolerance(), 4, id="up, failed pods ignored"),
-        pytest.param(5, pods(100, 300, 500, 250, 250), 50, Tolerance(), 3, id="down"),
-        pytest.param(5, pods(100, 300, 500, unready=2), 50, Tolerance(), 2, id="down, unready"),
-        pytest.param(5, pods(100, unready=4), 50, Tolerance(), 1, id="down, unscheduled"),
-        pytest.param(4, pods(400, 95, missing=2), 100, Tolerance(), 3, id="down, missing"),
-        pytest.param(2, pods(1000, missing=1), 100, Tolerance(), 2, id="none, equal, missing"),
-        pytest.param(2, pods(1900, missing=1), 100, Tolerance(), 2, id="none, above, missing"),
-        pytest.param(2, pods(600, missing=1), 100, Tolerance(), 2, id="none, below, missing"),
-        pytest.param(
-            3, pods(450, missing=1, unready=1), 50, Tolerance(), 3, id="none, missing and unready"
-        ),
-        pytest.param(
-            3, pods(2000, missing=1, unready=1), 50, Tolerance(), 4, id="up, missing and unready"
-        ),
-        pytest.param(
-            4, pods(100, 100, missing=1, unready=1), 50, Tolerance(), 3, id="down, missing, unready"
-        ),
-        pytest.param(2, pods(100, 100, missing=1), 50, Tolerance(), 2, id="rolling update"),
-        pytest.param(3, pods(1010, 1030, 1020), 100, Tolerance(), 3, id="in tolerance"),
-        pytest.param(3, pods(909, 1010, 1111), 100, Tolerance(down=0, up=0), 4, id="none at 0 %"),
-        pytest.param(3, pods(1890, 1910, 1900), 100, Tolerance(up=2), 3, id="within 200 %"),
-        pytest.param(
-            3, pods(1100, 1080, 1090), 100, Tolerance(down=2, up=0.08), 4, id="beyond 8 %"
-        ),
-        pytest.param(3, pods(660, 640, 650), 100, Tolerance(down=0.36), 3, id="within 36 % down"),
-        pytest.param(3, pods(660, 640, 650), 100, Tolerance(down=0.34), 2, id="beyond 34 % down"),
-    ],
-)
-def test_utilisation_of_requests(current, reading, percent, tolerance, expected) -> None:
-    found = replicas_by_utilisation(
-        reading, request=1000, target_percent=percent, current=current, tolerance=tolerance
-    )
     assert found == expected
 
 

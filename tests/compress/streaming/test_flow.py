@@ -7,6 +7,7 @@ from transformers import AutoModelForCausalLM
 from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.flow import Flow
 from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.errors import InputError
 
 
 @pytest.mark.parametrize("kind", ["llama", "tied", "gpt2", "opt", "mixtral", "qwen2moe", "gemma3"])
@@ -44,3 +45,17 @@ def test_only_one_block_and_the_rows_of_the_embedding_that_are_used_are_read(tin
     assert all(parameter.is_meta for parameter in skeleton.blocks[0].parameters())
     skeleton.unload_block(1)
     assert all(parameter.is_meta for parameter in skeleton.model.parameters())
+
+
+def test_what_a_model_raises_on_the_way_to_its_blocks_is_said(tiny_model, tokens):
+    skeleton = Skeleton(Checkpoint(tiny_model("llama")))
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("no angles of that kind")
+
+    skeleton.model.model.rotary_emb.forward = fails
+    with pytest.raises(InputError, match="block by block") as refused:
+        Flow(skeleton, tokens)
+    assert "given tensors, 0 of 2 blocks were called, then ValueError: no angles" in str(
+        refused.value
+    )

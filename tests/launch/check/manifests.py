@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import copy
+import gzip
+import json
 import re
+from importlib import resources
 from typing import Any
 
 from ridgeline.launch.check import Document, Verdict, check_manifests
+from ridgeline.launch.check.catalogue import core_kinds
+
+
+def shipped_kinds() -> list[str]:
+    """Every kind that there is a schema for, as `apiVersion/kind`."""
+    found = ["/".join(key) for key in core_kinds()]
+    for file in resources.files("ridgeline.launch.check").joinpath("schemas").iterdir():
+        if file.name.startswith("crd_"):
+            spec = json.loads(gzip.decompress(file.read_bytes()))["spec"]
+            names = (version["name"] for version in spec["versions"])
+            found += [f"{spec['group']}/{name}/{spec['names']['kind']}" for name in names]
+    return sorted(found)
 
 
 def container() -> dict[str, Any]:

@@ -10,11 +10,10 @@ import msgspec
 import pytest
 import yaml
 from rich.console import Console
-from tests.launch.check.manifests import JOB_SET_POD, changed, job, job_set
+from tests.launch.check.manifests import JOB_SET_POD, changed, job, job_set, shipped_kinds
 
 from ridgeline.cli.main import run
 from ridgeline.launch.check import Report, check_files
-from ridgeline.launch.check.catalogue import known_kinds
 from ridgeline.launch.check.stricter import RULES
 from ridgeline.report.launch_check_terminal import check_view
 
@@ -26,7 +25,7 @@ def test_the_reference_page_has_every_rule_with_its_reason_and_cure():
     for rule in RULES.values():
         assert f"| `{rule.name}` | {rule.severity} | {rule.reason} | {rule.cure} |" in text
     assert text.count("\n| `") == len(RULES)
-    assert all(kind.rpartition("/")[2] in text for kind in known_kinds())
+    assert all(kind.rpartition("/")[2] in text for kind in shipped_kinds())
 
 
 @pytest.fixture

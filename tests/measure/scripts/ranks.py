@@ -1,6 +1,7 @@
 """Data parallel over gloo; started by torchrun, or spawning its own ranks with `spawn`."""
 
 import os
+import socket
 import sys
 
 import torch
@@ -8,11 +9,11 @@ import torch.distributed as dist
 from torch import nn
 
 
-def main(rank=None, world=None):
+def main(rank=None, world=None, port=None):
     if rank is not None:
         os.environ.update(
             MASTER_ADDR="127.0.0.1",
-            MASTER_PORT="29617",
+            MASTER_PORT=str(port),
             RANK=str(rank),
             WORLD_SIZE=str(world),
             LOCAL_RANK=str(rank),
@@ -30,6 +31,9 @@ def main(rank=None, world=None):
 
 if __name__ == "__main__":
     if "spawn" in sys.argv:
-        torch.multiprocessing.spawn(main, args=(2,), nprocs=2)
+        with socket.socket() as held:  # bound while the ranks run, so that nobody else gets it
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", 0))
+            torch.multiprocessing.spawn(main, args=(2, held.getsockname()[1]), nprocs=2)
     else:
         main()

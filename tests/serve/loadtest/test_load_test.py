@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.ports import reserved_port
 from tests.serve.loadtest.conftest import Load, Start
 
 from ridgeline.errors import InputError
@@ -194,10 +194,7 @@ def test_an_interruption_reports_what_was_seen(start: Start) -> None:
 
 
 def test_a_server_that_is_not_there_is_one_clear_line(load: Load) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(InputError, match="is the server up"):
+    with reserved_port() as port, pytest.raises(InputError, match="is the server up"):
         load(f"http://127.0.0.1:{port}")
 
 

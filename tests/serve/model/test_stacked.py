@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.serve.engine.workloads import tiny_engine
 from tests.serve.model.tiny_families import FITTING, tiny
 
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.model import direct as way
 from ridgeline.serve.model import trial
-from ridgeline.serve.model.loaded import load
-from ridgeline.serve.model.stacked import Stacked
+from ridgeline.serve.model.loaded import LoadedModel, load
 
-STACKED = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "granite"}
+IN_ONE = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "granite"}
 
 
 @pytest.fixture(autouse=True)
@@ -25,52 +26,101 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def loaded_from(folder: Path, dtype: str = "fp32") -> LoadedModel:
+    return load(EngineConfig(model=str(folder), dtype=dtype, device="cpu"))
+
+
 @pytest.mark.parametrize("family", FITTING)
 def test_a_loaded_family_has_the_logits_of_the_plain_model(family: str, tmp_path: Path) -> None:
     model = tiny(family)
     model.save_pretrained(tmp_path)
-    loaded = load(EngineConfig(model=str(tmp_path), dtype="fp32", device="cpu"))
-    layers = [one for one in loaded.model.modules() if isinstance(one, Stacked)]
-    assert bool(layers) == (family in STACKED)
-    assert (loaded.direct is not None) == (family in STACKED)
+    loaded = loaded_from(tmp_path)
+    assert (loaded.direct is not None) == (family in IN_ONE), loaded.layer_path
     prompts = trial._two_prompts(loaded.model, loaded.vocab)
     with torch.inference_mode():
         expected = [model(one[None], use_cache=False).logits[0, -1] for one in prompts]
     found = trial.logits_over_blocks(loaded.model, loaded.kv_shapes, loaded.vocab)
     assert trial.worst_difference(found, expected) < 1e-4
-    if layers:
-        names = {name.rsplit(".", 1)[0] for name in loaded.linears()}
-        assert any(name.endswith("layers.1.self_attn") for name in names)
+    if loaded.direct is not None:
+        straight = loaded.direct
+
+        def forward(tokens, positions, pages, rows):
+            return straight.logits(straight.states(tokens, positions, pages)[rows])
+
+        with torch.inference_mode():
+            found = trial._in_two_steps(loaded.model, prompts, loaded.kv_shapes, forward=forward)
+        assert trial.worst_difference(found, expected) < 1e-4
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "stacked"),
+    ("family", "changes"),
     [
-        ("granite", {"residual_multiplier": 0.5}, False),
-        ("granite", {"logits_scaling": 0.5}, True),
-        ("smollm3", {"num_hidden_layers": 4}, False),  # the fourth has no positions
+        ("granite", {"residual_multiplier": 0.5}),
+        ("granite", {"logits_scaling": 0.5}),
+        ("smollm3", {"num_hidden_layers": 4}),  # the fourth has no positions
     ],
 )
 def test_looks_do_not_count_only_what_is_computed(
-    family: str, changes: dict[str, float], stacked: bool, tmp_path: Path
+    family: str, changes: dict[str, float], tmp_path: Path
 ) -> None:
     tiny(family, **changes).save_pretrained(tmp_path)
-    loaded = load(EngineConfig(model=str(tmp_path), dtype="fp32", device="cpu"))
-    assert isinstance(loaded.model.base_model.layers, Stacked) == stacked
+    loaded = loaded_from(tmp_path)
     assert loaded.direct is None
+    assert "one by one: computed together, logits differ by" in loaded.layer_path
 
 
 def test_what_the_operator_does_not_multiply_stays_as_it_is(tmp_path: Path) -> None:
     tiny("llama").save_pretrained(tmp_path)
-    loaded = load(EngineConfig(model=str(tmp_path), dtype="fp16", device="cpu"))
+    loaded = loaded_from(tmp_path, "fp16")
     assert loaded.direct is None
-    assert type(loaded.model.base_model.layers) is torch.nn.ModuleList
+    assert "linear layers that the operator for all does not multiply" in loaded.layer_path
 
 
-def test_stacked_layers_are_printed_and_found_by_number(tmp_path: Path) -> None:
-    tiny("llama").save_pretrained(tmp_path)
-    layers = load(EngineConfig(model=str(tmp_path), dtype="fp32", device="cpu")).model.model.layers
-    assert isinstance(layers, Stacked)
-    assert len(layers) == 2
-    assert layers[1] is layers.get_submodule("1")
-    assert "self_attn" in repr(layers)
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    tiny("llama", num_hidden_layers=3).save_pretrained(folder)
+    return folder
+
+
+def test_the_layers_are_a_plain_list_however_one_walks_through_them(llama: Path) -> None:
+    loaded = loaded_from(llama)
+    assert loaded.direct is not None
+    layers = loaded.model.model.layers
+    assert type(layers) is torch.nn.ModuleList
+    assert len(layers) == len(list(layers)) == 3
+    assert [type(one) for one in layers] == [type(layers[place]) for place in range(3)]
+    assert list(layers[:2]) == list(layers)[:2]
+    assert any(name.endswith("layers.1.self_attn.q_proj") for name in loaded.linears())
+
+
+def test_each_layers_states_and_hooks_are_those_of_the_plain_model(llama: Path) -> None:
+    loaded = loaded_from(llama)
+    assert loaded.direct is not None
+    loaded.model.set_attn_implementation("eager")
+    plain = tiny("llama", num_hidden_layers=3)
+    tokens = torch.arange(2, 12)[None]
+    seen: list[torch.Tensor] = []
+    loaded.model.model.layers[1].register_forward_hook(lambda *of: seen.append(of[2]))
+    with torch.inference_mode():
+        found = loaded.model(tokens, output_hidden_states=True, use_cache=False).hidden_states
+        expected = plain(tokens, output_hidden_states=True, use_cache=False).hidden_states
+    assert len(found) == len(expected) == 4
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(seen[0], found[2])
+
+
+def test_an_operator_that_fails_is_named_in_the_ledger_of_the_start(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("decoder_layers: no such thing\nat line 3")
+
+    assert tiny_engine(llama).ready.ledger.layers == "all in one operator"
+    monkeypatch.setattr(way, "decoder_layers", fails)
+    engine = tiny_engine(llama)
+    assert engine.model.direct is None
+    assert engine.ready.ledger.layers == (
+        "one by one: tried together, they raised RuntimeError: decoder_layers: no such thing"
+    )

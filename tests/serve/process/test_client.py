@@ -28,7 +28,7 @@ from ridgeline.serve.process.frames import frame, next_frame, to_engine
 
 LEDGER = MemoryLedger(
     rows=(), total_bytes=0, limit_bytes=0, num_blocks=1, block_size=1, bytes_per_token=1,
-    tokens=1, max_length=8, largest_concurrency=1.0,
+    tokens=1, max_length=8, largest_concurrency=1.0, layers="all in one operator",
 )  # fmt: skip
 READY = Ready(model="m", ledger=LEDGER, max_length=8, vocab=10)
 SUBMIT = Submit(id="a", prompt=(1,), sampling=Sampling(), n=2)

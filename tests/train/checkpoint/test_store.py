@@ -60,8 +60,6 @@ def test_the_newest_come_first_and_retention_keeps_them_and_every_nth(tmp_path: 
         _save(store, 10 * number, number)
     store.retain(2, 4)
     assert [one.step for one in store.whole()] == [80, 70, 40, 0]
-    store.forget_after(40)
-    assert [one.step for one in store.whole()] == [40, 0]
 
 
 def test_a_step_that_is_saved_again_replaces_the_first(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-from typing import Any
+from typing import Any, get_args
+from unittest import mock
 
+import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -19,12 +21,20 @@ from ridgeline.records.recipe import (
     RecipeModel,
     RecipeOptimizer,
 )
-from ridgeline.train.compression import attach, scheme_names, schemes
+from ridgeline.train.compression import attach, schemes
 from ridgeline.train.compression.bucket import Bucket, Scheme
-from ridgeline.train.compression.counted import Counted
+from ridgeline.train.compression.counted import Counted, Traffic
+from ridgeline.train.compression.hierarchical import Hierarchical
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.ranks import Ranks, join, leave
 
+(_KINDS,) = (
+    get_args(field.type)
+    for field in msgspec.structs.fields(RecipeCommunication)
+    if field.name == "compression"
+)
+SCHEMES = tuple(sorted(set(_KINDS) - {"none"}))
+"""What a recipe may ask for."""
 SHAPES = {"embedding": (40, 24), "up": (24, 64), "norm": (24,), "down": (64, 24), "bias": (3,)}
 SIZES = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
 FIRST = (("embedding", "up"), ("norm", "down", "bias"))
@@ -74,7 +84,7 @@ def every_scheme(_: None) -> dict[str, Any]:
     world = int(os.environ["WORLD_SIZE"])
     ranks = join(Layout(dp=world, global_batch=world, precision="fp32"), timeout_seconds=60)
     counted = Counted(ranks.group("gradients"))
-    seen = {name: _six_rounds(name, counted) for name in scheme_names()}
+    seen = {name: _six_rounds(name, counted) for name in SCHEMES}
     leave()
     return seen
 
@@ -140,12 +150,20 @@ def train_with_hook(ranks: Ranks, steps: int, **communication: Any) -> dict[str,
     )
     wire = attach(model, recipe(ranks.world, **communication), ranks)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses, sent = [], []
-    for step in range(steps):
-        losses.append(one_step(model, optimizer, ranks.rank, step))
-        sent.append(wire.take())
+    losses, sent, between = [], [], []
+    take = Hierarchical.take
+
+    def noting(scheme: Hierarchical) -> tuple[Traffic, Traffic]:
+        inside, across = take(scheme)
+        between[:] = [across]
+        return inside, across
+
+    with mock.patch.object(Hierarchical, "take", noting):
+        for step in range(steps):
+            losses.append(one_step(model, optimizer, ranks.rank, step))
+            sent.append(wire.take())
     weights = torch.cat([parameter.detach().view(-1) for parameter in model.parameters()])
-    return {"losses": losses, "traffic": sent, "weights": weights, "between": wire.between_nodes}
+    return {"losses": losses, "traffic": sent, "weights": weights, "between": between}
 
 
 def resume_every_hook(_: None) -> dict[str, bool]:
@@ -161,9 +179,7 @@ def every_hook(_: None) -> dict[str, Any]:
     """Sixty steps of a small model with each scheme, and with none."""
     world = int(os.environ["WORLD_SIZE"])
     ranks = join(Layout(dp=world, global_batch=world, precision="fp32"), timeout_seconds=60)
-    seen = {
-        name: train_with_hook(ranks, 60, compression=name) for name in ("none", *scheme_names())
-    }
+    seen = {name: train_with_hook(ranks, 60, compression=name) for name in ("none", *SCHEMES)}
     seen["late"] = train_with_hook(ranks, 3, compression="sign", compression_start=2)
     seen["hierarchical"] = train_with_hook(ranks, 60, hierarchical=True)
     seen["hierarchical bf16"] = train_with_hook(ranks, 2, hierarchical=True, compression="bf16")
@@ -174,7 +190,7 @@ def every_hook(_: None) -> dict[str, Any]:
 def resumed(ranks: Ranks) -> dict[str, bool]:
     """Whether a run that was saved after 3 of 6 steps ends with the same bits."""
     alike = {}
-    for name in scheme_names():
+    for name in SCHEMES:
         ends = []
         for interrupted in (False, True):
             model, wire, optimizer = _hooked(ranks, name)

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import functools
 import math
+import pkgutil
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.train.compression.rounds import SETTINGS, SHAPES, SIZES, gradients_of
+from tests.train.compression.rounds import SCHEMES, SETTINGS, SHAPES, SIZES, gradients_of
 from tests.train.processes import run_ranks
 
 from ridgeline.errors import InputError
-from ridgeline.train.compression import scheme_names
+from ridgeline.train.compression import schemes
 from ridgeline.train.compression.bucket import Memory
 from ridgeline.train.compression.schemes.int8 import Int8
 from ridgeline.train.compression.schemes.randomk import random_places
@@ -23,7 +24,7 @@ from ridgeline.train.compression.schemes.sign import Sign
 
 ROUNDS = 6
 CASTS = ("bf16", "fp16")
-REMEMBERING = tuple(name for name in scheme_names() if name not in CASTS)
+REMEMBERING = tuple(name for name in SCHEMES if name not in CASTS)
 NUM_ELEMENTS = sum(SIZES.values())
 
 
@@ -37,8 +38,12 @@ def seen(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return seen_by(request.param)
 
 
+def test_a_recipe_may_ask_for_every_scheme_that_there_is() -> None:
+    assert tuple(sorted(one.name for one in pkgutil.iter_modules(schemes.__path__))) == SCHEMES
+
+
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("name", scheme_names())
+@pytest.mark.parametrize("name", SCHEMES)
 def test_all_ranks_end_with_the_same_bits(seen: list[dict[str, Any]], name: str) -> None:
     for other in seen[1:]:
         for key, value in seen[0][name]["sent"].items():
@@ -84,7 +89,7 @@ def _owner_errors(states: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("name", scheme_names())
+@pytest.mark.parametrize("name", SCHEMES)
 def test_a_resumed_run_goes_on_bit_for_bit_in_other_buckets(
     seen: list[dict[str, Any]], name: str
 ) -> None:

@@ -36,7 +36,6 @@ def corpus(documents: list[list[int]], shard_tokens: int = 10**9) -> Iterator[To
 
 def prepared(*sources: TokenStream, held: TokenStream | None = None) -> Prepared:
     return Prepared(
-        folders=(),
         sources=sources,
         weights=(1.0,) * len(sources),
         validation=held,

@@ -221,14 +221,14 @@ def test_a_mixture_has_each_source_and_prepared_shards_are_a_source(
     one, _ = made(recipe(path=str(as_jsonl(tmp_path)), tokenizer=str(tokenizer)), tmp_path / "s")
     texts = write_texts(tmp_path / "texts")
     mixed = (
-        RecipeSource(path=str(one.folders[0]), weight=3.0),
+        RecipeSource(path=str(one.sources[0].folder), weight=3.0),
         RecipeSource(path=str(texts), weight=1.0),
     )
     found, _ = made(recipe(sources=mixed, tokenizer=str(tokenizer)), tmp_path / "s")
     assert found.weights == (3.0, 1.0)
-    assert found.folders[0] == one.folders[0]
+    assert found.sources[0].folder == one.sources[0].folder
     assert found.sources[1].num_documents == 12
-    alone, said = made(recipe(path=str(one.folders[0])), tmp_path / "s")
+    alone, said = made(recipe(path=str(one.sources[0].folder)), tmp_path / "s")
     assert alone.identity == one.identity
     assert not said
 
@@ -237,7 +237,7 @@ def test_a_mixture_has_each_source_and_prepared_shards_are_a_source(
 def test_a_damaged_shard_is_found(suffix: str, tokenizer: Path, tmp_path: Path) -> None:
     wanted = recipe(path=str(write_texts(tmp_path / "texts")), tokenizer=str(tokenizer))
     found, _ = made(wanted, tmp_path / "shards")
-    path = found.folders[0] / f"train-00000.{suffix}"
+    path = found.sources[0].folder / f"train-00000.{suffix}"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)

@@ -66,29 +66,6 @@ def replicas_by_average(
     return _weighed(pods, ratio, target, current, tolerance)
 
 
-def replicas_by_utilisation(
-    pods: Pods, *, request: int, target_percent: int, current: int, tolerance: Tolerance
-) -> int | None:
-    """A resource with an `averageUtilization`: percent of what each pod requests.
-
-    Args:
-        pods: At this moment.
-        request: Thousandths that each pod requests; the pods of one template request alike.
-        target_percent: Of the request.
-        current: Replicas that the workload is set to.
-        tolerance: Of the ratio.
-
-    Returns:
-        None: no pod has said anything.
-    """
-
-    def ratio(total: int, count: int) -> float:
-        return total * 100 // (request * count) / target_percent
-
-    # A missing pod counts as using all that it requests, not only the target's share.
-    return _weighed(pods, ratio, request * max(100, target_percent) // 100, current, tolerance)
-
-
 def replicas_by_value(
     total: int, *, target: int, current: int, ready: int, tolerance: Tolerance
 ) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ridgeline.compress.streaming.skeleton import Skeleton, put
 from ridgeline.compress.watching.products import Stop
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 CHUNK_TOKENS = 2048
 """Tokens that go through a block at once, at most, but at least one sequence."""
@@ -88,15 +88,22 @@ def _recorded(
     skeleton: Skeleton, tokens: Tensor
 ) -> tuple[Tensor, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
     """What flows into the first block, and each block's other arguments."""
+    found = []
     for in_tuple in (False, True):
         seen: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        _run_recording(skeleton, tokens, seen, in_tuple=in_tuple)
+        error = _run_recording(skeleton, tokens, seen, in_tuple=in_tuple)
         shapes = {getattr(hidden, "shape", None) for hidden, _, _ in seen}
-        if len(seen) == len(skeleton.blocks) and len(shapes) == 1 and None not in shapes:
+        alike = len(shapes) == 1 and None not in shapes
+        if error is None and len(seen) == len(skeleton.blocks) and alike:
             return seen[0][0].clone(), [(args, kwargs) for _, args, kwargs in seen]
+        what = f"{len(seen)} of {len(skeleton.blocks)} blocks were called"
+        if error is not None:
+            what = f"{what}, then {type(error).__name__}: {in_words(error)}"
+        found.append(f"given {'tuples' if in_tuple else 'tensors'}, {what}")
     raise InputError(
         f"{skeleton.checkpoint.directory}: the blocks of a {type(skeleton.model).__name__} do not "
-        "follow one another with one tensor between them, so it cannot be compressed block by block"
+        "follow one another with one tensor between them, so it cannot be compressed block by "
+        f"block ({'; '.join(found)})"
     )
 
 
@@ -106,7 +113,8 @@ def _run_recording(
     seen: list[tuple[Any, tuple[Any, ...], dict[str, Any]]],
     *,
     in_tuple: bool,
-) -> None:
+) -> Exception | None:
+    """Run the model on blocks that note what they are given; what it raised, if it did."""
     last = len(skeleton.blocks) - 1
 
     def recording(number: int) -> Any:
@@ -124,9 +132,10 @@ def _run_recording(
         with torch.no_grad():
             skeleton.model.base_model(tokens, use_cache=False)
     except Stop:
-        pass
-    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):
-        seen.clear()  # a block's output of the other kind than the model expects
+        return None
+    except Exception as error:  # any family's code runs here; the caller says what it raised
+        return error
     finally:
         for block in skeleton.blocks:
             del block.forward
+    return None

@@ -6,14 +6,13 @@ transformers 5 keeps experts as 3-D parameters but stores them one by one, under
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from accelerate import init_empty_weights
 from torch import Tensor, nn
 
 from ridgeline.compress.streaming.checkpoint import Checkpoint
@@ -133,30 +132,14 @@ def _without_weights(checkpoint: Checkpoint) -> Any:
     try:
         config = AutoConfig.from_pretrained(where)
         config._experts_implementation = "eager"  # a product per expert, which can be watched
-        with _parameters_on_meta():
+        with init_empty_weights(include_buffers=False):  # buffers are computed, not stored
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.tie_weights()  # each registration above made a parameter of its own
     except (ValueError, KeyError, TypeError, OSError, AttributeError, RuntimeError) as error:
         raise InputError(
             f"{where}: config.json makes no causal language model: {in_words(error)}"
         ) from None
     return model.eval().requires_grad_(requires_grad=False)
-
-
-@contextlib.contextmanager
-def _parameters_on_meta() -> Iterator[None]:
-    """Parameters made within take no memory; buffers, which modules compute, are real."""
-    register = nn.Module.register_parameter
-
-    def register_on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None and not parameter.is_meta:
-            parameter = nn.Parameter(parameter.to("meta"), requires_grad=False)
-        register(module, name, parameter)
-
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def _blocks_of(model: nn.Module, checkpoint: Checkpoint) -> tuple[str, nn.ModuleList]:

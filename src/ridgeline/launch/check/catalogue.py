@@ -15,10 +15,6 @@ from typing import Any
 
 import msgspec
 
-CLUSTER_SCOPED = frozenset(
-    {"Namespace", "Node", "PriorityClass", "RuntimeClass", "DeviceClass", "ResourceSlice"},
-)
-
 _CORE_FILE = "kubernetes_core_openapi_v2_subset.json.gz"
 
 
@@ -30,7 +26,6 @@ class Kind:
     name: str
     custom: bool
     """A custom resource: checked by its structural schema and CEL, not by server code."""
-    namespaced: bool
     schema: Mapping[str, Any]
 
     @property
@@ -63,16 +58,9 @@ def core_kinds() -> dict[tuple[str, str], Kind]:
                 api_version=api_version,
                 name=kind,
                 custom=False,
-                namespaced=kind not in CLUSTER_SCOPED,
                 schema=definition,
             )
     return kinds
-
-
-def known_kinds() -> tuple[str, ...]:
-    """Every kind in the catalogue as `apiVersion/kind`, sorted."""
-    custom = (kind for name in _custom_files() for kind in _kinds_of(name))
-    return tuple(sorted(f"{k.api_version}/{k.name}" for k in (*core_kinds().values(), *custom)))
 
 
 @cache
@@ -102,7 +90,6 @@ def _kinds_of(file_name: str) -> tuple[Kind, ...]:
             api_version=f"{spec['group']}/{version['name']}",
             name=spec["names"]["kind"],
             custom=True,
-            namespaced=spec["scope"] == "Namespaced",
             schema=version["schema"]["openAPIV3Schema"],
         )
         for version in spec["versions"]

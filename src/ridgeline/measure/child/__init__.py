@@ -3,7 +3,7 @@
     attach.py      the entry point that the bootstrap calls once torch is imported
     clock.py       exclusive time per phase from a list of marks
     agent.py       the state machine of steps, and the conversation with the conductor
-    hooks.py       where torch is intercepted; the only place that patches it
+    hooks.py       where a step is intercepted; `ridgeline/patches.py` lists what is replaced
     points.py      the hook points that techniques use
     fetch_times.py how long making a batch takes, workers included
     facts.py       reading models, optimizers, loaders and switches

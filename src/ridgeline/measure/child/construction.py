@@ -7,29 +7,27 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ridgeline.measure.child.points import Undo
+from ridgeline.patches import Undo, patch
 
 
-def edit_arguments(constructed: Any, edit: Callable[[dict[str, Any]], None]) -> Undo:
+def edit_arguments(constructor: str, edit: Callable[[dict[str, Any]], None]) -> Undo:
     """From now on `edit` sees, and may change, the arguments of each construction, by name.
 
     Args:
-        constructed: A class whose `__init__` can be replaced, and takes no `*args` of its own.
+        constructor: The `__init__` of a class, as `patches.PATCHED` names it, without `*args`.
         edit: Called before the object is made.
     """
-    original = constructed.__init__
-    signature = inspect.signature(original)
 
-    @functools.wraps(original)
-    def init(made: Any, *args: Any, **kwargs: Any) -> None:
-        _, *bound = signature.bind(made, *args, **kwargs).arguments.items()
-        arguments = dict(bound)
-        edit(arguments)
-        original(made, **arguments)
+    def editing(original: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(original)
 
-    constructed.__init__ = init
+        @functools.wraps(original)
+        def init(made: Any, *args: Any, **kwargs: Any) -> None:
+            _, *bound = signature.bind(made, *args, **kwargs).arguments.items()
+            arguments = dict(bound)
+            edit(arguments)
+            original(made, **arguments)
 
-    def undo() -> None:
-        constructed.__init__ = original
+        return init
 
-    return undo
+    return patch(constructor, editing)

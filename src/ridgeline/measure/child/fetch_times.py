@@ -13,7 +13,8 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from torch.utils.data import get_worker_info
-from torch.utils.data._utils import fetch as torch_fetch
+
+from ridgeline.patches import patch
 
 _FIELDS = 3
 """Batches, wall seconds, CPU seconds."""
@@ -46,8 +47,11 @@ class FetchTimes:
 
 def time_fetches(find: Callable[[Any], FetchTimes | None]) -> None:
     """Patch torch's two fetchers; `find` tells the sums that belong to a dataset."""
-    for fetcher in (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher):
-        fetcher.fetch = _timed(fetcher.fetch, find)  # type: ignore[method-assign]
+    for name in (
+        "torch.utils.data._utils.fetch:_MapDatasetFetcher.fetch",
+        "torch.utils.data._utils.fetch:_IterableDatasetFetcher.fetch",
+    ):
+        patch(name, lambda original: _timed(original, find))
 
 
 def _timed(

@@ -7,31 +7,34 @@ activation checkpointing, tensors turned into text. Each patch calls the origina
 from __future__ import annotations
 
 import functools
-import gc
 import sys
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch.utils import checkpoint as torch_checkpoint
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.sites import user_site
+from ridgeline.patches import patch
 
 
 def watch_habits(agent: Agent) -> None:
     """Install the counters."""
-    _count_collections(agent)
-    _count_empty_cache(agent)
-    _notice_zero_grad(agent)
-    _notice_scaler(agent)
-    _time_recompute(agent)
-    _time_printing(agent)
+    counters: dict[str, Callable[[Agent, Any], Any]] = {
+        "gc:collect": _count_collections,
+        "torch.cuda:empty_cache": _count_empty_cache,
+        "torch.optim:Optimizer.zero_grad": _notice_zero_grad,
+        "torch.amp:GradScaler.scale": _notice_scaler,
+        "torch.utils.checkpoint:checkpoint": _time_recompute,
+        "torch._tensor_str:_str": _time_printing,
+    }
+    for name, counter in counters.items():
+        patch(name, functools.partial(counter, agent))
 
 
-def _time_printing(agent: Agent) -> None:
+def _time_printing(agent: Agent, original: Callable[..., str]) -> Callable[..., str]:
     """A tensor that is printed is first waited for, copied to the host and formatted."""
-    original = torch._tensor_str._str
 
     @functools.wraps(original)
     def text(tensor: torch.Tensor, **options: Any) -> str:
@@ -41,12 +44,10 @@ def _time_printing(agent: Agent) -> None:
             agent.watched.printed(user_site(), perf_counter() - started)
         return result
 
-    torch._tensor_str._str = text  # type: ignore[assignment]
+    return text
 
 
-def _count_collections(agent: Agent) -> None:
-    original = gc.collect
-
+def _count_collections(agent: Agent, original: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(original)
     def collect(*args: Any, **kwargs: Any) -> int:
         if not agent.is_mine():
@@ -58,12 +59,10 @@ def _count_collections(agent: Agent) -> None:
         agent.watched.switches.gc_site = user_site()
         return original(*args, **kwargs)
 
-    gc.collect = collect
+    return collect
 
 
-def _count_empty_cache(agent: Agent) -> None:
-    original = torch.cuda.empty_cache
-
+def _count_empty_cache(agent: Agent, original: Callable[[], None]) -> Callable[[], None]:
     @functools.wraps(original)
     def empty_cache() -> None:
         started = perf_counter()
@@ -74,24 +73,20 @@ def _count_empty_cache(agent: Agent) -> None:
             switches.empty_cache_seconds += perf_counter() - started
             switches.empty_cache_site = user_site()
 
-    torch.cuda.empty_cache = empty_cache
+    return empty_cache
 
 
-def _notice_zero_grad(agent: Agent) -> None:
-    original = torch.optim.Optimizer.zero_grad
-
+def _notice_zero_grad(agent: Agent, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def zero_grad(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
         if not set_to_none and agent.is_mine():
             agent.watched.optimizer(optimizer).zeroed_in_place += 1
         original(optimizer, set_to_none)
 
-    torch.optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign,assignment]
+    return zero_grad
 
 
-def _notice_scaler(agent: Agent) -> None:
-    original = torch.amp.GradScaler.scale
-
+def _notice_scaler(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def scale(scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
@@ -99,12 +94,11 @@ def _notice_scaler(agent: Agent) -> None:
             agent.scaled(scaled, scaler.get_scale())
         return scaled
 
-    torch.amp.GradScaler.scale = scale  # type: ignore[method-assign]
+    return scale
 
 
-def _time_recompute(agent: Agent) -> None:
+def _time_recompute(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
     """Time the forwards that checkpointing runs a second time, inside backward."""
-    original = torch_checkpoint.checkpoint
 
     @functools.wraps(original)
     def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -124,4 +118,4 @@ def _time_recompute(agent: Agent) -> None:
 
         return original(timed, *args, **kwargs)
 
-    torch_checkpoint.checkpoint = checkpoint
+    return checkpoint

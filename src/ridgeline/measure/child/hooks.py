@@ -1,4 +1,6 @@
-"""Where torch is intercepted: the only module that patches it, and each patch says why.
+"""Where a step is intercepted: models, optimizers, backwards, loaders and collectives.
+
+What is replaced for it stands with its reason in `ridgeline/patches.py`, as do the private names.
 
 Rules that keep a script's behaviour its own:
 
@@ -27,9 +29,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data import dataloader as torch_loader
 
 from ridgeline.measure.child.fetch_times import time_fetches
+from ridgeline.patches import COLLECTIVES, patch
 
 if TYPE_CHECKING:
     from ridgeline.measure.child.agent import Agent
@@ -95,7 +97,7 @@ class Hooks:
             pre = torch_module._global_forward_pre_hooks
             return any(kinds) or len(pre) > (_HOOK in pre)
 
-        torch_module._has_any_global_hook = has_any_global_hook
+        patch("torch.nn.modules.module:_has_any_global_hook", lambda _: has_any_global_hook)
 
     def _begin(self, module: nn.Module) -> bool:
         if not self.agent.before_forward(module):
@@ -121,15 +123,17 @@ class Hooks:
 
     def _compile(self) -> None:
         """`module.compile()` replaces the call itself: time the compiled call instead."""
-        original = nn.Module.compile
         hooks = self
 
-        @functools.wraps(original)
-        def compile_module(module: nn.Module, *args: Any, **kwargs: Any) -> None:
-            original(module, *args, **kwargs)
-            hooks.time_compiled_call(module)
+        def timing(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def compile_module(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+                original(module, *args, **kwargs)
+                hooks.time_compiled_call(module)
 
-        nn.Module.compile = compile_module  # type: ignore[method-assign]
+            return compile_module
+
+        patch("torch.nn:Module.compile", timing)
 
     def time_compiled_call(self, module: nn.Module) -> None:
         """Wrap `module._compiled_call_impl` so that an outermost call of it is seen."""
@@ -161,21 +165,25 @@ class Hooks:
         register_optimizer_step_pre_hook(agent.before_step)
         register_optimizer_step_post_hook(agent.after_step)
 
-        original_init = torch.optim.Optimizer.__init__
+        def noticing(original: Callable[..., None]) -> Callable[..., None]:
+            @functools.wraps(original)
+            def init(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+                agent.optimizer_made(optimizer)
+                original(optimizer, *args, **kwargs)
 
-        @functools.wraps(original_init)
-        def init(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-            agent.optimizer_made(optimizer)
-            original_init(optimizer, *args, **kwargs)
+            return init
 
-        torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign]
+        patch("torch.optim:Optimizer.__init__", noticing)
 
     # -- autograd --------------------------------------------------------------------------
 
     def _backward(self) -> None:
         """Tensor.backward, scalers and frameworks all call `torch.autograd.backward`."""
+        patch("torch.autograd:backward", self._around_backward)
+        patch("torch.autograd:grad", lambda original: self._timed(original, "backward"))
+
+    def _around_backward(self, original: Callable[..., None]) -> Callable[..., None]:
         agent = self.agent
-        original = torch.autograd.backward
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -188,26 +196,21 @@ class Hooks:
             finally:
                 agent.after_backward()
 
-        torch.autograd.backward = backward
-
-        original_grad = torch.autograd.grad
-
-        @functools.wraps(original_grad)
-        def grad(*args: Any, **kwargs: Any) -> Any:
-            with agent.phase("backward"):
-                return original_grad(*args, **kwargs)
-
-        torch.autograd.grad = grad
+        return backward
 
     # -- input -----------------------------------------------------------------------------
 
     def _loader(self) -> None:
-        agent = self.agent
-        loader_class = torch_loader.DataLoader
-        signature = inspect.signature(loader_class.__init__)
-        original_init = loader_class.__init__
+        patch("torch.utils.data.dataloader:DataLoader.__init__", self._around_construction)
+        patch("torch.utils.data.dataloader:DataLoader.__iter__", self._around_start)
+        patch("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", self._around_fetch)
+        time_fetches(self.agent.watched.fetch_times)
 
-        @functools.wraps(original_init)
+    def _around_construction(self, original: Callable[..., None]) -> Callable[..., None]:
+        agent = self.agent
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
             if agent.points.on_loader:
                 bound = signature.bind(loader, *args, **kwargs)
@@ -215,38 +218,39 @@ class Hooks:
                 args = ()
                 for callback in agent.points.on_loader:
                     callback(kwargs)
-            original_init(loader, *args, **kwargs)
+            original(loader, *args, **kwargs)
             agent.loader_made(loader)
 
-        loader_class.__init__ = init
+        return init
 
-        original_iter = loader_class.__iter__
+    def _around_start(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        agent = self.agent
 
-        @functools.wraps(original_iter)
+        @functools.wraps(original)
         def iterate(loader: Any) -> Any:
             started = perf_counter()
             with agent.phase("data"):
-                iterator = original_iter(loader)
+                iterator = original(loader)
             agent.loader_started(loader, iterator, perf_counter() - started)
             for callback in agent.points.wrap_loader:
                 iterator = callback(loader, iterator)
             return iterator
 
-        loader_class.__iter__ = iterate
+        return iterate
 
-        original_next = torch_loader._BaseDataLoaderIter.__next__
+    def _around_fetch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        agent = self.agent
 
-        @functools.wraps(original_next)
+        @functools.wraps(original)
         def fetch(iterator: Any) -> Any:
             with agent.fetching(iterator):
-                batch = original_next(iterator)
+                batch = original(iterator)
             for callback in agent.points.on_batch:
                 batch = callback(batch)
             agent.fetched(iterator, batch)
             return batch
 
-        torch_loader._BaseDataLoaderIter.__next__ = fetch
-        time_fetches(agent.watched.fetch_times)
+        return fetch
 
     # -- communication ---------------------------------------------------------------------
 
@@ -259,15 +263,16 @@ class Hooks:
             return
         from torch.distributed import distributed_c10d as c10d
 
-        names = (
-            "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor",
-            "broadcast", "reduce", "all_to_all_single", "barrier", "send", "recv",
-            "all_gather_object", "broadcast_object_list",
-        )  # fmt: skip
-        for name in names:
-            wrapped = self._timed(getattr(c10d, name), "communication")
-            setattr(c10d, name, wrapped)
-            setattr(torch.distributed, name, wrapped)
+        def timed(original: Callable[..., Any]) -> Callable[..., Any]:
+            return self._timed(original, "communication")
+
+        def the_timed(original: Callable[..., Any]) -> Any:
+            return getattr(c10d, original.__name__)
+
+        for name in COLLECTIVES:
+            # One object under both names: Dynamo knows them by identity.
+            patch(f"torch.distributed.distributed_c10d:{name}", timed)
+            patch(f"torch.distributed:{name}", the_timed)
 
     def _timed(self, function: Callable[..., Any], phase: str) -> Callable[..., Any]:
         agent = self.agent

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Undo = Callable[[], None]
-
 
 @dataclass(slots=True)
 class Points:

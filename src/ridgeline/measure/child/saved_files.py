@@ -18,8 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-
+from ridgeline.patches import patch
 from ridgeline.records.store import write_atomically
 
 
@@ -34,20 +33,9 @@ class SavedFiles:
 
     def install(self) -> None:
         """Patch `torch.save`, `os.replace` and `os.rename`."""
-        original_save = torch.save
-        guard = self
-
-        @functools.wraps(original_save)
-        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-            started = perf_counter()
-            if isinstance(f, (str, os.PathLike)):
-                guard.remember(f)
-            original_save(obj, f, *args, **kwargs)
-            guard._timed(perf_counter() - started)
-
-        torch.save = save
-        os.replace = self._guarded_rename(os.replace)
-        os.rename = self._guarded_rename(os.rename)
+        patch("torch:save", self._guarded_save)
+        patch("os:replace", self._guarded_rename)
+        patch("os:rename", self._guarded_rename)
 
     def remember(self, path: str | os.PathLike[str]) -> None:
         """Keep the old content of `path`, once."""
@@ -64,6 +52,17 @@ class SavedFiles:
         if os.path.isfile(real):
             shutil.copy2(real, entry / "content")
         write_atomically(entry / "path.json", json.dumps(real).encode())
+
+    def _guarded_save(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+            started = perf_counter()
+            if isinstance(f, (str, os.PathLike)):
+                self.remember(f)
+            original(obj, f, *args, **kwargs)
+            self._timed(perf_counter() - started)
+
+        return save
 
     def _guarded_rename(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

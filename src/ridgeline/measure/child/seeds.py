@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ridgeline.patches import patch
+
 _BASE_SEED = 20240229
 
 
@@ -24,15 +26,13 @@ def fix_seeds(offset: int) -> None:
 
 def offset_seeds(offset: int) -> None:
     """Add `offset` to every seed that the script sets itself."""
-    torch.manual_seed = _shifted(torch.manual_seed, offset)
-    torch.random.manual_seed = _shifted(torch.random.manual_seed, offset)
-    torch.cuda.manual_seed_all = _shifted(torch.cuda.manual_seed_all, offset)
-    random.seed = _shifted(random.seed, offset)
+    names = ["torch:manual_seed", "torch.random:manual_seed", "torch.cuda:manual_seed_all"]
+    names.append("random:seed")
     # A seeded `torch.Generator` often fixes a data split, so those keep their seed.
-    numpy = _numpy()
-    if numpy is not None:
-        numpy.random.seed = _shifted(numpy.random.seed, offset)
-        numpy.random.default_rng = _shifted(numpy.random.default_rng, offset)
+    if _numpy() is not None:
+        names += ["numpy.random:seed", "numpy.random:default_rng"]
+    for name in names:
+        patch(name, lambda original: _shifted(original, offset))
 
 
 def _shifted(function: Callable[..., Any], offset: int) -> Callable[..., Any]:

@@ -14,6 +14,8 @@ _PATHS = sysconfig.get_paths()
 _LIBRARIES = tuple(
     os.path.realpath(_PATHS[key]) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of libraries beside the interpreter's own: of the system, or of another environment."""
 _RIDGELINE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
 
 
@@ -23,7 +25,9 @@ def is_user_file(path: str) -> bool:
     if path.startswith("<"):
         return False
     real = os.path.realpath(path)
-    return not real.startswith((*_LIBRARIES, _RIDGELINE))
+    if real.startswith((*_LIBRARIES, _RIDGELINE)):
+        return False
+    return _INSTALLED.isdisjoint(real.split(os.sep))
 
 
 def user_site(frame: FrameType | None = None) -> Site | None:

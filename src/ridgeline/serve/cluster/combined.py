@@ -8,7 +8,7 @@ import msgspec
 
 from ridgeline.serve.messages import MemoryLedger, Ready, Stats
 
-_LARGEST = ("at", "last_step_seconds", "step_age_seconds")
+_LARGEST = ("at", "step_age_seconds")
 _SHARES = ("cache_usage",)
 _COUNTERS = (
     "steps",
@@ -70,6 +70,7 @@ def combined_ready(all_ready: Sequence[Ready]) -> Ready:
         tokens=tokens,
         max_length=longest,
         largest_concurrency=sum(ledger.largest_concurrency for ledger in ledgers),
+        layers="; ".join(dict.fromkeys(ledger.layers for ledger in ledgers)),
     )
     adapters = tuple(a for a in first.adapters if all(a in ready.adapters for ready in all_ready))
     return msgspec.structs.replace(first, ledger=ledger, max_length=longest, adapters=adapters)

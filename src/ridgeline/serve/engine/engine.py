@@ -82,7 +82,6 @@ class Engine:
         self._outcomes = Outcomes(parts.scheduler, parts.inputs, parts.speculating, clock)
         self._arriving: list[tuple[Answer, SequenceKv]] = []
         """From another engine, without room here so far."""
-        self._step_seconds = 0.0
         self.forward_seconds = 0.0
         """Of the model in the last step; on a GPU only until it was launched."""
 
@@ -173,7 +172,6 @@ class Engine:
             waiting=len(self.scheduler.waiting),
             cache_usage=self._cache.usage,
             steps=counters.steps,
-            last_step_seconds=self._step_seconds,
             prompt_tokens=counters.prompt_tokens,
             generation_tokens=counters.generation_tokens,
             prefix_queries=counters.prefix_queries,
@@ -216,12 +214,12 @@ class Engine:
         self.forward_seconds = self._clock() - forward
         num_tokens = self._outcomes.advance(step, computed)
         ended = self._clock()
-        self._step_seconds = ended - began
+        seconds = ended - began
         if self._speculating is not None:
-            self._speculating.record(step, num_tokens, self._step_seconds, ended)
+            self._speculating.record(step, num_tokens, seconds, ended)
         if self._step_log is not None and work is not None:
             left = len(self.scheduler.running) + len(self.scheduler.waiting)
-            self._step_log.add(StepRow(began, self._step_seconds, left, work))
+            self._step_log.add(StepRow(began, seconds, left, work))
         if self._config.debug:
             check(self.scheduler)
 

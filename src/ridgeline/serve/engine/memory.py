@@ -109,6 +109,7 @@ def ledger(
         tokens=tokens,
         max_length=room.max_length,
         largest_concurrency=tokens / room.max_length,
+        layers=loaded.layer_path,
     )
 
 

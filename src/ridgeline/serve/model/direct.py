@@ -1,9 +1,10 @@
-"""The way from tokens to logits without the model's own code around its layers, on a CPU.
+"""The way from tokens to logits past a model's own code, all its layers in one operator, on a CPU.
 
-What transformers does between embedding and head beside the layers (masks that blocks make
-superfluous, outputs as dictionaries, options looked up) takes a tenth of a small model's decode
-step. Where the layers are one operator (`stacked.py`) the rest is five calls. A trial decides: a
-model that also scales embeddings or caps logits is called as it is.
+What transformers does between embedding and head (modules called one by one, masks that blocks make
+superfluous, outputs as dictionaries, options looked up) takes longer in a small model's decode step
+than the arithmetic. Here it is five calls. The model stays whole beside it: steps with an adapter
+go through it, and so does whatever looks at single layers. A trial decides: a model that also
+scales embeddings outside of its embedding or caps logits is called as it is.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from ridgeline.kernels.decoder_layers import Layers, decoder_layers
 from ridgeline.serve.cache.form import KvShape
 from ridgeline.serve.model import trial
-from ridgeline.serve.model.attention import KEYWORD, Pages
-from ridgeline.serve.model.stacked import Stacked
+from ridgeline.serve.model.attention import Attended, Pages
+from ridgeline.serve.model.stacked import NotInOne, layers_in_one
 
 
 class Direct:
-    """Of one model, whose modules are looked up at each call: head and layers may be adapted."""
+    """Of one model, whose embedding and head are looked up at each call: they may be adapted."""
 
     def __init__(
-        self, model: nn.Module, layers: Stacked, rotary: nn.Module, norm: nn.Module
+        self, model: nn.Module, layers: Layers, rotary: nn.Module, norm: nn.Module
     ) -> None:
         self._model = model
         self._layers = layers
@@ -33,9 +35,9 @@ class Direct:
         """[T] and [T] to [T, hidden]: what the head reads."""
         embedding: nn.Module = self._model.get_input_embeddings()  # type: ignore[operator]
         embedded = embedding(tokens)[None]
-        angles = self._rotary(embedded, positions[None])
-        inputs = {"position_embeddings": angles, KEYWORD: pages}
-        states: Tensor = self._norm(self._layers.walk(embedded, **inputs))[0]
+        cos, sin = (one[0] for one in self._rotary(embedded, positions[None]))
+        found = decoder_layers(embedded[0], cos, sin, self._layers, pages.caches, pages.packed)
+        states: Tensor = self._norm(found[None])[0]
         return states
 
     def logits(self, states: Tensor) -> Tensor:
@@ -45,17 +47,32 @@ class Direct:
         return logits
 
 
-def direct(model: nn.Module, shapes: Sequence[KvShape], vocab: int) -> Direct | None:
-    """The short way of a model with stacked layers, where it gives the model's own logits."""
+def direct(
+    model: nn.Module, shapes: Sequence[KvShape], vocab: int, calls: Sequence[Attended]
+) -> Direct:
+    """The short way of a model, where it gives the model's own logits.
+
+    Args:
+        model: With the paged attention switched on, its modules fused.
+        shapes: Key-value heads and head size of each layer.
+        vocab: Words.
+        calls: How each layer calls the attention.
+
+    Raises:
+        NotInOne: It has none, and why.
+    """
+    layers = layers_in_one(model, shapes, calls)
     base: nn.Module = model.base_model  # type: ignore[assignment]
-    layers = [child for child in base.children() if isinstance(child, Stacked)]
     rotary, norm = getattr(base, "rotary_emb", None), getattr(base, "norm", None)
-    if len(layers) != 1 or rotary is None or norm is None:
-        return None
-    made = Direct(model, layers[0], rotary, norm)
+    if rotary is None or norm is None:
+        raise NotInOne(f"{type(base).__name__} has no rotary_emb or no norm around them")
+    made = Direct(model, layers, rotary, norm)
 
     def forward(tokens: Tensor, positions: Tensor, pages: Pages, rows: Tensor) -> Tensor:
         return made.logits(made.states(tokens, positions, pages)[rows])
 
     own = trial.logits_over_blocks(model, list(shapes), vocab)
-    return made if trial.computes(model, list(shapes), vocab, own, forward) else None
+    refusal = trial.refusal(model, list(shapes), vocab, own, forward)
+    if refusal is not None:
+        raise NotInOne(refusal)
+    return made

@@ -2,8 +2,8 @@
 
 Order matters for the peak of memory and for what is checked: load in the final dtype, take the
 shapes of its cache, prove that paged attention computes the same (`trial.py`), then replace linear
-layers (`serve/weights`), small modules (`fused.py`), the stack of layers (`stacked.py`) and the way
-around it (`direct.py`), which prove themselves.
+layers (`serve/weights`) and small modules (`fused.py`), and look for a way past the layers
+(`stacked.py`, `direct.py`), which prove themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ridgeline.serve.model.attention import KEYWORD, Pages, register
 from ridgeline.serve.model.batch import Batch
 from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
-from ridgeline.serve.model.stacked import stack
+from ridgeline.serve.model.stacked import NotInOne
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -69,6 +69,8 @@ class LoadedModel:
         """Of the memory ledger."""
         self.direct: Direct | None = None
         """The short way from tokens to logits, where this model has one."""
+        self.layer_path = "all in one operator"
+        """How its layers are computed, and why not otherwise; in words, for the start's ledger."""
         self._states: Tensor | None = None
         model.base_model.register_forward_hook(self._keep_states)  # type: ignore[union-attr]
 
@@ -157,8 +159,10 @@ def load(config: EngineConfig) -> LoadedModel:
     loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
     loaded.weight_rows = shrink(model, config)
     fuse(model)
-    if stack(model, shapes, vocab, calls):
-        loaded.direct = direct(model, shapes, vocab)
+    try:
+        loaded.direct = direct(model, shapes, vocab, calls)
+    except NotInOne as why:
+        loaded.layer_path = f"one by one: {why}"
     return loaded
 
 
@@ -193,6 +197,11 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
     notices.disable_progress_bar()
     try:
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
+    except (TypeError, AttributeError) as error:
+        raise InputError(
+            f"{config.model}: config.json: a value of another kind than transformers expects: "
+            f"{_first_line(error)}"
+        ) from None
     except (OSError, ValueError, KeyError) as error:
         missing = "" if os.path.isdir(config.model) else "no such directory; as a hub id: "
         raise InputError(f"{config.model}: {missing}{_first_line(error)}") from None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.kernels.paged_attention import Packed
 from ridgeline.serve.cache.form import KvForm, KvShape
 from ridgeline.serve.cache.pool import KvPool
@@ -92,23 +92,22 @@ def logits_over_blocks(model: nn.Module, shapes: list[KvShape], vocab: int) -> l
         return _in_two_steps(model, _two_prompts(model, vocab), shapes)
 
 
-def computes(
-    model: nn.Module,
-    shapes: list[KvShape],
-    vocab: int,
-    expected: list[Tensor],
-    forward: Forward | None = None,
-) -> bool:
-    """Whether `forward` (None: the model as it is now) gives these logits over blocks.
+def refusal(
+    model: nn.Module, shapes: list[KvShape], vocab: int, expected: list[Tensor], forward: Forward
+) -> str | None:
+    """Why `forward` cannot stand for the model, in words; None: it gives these logits over blocks.
 
     The tolerance is half of what the check at load grants attention over blocks.
     """
     try:
         with torch.inference_mode():
             found = _in_two_steps(model, _two_prompts(model, vocab), shapes, forward=forward)
-    except (AttributeError, KeyError, TypeError, RuntimeError):  # made for models of another kind
-        return False
-    return worst_difference(found, expected) <= TOLERANCE[expected[0].dtype] / 2
+    except Exception as error:  # the model's own modules run here; the start says what they raised
+        return f"tried together, they raised {type(error).__name__}: {in_words(error)}"
+    difference = worst_difference(found, expected)
+    if difference <= TOLERANCE[expected[0].dtype] / 2:
+        return None
+    return f"computed together, logits differ by {difference:.2g} of their spread"
 
 
 def worst_difference(mine: list[Tensor], theirs: list[Tensor]) -> float:

@@ -7,12 +7,11 @@ What `ridgeline compress` and llm-compressor write: `config.json` holds a `quant
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import torch
+from accelerate import init_empty_weights
 from torch import nn
 
 from ridgeline.errors import InputError
@@ -56,7 +55,7 @@ def load_compressed(
     about = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
     schemes = schemes_of(directory)
     del about.quantization_config
-    with _parameters_on_meta():
+    with init_empty_weights(include_buffers=False):  # buffers are computed, not stored
         model = AutoModelForCausalLM.from_config(
             about, dtype=dtype, attn_implementation=attention, trust_remote_code=trust_remote_code
         )
@@ -124,20 +123,3 @@ def _put(model: nn.Module, name: str, module: nn.Module) -> None:
 def _parent(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     path, _, leaf = name.rpartition(".")
     return model.get_submodule(path), leaf
-
-
-@contextlib.contextmanager
-def _parameters_on_meta() -> Iterator[None]:
-    """Modules made within take no memory for parameters; buffers, which they compute, are real."""
-    register = nn.Module.register_parameter
-
-    def register_on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None:
-            parameter = nn.Parameter(parameter.to("meta"), requires_grad=False)
-        register(module, name, parameter)
-
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 
 Layout = Literal[
     "pack-quantized",
@@ -72,13 +72,23 @@ class Schemes:
 
 
 def described(directory: str) -> dict[str, Any]:
-    """The `quantization_config` of a compressed-tensors checkpoint; empty: it is none."""
+    """The `quantization_config` of a compressed-tensors checkpoint; empty: it is none.
+
+    Raises:
+        InputError: config.json cannot be read.
+    """
+    path = os.path.join(directory, "config.json")
     try:
-        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
-            about = json.load(file).get("quantization_config") or {}
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return about if about.get("quant_method") == "compressed-tensors" else {}
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}  # a hub id
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {in_words(error)}") from None
+    about = config.get("quantization_config") if isinstance(config, dict) else None
+    if isinstance(about, dict) and about.get("quant_method") == "compressed-tensors":
+        return about
+    return {}
 
 
 def schemes_of(directory: str) -> Schemes:

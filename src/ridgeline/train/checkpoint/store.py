@@ -155,12 +155,6 @@ class Store:
             if not keep_every or old.manifest.number % keep_every:
                 self._delete(old.path)
 
-    def forget_after(self, step: int) -> None:
-        """Delete checkpoints of later steps: the run goes another way from there."""
-        for path in self.folder.glob("step-*"):
-            if int(path.name.partition("-")[2]) > step:
-                self._delete(path)
-
     def clear(self) -> None:
         """Delete all of them."""
         shutil.rmtree(self.folder, ignore_errors=True)

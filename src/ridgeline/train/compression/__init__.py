@@ -12,7 +12,6 @@ has the collectives, `lane.py` runs them beside the backward pass.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,22 +24,13 @@ from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeCommunication
 from ridgeline.train.compression import schemes
 from ridgeline.train.compression.bucket import Bucket, Scheme
-from ridgeline.train.compression.counted import NOTHING, Counted, Traffic
+from ridgeline.train.compression.counted import Counted, Traffic
 from ridgeline.train.compression.hierarchical import Hierarchical, two_levels
 from ridgeline.train.compression.lane import Lane
 from ridgeline.train.ranks import Ranks
 
 _DTYPES = {"none": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 """What may cross between nodes in a hierarchical all-reduce."""
-
-
-def scheme_names() -> tuple[str, ...]:
-    """Names that a recipe may give, but for `none`.
-
-    >>> "powersgd" in scheme_names()
-    True
-    """
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(schemes.__path__)))
 
 
 class Wire:
@@ -63,7 +53,6 @@ class Wire:
         self._start = start
         self._lane = Lane(next(model.module.parameters()).device) if scheme else None
         self._exchanges = 0
-        self._across = NOTHING
 
     def hook(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """What DistributedDataParallel calls when a bucket's gradients are complete."""
@@ -94,14 +83,8 @@ class Wire:
         traffic = self._counted.take()
         if isinstance(self._scheme, Hierarchical):
             inside, across = self._scheme.take()
-            self._across = across
             traffic += inside + across
         return traffic
-
-    @property
-    def between_nodes(self) -> Traffic:
-        """Of what was last taken, the part between nodes, with `hierarchical`."""
-        return self._across
 
     def state_dict(self) -> dict[str, Any]:
         """What an exact resume needs; each rank has its own."""

@@ -52,7 +52,6 @@ _SAY_EVERY_SECONDS = 0.5
 class Prepared:
     """Token shards, ready to be read; it can be sent to another process."""
 
-    folders: tuple[Path, ...]
     sources: tuple[TokenStream, ...]
     weights: tuple[float, ...]
     validation: TokenStream | None
@@ -101,7 +100,6 @@ def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
     if held is not None:
         validation = _validation(held, data, name or str(found[0] / "tokenizer"), folder, say)
     return Prepared(
-        folders=tuple(found),
         sources=tuple(
             TokenStream.of(path, manifest.train, manifest.token_bytes)
             for path, manifest in zip(found, manifests, strict=True)
@@ -128,10 +126,6 @@ def verify(prepared: Prepared) -> None:
         for shard in stream.shards:
             check_sizes(stream.folder, shard, stream.token_bytes)
             check_contents(stream.folder, shard)
-
-
-def _files(path: Path, data: RecipeData) -> list[SourceFile]:
-    return find_files(path, data.pattern, data.exclude)
 
 
 def _sources(data: RecipeData) -> tuple[RecipeSource, ...]:

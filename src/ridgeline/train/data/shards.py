@@ -28,7 +28,7 @@ from ridgeline.errors import InputError
 from ridgeline.records.store import read_record
 
 FORMAT = "ridgeline-tokens-1"
-Split = Literal["train", "validation"]
+
 Tokens = npt.NDArray[np.integer]
 Indices = npt.NDArray[np.int64]
 

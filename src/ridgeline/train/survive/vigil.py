@@ -38,7 +38,6 @@ class Vigil:
     events: EventLog | None
     """Of rank 0; None elsewhere."""
     request: StopRequest
-    trainer: Trainer | None = None
     """Set once it stands; until then nothing moves that could be watched."""
 
     def ended(self, step: int, stopped: str) -> Goodput | None:

@@ -1,0 +1,239 @@
+"""Every name of another library that is replaced, or private and relied upon, with the reason.
+
+Nothing else in Ridgeline assigns to another library's modules and classes (settings that it offers
+for that aside), and no private name is read that does not stand here: `tests/test_patches.py` holds
+the source to both, and resolves each name in the libraries that are installed; `constraints.txt`
+says which releases those are. So a new release is met by one test, and one page says what it may
+not change.
+
+Names are written as entry points are: `module:attribute.of.it`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+Undo = Callable[[], None]
+
+COLLECTIVES: Final = (
+    "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
+    "reduce", "all_to_all_single", "barrier", "send", "recv", "all_gather_object",
+    "broadcast_object_list",
+)  # fmt: skip
+"""The blocking collectives that scripts call themselves."""
+
+PATCHED: Final[dict[str, str]] = {
+    # -- the measured process: what a step is, and where its time goes
+    "torch.nn.modules.module:_has_any_global_hook": "Dynamo warns of global hooks; it sees no ours",
+    "torch.nn:Module.compile":
+        "the compiled call goes past the hooks of modules: it is timed itself",
+    "torch.optim:Optimizer.__init__": "where in the script an optimizer is made",
+    "torch.autograd:backward": "Tensor.backward, scalers and frameworks all call it",
+    "torch.autograd:grad": "the other backward",
+    "torch.utils.data.dataloader:DataLoader.__init__": "a loader's settings, and techniques' edits",
+    "torch.utils.data.dataloader:DataLoader.__iter__": "workers start here",
+    "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": "the wait for a batch",
+    "torch.utils.data._utils.fetch:_MapDatasetFetcher.fetch":
+        "the making of a batch, in workers too",
+    "torch.utils.data._utils.fetch:_IterableDatasetFetcher.fetch": "the making of a batch",
+    **{
+        f"{module}:{name}": "a blocking collective of the script's own"
+        for module in ("torch.distributed.distributed_c10d", "torch.distributed")
+        for name in COLLECTIVES
+    },
+    # -- the measured process: habits that cost time inside the loop
+    "torch._tensor_str:_str": "a tensor that is printed is waited for; repr and format end here",
+    "gc:collect": "counted; and passed over by no-forced-gc",
+    "torch.cuda:empty_cache": "counted; and passed over by no-empty-cache",
+    "torch.optim:Optimizer.zero_grad": "zeroing in place is counted, or overruled by set-to-none",
+    "torch.nn:Module.zero_grad": "the same, of a module",
+    "torch.amp:GradScaler.scale": "how far the losses that are seen are scaled",
+    "torch.utils.checkpoint:checkpoint":
+        "what is computed a second time; taken out by no-checkpointing",
+    # -- the measured process: the user's files and seeds stay the user's
+    "torch:save": "an early end must not leave a half-trained file in the place of a good one",
+    "os:replace": "the same, of files that are saved beside and moved",
+    "os:rename": "as os.replace",
+    "torch:manual_seed": "other seeds tell how far chance alone moves a loss",
+    "torch.random:manual_seed": "as torch.manual_seed",
+    "torch.cuda:manual_seed_all": "as torch.manual_seed",
+    "random:seed": "as torch.manual_seed",
+    "numpy.random:seed": "as torch.manual_seed",
+    "numpy.random:default_rng": "as torch.manual_seed",
+    # -- the measured process: techniques
+    "torch.nn.parallel:DistributedDataParallel.__init__":
+        "settings of DDP are constructor arguments",
+    "torch.nn.attention:_sdpa_kernel": "scripts import sdpa_kernel by name, and Dynamo knows it",
+    "torch:set_anomaly_enabled": "every public switch of anomaly detection ends in it",
+    "torch.optim:Optimizer.add_param_group": "which gradients an optimizer owns (fp16-autocast)",
+    "torch.optim:Optimizer.profile_hook_step": "wraps the step of every optimizer class",
+    "torch:Tensor.to": "which tensors of a batch the script moves (device-prefetch)",
+    "torch:Tensor.cuda": "the same",
+    "torch.profiler:profile.start": "a profiler that was left on is stopped early (no-profiler)",
+    "torch.profiler:profile.stop": "the end of one that was stopped is ignored",
+    "torch.profiler:profile.step": "as its stop",
+    "torch.autograd.profiler:profile.__enter__": "as torch.profiler's start",
+    "torch.autograd.profiler:profile.__exit__": "as torch.profiler's stop",
+}  # fmt: skip
+"""What `patch` may replace, and why."""
+
+
+def patch(name: str, make: Callable[[Any], Any]) -> Undo:
+    """Put `make(original)` in the place of a name of `PATCHED`.
+
+    A release that lacks the name costs what hangs on it, and a line on stderr, not the run.
+
+    Args:
+        name: A key of `PATCHED`.
+        make: Is given what stands there now, and returns what shall.
+
+    Returns:
+        What puts back what stood there. Where someone has replaced the name again since, theirs
+        stays, and a line says so.
+    """
+    why = PATCHED[name]
+    path, _, attribute = name.rpartition("." if "." in name.partition(":")[2] else ":")
+    try:
+        owner = pkgutil.resolve_name(path)
+        original = getattr(owner, attribute)
+    except (ImportError, AttributeError) as error:
+        _say(f"{name} is not there ({error}); left out: {why}")
+        return _nothing
+    own = vars(owner).get(attribute, _INHERITED)
+    setattr(owner, attribute, make(original))
+    placed = vars(owner)[attribute]
+
+    def undo() -> None:
+        if vars(owner).get(attribute, _INHERITED) is not placed:
+            _say(f"{name} was replaced by another since, who is left in its place")
+        elif own is _INHERITED:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, own)
+
+    return undo
+
+
+def in_reverse(undos: Sequence[Undo]) -> Undo:
+    """One undo of several patches: the last comes off first."""
+
+    def undo() -> None:
+        for one in reversed(undos):
+            one()
+
+    return undo
+
+
+_INHERITED = object()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"ridgeline: {line}\n")
+
+
+PRIVATE: Final[dict[str, str]] = {
+    # -- modules: hooks come and go with each call, and tensors are exchanged in place
+    "torch.nn.modules.module:_global_forward_pre_hooks": "the hook that sees outermost calls",
+    "torch.nn.modules.module:_global_forward_hooks":
+        "whether the script has global hooks of its own",
+    "torch.nn.modules.module:_global_backward_pre_hooks": "as _global_forward_hooks",
+    "torch.nn.modules.module:_global_backward_hooks": "as _global_forward_hooks",
+    "torch.nn:Module._forward_hooks":
+        "put on and off without a handle; a module with hooks is not fused",
+    "torch.nn:Module._forward_pre_hooks": "a module with hooks is not fused",
+    "torch.nn:Module._forward_hooks_with_kwargs": "belongs to _forward_hooks",
+    "torch.nn:Module._forward_hooks_always_called": "belongs to _forward_hooks",
+    "torch.nn:Module._call_impl": "what the compiled or captured call wraps",
+    "torch.nn:Module._compiled_call_impl": "where module.compile() puts the call, and so do we",
+    "torch.nn:Module._parameters": "a parameter takes another's place; shared ones are told apart",
+    "torch.nn:Module._buffers": "the same, of buffers",
+    "torch.nn:Module._modules": "children in order, those that are None too",
+    "torch.nn:Module._apply": "moves what meta tensors stand for, all of a module at once",
+    "torch.nn.modules.conv:_ConvNd": "every convolution",
+    "torch._dynamo.eval_frame:OptimizedModule._orig_mod": "the model inside of a compiled one",
+    "torch._dynamo.config:recompile_limit": "one compiled shape for each number of sequences",
+    "torch._inductor.config:fallback_random": "the same random numbers as without compiling",
+    # -- tensors and operators as they are dispatched
+    "torch.utils._python_dispatch:TorchDispatchMode": "sees every operator",
+    "torch.utils._python_dispatch:_disable_current_modes": "our own work is not counted",
+    "torch.utils._pytree:tree_leaves": "the tensors inside of any structure",
+    "torch.utils._pytree:tree_flatten": "takes a batch apart",
+    "torch.utils._pytree:tree_unflatten": "and puts it together",
+    "torch.utils._pytree:tree_map_only": "outputs back in float32",
+    "torch:UntypedStorage._cdata": "which tensors share memory",
+    "torch._ops:OpOverload._overloadpacket": "an operator without its overload",
+    "torch._ops:OpOverload._schema": "which arguments an operator writes to",
+    "torch._ops:OpOverloadPacket._qualified_op_name": "its name as traces have it",
+    "torch:ops.aten._local_scalar_dense": "a value that the host waits for",
+    "torch:ops.aten._unique2": "the same",
+    "torch:ops.aten._transformer_encoder_layer_fwd": "FLOPs that torch does not count",
+    "torch:ops.aten._native_multi_head_attention": "the same",
+    "torch:ops.aten._to_copy": "a cast",
+    "torch:ops.aten._softmax": "attention written out",
+    "torch:ops.aten._safe_softmax": "the same",
+    "torch:ops.aten._grouped_mm": "kept by selective recomputation",
+    "torch:ops.aten._scaled_dot_product_flash_attention": "fused attention, with its log-sum-exp",
+    "torch:ops.aten._scaled_dot_product_flash_attention_backward": "its backward, in a ring",
+    "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu": "the same on a CPU",
+    "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu_backward": "its backward",
+    "torch:ops.aten._scaled_dot_product_efficient_attention": "kept by selective recomputation",
+    "torch:ops.aten._scaled_dot_product_cudnn_attention": "kept by selective recomputation",
+    "torch:_int_mm": "the only int8 product whose rate can be probed",
+    "torch.cpu:_is_avx512_bf16_supported": "whether this CPU multiplies bfloat16",
+    "torch.cpu:_is_amx_tile_supported": "the same",
+    # -- optimizers, in as many kernels as torch's own
+    "torch:_foreach_lerp": "one kernel for all parameters",
+    "torch:_foreach_lerp_": "one kernel for all parameters",
+    "torch:_foreach_norm": "one kernel for all parameters",
+    "torch:_foreach_mul_": "one kernel for all parameters",
+    "torch:_foreach_add_": "one kernel for all parameters",
+    "torch:_foreach_sign_": "one kernel for all parameters",
+    "torch:_amp_foreach_non_finite_check_and_unscale_":
+        "what GradScaler does, over sharded gradients",
+    "torch.amp:GradScaler._lazy_init_scale_growth_tracker":
+        "a scaler that is loaded before its first step",
+    "torch.optim._muon:DEFAULT_NS_STEPS": "Muon as torch has it, with its constants",
+    "torch.optim._muon:_zeropower_via_newtonschulz": "Muon's own step, over whole matrices",
+    # -- autograd and profiling
+    "torch.autograd:_profiler_enabled": "whether the script profiles itself",
+    "torch.autograd:Variable._execution_engine": "a callback when a backward has ended",
+    # -- distributed
+    "torch.distributed.tensor.placement_types:_StridedShard":
+        "rows of two stacked matrices, sharded",
+    "torch.distributed._composable.replicate_with_fsdp:replicate": "DDP as FSDP2 does it",
+    "torch.distributed.device_mesh:DeviceMesh._concatenate": "a mesh over axes that do not touch",
+    "torch.distributed.device_mesh:DeviceMesh._flatten": "one axis of several",
+    "torch.distributed.device_mesh:DeviceMesh._unflatten": "several axes of one",
+    "torch.distributed.fsdp:FSDPModule._get_fsdp_state":
+        "the precision that FSDP computes a stage in",
+    "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState._mp_policy": "the same",
+    "torch._C:_distributed_c10d._dump_fr_trace_json": "the flight recorder, when a run hangs",
+    "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook:_should_compress":
+        "torch's own rule",
+    # -- transformers
+    "transformers:PreTrainedConfig._attn_implementation": "which attention a model runs, or shall",
+    "transformers:PreTrainedConfig._experts_implementation":
+        "a product per expert, which can be watched",
+    "transformers:PreTrainedModel._supports_sdpa": "whether it can be switched to fused attention",
+    "transformers:PreTrainedModel._supports_attention_backend": "whether attention can be replaced",
+    "transformers:PreTrainedModel._init_weights": "how a family starts its weights",
+    "transformers:PreTrainedModel._keys_to_ignore_on_load_unexpected":
+        "stored tensors without a place",
+    "transformers.modeling_layers:GradientCheckpointingLayer._gradient_checkpointing_func":
+        "selective recomputation in the place of the whole",
+    "transformers.integrations.moe:use_experts_implementation._is_expert_parallel":
+        "marks the experts of a mixture, one tensor each",
+    "transformers:AutoModelForImageClassification._model_mapping": "which families classify images",
+    # -- Python
+    "atexit:_run_exitfuncs": "a script that is ended early still runs what it registered",
+    "multiprocessing.connection:Listener._listener": "a time limit on waiting for the script",
+    "multiprocessing.connection:SocketListener._socket": "the same",
+}  # fmt: skip
+"""What is relied upon beyond what its library promises, and for what."""

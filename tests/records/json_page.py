@@ -1,0 +1,88 @@
+"""docs/reference/json.md, from the records themselves: every key of the JSON that commands print.
+
+`python -m tests.records.json_page` writes the page again.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+from tests.records.recipe_page import sayings
+
+import ridgeline.records
+import ridgeline.trace
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+READ = {
+    "recipe", "layout", "scheme",  # with pages of their own
+    "kineto_events", "snapshot",  # other people's formats
+}  # fmt: skip
+"""Modules of what is read, not printed."""
+HEAD = """# Keys of the JSON documents
+
+Every command takes `--json`, and writes the same records into its files. These are their keys: what
+stands here is kept, whether or not a view of ours shows it. A key that may be null has a type that
+says so; keys are added, and none changes its meaning. Units are in the names; `_us` are
+microseconds, `_bytes` bytes. The page of a command says which record it prints.
+"""
+
+
+def page() -> str:
+    """All of it."""
+    parts = [HEAD]
+    for room in (ridgeline.records, ridgeline.trace):
+        for info in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+            if info.name.rpartition(".")[2] not in READ:
+                parts += _module(importlib.import_module(info.name))
+    return "\n".join(parts)
+
+
+def _module(module: ModuleType) -> list[str]:
+    kinds = [
+        kind
+        for name, kind in vars(module).items()
+        if isinstance(kind, type)
+        and issubclass(kind, msgspec.Struct)
+        and kind.__module__ == module.__name__
+        and not name.startswith("_")
+        and msgspec.structs.fields(kind)
+    ]
+    if not kinds:
+        return []
+    room, name = module.__name__.split(".")[1:]
+    return [f"## {room}: {name.replace('_', ' ')}\n", *(_table(kind) for kind in kinds)]
+
+
+def _table(kind: type[msgspec.Struct]) -> str:
+    said = sayings(kind)
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(body, ast.ClassDef)
+    types = {
+        one.target.id: ast.unparse(one.annotation).replace("|", "\\|")
+        for one in body.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    }
+    purpose = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    lines = [
+        f"### {kind.__name__}\n",
+        purpose,
+        "",
+        "| key | type | meaning |",
+        "| --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{field.encode_name}` | `{types[field.name]}` | {said.get(field.name, '')} |"
+        for field in msgspec.structs.fields(kind)
+        if field.name in types
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,111 @@
+"""What is defined is used, and what is only kept for a reader is written down where readers look.
+
+A name counts as used where it stands in the package, by itself or in a string (a command, a
+plug-in), or in a benchmark; tests do not count. What is left must be documented, or be a door that
+others open.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import ridgeline
+
+PACKAGE = Path(ridgeline.__file__).parent
+ROOT = PACKAGE.parents[1]
+NODES = {
+    str(path.relative_to(PACKAGE)): list(ast.walk(ast.parse(path.read_text())))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+DOCUMENTED = set(
+    re.findall(
+        r"[A-Za-z_]\w*",
+        "\n".join(
+            code
+            for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+            for code in re.findall(r"```.*?```|`[^`]+`", page.read_text(), re.DOTALL)
+        ),
+    )
+)
+"""Words in the code of any page."""
+OPENED_BY_OTHERS = {
+    "cli/": "commands are registered by name",
+    "cost/": "formulas of the field, held by its worked examples",
+    "serve/cluster/ray_serve.py": "Ray calls its deployment",
+    "serve/http/server.py": "uvicorn calls its server",
+    "serve/http/protocol/": "OpenAI's wire format: refused, passed over or answered",
+    "serve/weights/linears.py": "torch prints modules",
+    "trace/snapshot.py": "pickle calls its unpickler",
+    "train/precision.py": "torch's scaler calls what it is made of",
+    "train/adapters.py": "peft reads its allocator",
+    "hardware/facts.py": "what stands in the tables, with its source",
+    "launch/kube/manifest.py": "PyYAML calls its dumper",
+    "launch/cluster_file.py": "keys of a file, passed on as they are",
+    "plan/launch_arguments/": "the release that the option names were checked against",
+    "models/flags.py": "keys of a dictionary",
+    "models/presets/": "what publishers say, which the counts are tested against",
+    "diagnose/trace_verdict.py": "the room's door from Python",
+    "trace/compare.py": "the room's door from Python",
+    "trace/critical_path.py": "the room's door from Python",
+    "patches.py": "what the library must not change, which a test resolves",
+}
+
+
+def words(nodes: list[ast.AST]) -> Iterator[str]:
+    """Every name that a file mentions, those of definitions and parameters aside."""
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"[\w.:-]{1,80}", str(node.value)):
+            yield from re.split(r"[.:-]", str(node.value))
+
+
+MENTIONED = {word for nodes in NODES.values() for word in words(nodes)} | {
+    word
+    for path in (ROOT / "bench").rglob("*.py")
+    for word in words(list(ast.walk(ast.parse(path.read_text()))))
+}
+KNOWN = MENTIONED | DOCUMENTED
+
+
+def opened_by_others(place: str) -> bool:
+    return any(place.startswith(prefix) for prefix in OPENED_BY_OTHERS)
+
+
+def test_every_function_and_class_is_used() -> None:
+    unused = [
+        f"{place}:{node.lineno} {node.name}"
+        for place, nodes in NODES.items()
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and node.name not in KNOWN
+        and not node.name.startswith("__")
+        and not any(isinstance(one, ast.Call) for one in node.decorator_list)  # registered there
+        and not opened_by_others(place)
+    ]
+    assert not unused
+
+
+def test_every_field_is_read_or_documented() -> None:
+    unread = [
+        f"{place}:{field.lineno} {node.name}.{field.target.id}"
+        for place, nodes in NODES.items()
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and field.target.id not in KNOWN
+        and not opened_by_others(place)
+    ]
+    assert not unread
+
+
+def test_every_exception_is_needed() -> None:
+    places = [place for place in OPENED_BY_OTHERS if not any(p.startswith(place) for p in NODES)]
+    assert not places, "files that are gone"
