@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import re
 import subprocess
 import sys
@@ -61,7 +60,7 @@ def test_nothing_below_the_faces_prints() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> None:
-    text = importlib.import_module(f"ridgeline.{room}").__doc__ or ""
+    text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or ""
     assert len(text.splitlines()) >= 3, "what it is for, what may not enter, where to start"
 
 
@@ -84,6 +83,53 @@ def test_public_names_are_these() -> None:
         assert getattr(ridgeline, name) is not None
     with pytest.raises(AttributeError, match="has no attribute"):
         ridgeline.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "import ridgeline.tune.tuner; from ridgeline.compress import inputs, judged",
+    ],
+)
+def test_a_public_name_is_one_thing_whenever_it_is_asked_for(before: str) -> None:
+    code = f"""
+import inspect, pickle, types, typing
+{before}
+import ridgeline
+first = {{name: getattr(ridgeline, name) for name in ridgeline.__all__}}
+import ridgeline.tune.duel, ridgeline.compress.run
+import ridgeline.tune.tuner as tuner, ridgeline.compress.judged as judged
+for name, value in first.items():
+    assert getattr(ridgeline, name) is value, name
+for function, behind in ((ridgeline.tune, tuner.tune), (ridgeline.compress, judged.compress)):
+    assert isinstance(function, types.FunctionType), type(function)
+    shown, real = inspect.signature(function), inspect.signature(behind)
+    as_is = [(one.name, one.kind, one.annotation) for one in shown.parameters.values()]
+    assert as_is == [(one.name, one.kind, one.annotation) for one in real.parameters.values()]
+    assert shown.return_annotation == real.return_annotation
+    assert inspect.getdoc(function).splitlines()[0] == inspect.getdoc(behind).splitlines()[0]
+    assert pickle.loads(pickle.dumps(function)) is function
+assert ridgeline.tune.duel.silent is tuner.silent
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_functions(tmp_path: Path) -> None:
+    script = tmp_path / "user.py"
+    script.write_text(
+        "import ridgeline\n"
+        "from ridgeline import compress, tune\n"
+        "reveal_type(tune)\nreveal_type(compress)\nreveal_type(ridgeline.tune)\n"
+    )
+    words = [sys.executable, "-m", "mypy", "--no-incremental", "--follow-imports=silent",
+             "--cache-dir", str(tmp_path), str(script)]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert len(revealed) == 3
+    assert all('"def (' in line for line in revealed), revealed
 
 
 def test_importing_the_package_is_free() -> None:

@@ -71,7 +71,7 @@ _HOMES = {
     "Trace": "ridgeline.trace.columns",
     "all_techniques": "ridgeline.techniques",
     "compare_runs": "ridgeline.measure.comparison",
-    "compress": "ridgeline.compress.judged",
+    "compress": "ridgeline.compress",
     "device": "ridgeline.hardware",
     "doctor": "ridgeline.diagnose.doctor",
     "evaluate": "ridgeline.compress.evaluate.evaluate",
@@ -89,10 +89,10 @@ _HOMES = {
     "simulate_serving": "ridgeline.plan.simulate.run",
     "this_machine": "ridgeline.hardware",
     "train_recipe": "ridgeline.train.start",
-    "tune": "ridgeline.tune.tuner",
+    "tune": "ridgeline.tune",
     "validate_training": "ridgeline.plan.validate",
 }
-"""Public name → the module that defines it."""
+"""Public name → the module that defines it, or the room that it is the name of."""
 
 __all__ = [
     "Comparison",
@@ -140,7 +140,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    return home if _HOMES[name] == f"ridgeline.{name}" else getattr(home, name)
 
 
 def __dir__() -> list[str]:
