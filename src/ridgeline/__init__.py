@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from ridgeline.errors import RidgelineError
     from ridgeline.hardware import Device, device, this_machine
     from ridgeline.hardware.cluster import parse_cluster
-    from ridgeline.measure.comparison import Comparison, compare_runs, read_run
+    from ridgeline.measure.comparison import Comparison, compare_runs
     from ridgeline.measure.profile import Plan
+    from ridgeline.measure.runs import read_run
     from ridgeline.models import ModelSpec, load_model, parameter_count
     from ridgeline.plan.explain import explain
     from ridgeline.plan.model_roofline import model_roofline
@@ -84,7 +85,7 @@ _HOMES = {
     "plan_training": "ridgeline.plan.training",
     "predict_training": "ridgeline.plan.predict",
     "read_recipe": "ridgeline.records.recipe_file",
-    "read_run": "ridgeline.measure.comparison",
+    "read_run": "ridgeline.measure.runs",
     "run_with_stack": "ridgeline.tune.stack",
     "simulate_serving": "ridgeline.plan.simulate.run",
     "this_machine": "ridgeline.hardware",

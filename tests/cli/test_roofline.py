@@ -21,8 +21,8 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, objec
 def test_the_document_has_these_keys(capsys: pytest.CaptureFixture[str]) -> None:
     whole = document(capsys, *LLAMA, "--device", "b200", "--batch", "2", "--seq", "1024")
     assert set(whole) == {
-        "model", "phase", "batch", "seq", "num_layers", "weight_bytes", "flops", "moved_bytes",
-        "devices",
+        "record", "model", "phase", "batch", "seq", "num_layers", "weight_bytes", "flops",
+        "moved_bytes", "devices",
     }  # fmt: skip
     assert (whole["model"], whole["phase"]) == ("Llama-3-8B", "train")
     assert (whole["batch"], whole["seq"], whole["num_layers"]) == (2, 1024, 32)

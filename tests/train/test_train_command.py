@@ -17,6 +17,8 @@ from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
 
 from ridgeline.cli.main import run
+from ridgeline.measure.comparison import compare_runs
+from ridgeline.measure.runs import read_run
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.train.worker import RESULT
@@ -75,6 +77,10 @@ def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     for figure in ("final_loss", "validation_loss"):
         assert of_one_process[figure] == pytest.approx(of_two[figure], rel=1e-4)
     assert of_one_process["final_loss"] < read_journal(folder / "out1")[0].loss
+    results = [str(folder / f"out{ranks}" / RESULT) for ranks in (1, 2)]
+    comparison = compare_runs(*map(read_run, map(Path, results)))
+    assert (comparison.reference.record, comparison.new.steps) == ("training-run", 12)
+    assert any("number of processes: 1 → 2" in warning for warning in comparison.warnings)
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "out2" / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "out2" / "model")

@@ -45,7 +45,7 @@ class TermDifference(Computed, frozen=True, kw_only=True):
     second_seconds: float
 
 
-class Explanation(Computed, frozen=True, kw_only=True):
+class Explanation(Computed, frozen=True, kw_only=True, tag_field="record", tag="explanation"):
     """How two estimates differ. `first` and `second` are in the order they were given in."""
 
     first: str

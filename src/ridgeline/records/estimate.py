@@ -41,7 +41,7 @@ class CoefficientChange(Computed, frozen=True, kw_only=True):
     after: float
 
 
-class Estimate(Computed, frozen=True, kw_only=True):
+class Estimate(Computed, frozen=True, kw_only=True, tag_field="record", tag="training-estimate"):
     """One predicted training step."""
 
     layout: Layout

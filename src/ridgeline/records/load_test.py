@@ -161,7 +161,7 @@ class Figures(Computed, frozen=True, kw_only=True):
     """Requests under way, mean over the window."""
 
 
-class LoadTest(Figures, frozen=True, kw_only=True):
+class LoadTest(Figures, frozen=True, kw_only=True, tag_field="record", tag="load-test"):
     """One load test; of a sweep, its highest stage that was not saturated."""
 
     url: str
@@ -173,6 +173,8 @@ class LoadTest(Figures, frozen=True, kw_only=True):
     interrupted: bool
     slo: Slo
     client: ClientCheck
+    request_seconds: tuple[float, ...] = ()
+    """Of each request in `e2e_seconds`, as they were planned; empty in a simulation."""
     timeline: tuple[TimelinePoint, ...]
     curve: tuple[CurvePoint, ...] = ()
     """Of a sweep, by offered rate."""

@@ -102,7 +102,7 @@ class Launch(Record, frozen=True, kw_only=True):
     """Its step time over that of the plan's best."""
 
 
-class Plan(Record, frozen=True, kw_only=True):
+class Plan(Record, frozen=True, kw_only=True, tag_field="record", tag="training-plan"):
     """The answer of one search."""
 
     model: str

@@ -243,7 +243,9 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per step, in which the stepping thread could have run but got no core."""
 
 
-class StepProfile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StepProfile(
+    Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="profile"
+):
     """What one process measured of one script."""
 
     kind: str

@@ -49,7 +49,7 @@ class DeviceRoofline(Computed, frozen=True, kw_only=True):
     operators: list[PlacedOperator]
 
 
-class ModelRoofline(Computed, frozen=True, kw_only=True):
+class ModelRoofline(Computed, frozen=True, kw_only=True, tag_field="record", tag="roofline"):
     """One pass of a model on several devices."""
 
     model: str

@@ -45,7 +45,9 @@ class Speculation(Computed, frozen=True, kw_only=True):
     """With the same times; 0: speculation only costs."""
 
 
-class ServingEstimate(Computed, frozen=True, kw_only=True):
+class ServingEstimate(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="serving-estimate"
+):
     """One replica under one load."""
 
     deployment: Deployment
@@ -109,7 +111,7 @@ class Change(Computed, frozen=True, kw_only=True):
     """Whether GPU, layout, or number of replicas changes."""
 
 
-class ServingPlan(Computed, frozen=True, kw_only=True):
+class ServingPlan(Computed, frozen=True, kw_only=True, tag_field="record", tag="serving-plan"):
     """The cheapest deployment that meets the targets, and what would change that."""
 
     model: str

@@ -31,7 +31,9 @@ class ServingOverall(Overall, frozen=True, kw_only=True):
     experts: ServingErrors
 
 
-class ServingValidation(Computed, frozen=True, kw_only=True):
+class ServingValidation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="serving-validation"
+):
     """The document of `--json`."""
 
     rows: list[ServingRow]

@@ -58,7 +58,7 @@ class Alternative(Computed, frozen=True, kw_only=True):
     fleet: FleetUse
 
 
-class Simulated(LoadTest, frozen=True, kw_only=True):
+class Simulated(LoadTest, frozen=True, kw_only=True, tag_field="record", tag="simulation"):
     """A load test that did not take place. Its client lagged nowhere and used no processor."""
 
     interval: Interval | None

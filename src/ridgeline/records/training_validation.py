@@ -42,7 +42,9 @@ class TrainingOverall(Overall, frozen=True, kw_only=True):
     """How much slower the layout is that we would have picked than the measured best."""
 
 
-class TrainingValidation(Computed, frozen=True, kw_only=True):
+class TrainingValidation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="training-validation"
+):
     """The document of `--json`."""
 
     rows: list[TrainingRow]
