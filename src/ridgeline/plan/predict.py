@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.cost.coefficients import Coefficients
-from ridgeline.cost.setting import peak_of
+from ridgeline.cost.setting import ASSUMED_UNITS, peak_of
 from ridgeline.cost.training import estimate_one
 from ridgeline.cost.workload import Stack, Workload
 from ridgeline.errors import InputError
@@ -23,6 +23,7 @@ from ridgeline.plan.measured import calibrate, read_measured
 from ridgeline.records.estimate import CoefficientChange, Estimate
 from ridgeline.records.layout import Layout
 
+_UNITS = "how many compute units {} has is not on record: {} are assumed"
 _IMAGES = (
     "no run with images was fitted; published ViT steps on an RTX 3090 were 18% shorter than"
     " predicted (median of 33), and a data pipeline is not counted"
@@ -150,8 +151,10 @@ def _assumed(question: Question, coefficients: Coefficients, measured: bool) -> 
         origin = f"assumed: no published run with {precision} on {device.architecture} was fitted"
     stack_used: Stack = question.workload.stack
     images = [_IMAGES] if question.model.kind == "vision" else []
+    units = [] if device.chip.num_units else [_UNITS.format(device.name, ASSUMED_UNITS)]
     return [
         *images,
+        *units,
         f"matrix products reach {share:.0%} of the {precision} peak ({origin})",
         f"software of the class {stack_used.name}; --software names another",
     ]
