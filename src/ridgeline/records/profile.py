@@ -120,7 +120,8 @@ class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     has_dropout: bool
     has_attention: bool
     checkpointing: bool
-    """Activation checkpointing was seen to run."""
+    """A part of its forward was seen to run again inside backward; of compiled code, what its
+    modules say of themselves."""
     compiled: bool
     wrapper: str | None
     """`DistributedDataParallel`, `FullyShardedDataParallel`, … when wrapped."""
