@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import ridgeline
+from ridgeline.compress.observers import percentile
+from ridgeline.trace import sorting
 
 PACKAGE = Path(ridgeline.__file__).parent
 ROOT = PACKAGE.parent.parent
@@ -150,6 +155,25 @@ def test_the_agent_brings_little_into_the_users_process() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_there_is_one_median_and_one_percentile() -> None:
+    """Half of an even number lies between two; torch's own takes the lower, indexing the upper."""
+    own = re.compile(r"sorted\(.*\)\[.*// 2\]|ordered\[.*// 2\]|(?<!np)(?<!statistics)\.median\(")
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if own.search(line)
+    ]
+    assert found == []
+    values = [4.0, 1.0, 3.0, 2.0]
+    for share in (0.5, 0.9, 0.95, 0.99):
+        expected = float(np.quantile(values, share))
+        assert sorting.quantile(np.array(values), share) == pytest.approx(expected)
+        spread = torch.tensor(sorted(values))
+        assert float(percentile._quantile(spread, share)) == pytest.approx(expected)
+    assert statistics.median(values) == sorting.median(np.array(values)) == 2.5
 
 
 def test_a_finding_never_names_a_technique_that_does_not_exist() -> None:
