@@ -216,13 +216,13 @@ def _reader(
 
 READERS: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "doctor": ("doctor", _reader(_Doctor, lambda found: _profile(found.profile))),
-    "profile": ("doctor, of one process", _reader(_Profile, _profile)),
+    "profile": ("doctor", _reader(_Profile, _profile)),
     "tuning": ("tune", _reader(_Tuning, _tuning)),
-    "training-run": ("train (run.json)", _reader(_TrainingRun, _training_run)),
+    "training-run": ("train", _reader(_TrainingRun, _training_run)),
     "decode-bench": ("bench decode", _reader(_DecodeBench, _decode_bench)),
     "load-test": ("loadtest", _reader(_LoadTest, _load_test)),
     "compression": ("compress", _reader(_Compression, _compression)),
-    "image-compression": ("compress, of image models", _reader(_Compression, _compression)),
+    "image-compression": ("compress", _reader(_Compression, _compression)),
     "evaluation": ("evaluate", _reader(_Evaluation, _evaluation)),
 }
 """Kind of record → the command that writes it, and what is taken of it."""
@@ -236,7 +236,8 @@ COMPUTED = {
 """Kind of record that nobody measured → what to do with it."""
 _WRITTEN_BEFORE = {"profile": "doctor", "baseline": "tuning", "step_samples": "profile"}
 """A key that only this kind has: for files from before records stated their kind."""
-CURE = "it reads what these write: " + ", ".join(word for word, _ in READERS.values())
+_COMMANDS = list(dict.fromkeys(command for command, _ in READERS.values()))
+CURE = f"compare reads what {', '.join(_COMMANDS[:-1])} and {_COMMANDS[-1]} wrote"
 
 
 def read_run(path: Path) -> Run:
@@ -250,14 +251,14 @@ def read_run(path: Path) -> Run:
     except OSError as error:
         raise InputError(f"{path}: {in_words(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); compare: {CURE}") from None
+        raise InputError(f"{path}: not JSON ({error}); {CURE}") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path}: holds a {type(content).__name__}, not a record; compare: {CURE}")
+        raise InputError(f"{path}: holds a {type(content).__name__}, not a record; {CURE}")
     record = _kind_of(content, path)
     try:
         taken = READERS[record][1](content)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}; compare: {CURE}") from None
+        raise InputError(f"{path}: {error}; {CURE}") from None
     usual: dict[str, Any] = {"phases": {}, "peak_memory_bytes": 0, "world_size": 1, "steady": True}
     run = Run(source=str(path), record=record, **(usual | taken))
     if not run.samples:
