@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import ridgeline
+from ridgeline.compress.observers import percentile
+from ridgeline.trace import sorting
 
 PACKAGE = Path(ridgeline.__file__).parent
 ROOT = PACKAGE.parent.parent
@@ -61,7 +65,7 @@ def test_nothing_below_the_faces_prints() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> None:
-    text = importlib.import_module(f"ridgeline.{room}").__doc__ or ""
+    text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or ""
     assert len(text.splitlines()) >= 3, "what it is for, what may not enter, where to start"
 
 
@@ -86,6 +90,53 @@ def test_public_names_are_these() -> None:
         ridgeline.no_such_name  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "import ridgeline.tune.tuner; from ridgeline.compress import inputs, judged",
+    ],
+)
+def test_a_public_name_is_one_thing_whenever_it_is_asked_for(before: str) -> None:
+    code = f"""
+import inspect, pickle, types, typing
+{before}
+import ridgeline
+first = {{name: getattr(ridgeline, name) for name in ridgeline.__all__}}
+import ridgeline.tune.duel, ridgeline.compress.run
+import ridgeline.tune.tuner as tuner, ridgeline.compress.judged as judged
+for name, value in first.items():
+    assert getattr(ridgeline, name) is value, name
+for function, behind in ((ridgeline.tune, tuner.tune), (ridgeline.compress, judged.compress)):
+    assert isinstance(function, types.FunctionType), type(function)
+    shown, real = inspect.signature(function), inspect.signature(behind)
+    as_is = [(one.name, one.kind, one.annotation) for one in shown.parameters.values()]
+    assert as_is == [(one.name, one.kind, one.annotation) for one in real.parameters.values()]
+    assert shown.return_annotation == real.return_annotation
+    assert inspect.getdoc(function).splitlines()[0] == inspect.getdoc(behind).splitlines()[0]
+    assert pickle.loads(pickle.dumps(function)) is function
+assert ridgeline.tune.duel.silent is tuner.silent
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_functions(tmp_path: Path) -> None:
+    script = tmp_path / "user.py"
+    script.write_text(
+        "import ridgeline\n"
+        "from ridgeline import compress, tune\n"
+        "reveal_type(tune)\nreveal_type(compress)\nreveal_type(ridgeline.tune)\n"
+    )
+    words = [sys.executable, "-m", "mypy", "--no-incremental", "--follow-imports=silent",
+             "--cache-dir", str(tmp_path), str(script)]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert len(revealed) == 3
+    assert all('"def (' in line for line in revealed), revealed
+
+
 def test_importing_the_package_is_free() -> None:
     code = (
         "import sys, ridgeline, ridgeline.hardware, ridgeline.records, ridgeline.report.terminal\n"
@@ -104,6 +155,25 @@ def test_the_agent_brings_little_into_the_users_process() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_there_is_one_median_and_one_percentile() -> None:
+    """Half of an even number lies between two; torch's own takes the lower, indexing the upper."""
+    own = re.compile(r"sorted\(.*\)\[.*// 2\]|ordered\[.*// 2\]|(?<!np)(?<!statistics)\.median\(")
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if own.search(line)
+    ]
+    assert found == []
+    values = [4.0, 1.0, 3.0, 2.0]
+    for share in (0.5, 0.9, 0.95, 0.99):
+        expected = float(np.quantile(values, share))
+        assert sorting.quantile(np.array(values), share) == pytest.approx(expected)
+        spread = torch.tensor(sorted(values))
+        assert float(percentile._quantile(spread, share)) == pytest.approx(expected)
+    assert statistics.median(values) == sorting.median(np.array(values)) == 2.5
 
 
 def test_a_finding_never_names_a_technique_that_does_not_exist() -> None:

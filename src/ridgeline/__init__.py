@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from ridgeline.errors import RidgelineError
     from ridgeline.hardware import Device, device, this_machine
     from ridgeline.hardware.cluster import parse_cluster
-    from ridgeline.measure.comparison import Comparison, compare_runs, read_run
+    from ridgeline.measure.comparison import Comparison, compare_runs
     from ridgeline.measure.profile import Plan
+    from ridgeline.measure.runs import read_run
     from ridgeline.models import ModelSpec, load_model, parameter_count
     from ridgeline.plan.explain import explain
     from ridgeline.plan.model_roofline import model_roofline
@@ -71,7 +72,7 @@ _HOMES = {
     "Trace": "ridgeline.trace.columns",
     "all_techniques": "ridgeline.techniques",
     "compare_runs": "ridgeline.measure.comparison",
-    "compress": "ridgeline.compress.judged",
+    "compress": "ridgeline.compress",
     "device": "ridgeline.hardware",
     "doctor": "ridgeline.diagnose.doctor",
     "evaluate": "ridgeline.compress.evaluate.evaluate",
@@ -84,15 +85,15 @@ _HOMES = {
     "plan_training": "ridgeline.plan.training",
     "predict_training": "ridgeline.plan.predict",
     "read_recipe": "ridgeline.records.recipe_file",
-    "read_run": "ridgeline.measure.comparison",
+    "read_run": "ridgeline.measure.runs",
     "run_with_stack": "ridgeline.tune.stack",
     "simulate_serving": "ridgeline.plan.simulate.run",
     "this_machine": "ridgeline.hardware",
     "train_recipe": "ridgeline.train.start",
-    "tune": "ridgeline.tune.tuner",
+    "tune": "ridgeline.tune",
     "validate_training": "ridgeline.plan.validate",
 }
-"""Public name → the module that defines it."""
+"""Public name → the module that defines it, or the room that it is the name of."""
 
 __all__ = [
     "Comparison",
@@ -140,7 +141,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    return home if _HOMES[name] == f"ridgeline.{name}" else getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -11,11 +11,41 @@ from pathlib import Path
 import msgspec
 import pytest
 import typer
-from tests.report.records import a_ledger, a_profile, findings, step_samples
+from tests.report.records import (
+    a_ledger,
+    a_profile,
+    an_environment,
+    findings,
+    neutral,
+    step_samples,
+)
+from tests.report.test_load_test import test_of as a_load_test
 from typer.testing import CliRunner
 
+from ridgeline.cli import main
 from ridgeline.cli.compare import compare
+from ridgeline.diagnose.doctor import Examination
 from ridgeline.errors import InputError, Regression
+from ridgeline.measure.runs import COMPUTED, READERS
+from ridgeline.records.compression import (
+    CompressionLedger,
+    CompressionRow,
+    Decoding,
+    Evaluation,
+    Protocol,
+    Quality,
+)
+from ridgeline.records.image_compression import (
+    ImageLedger,
+    ImageProtocol,
+    ImageQuality,
+    ImageRow,
+    Latency,
+)
+from ridgeline.records.layout import Layout
+from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
+from ridgeline.records.served import DecodeBench
+from ridgeline.records.training_run import Beside, TrainingRun
 
 app = typer.Typer(add_completion=False)
 app.command()(compare)
@@ -77,6 +107,7 @@ def test_json_is_one_document_with_the_documented_keys(folder: Path) -> None:
     assert isinstance(error, Regression)
     document = json.loads(output)
     assert list(document) == [
+        "record",
         "verdict",
         "slowdown",
         "mean_slowdown",
@@ -97,6 +128,7 @@ def test_json_is_one_document_with_the_documented_keys(folder: Path) -> None:
     assert list(document["new"]) == [
         "source",
         "record",
+        "unit",
         "step_seconds",
         "steps",
         "peak_memory_bytes",
@@ -191,3 +223,113 @@ def test_compare_starts_without_torch_and_without_plotly() -> None:
         check=True,
     ).stdout.split()
     assert {"torch", "plotly"}.isdisjoint(loaded)
+
+
+# The kinds of record
+
+
+def a_recipe() -> Recipe:
+    return Recipe(
+        model=RecipeModel(config="gpt2"), data=RecipeData(seq=64), layout=Layout(),
+        optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
+    )  # fmt: skip
+
+
+def documents() -> dict[str, object]:
+    """One of each kind that is measured, as its command writes it."""
+    rounds = tuple(step_samples(0.01, count=8))
+    decoding = neutral(Decoding, step_seconds=rounds, tokens_per_second=100.0)
+    latency = neutral(Latency, seconds=0.01, round_seconds=rounds)
+    environment = an_environment()
+    return {
+        "doctor": Examination(
+            profile=a_profile(), findings=[], verdict="compute-bound", limit_fraction=0.5
+        ),
+        "profile": a_profile(),
+        "tuning": a_ledger(),
+        "training-run": neutral(
+            TrainingRun, step_samples=step_samples(0.1), environment=environment, processes=2,
+            recipe=a_recipe(), phases={"forward": 0.1},
+            peak_memory_bytes=Beside(predicted=None, measured=1e6),
+            step_seconds=Beside(predicted=None, measured=0.1),
+        ),
+        "decode-bench": neutral(DecodeBench, step_samples=rounds, machine_rounds=()),
+        "load-test": a_load_test(request_seconds=tuple(step_samples(1.0))),
+        "compression": CompressionLedger(
+            model="m", protocol=None, allowed=None, environment=environment,
+            rows=(CompressionRow(scheme="w4a16", disk_bytes=1, decoding=decoding),),
+        ),
+        "image-compression": ImageLedger(
+            model="m", protocol=neutral(ImageProtocol), allowed=None, environment=environment,
+            rows=(neutral(ImageRow, quality=neutral(ImageQuality), latency=latency),),
+        ),
+        "evaluation": neutral(
+            Evaluation, decoding=decoding, environment=environment, protocol=neutral(Protocol),
+            quality=neutral(Quality),
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_every_measured_record_is_compared_with_itself(kind: str, folder: Path) -> None:
+    (folder / "run.json").write_bytes(msgspec.json.encode(documents()[kind]))
+    output, error = run("run.json", "run.json", "--json")
+    assert error is None
+    found = json.loads(output)
+    assert (found["verdict"], found["new"]["record"]) == ("no difference", kind)
+    assert found["new"]["steps"] >= 8
+    output, error = run("run.json", "run.json")
+    assert error is None
+    assert f"median {found['new']['unit']}" in output
+
+
+def test_records_that_time_different_things_are_not_compared(folder: Path) -> None:
+    (folder / "load.json").write_bytes(msgspec.json.encode(documents()["load-test"]))
+    _, error = run("a.json", "load.json")
+    assert isinstance(error, InputError)
+    assert "times each step and load.json each request" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["predict", "training", "--model", "gpt2", "--cluster", "1xH100", "--seq", "64",
+          "--global-batch", "1"], "ridgeline explain"),
+        (["plan", "training", "--model", "gpt2", "--cluster", "1xH100", "--seq", "64",
+          "--global-batch", "1"], "ridgeline explain"),
+        (["roofline", "gpt2", "--device", "h100"], "bench decode"),
+        (["hardware"], "bench decode"),
+    ],
+)  # fmt: skip
+def test_what_was_not_measured_is_refused_by_its_kind(
+    words: list[str], cure: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*words, "--json"]) == 0
+    (folder / "answer.json").write_text(capsys.readouterr().out)
+    assert main.run(["compare", "answer.json", "answer.json"]) == 2
+    said = capsys.readouterr().err
+    assert cure in said
+    assert said.count("\n") == 1
+
+
+def test_a_simulation_is_no_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "simulated.json").write_text('{"record": "simulation", "step_samples": [1.0]}')
+    assert main.run(["compare", "simulated.json", "a.json"]) == 2
+    assert "--what-if" in capsys.readouterr().err
+
+
+def test_every_kind_that_is_named_is_the_tag_of_a_record() -> None:
+    every = {kind.__struct_config__.tag for kind in _records()}
+    assert set(READERS) | set(COMPUTED) <= every
+    assert set(documents()) == set(READERS)
+
+
+def _records() -> list[type[msgspec.Struct]]:
+    from ridgeline.plan import explain  # noqa: F401  # defines one
+    from ridgeline.records import serving_plan, simulated  # noqa: F401
+
+    found, left = [], [msgspec.Struct]
+    while left:
+        left += (children := left.pop().__subclasses__())
+        found += children
+    return found

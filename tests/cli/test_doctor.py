@@ -16,7 +16,7 @@ from tests.diagnose.profiles import limits, profile
 
 import ridgeline.diagnose.doctor as doctors
 from ridgeline.cli.main import run
-from ridgeline.measure.comparison import read_run
+from ridgeline.measure.runs import read_run
 from ridgeline.records import StepProfile
 
 FAULTY = profile(
@@ -62,7 +62,7 @@ def test_the_json_document_keeps_its_contract(
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert "timing 20 steps" in captured.err
-    assert set(document) == {"profile", "findings", "verdict", "limit_fraction"}
+    assert set(document) == {"record", "profile", "findings", "verdict", "limit_fraction"}
     figures = {"p50", "p95", "p99", "mean", "std", "min", "max"}
     described = document["profile"]
     assert set(described["step_seconds"]) == figures

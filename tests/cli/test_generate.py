@@ -28,7 +28,7 @@ def test_the_document_has_tokens_text_times_and_the_cache(
     words = ["--prompt", "import os\nimport ", "--prompt", "def main(", "--max-tokens", "9"]
     found = document(capsys, "generate", LIBRARY, *words, "--debug")
     assert set(found) == {
-        "model", "dtype", "device", "answers", "load_seconds", "seconds",
+        "record", "model", "dtype", "device", "answers", "load_seconds", "seconds",
         "output_tokens_per_second", "steps", "drafted_tokens", "accepted_tokens", "cache", "memory",
     }  # fmt: skip
     first, second = found["answers"]
@@ -40,7 +40,9 @@ def test_the_document_has_tokens_text_times_and_the_cache(
     assert {"kv blocks", "activations"} <= {row["what"] for row in found["memory"]}
 
 
-def test_decoding_is_measured_beside_reading(capsys: pytest.CaptureFixture[str]) -> None:
+def test_decoding_is_measured_beside_reading(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = document(
         capsys, "bench", "decode", LIBRARY, "--batch", "2", "--rounds", "2", "--steps", "4",
         "--context", "20",
@@ -51,6 +53,9 @@ def test_decoding_is_measured_beside_reading(capsys: pytest.CaptureFixture[str])
     assert found["share"] == pytest.approx(read / found["machine_bytes_per_second"])
     # 1.07 M parameters in float32; the embedding is the head too, so all of it is read.
     assert found["weight_bytes"] == pytest.approx(4.3e6, rel=0.1)
+    written = tmp_path / "decode.json"
+    written.write_text(json.dumps(found))
+    assert run(["compare", str(written), str(written)]) == 0
 
 
 @pytest.mark.parametrize(

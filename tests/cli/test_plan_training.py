@@ -107,7 +107,7 @@ def test_overrides_of_the_cluster_change_the_answer(capsys: pytest.CaptureFixtur
         (["--model", "Llama-3-8"], "Llama-3-8B"),
         (["--global-batch", "0"], "global batch is 0"),
         (["--global-batch", "many"], "valid integer"),
-        (["--seq", "0"], "sequence length is 0"),
+        (["--seq", "0"], "--seq 0: it must be 1 or more"),
         (["--objective", "speed"], "use time, cost or memory"),
         (["--precision", "bf61"], "unknown precision"),
         (["--tokens", "lots"], "--tokens lots"),

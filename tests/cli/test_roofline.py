@@ -21,8 +21,8 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, objec
 def test_the_document_has_these_keys(capsys: pytest.CaptureFixture[str]) -> None:
     whole = document(capsys, *LLAMA, "--device", "b200", "--batch", "2", "--seq", "1024")
     assert set(whole) == {
-        "model", "phase", "batch", "seq", "num_layers", "weight_bytes", "flops", "moved_bytes",
-        "devices",
+        "record", "model", "phase", "batch", "seq", "num_layers", "weight_bytes", "flops",
+        "moved_bytes", "devices",
     }  # fmt: skip
     assert (whole["model"], whole["phase"]) == ("Llama-3-8B", "train")
     assert (whole["batch"], whole["seq"], whole["num_layers"]) == (2, 1024, 32)
@@ -96,7 +96,7 @@ def test_the_page_is_written_beside_the_view(
         (["llama-3-8b", "--device", "h100", "--batch", "0"], "must be 1 or more"),
         (["llama-3-8b", "--device", "h100", "--seq", "-4"], "must be 1 or more"),
         (["llama-3-8b", "--device", "h100", "--phase", "warm"], "train, prefill or decode"),
-        (["gpt2", "--device", "h100", "--seq", "5000"], "GPT-2 has 1024 positions"),
+        (["gpt2", "--device", "h100", "--seq", "5000"], "learned positions for 1024 tokens"),
         (["bert-base", "--device", "h100", "--phase", "decode"], "generates no tokens"),
         (["resnet50", "--device", "h100", "--seq", "128"], "leave --seq out"),
         (["resnet50", "--device", "h100", "--phase", "decode"], "generates no tokens"),

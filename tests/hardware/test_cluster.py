@@ -7,13 +7,14 @@ import pytest
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import parse_cluster
-from ridgeline.hardware.nodes import typical_node
+from ridgeline.hardware.nodes import node_of
 
 
 @pytest.mark.parametrize("name", [part.name for part in catalogue.devices()])
 def test_every_device_has_a_typical_cluster_with_a_source(name: str) -> None:
     cluster = parse_cluster(f"16x{name}")
-    node, source = typical_node(name)
+    node, source = node_of(catalogue.device(name))
+    assert source is not None
     assert source.url.startswith("https://")
     assert any(node.name in sentence for sentence in cluster.assumed)
     assert cluster.domain_bytes_per_second > 0

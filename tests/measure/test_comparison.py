@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
-from ridgeline.measure.comparison import Origin, Run, compare_runs, read_run
+from ridgeline.measure.comparison import compare_runs
+from ridgeline.measure.runs import Origin, Run, read_run
 
 
 def steps(median: float, seed: int = 0, count: int = 80, spread: float = 0.05) -> list[float]:
@@ -90,7 +91,7 @@ def test_a_ledger_speaks_for_its_tuned_run(
         "samples": samples,
     }
     run = read_run(written(tmp_path, document))
-    assert (run.record, run.samples) == ("ledger", expected)
+    assert (run.record, run.samples) == ("tuning", expected)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +101,10 @@ def test_a_ledger_speaks_for_its_tuned_run(
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ([1.0, 2.0], "holds a list, not a record"),
-        ({"cells": []}, "holds no step samples"),
-        (profile_json([]), "holds no step samples"),
-        (profile_json([1.0, 0.0]), "step sample 1 is 0.0"),
-        (profile_json([-1.0]), "step sample 0 is -1.0"),
+        ({"cells": []}, "holds no record of Ridgeline's"),
+        (profile_json([]), "holds no timed steps"),
+        (profile_json([1.0, 0.0]), "step 1 took 0.0"),
+        (profile_json([-1.0]), "step 0 took -1.0"),
         (profile_json([1.0], step_samples="fast"), "step_samples"),
         ({"profile": {"findings": []}}, "step_samples"),
         ({"profile": profile_json([1.0], peak_memory_bytes="big")}, "peak_memory_bytes"),

@@ -6,6 +6,7 @@ torch (`tests/warm_scripts.py`); what depends on how a script starts is in `test
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -33,6 +34,8 @@ class Expected:
     backwards: float = 1.0
     samples: int | None = None
     losses: bool = True
+    checkpointing: bool | None = False
+    """None: transformers was imported before anyone watched, as it never is in a cold start."""
 
 
 KINDS = {
@@ -42,7 +45,7 @@ KINDS = {
     "closure in LBFGS": Expected(("closure.py",), samples=64),
     "no optimizer": Expected(("manual_update.py",), samples=32),
     "inference": Expected(("inference.py",), kind="inference", backwards=0, losses=False),
-    "activation checkpointing": Expected(("recompute.py",), samples=8),
+    "activation checkpointing": Expected(("recompute.py",), samples=8, checkpointing=True),
     "loader workers": Expected(("loader_workers.py",), samples=8),
     "module.compile()": Expected(("compiled.py", "module"), samples=8),
     "torch.compile(model)": Expected(("compiled.py", "wrapped"), samples=8),
@@ -50,7 +53,9 @@ KINDS = {
 }
 FRAMEWORKS = {
     "accelerate": Expected(("with_accelerate.py",), forwards=2, backwards=2, samples=8),
-    "transformers.Trainer": Expected(("with_trainer.py",), forwards=2, backwards=2, samples=8),
+    "transformers.Trainer": Expected(
+        ("with_trainer.py",), forwards=2, backwards=2, samples=8, checkpointing=None
+    ),
     "Lightning": Expected(("with_lightning.py",), samples=8),
 }
 
@@ -83,6 +88,9 @@ def check_kind(expected: Expected) -> None:
     settings = report.facts.settings
     assert settings.forwards_per_step == expected.forwards
     assert settings.backwards_per_step == expected.backwards
+    if expected.checkpointing is not None:
+        assert (settings.recompute_seconds > 0) == expected.checkpointing
+        assert any(model.checkpointing for model in report.facts.models) == expected.checkpointing
     if expected.samples is not None:
         assert {step.samples for step in report.steps} == {expected.samples}
     if expected.losses:
@@ -90,6 +98,33 @@ def check_kind(expected: Expected) -> None:
     for step in report.steps:
         assert step.seconds == pytest.approx(sum(step.phases.values()))
         assert min(step.phases.values()) >= 0
+
+
+def test_doctor_names_the_model_whose_forward_runs_again_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ridgeline.cli.main import run
+
+    script = tmp_path / "two_models.py"
+    text = (SCRIPTS / "recompute.py").read_text()
+    two = text.replace("optimizer =", "small = nn.Linear(64, 64)\noptimizer =")
+    script.write_text(two.replace("model(torch.randn(8, 64))", "small(model(torch.randn(8, 64)))"))
+    assert run(["doctor", "--steps", "8", "--warmup", "4", "--json", "--", str(script)]) == 0
+    models = json.loads(capsys.readouterr().out)["profile"]["models"]
+    assert {one["name"]: one["checkpointing"] for one in models} == {"Net": True, "Linear": False}
+
+
+@pytest.mark.parametrize(("compiled", "switch"), [(True, True), (True, False), (False, True)])
+def test_compiled_code_is_taken_at_its_modules_word(compiled: bool, switch: bool) -> None:
+    from torch import nn
+
+    from ridgeline.measure.child.facts import _recomputes_in_compiled_code
+
+    model = nn.Sequential(nn.Linear(8, 8))
+    model[0].gradient_checkpointing = switch  # as transformers' layers have it
+    if compiled:
+        model.compile()
+    assert _recomputes_in_compiled_code(model) == (compiled and switch)
 
 
 def test_the_phases_of_a_closure_are_exclusive() -> None:

@@ -156,7 +156,7 @@ def test_when_nothing_fits_the_line_says_how_much_is_missing_and_what_would_do()
         ({"cluster": "8xH1000"}, "did you mean"),
         ({"cluster": "H100"}, "write a count"),
         ({"global_batch": 0}, "global batch is 0"),
-        ({"seq": 0}, "sequence length is 0"),
+        ({"seq": 0}, "--seq 0: it must be 1 or more"),
         ({"tokens": -1.0}, "tokens is -1"),
         ({"precisions": ["fp8"], "cluster": "8xA100"}, "has no fp8 arithmetic"),
         ({"precisions": ["bf61"]}, "unknown precision 'bf61'"),

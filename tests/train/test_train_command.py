@@ -17,6 +17,9 @@ from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
 
 from ridgeline.cli.main import run
+from ridgeline.errors import InputError
+from ridgeline.measure.comparison import compare_runs
+from ridgeline.measure.runs import read_run
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.train.worker import RESULT
@@ -75,6 +78,10 @@ def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     for figure in ("final_loss", "validation_loss"):
         assert of_one_process[figure] == pytest.approx(of_two[figure], rel=1e-4)
     assert of_one_process["final_loss"] < read_journal(folder / "out1")[0].loss
+    results = [str(folder / f"out{ranks}" / RESULT) for ranks in (1, 2)]
+    comparison = compare_runs(*map(read_run, map(Path, results)))
+    assert (comparison.reference.record, comparison.new.steps) == ("training-run", 12)
+    assert any("number of processes: 1 → 2" in warning for warning in comparison.warnings)
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "out2" / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "out2" / "model")
@@ -108,6 +115,31 @@ def test_what_cannot_be_trained_is_one_line_and_exit_code_2(
     (last,) = [line for line in errors.splitlines() if line.startswith("ridgeline:")]
     assert named in last
     assert "Traceback" not in errors
+
+
+def test_without_a_folder_the_run_lives_below_where_the_command_is_and_says_so(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from ridgeline.train import start
+
+    seen = []
+
+    def begins(_: object, where: Path, *__: object, **___: object) -> None:
+        seen.append(where)
+        raise InputError("far enough")
+
+    monkeypatch.setattr(start, "train_recipe", begins)
+    monkeypatch.chdir(tmp_path)
+    beside = sorted(folder.iterdir())
+    assert run(["train", str(folder / "recipe.toml")]) == 2
+    assert "the run lives in runs/recipe; --out FOLDER" in capsys.readouterr().err
+    assert run(["train", str(folder / "recipe.toml"), "--out", "there"]) == 2
+    assert "lives in" not in capsys.readouterr().err
+    assert seen == [Path("runs/recipe"), Path("there")]
+    assert sorted(folder.iterdir()) == beside
 
 
 def test_a_stack_that_tune_proved_is_applied_to_every_rank(

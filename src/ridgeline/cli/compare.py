@@ -12,8 +12,9 @@ from ridgeline.cli.output_options import Json
 from ridgeline.cli.show import write_text
 from ridgeline.errors import InputError, Regression
 from ridgeline.measure import history as histories
-from ridgeline.measure.comparison import Comparison, compare_runs, read_run
+from ridgeline.measure.comparison import Comparison, compare_runs
 from ridgeline.measure.history import HistoryVerdict
+from ridgeline.measure.runs import read_run
 from ridgeline.report.comparison import (
     comparison_markdown,
     comparison_view,
@@ -25,7 +26,14 @@ from ridgeline.report.comparison import (
 STDOUT = Path("-")
 
 
-class Answer(Comparison, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Answer(
+    Comparison,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="comparison",
+):
     """The document of `--json`: the comparison, and the history's verdict where one is kept."""
 
     history: HistoryVerdict | None
@@ -52,7 +60,7 @@ def compare(
 ) -> None:
     """Is B slower than A beyond noise? Exit 3 if it is.
 
-    A and B are files of `ridgeline doctor --json` or `ridgeline tune --json`.
+    A and B are what doctor, tune, train, bench decode, loadtest, compress or evaluate wrote.
     """
     if json and markdown == STDOUT:
         raise InputError("--json and --markdown - both write to stdout; give --markdown a file")

@@ -18,8 +18,10 @@ PublishedTable = Annotated[
 ]
 
 # Of a training run.
-SequenceLength = Annotated[int, typer.Option(help="Tokens in one sequence.")]
-GlobalBatch = Annotated[int, typer.Option(help="Sequences in one optimizer step.")]
+SequenceLength = Annotated[
+    int | None, typer.Option("--seq", help="Tokens in one sequence; images have their own.")
+]
+GlobalBatch = Annotated[int, typer.Option(help="Sequences or images in one optimizer step.")]
 Software = Annotated[str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")]
 
 # Of a served model.

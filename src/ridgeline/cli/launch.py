@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.recipe_options import Changes
+from ridgeline.cli.recipe_options import Changes, usual_folder
 
 if TYPE_CHECKING:
     from ridgeline.launch.cluster_file import ClusterFile
@@ -71,7 +71,7 @@ def _job(path: Path, on: Place, cluster: Path | None, name: str, change: list[st
 
     recipe: Recipe = changed(read_recipe(path), change)
     known = read_cluster_file(cluster) if cluster else ClusterFile()
-    fallback = path.with_suffix("").resolve()
+    fallback = usual_folder(path).resolve()
     if on == "local":
         known = _this_machine(known, recipe.layout.num_devices)
     if on in ("local", "torchrun", "slurm"):

@@ -14,6 +14,7 @@ from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from ridgeline.models import ModelSpec
     from ridgeline.plan.task import Task
     from ridgeline.records.plan import Objective, Plan
 
@@ -30,7 +31,7 @@ def plan_training(
         ),
     ],
     global_batch: GlobalBatch,
-    seq: SequenceLength,
+    seq: SequenceLength = None,
     tokens: Annotated[
         str | None, typer.Option(help="Of the whole run, as 300B: adds days, money, energy.")
     ] = None,
@@ -72,6 +73,8 @@ def plan_training(
         )
         for text in cluster.split(",")
     ]
+    if write is not None:
+        _check_trainable(tasks[0].model)
     task, plan = _planned(tasks, amount, days, objective)  # type: ignore[arg-type]
     if write is not None:
         from ridgeline.plan.recipe import recipe_of
@@ -81,6 +84,14 @@ def plan_training(
     if html is not None:
         _write_page(html, plan, task)
     _show(plan, as_json=json)
+
+
+def _check_trainable(model: ModelSpec) -> None:
+    if not model.is_causal_language_model:
+        raise InputError(
+            f"--write: `ridgeline train` trains causal language models, and {model.name} is none;"
+            " leave --write out"
+        )
 
 
 def _planned(

@@ -16,8 +16,8 @@ from ridgeline.errors import InputError
 def predict_training(
     model: Model,
     cluster: Annotated[str, typer.Option(metavar="COUNTxDEVICE", help="As 64xH100.")],
-    seq: SequenceLength,
     global_batch: GlobalBatch,
+    seq: SequenceLength = None,
     micro_batch: Annotated[int, typer.Option(help="Sequences in one pass of one rank.")] = 1,
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
     sp: Annotated[
@@ -65,8 +65,8 @@ def predict_training(
     from ridgeline.records.layout import Layout
 
     place = cluster_of(cluster, domain_size, network, oversubscription)
-    if seq < 1 or min(tp, pp, cp) < 1:
-        raise InputError("--seq, --tp, --pp and --cp must be 1 or more")
+    if min(tp, pp, cp) < 1:
+        raise InputError("--tp, --pp and --cp must be 1 or more")
     ranks = place.num_devices // (tp * pp * cp)
     if not ranks or ranks * tp * pp * cp != place.num_devices:
         raise InputError(

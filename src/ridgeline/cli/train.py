@@ -9,14 +9,16 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.recipe_options import Changes
+from ridgeline.cli.recipe_options import Changes, usual_folder
 
 
 def train(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where the run lives. Default: the recipe's name."),
+        typer.Option(
+            metavar="FOLDER", help="Where the run lives. Default: runs/, the recipe's name."
+        ),
     ] = None,
     change: Changes = None,
     fresh: Annotated[
@@ -51,12 +53,14 @@ def train(
     from ridgeline.tune.stack import stack_environment
 
     wanted = anchored(changed(read_recipe(recipe), change or []), recipe.parent)
-    folder = out or recipe.with_suffix("")
+    folder = out or usual_folder(recipe)
     if (nodes is None) != (rendezvous is None):
         raise InputError("--nodes and --rendezvous go together: how many machines, and who leads")
     machines = Nodes.read(nodes, rendezvous) if nodes and rendezvous else None
     single = read_record(against / RESULT, TrainingRun) if against else None
     stack = stack_environment(Path(wanted.run.stack)) if wanted.run.stack else nullcontext()
+    if out is None:
+        typer.echo(f"the run lives in {folder}; --out FOLDER puts it elsewhere", err=True)
     with progress() as say, stack as environment:
         view, events = LiveView(folder, say), EventTail(folder)
         events.read()  # of earlier starts

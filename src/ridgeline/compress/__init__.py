@@ -22,32 +22,49 @@ Number formats (int, fp8, mx, nvfp4) are in `kernels/number_formats/`: training 
 too. What may not enter: training (a recipe of `train/` distils, fine-tunes and trains with rounded
 weights), serving, and anything that holds the whole of a large model in memory.
 
-The room can be called, `ridgeline.compress(material, schemes)`, because it shares its name with
-what it does; this file loads nothing.
+The room is named as what it does, so its name means one thing only: `ridgeline.compress` is a
+function, before and after anything of the room was imported, and it is the package too. This file
+loads nothing.
 """
 
 from __future__ import annotations
 
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from ridgeline.compress.evaluate.allowance import Allowance
+    from ridgeline.compress.evaluate.judge import Bench, Say
     from ridgeline.compress.material import Material
     from ridgeline.records.compression import CompressionLedger
     from ridgeline.records.scheme import Scheme
 
 
-class _Room(ModuleType):
-    def __call__(
-        self, material: Material, schemes: Sequence[Scheme], **options: Any
-    ) -> CompressionLedger:
-        """`ridgeline.compress.judged.compress`."""
-        from ridgeline.compress.judged import compress
+def compress(
+    material: Material,
+    schemes: Sequence[Scheme],
+    *,
+    adapter: Path | None = None,
+    max_loss: Allowance | None = None,
+    bench: Bench | None = None,
+    say: Say = lambda _: None,
+) -> CompressionLedger:
+    """Apply schemes in order, measure each row, and save the last unless it lost too much.
 
-        return compress(material, schemes, **options)
+    See `ridgeline.compress.judged.compress`.
+    """
+    from ridgeline.compress import judged
+
+    return judged.compress(
+        material, schemes, adapter=adapter, max_loss=max_loss, bench=bench, say=say
+    )
 
 
-sys.modules[__name__].__class__ = _Room
+# What the import system finds under the room's name: it asks for `__path__` and `__name__` alone,
+# and hangs the room's files onto it.
+compress.__dict__.update({name: globals()[name] for name in ("__path__", "__spec__", "__file__")})
+compress.__name__, compress.__module__ = __name__, "ridgeline"
+sys.modules[__name__] = compress  # type: ignore[assignment]

@@ -14,6 +14,8 @@ from ridgeline.cost.layouts import Floats
 from ridgeline.models.counts import is_mixture, num_layers, parameter_parts
 from ridgeline.models.spec import ModelSpec
 
+_POOLED = ("classifier", "pooler")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimensions:
@@ -41,7 +43,10 @@ class Dimensions:
     kv_rank: Floats
     """Latent attention: rank of the compressed key and value (0: ordinary attention)."""
     rope_dim: Floats
-    vocab: Floats
+    outputs: Floats
+    """Of the output head: the vocabulary, or the classes; 0 without a head."""
+    pooled: Floats
+    """1 where the head reads one position of a sequence: it classifies."""
     untied: Floats
     """1 where the output head has weights of its own."""
     window: Floats
@@ -109,7 +114,8 @@ def dimensions_of(model: ModelSpec, *, causal: bool = True) -> Dimensions:
         "q_rank": latent.q_rank if latent else 0,
         "kv_rank": latent.kv_rank if latent else 0,
         "rope_dim": latent.rope_dim if latent else 0,
-        "vocab": model.vocab,
+        "outputs": _outputs(model),
+        "pooled": model.head in _POOLED,
         "untied": not model.tied_embeddings,
         "window": model.sliding_window,
         "windowed_share": windowed,
@@ -122,3 +128,9 @@ def dimensions_of(model: ModelSpec, *, causal: bool = True) -> Dimensions:
         "embedding_parameters": parts.embedding,
     }
     return Dimensions(**{name: np.array([float(value)]) for name, value in values.items()})
+
+
+def _outputs(model: ModelSpec) -> int:
+    if model.head in _POOLED:
+        return model.num_classes if model.head == "classifier" else model.hidden
+    return model.vocab

@@ -1,5 +1,7 @@
 """The output head and the loss: one product with the vocabulary, and softmax cross entropy.
 
+A classifier multiplies one position of each sequence with its classes.
+
 Time and traffic are those of the last pipeline stage. The cross entropy of fp32 logits reads and
 writes each of them several times: cast up, maximum, exponential and sum, gradient, cast down.
 """
@@ -19,12 +21,21 @@ EAGER_BYTES = 34.0
 
 
 def head_product(setting: Setting) -> Product:
-    """The product with the (tensor-parallel) vocabulary; it stays in 16 bits."""
-    vocab = setting.dims.vocab / setting.layouts.tp
-    one = np.ones(1)
+    """The product with the (tensor-parallel) vocabulary or classes; it stays in 16 bits."""
+    outputs = setting.dims.outputs / setting.layouts.tp
     return Product(
-        name="head", rows=setting.tokens, inner=setting.dims.hidden, outer=vocab, count=one
+        name="head",
+        rows=head_rows(setting),
+        inner=setting.dims.hidden,
+        outer=outputs,
+        count=np.where(outputs > 0, 1.0, 0.0),
     )
+
+
+def head_rows(setting: Setting) -> Floats:
+    """Positions of one micro-batch that meet the head."""
+    pooled = setting.dims.pooled > 0
+    return np.where(pooled, setting.layouts.micro_batch, setting.tokens)
 
 
 def head_seconds(setting: Setting, sixteen: Setting) -> dict[str, Floats]:
@@ -40,6 +51,6 @@ def head_seconds(setting: Setting, sixteen: Setting) -> dict[str, Floats]:
         + weights * seconds(sixteen, product, "wgrad")
     )
     fused = setting.layouts.compiled | setting.software.fused_elementwise
-    moved = setting.tokens * product.outer * np.where(fused, FUSED_BYTES, EAGER_BYTES)
+    moved = product.rows * product.outer * np.where(fused, FUSED_BYTES, EAGER_BYTES)
     entropy = moved / (setting.site.memory_bytes_per_second * setting.rates.memory)
     return {"products": products, "entropy": entropy}

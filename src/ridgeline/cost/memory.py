@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.cost.layouts import Floats
+from ridgeline.cost.logits import head_rows
 from ridgeline.cost.parameters import expert_copies, held_parameters
 from ridgeline.cost.setting import Setting
 
@@ -93,7 +94,7 @@ def in_flight(setting: Setting, stage: Floats) -> Floats:
 def logits_bytes(setting: Setting) -> Floats:
     """Logits in 16 bits, in fp32, and their gradient, on the last stage."""
     layouts = setting.layouts
-    whole = setting.tokens * setting.dims.vocab / layouts.tp * BYTES_PER_LOGIT
+    whole = head_rows(setting) * setting.dims.outputs / layouts.tp * BYTES_PER_LOGIT
     return np.where(setting.software.chunked_logits, whole / 8.0, whole)
 
 

@@ -36,7 +36,7 @@ def held_parameters(setting: Setting) -> Held:
     dense = dims.dense_parameters / (layouts.pp * layouts.tp)
     one_stage = layouts.pp == 1
     table = dims.embedding_parameters / layouts.tp
-    output = dims.vocab * dims.hidden / layouts.tp
+    output = dims.outputs * dims.hidden / layouts.tp
     both = table + dims.untied * output
     return Held(
         dense=dense,

@@ -24,6 +24,8 @@ from ridgeline.models.spec import ModelSpec
 T = TypeVar("T")
 
 ELEMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
+ASSUMED_UNITS = 100
+"""Compute units of a device whose number is not on record: as the large ones have."""
 _PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp32": "tf32"}
 
 
@@ -138,7 +140,7 @@ def setting_of(
         "peak_sixteen": peak_of(device, "bf16"),
         "memory_bytes_per_second": device.memory.bandwidth_bytes_per_second,
         "capacity_bytes": device.memory.usable_bytes,
-        "units": device.chip.num_units or 100,
+        "units": device.chip.num_units or ASSUMED_UNITS,
         "domain_size": cluster.domain_size,
         "domain_bytes_per_second": cluster.domain_bytes_per_second,
         "domain_latency_seconds": cluster.domain_latency_seconds,

@@ -25,6 +25,9 @@ from ridgeline.records.layout import Layout
 VERDICTS: tuple[Fit, Fit, Fit] = ("fits", "tight", "oom")
 TIGHT = 0.92
 """Share of the capacity above which fragmentation decides whether a run survives."""
+IMAGE_SIGMA = 0.24
+"""As wide as it takes for the interval to hold 80 % of 33 published training runs of ViTs, tiny to
+huge, on an RTX 3090 (timm, Apache-2.0). No run with images is among those that were fitted to."""
 COVERAGE_80 = 1.2816
 """Standard deviations on each side that hold 80 % of a normal distribution."""
 
@@ -68,9 +71,13 @@ def estimate_training(
 ) -> Estimates:
     """Step time, its terms and memory of one model and cluster under many layouts."""
     setting = setting_of(model, cluster, workload, layouts, coefficients)
-    experts = model.experts is not None
-    sigma = coefficients.sigma_experts if experts else coefficients.sigma
-    return estimate_setting(setting, np.full(len(layouts), sigma))
+    return estimate_setting(setting, np.full(len(layouts), _sigma(model, coefficients)))
+
+
+def _sigma(model: ModelSpec, coefficients: Coefficients) -> float:
+    if model.kind == "vision":
+        return max(IMAGE_SIGMA, coefficients.sigma)
+    return coefficients.sigma if model.experts is None else coefficients.sigma_experts
 
 
 def estimate_setting(setting: Setting, sigma: Floats) -> Estimates:
@@ -126,6 +133,9 @@ def estimate_one(
         step_seconds=step,
         interval=(float(found.low_seconds[0]), float(found.high_seconds[0])),
         tokens_per_second_per_gpu=tokens / step / layout.num_devices,
+        images_per_second_per_gpu=(
+            layout.global_batch / step / layout.num_devices if model.kind == "vision" else None
+        ),
         mfu=float(found.model_flops[0]) / step / peak,
         hfu=float(found.hardware_flops[0]) / step / peak,
         flops_convention=(

@@ -22,7 +22,13 @@ Progress = Callable[[str], None]
 
 
 class Examination(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="record",
+    tag="doctor",
 ):
     """What the doctor found: the document of `ridgeline doctor --json`."""
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device, Link
-from ridgeline.hardware.nodes import Node, typical_node
+from ridgeline.hardware.nodes import FALLBACK_HOST_LINK, Node, node_of
 
 _FALLBACK_LATENCY_LINK = "nvlink-4"
-_FALLBACK_HOST_LINK = "pcie-4-x16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,19 +114,25 @@ def _ambiguity(name: str, part: Device) -> list[str]:
 
 def _taken_as_typical(part: Device, given: dict[str, float | int | None]) -> list[str]:
     """What of the usual node is taken, since it was not given."""
-    node, source = typical_node(part.name)
-    parts = []
+    node, source = node_of(part)
+    parts, cures = [], []
     if given["domain_size"] is None:
-        parts.append(f"{node.domain_size} x {part.name}")
+        fabric = "" if source is not None or node.fabric is None else f" joined by {node.fabric}"
+        parts.append(f"{node.domain_size} x {part.name}{fabric}")
+        cures.append("--domain-size")
     if given["network_bytes_per_second"] is None:
         parts.append(f"{node.network_links} x {node.network}")
+        cures.append("--network")
     if not parts:
         return []
+    if source is None:
+        known = f"no node with {part.name} is on record: assumed are {', '.join(parts)}"
+        return [f"{known}; give {' and '.join(cures)} where yours differ"]
     return [f"nodes as in {node.name}: {', '.join(parts)} ({source.title})"]
 
 
 def _typical(part: Device, num_devices: int, assumed: list[str]) -> Cluster:
-    node = typical_node(part.name)[0]
+    node = node_of(part)[0]
     network = catalogue.link(node.network)
     bandwidth, latency = _fabric(part, node, assumed)
     return Cluster(
@@ -153,7 +158,7 @@ def _fabric(part: Device, node: Node, assumed: list[str]) -> tuple[float, float]
     fabrics = [one for one in own if one.kind == "fabric"]
     bandwidth = catalogue.peer_bandwidth_bytes_per_second(part)
     if bandwidth is None:  # nothing to join: a domain of one
-        host = catalogue.link(_FALLBACK_HOST_LINK)
+        host = catalogue.link(FALLBACK_HOST_LINK)
         return host.bandwidth_bytes_per_second, _latency(host, assumed)
     return bandwidth, _latency(fabrics[0], assumed)
 
@@ -174,8 +179,8 @@ def _host(part: Device, assumed: list[str]) -> float:
     rates = [one.bandwidth_bytes_per_second for one in own if one.kind == "host"]
     if rates:
         return max(rates)
-    assumed.append(f"{part.name} reaches its host as over {_FALLBACK_HOST_LINK}")
-    return catalogue.link(_FALLBACK_HOST_LINK).bandwidth_bytes_per_second
+    assumed.append(f"{part.name} reaches its host as over {FALLBACK_HOST_LINK}")
+    return catalogue.link(FALLBACK_HOST_LINK).bandwidth_bytes_per_second
 
 
 def _check_overrides(

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device, link
-from ridgeline.hardware.facts import Fact, Source
+from ridgeline.hardware.facts import Device, Fact, Source
 from ridgeline.records.store import read_toml
 
 FILE = Path(__file__).with_name("nodes.toml")
+FALLBACK_HOST_LINK = "pcie-4-x16"
+"""Of a device whose way to its host is not on record."""
 
 
 class Node(Fact, frozen=True, kw_only=True):
@@ -39,20 +41,39 @@ class NodeFile(Fact, frozen=True, kw_only=True):
     node: list[Node]
 
 
-def typical_node(name: str) -> tuple[Node, Source]:
-    """The usual node of the device called `name` (canonical), and where that is written.
+def node_of(part: Device) -> tuple[Node, Source | None]:
+    """The usual node of a device, and where that is written; None: it is assumed.
 
-    >>> typical_node("H100-SXM-80GB")[0].name
+    A new device is one table of `devices/`: what surrounds it may not be known yet.
+
+    >>> node_of(device("h100"))[0].name
     'DGX H100'
     """
     by_device, sources = _read(FILE)
-    if name not in by_device:
-        raise InputError(
-            f"{name}: no typical node is known; give --domain-size, --domain-bandwidth and"
-            " --network"
-        )
-    node = by_device[name]
+    if part.name not in by_device:
+        return _assumed_node(part), None
+    node = by_device[part.name]
     return node, sources[node.source]
+
+
+def _assumed_node(part: Device) -> Node:
+    """Eight to a host, as in most nodes that are on record, with the cards that those have."""
+    joined = [link(one.link) for one in part.interconnects]
+    own_fabric = any(one.kind == "fabric" for one in joined)
+    hosts = sorted(
+        (one for one in joined if one.kind == "host"),
+        key=lambda one: one.bandwidth_bytes_per_second,
+    )
+    fabric = None if own_fabric else (hosts[-1].name if hosts else FALLBACK_HOST_LINK)
+    return Node(
+        name=f"an assumed node of {part.name}",
+        devices=[part.name],
+        domain_size=8,
+        fabric=fabric,
+        network="infiniband-ndr" if own_fabric else "ethernet-100",
+        network_links=8 if own_fabric else 1,
+        source="",
+    )
 
 
 @functools.cache

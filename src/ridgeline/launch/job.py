@@ -126,5 +126,5 @@ def checked_name(text: str) -> str:
 
 
 def run_folder(cluster: ClusterFile, name: str, fallback: Path) -> str:
-    """Where a run lives on the nodes: below `run.folder`, or beside the recipe."""
+    """Where a run lives on the nodes: below `run.folder`, or in `fallback`."""
     return f"{cluster.run.folder.rstrip('/')}/{name}" if cluster.run.folder else str(fallback)

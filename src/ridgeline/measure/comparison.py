@@ -1,19 +1,18 @@
 """Is one recorded run slower than another, beyond noise? The judgement behind `compare`.
 
-Reads whatever Ridgeline wrote that holds per-step samples (`read_run`), and puts two such runs
-side by side (`compare_runs`). Both runs were measured on their own, so the ratio of their step
-times comes from a block bootstrap; see `statistics.py` for what it assumes. No torch, no output.
+`compare_runs` puts two runs side by side that `runs.py` has read. Both were measured on their own,
+so the ratio of their step times comes from a block bootstrap; see `statistics.py` for what it
+assumes. No torch, no output.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.measure.runs import Origin, Run
 from ridgeline.measure.statistics import RatioInterval, bootstrap_ratio
 from ridgeline.records.distribution import Distribution
 from ridgeline.records.profile import PHASES
@@ -21,21 +20,6 @@ from ridgeline.records.profile import PHASES
 CONFIDENCE = 0.95
 FEW_SAMPLES = 20
 """Below this an interval is honest but wide; the reader is told."""
-CURE = "give a file that `ridgeline doctor --json` or `ridgeline tune --json` wrote"
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run was measured. Every field may be missing in a file from another version."""
-
-    device: str = ""
-    host_cpu: str = ""
-    cpu_count: int = 0
-    command: list[str] = []
-    date: str = ""
-    python: str = ""
-    torch: str = ""
-    ridgeline: str = ""
-    variables: dict[str, str] = {}
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +28,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: str
     """The file that it was read from."""
     record: str
-    """`doctor`, `profile` or `ledger`."""
+    """Its kind, as `runs.py` names them."""
+    unit: str
+    """What is timed, called a step here: `step`, `decode step`, `forward pass` or `request`."""
     step_seconds: Distribution
     steps: int
     peak_memory_bytes: int
@@ -93,100 +79,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What makes the two runs hard to compare."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A run as read from disk."""
-
-    source: str
-    record: str
-    kind: str
-    samples: list[float]
-    phases: dict[str, float]
-    peak_memory_bytes: int
-    origin: Origin
-    world_size: int
-    steady: bool
-
-
-class _Mean(msgspec.Struct):
-    """What is read of a phase's distribution."""
-
-    mean: float
-
-
-class _Measured(msgspec.Struct, kw_only=True):
-    """What is read of a profile: other fields may come and go between versions."""
-
-    step_samples: list[float]
-    kind: str = "training"
-    phases: dict[str, _Mean] = {}
-    peak_memory_bytes: int = 0
-    environment: Origin = Origin()
-    world_size: int = 1
-    steady: bool = True
-
-
-class _Doctor(msgspec.Struct, kw_only=True):
-    profile: _Measured
-
-
-class _Ledger(msgspec.Struct, kw_only=True):
-    baseline: _Measured
-    tuned: _Measured | None = None
-    samples: dict[str, list[float]] = {}
-
-
-def read_run(path: Path) -> Run:
-    """Read the per-step samples of a doctor record, a bare profile, or a ledger (its tuned run)."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; {CURE}") from None
-    try:
-        keys = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); {CURE}") from None
-    if not isinstance(keys, dict):
-        raise InputError(f"{path}: holds a {type(keys).__name__}, not a record; {CURE}")
-    try:
-        run = _run_of(content, set(keys), str(path))
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}; {CURE}") from None
-    if not run.samples:
-        raise InputError(f"{path}: holds no step samples; {CURE}")
-    for index, seconds in enumerate(run.samples):
-        if not (math.isfinite(seconds) and seconds > 0):
-            raise InputError(f"{path}: step sample {index} is {seconds}, not a time above 0")
-    return run
-
-
-def _run_of(content: bytes, names: set[str], source: str) -> Run:
-    """Tell the kinds of record apart by their top-level keys."""
-    if "profile" in names:
-        return _run(source, "doctor", msgspec.json.decode(content, type=_Doctor).profile, [])
-    if "baseline" in names:
-        ledger = msgspec.json.decode(content, type=_Ledger)
-        samples = ledger.samples.get("tuned") or []
-        return _run(source, "ledger", ledger.tuned or ledger.baseline, samples)
-    if "step_samples" in names:
-        return _run(source, "profile", msgspec.json.decode(content, type=_Measured), [])
-    raise InputError(f"{source}: holds no step samples; {CURE}")
-
-
-def _run(source: str, record: str, measured: _Measured, samples: list[float]) -> Run:
-    return Run(
-        source=source,
-        record=record,
-        kind=measured.kind,
-        samples=samples or measured.step_samples,
-        phases={name: phase.mean for name, phase in measured.phases.items()},
-        peak_memory_bytes=measured.peak_memory_bytes,
-        origin=measured.environment,
-        world_size=measured.world_size,
-        steady=measured.steady,
-    )
-
-
 def compare_runs(reference: Run, new: Run, *, threshold: float = 0.02) -> Comparison:
     """Put two runs side by side; see `Comparison` for what the answer means.
 
@@ -195,6 +87,11 @@ def compare_runs(reference: Run, new: Run, *, threshold: float = 0.02) -> Compar
     """
     if not (math.isfinite(threshold) and threshold >= 0):
         raise InputError(f"--threshold {threshold}: must be 0 or above (0.02 means 2 %)")
+    if reference.unit != new.unit:
+        raise InputError(
+            f"{reference.source} times each {reference.unit} and {new.source} each {new.unit};"
+            " compare like with like"
+        )
     median = bootstrap_ratio(new.samples, reference.samples, CONFIDENCE, statistic="median")
     mean = bootstrap_ratio(new.samples, reference.samples, CONFIDENCE, statistic="mean")
     verdict, decided_by = _verdict(median, mean, threshold)
@@ -244,6 +141,7 @@ def _side(run: Run) -> Side:
     return Side(
         source=run.source,
         record=run.record,
+        unit=run.unit,
         step_seconds=Distribution.of(run.samples),
         steps=len(run.samples),
         peak_memory_bytes=run.peak_memory_bytes,
@@ -289,7 +187,7 @@ def _warnings(reference: Run, new: Run) -> list[str]:
         if not run.steady:
             warnings.append(f"{run.source}: the step time was not steady when it was measured")
         if len(run.samples) < FEW_SAMPLES:
-            warnings.append(f"{run.source}: only {len(run.samples)} steps; measure more (--steps)")
+            warnings.append(f"{run.source}: only {len(run.samples)} {run.unit}s; measure more")
     return warnings
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.measure.change_points import FEWEST_ENTRIES, Segment, segments
-from ridgeline.measure.comparison import Origin, Run
+from ridgeline.measure.runs import Origin, Run
 from ridgeline.records.store import write_atomically
 
 MOST_ENTRIES = 500

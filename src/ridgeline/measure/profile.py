@@ -7,6 +7,7 @@ lines, memory, communication) comes from short windows after, in the same run.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -178,7 +179,7 @@ def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: 
     left = plan.budget_seconds - (monotonic() - started)
     steps = plan.steps
     if recent and plan.steps > _MIN_TIMED:
-        per_step = sorted(recent)[len(recent) // 2]
+        per_step = statistics.median(recent)
         affordable = int(0.5 * left / max(per_step, 1e-6))
         steps = max(_MIN_TIMED, min(plan.steps, affordable))
     say(f"timing {steps} steps")

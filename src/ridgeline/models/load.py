@@ -36,7 +36,7 @@ def load_model(name_or_path: str | Path) -> ModelSpec:
     convnet = None if shelf().names.get(text) else convnet_names().get(text)
     if convnet is not None:
         raise InputError(
-            f"model {text!r} is a convolutional network, a list of operators; this needs a"
-            " transformer, such as ViT-B/16"
+            f"model {text!r} is a convolutional network, and this works on transformers; of"
+            f" convolutions there is the roofline: ridgeline roofline {convnet}"
         )
     return preset(text)

@@ -123,3 +123,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     latent: LatentAttention | None = None
     extra: dict[str, int] = {}
     """Parameters of family-specific tensors that no field above describes, by tensor name."""
+
+    @property
+    def is_causal_language_model(self) -> bool:
+        """Whether it predicts the next token: what generates, and what `ridgeline train` trains."""
+        return self.kind == "decoder" and self.head == "lm"

@@ -12,6 +12,7 @@ import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.records.estimate import Estimate
+from ridgeline.records.finite import Computed
 from ridgeline.records.layout import Layout
 
 TERMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -36,7 +37,7 @@ _WORTH_SAYING = 0.04
 """Share of the larger step below which a term's difference is not worth a sentence."""
 
 
-class TermDifference(msgspec.Struct, frozen=True, kw_only=True):
+class TermDifference(Computed, frozen=True, kw_only=True):
     """One term of two estimates."""
 
     term: str
@@ -44,7 +45,7 @@ class TermDifference(msgspec.Struct, frozen=True, kw_only=True):
     second_seconds: float
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(Computed, frozen=True, kw_only=True, tag_field="record", tag="explanation"):
     """How two estimates differ. `first` and `second` are in the order they were given in."""
 
     first: str

@@ -20,6 +20,7 @@ from ridgeline.models.convnets import convnet_names, load_convnet
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.load import load_model
 from ridgeline.models.presets import shelf
+from ridgeline.models.sequence import check_sequence, image_tokens
 from ridgeline.models.spec import ModelSpec
 from ridgeline.records.roofline import ModelRoofline
 
@@ -105,11 +106,7 @@ def _length(shape: ModelSpec | ConvNet, seq: int | None) -> int | None:
             raise InputError(f"{shape.name} takes images, not tokens; leave --seq out")
         return None
     if seq is not None:
-        if shape.learned_positions and 0 < shape.max_positions < seq:
-            raise InputError(
-                f"{shape.name} has {shape.max_positions} positions; --seq {seq} is too long"
-            )
-        return seq
+        return check_sequence(shape, seq)
     if shape.kind == "vision":
-        return (shape.image_size // shape.patch_size) ** 2 + 1
+        return image_tokens(shape)
     return min(DEFAULT_SEQ, shape.max_positions or DEFAULT_SEQ)

@@ -7,6 +7,7 @@ what every knob is worth, what would change the answer, the bill, the launch arg
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ import msgspec
 import numpy as np
 
 from ridgeline.cost.layouts import OFFLOADS, PRECISIONS, RECOMPUTES, SCHEDULES, Ints
+from ridgeline.cost.setting import peak_of
 from ridgeline.cost.workload import Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models import load_model
+from ridgeline.models.sequence import sequence_of
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.bill import bill_of
 from ridgeline.plan.calibration import coefficients_for, stack
@@ -70,7 +73,7 @@ def plan_training(
     cluster: str | Cluster,
     *,
     global_batch: int,
-    seq: int,
+    seq: int | None = None,
     tokens: float | None = None,
     objective: Objective = "time",
     precisions: Sequence[Precision] | None = None,
@@ -82,7 +85,7 @@ def plan_training(
         model: A preset's name, the path of a `config.json`, or a `ModelSpec`.
         cluster: `COUNTxDEVICE`, or a `Cluster`.
         global_batch: Sequences in one optimizer step.
-        seq: Tokens in one sequence.
+        seq: Tokens in one sequence; a model of images has its own.
         tokens: Of the whole run, for days, money and energy.
         objective: `time` of a step; `memory` of the fullest device; `cost`: device-hours, over
             the cluster and its halves, quarters, …
@@ -122,28 +125,23 @@ def task_of(
     cluster: str | Cluster,
     *,
     global_batch: int,
-    seq: int,
+    seq: int | None,
     precisions: Sequence[Precision] | None = None,
     software: str = "torch",
 ) -> Task:
     """The arguments of a plan, checked."""
     spec = model if isinstance(model, ModelSpec) else load_model(model)
     where = cluster if isinstance(cluster, Cluster) else parse_cluster(cluster)
-    for name, value in (("global batch", global_batch), ("sequence length", seq)):
-        if value < 1:
-            raise InputError(f"{name} is {value}; it must be 1 or more")
-    if spec.learned_positions and 0 < spec.max_positions < seq:
-        raise InputError(
-            f"{spec.name} has learned positions for {spec.max_positions} tokens; the sequence"
-            f" length is {seq}"
-        )
+    if global_batch < 1:
+        raise InputError(f"global batch is {global_batch}; it must be 1 or more")
+    length = sequence_of(spec, seq)
     chosen = tuple(precisions or (_sixteen_bit(where),))
     for precision in chosen:
         _check_precision(where, precision)
     return Task(
         model=spec,
         cluster=where,
-        workload=Workload(seq=seq, stack=stack(software)),
+        workload=Workload(seq=length, stack=stack(software)),
         global_batch=global_batch,
         precisions=chosen,
         coefficients=coefficients_for(where.device),
@@ -157,10 +155,9 @@ def _sixteen_bit(cluster: Cluster) -> Precision:
 def _check_precision(cluster: Cluster, precision: Precision) -> None:
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}; use {', '.join(PRECISIONS)}")
-    needed = {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision)
-    if needed in ("fp8", "fp4") and needed not in cluster.device.peaks:
+    if math.isnan(peak_of(cluster.device, precision)):
         raise InputError(
-            f"{cluster.device.name} has no {needed} arithmetic; it has"
+            f"{cluster.device.name} has no {precision} arithmetic; it has"
             f" {', '.join(cluster.device.peaks)}"
         )
 

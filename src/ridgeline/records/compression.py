@@ -117,7 +117,14 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: int
 
 
-class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Evaluation(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="evaluation",
+):
     """The answer of `ridgeline evaluate`."""
 
     model: str
@@ -228,7 +235,14 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     chosen: tuple[Chosen, ...]
 
 
-class CompressionLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompressionLedger(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="compression",
+):
     """Everything that `ridgeline compress` did to one model."""
 
     model: str

@@ -9,12 +9,13 @@ from typing import Literal
 
 import msgspec
 
+from ridgeline.records.finite import Computed
 from ridgeline.records.layout import Layout
 
 Fit = Literal["fits", "tight", "oom"]
 
 
-class StageMemory(msgspec.Struct, frozen=True, kw_only=True):
+class StageMemory(Computed, frozen=True, kw_only=True):
     """Peak device memory of one pipeline stage, by term."""
 
     stage: int
@@ -23,7 +24,7 @@ class StageMemory(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: float
 
 
-class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryEstimate(Computed, frozen=True, kw_only=True):
     """Peak memory over the stages, against what one device has."""
 
     stages: list[StageMemory]
@@ -32,7 +33,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Fit
 
 
-class CoefficientChange(msgspec.Struct, frozen=True, kw_only=True):
+class CoefficientChange(Computed, frozen=True, kw_only=True):
     """One coefficient that measured steps moved."""
 
     name: str
@@ -40,7 +41,7 @@ class CoefficientChange(msgspec.Struct, frozen=True, kw_only=True):
     after: float
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Estimate(Computed, frozen=True, kw_only=True, tag_field="record", tag="training-estimate"):
     """One predicted training step."""
 
     layout: Layout
@@ -48,6 +49,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float]
     """Step seconds between which 80 of 100 such runs are expected to lie."""
     tokens_per_second_per_gpu: float
+    """Of a model of images, patches with the class token."""
+    images_per_second_per_gpu: float | None = None
+    """Of a model of images; None for all others."""
     mfu: float
     """Model FLOPs (no recomputation; convention in `flops_convention`) over dense peak."""
     hfu: float
@@ -59,5 +63,5 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck: str
     assumed: list[str]
     """Coefficients and inputs that were assumed rather than measured or given."""
-    calibrated: list[CoefficientChange] = []
+    calibrated: list[CoefficientChange] = msgspec.field(default_factory=list)
     """What the user's own measured steps changed."""

@@ -70,7 +70,14 @@ class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Operations whose channels all stayed, and why."""
 
 
-class ImageLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ImageLedger(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="image-compression",
+):
     """Everything that `ridgeline compress` did to one image classifier."""
 
     model: str

@@ -62,7 +62,14 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return list(self.together) or [self.technique]
 
 
-class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Ledger(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="tuning",
+):
     """Everything that `ridgeline tune` proved about one script."""
 
     baseline: StepProfile

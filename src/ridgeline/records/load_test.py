@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from ridgeline.records.finite import Computed
 
-class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+
+class Percentiles(Computed, frozen=True, kw_only=True):
     """How one quantity spread, in the unit that its owner's name states."""
 
     count: int
@@ -46,7 +48,7 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Requests(msgspec.Struct, frozen=True, kw_only=True):
+class Requests(Computed, frozen=True, kw_only=True):
     """Of the whole run, its warm-up and its drain included."""
 
     sent: int
@@ -54,13 +56,13 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     cancelled: int = 0
     """In flight when the run was interrupted: neither ok nor failed."""
-    failures: dict[str, int] = {}
+    failures: dict[str, int] = msgspec.field(default_factory=dict)
     """What went wrong → how often."""
     in_window: int = 0
     """Planned in the window and answered: those that the latencies are of."""
 
 
-class Slo(msgspec.Struct, frozen=True, kw_only=True):
+class Slo(Computed, frozen=True, kw_only=True):
     """What a request has to meet to count as good; None: no such demand."""
 
     ttft_seconds: float | None = None
@@ -70,7 +72,7 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
     e2e_seconds: float | None = None
 
 
-class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
+class ClientCheck(Computed, frozen=True, kw_only=True):
     """Whether the load tester itself kept up."""
 
     send_lag_p50: float
@@ -85,7 +87,7 @@ class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The p99 above which no figures are given."""
 
 
-class Lengths(msgspec.Struct, frozen=True, kw_only=True):
+class Lengths(Computed, frozen=True, kw_only=True):
     """Tokens by the server's count, means over the window's requests; None: it sent none."""
 
     input_tokens: float | None
@@ -94,7 +96,7 @@ class Lengths(msgspec.Struct, frozen=True, kw_only=True):
     """Of the input, found in the server's prefix cache, as far as it says so."""
 
 
-class TimelinePoint(msgspec.Struct, frozen=True, kw_only=True):
+class TimelinePoint(Computed, frozen=True, kw_only=True):
     """One slice of the run."""
 
     at_seconds: float
@@ -111,7 +113,7 @@ class TimelinePoint(msgspec.Struct, frozen=True, kw_only=True):
     ttft_p99_seconds: float | None
 
 
-class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
+class CurvePoint(Computed, frozen=True, kw_only=True):
     """One stage of a sweep."""
 
     offered_per_second: float
@@ -133,7 +135,7 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientCheck
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class Figures(Computed, frozen=True, kw_only=True):
     """What a run comes to, sent to a server or simulated."""
 
     window_seconds: tuple[float, float]
@@ -159,7 +161,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Requests under way, mean over the window."""
 
 
-class LoadTest(Figures, frozen=True, kw_only=True):
+class LoadTest(Figures, frozen=True, kw_only=True, tag_field="record", tag="load-test"):
     """One load test; of a sweep, its highest stage that was not saturated."""
 
     url: str
@@ -171,6 +173,8 @@ class LoadTest(Figures, frozen=True, kw_only=True):
     interrupted: bool
     slo: Slo
     client: ClientCheck
+    request_seconds: tuple[float, ...] = ()
+    """Of each request in `e2e_seconds`, as they were planned; empty in a simulation."""
     timeline: tuple[TimelinePoint, ...]
     curve: tuple[CurvePoint, ...] = ()
     """Of a sweep, by offered rate."""

@@ -7,12 +7,13 @@ from typing import Literal
 import msgspec
 
 from ridgeline.records.estimate import Estimate
+from ridgeline.records.finite import Computed
 from ridgeline.records.layout import Layout
 
 Objective = Literal["time", "cost", "memory"]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(Computed, frozen=True, kw_only=True):
     """What the records below have in common: immutable, fields by name."""
 
 
@@ -91,9 +92,9 @@ class Launch(Record, frozen=True, kw_only=True):
 
     framework: str
     command: str
-    files: dict[str, str] = {}
+    files: dict[str, str] = msgspec.field(default_factory=dict)
     """File name → content, for frameworks that read a file."""
-    cannot: list[str] = []
+    cannot: list[str] = msgspec.field(default_factory=list)
     """What the framework has no setting for, one sentence each."""
     layout: Layout
     """The best layout that the framework can express, or the plan's best where it can none."""
@@ -101,7 +102,7 @@ class Launch(Record, frozen=True, kw_only=True):
     """Its step time over that of the plan's best."""
 
 
-class Plan(Record, frozen=True, kw_only=True):
+class Plan(Record, frozen=True, kw_only=True, tag_field="record", tag="training-plan"):
     """The answer of one search."""
 
     model: str
@@ -116,7 +117,7 @@ class Plan(Record, frozen=True, kw_only=True):
     knobs: list[KnobValue]
     what_if: list[WhatIf]
     bill: Bill | None
-    clusters: list[ClusterSize] = []
+    clusters: list[ClusterSize] = msgspec.field(default_factory=list)
     """With a date: the clusters that meet it; else empty."""
     launch: list[Launch]
     searched: int

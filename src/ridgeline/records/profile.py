@@ -120,7 +120,8 @@ class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     has_dropout: bool
     has_attention: bool
     checkpointing: bool
-    """Activation checkpointing was seen to run."""
+    """A part of its forward was seen to run again inside backward; of compiled code, what its
+    modules say of themselves."""
     compiled: bool
     wrapper: str | None
     """`DistributedDataParallel`, `FullyShardedDataParallel`, … when wrapped."""
@@ -243,7 +244,9 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per step, in which the stepping thread could have run but got no core."""
 
 
-class StepProfile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StepProfile(
+    Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="profile"
+):
     """What one process measured of one script."""
 
     kind: str

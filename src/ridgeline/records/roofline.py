@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
+from ridgeline.records.finite import Computed
 
 
-class PlacedOperator(msgspec.Struct, frozen=True, kw_only=True):
+class PlacedOperator(Computed, frozen=True, kw_only=True):
     """One operator on one device. FLOPs, bytes and seconds are of one occurrence."""
 
     name: str
@@ -31,7 +31,7 @@ class PlacedOperator(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole pass, all occurrences together."""
 
 
-class DeviceRoofline(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceRoofline(Computed, frozen=True, kw_only=True):
     """One device's roof, and the operators under it."""
 
     device: str
@@ -49,7 +49,7 @@ class DeviceRoofline(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[PlacedOperator]
 
 
-class ModelRoofline(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRoofline(Computed, frozen=True, kw_only=True, tag_field="record", tag="roofline"):
     """One pass of a model on several devices."""
 
     model: str

@@ -51,7 +51,7 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
     total_seconds: float
 
 
-class Generation(msgspec.Struct, frozen=True, kw_only=True):
+class Generation(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="generation"):
     """A run of `ridgeline generate`."""
 
     model: str
@@ -69,7 +69,9 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryUse, ...]
 
 
-class DecodeBench(msgspec.Struct, frozen=True, kw_only=True):
+class DecodeBench(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="decode-bench"
+):
     """Decoding beside reading: both measured in turns within one run."""
 
     model: str
@@ -87,6 +89,8 @@ class DecodeBench(msgspec.Struct, frozen=True, kw_only=True):
     """Of decoding, over all rounds."""
     step_seconds: float
     """Median."""
+    step_samples: tuple[float, ...] = ()
+    """Seconds of each step, in order."""
     fastest_step_seconds: float
     tokens_per_second: float
     """batch / step_seconds"""

@@ -6,19 +6,19 @@ interval.
 
 from __future__ import annotations
 
-import msgspec
+from ridgeline.records.finite import Computed
 
 Pair = tuple[float, float]
 
 
-class Ranged(msgspec.Struct, frozen=True, kw_only=True):
+class Ranged(Computed, frozen=True, kw_only=True):
     """A predicted value with its 80 % interval."""
 
     value: float
     interval: Pair
 
 
-class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+class Deployment(Computed, frozen=True, kw_only=True):
     """What runs on what."""
 
     model: str
@@ -31,7 +31,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """Class of engines: see `plan/serving/engines.toml`."""
 
 
-class Speculation(msgspec.Struct, frozen=True, kw_only=True):
+class Speculation(Computed, frozen=True, kw_only=True):
     """What drafting tokens ahead should gain."""
 
     draft: str
@@ -45,7 +45,9 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True):
     """With the same times; 0: speculation only costs."""
 
 
-class ServingEstimate(msgspec.Struct, frozen=True, kw_only=True):
+class ServingEstimate(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="serving-estimate"
+):
     """One replica under one load."""
 
     deployment: Deployment
@@ -80,7 +82,7 @@ class ServingEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Where it was asked for."""
 
 
-class ServingOption(msgspec.Struct, frozen=True, kw_only=True):
+class ServingOption(Computed, frozen=True, kw_only=True):
     """One way to serve the whole load."""
 
     estimate: ServingEstimate
@@ -99,7 +101,7 @@ class ServingOption(msgspec.Struct, frozen=True, kw_only=True):
     """Whether latencies meet the targets at the interval's bad end too."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(Computed, frozen=True, kw_only=True):
     """What another question would have been answered."""
 
     what: str
@@ -109,7 +111,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Whether GPU, layout, or number of replicas changes."""
 
 
-class ServingPlan(msgspec.Struct, frozen=True, kw_only=True):
+class ServingPlan(Computed, frozen=True, kw_only=True, tag_field="record", tag="serving-plan"):
     """The cheapest deployment that meets the targets, and what would change that."""
 
     model: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from ridgeline.records.finite import Computed
 from ridgeline.records.validation import Errors, Overall, ValidationRow
 
 
@@ -32,7 +31,9 @@ class ServingOverall(Overall, frozen=True, kw_only=True):
     experts: ServingErrors
 
 
-class ServingValidation(msgspec.Struct, frozen=True, kw_only=True):
+class ServingValidation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="serving-validation"
+):
     """The document of `--json`."""
 
     rows: list[ServingRow]

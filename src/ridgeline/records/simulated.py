@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from ridgeline.records.finite import Computed
 from ridgeline.records.load_test import Figures, LoadTest
 
 Range = tuple[float, float]
 """Low and high end."""
 
 
-class LatencyInterval(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyInterval(Computed, frozen=True, kw_only=True):
     """Where 80 of 100 such fleets would lie, in seconds."""
 
     mean: Range
@@ -19,7 +18,7 @@ class LatencyInterval(msgspec.Struct, frozen=True, kw_only=True):
     p99: Range
 
 
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
+class Interval(Computed, frozen=True, kw_only=True):
     """80 % prediction interval; None where there is no figure.
 
     The fleet is simulated with a slower and with a faster engine as well, by as much as the step
@@ -35,7 +34,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     goodput: Range
 
 
-class FleetUse(msgspec.Struct, frozen=True, kw_only=True):
+class FleetUse(Computed, frozen=True, kw_only=True):
     """What the fleet was."""
 
     replica_seconds: float
@@ -50,7 +49,7 @@ class FleetUse(msgspec.Struct, frozen=True, kw_only=True):
     """Of all requests."""
 
 
-class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+class Alternative(Computed, frozen=True, kw_only=True):
     """The same load on another deployment."""
 
     change: str
@@ -59,7 +58,7 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     fleet: FleetUse
 
 
-class Simulated(LoadTest, frozen=True, kw_only=True):
+class Simulated(LoadTest, frozen=True, kw_only=True, tag_field="record", tag="simulation"):
     """A load test that did not take place. Its client lagged nowhere and used no processor."""
 
     interval: Interval | None

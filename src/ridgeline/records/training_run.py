@@ -78,7 +78,9 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.productive_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
 
-class TrainingRun(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingRun(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="training-run"
+):
     """One run of `ridgeline train`, as `run.json` has it."""
 
     recipe: Recipe

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ridgeline.records.finite import Computed
 from ridgeline.records.validation import Errors, Overall, ValidationRow
 
 
@@ -41,7 +42,9 @@ class TrainingOverall(Overall, frozen=True, kw_only=True):
     """How much slower the layout is that we would have picked than the measured best."""
 
 
-class TrainingValidation(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingValidation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="training-validation"
+):
     """The document of `--json`."""
 
     rows: list[TrainingRow]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from ridgeline.records.finite import Computed
 
 
-class ValidationRow(msgspec.Struct, frozen=True, kw_only=True):
+class ValidationRow(Computed, frozen=True, kw_only=True):
     """One row; `published`, `predicted`, `low` and `high` are in the row's own metric."""
 
     row: int
@@ -24,7 +24,7 @@ class ValidationRow(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted over published, less 1; of training, step time over step time."""
 
 
-class Errors(msgspec.Struct, frozen=True, kw_only=True):
+class Errors(Computed, frozen=True, kw_only=True):
     """Errors of some rows. Shares, not per cent."""
 
     rows: int
@@ -37,7 +37,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
     """Share of published values inside the 80 % interval."""
 
 
-class Overall(msgspec.Struct, frozen=True, kw_only=True):
+class Overall(Computed, frozen=True, kw_only=True):
     """A table as a whole."""
 
     rows: int

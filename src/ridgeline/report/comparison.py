@@ -34,7 +34,7 @@ def reason(comparison: Comparison) -> str | None:
     for phase in comparison.phases:
         if phase.name == comparison.slower_phase:
             grown = quantity.seconds(phase.difference_seconds)
-            return f"{phase.name} takes {grown} more per step"
+            return f"{phase.name} takes {grown} more per {comparison.new.unit}"
     return None
 
 
@@ -84,7 +84,7 @@ def comparison_markdown(comparison: Comparison, history: HistoryVerdict | None) 
     lines += [*_markdown_table(header, _metric_rows(comparison)), ""]
     phases = _phase_rows(comparison)
     if phases:
-        lines += ["<details><summary>Phases of the step (mean)</summary>", ""]
+        lines += ["<details><summary>Phases (mean)</summary>", ""]
         lines += _markdown_table(["phase", "reference", "new", "difference"], phases)
         lines += ["", "</details>", ""]
     if history is not None:
@@ -115,11 +115,14 @@ def _bounds(change: Slowdown) -> str:
 
 def _metric_rows(comparison: Comparison) -> list[list[str]]:
     before, after = comparison.reference, comparison.new
-    rows = [["file", before.source, after.source, ""], ["steps", *_steps(before, after), ""]]
+    rows = [
+        ["file", before.source, after.source, ""],
+        [f"{after.unit}s", *_steps(before, after), ""],
+    ]
     for name, field, change in (
-        ("median step", "p50", comparison.slowdown),
-        ("mean step", "mean", comparison.mean_slowdown),
-        ("p95 step", "p95", None),
+        (f"median {after.unit}", "p50", comparison.slowdown),
+        (f"mean {after.unit}", "mean", comparison.mean_slowdown),
+        (f"p95 {after.unit}", "p95", None),
     ):
         old, now = getattr(before.step_seconds, field), getattr(after.step_seconds, field)
         ratio = quantity.ratio(now / old)

@@ -35,7 +35,8 @@ def plan_view(plan: Plan) -> RenderableType:
     parts += [_heading("What would change the answer"), _what_ifs(plan.what_if)]
     if len(plan.pareto) > 1:
         parts += [_heading(_front_title(plan)), _front(plan)]
-    parts.append(_heading("To run it"))
+    if plan.launch:
+        parts.append(_heading("To run it"))
     return Group(*parts)
 
 

@@ -15,7 +15,7 @@ from ridgeline.report import planning_figures, quantity, sections
 from ridgeline.report.figures import Figure
 from ridgeline.report.markup import Markup, element, table
 from ridgeline.report.page_frame import drawn, whole_page
-from ridgeline.report.terms import layout_name, plain, short_layout_name
+from ridgeline.report.terms import layout_name, plain, rate_of, short_layout_name
 
 if TYPE_CHECKING:
     from ridgeline.cost.pipeline_schedule import Timeline
@@ -86,7 +86,7 @@ def _header(best: Estimate, title: str, subtitle: str, notes: Sequence[str]) -> 
     facts = [
         ("step", quantity.seconds(best.step_seconds)),
         ("80 % interval", f"{quantity.seconds(low)} – {quantity.seconds(high)}"),
-        ("tokens/s per device", quantity.count(best.tokens_per_second_per_gpu)),
+        rate_of(best),
         ("MFU", quantity.percent(best.mfu)),
         ("HFU", quantity.percent(best.hfu)),
         ("peak memory", quantity.memory(best.memory.peak_bytes)),
@@ -152,7 +152,7 @@ def _layout_table(estimates: Sequence[Estimate]) -> Markup:
             layout_name(one.layout),
             quantity.seconds(one.step_seconds),
             quantity.ratio(one.step_seconds / estimates[0].step_seconds),
-            quantity.count(one.tokens_per_second_per_gpu),
+            rate_of(one)[1],
             quantity.percent(one.mfu),
             quantity.memory(one.memory.peak_bytes),
             VERDICTS[one.memory.verdict],
@@ -160,5 +160,6 @@ def _layout_table(estimates: Sequence[Estimate]) -> Markup:
         ]
         for one in estimates
     ]
-    names = ["layout", "step", "of the first", "tokens/s/device", "MFU", "peak memory", "", ""]
+    rate = rate_of(estimates[0])[0]
+    names = ["layout", "step", "of the first", rate, "MFU", "peak memory", "", ""]
     return table(names, rows)

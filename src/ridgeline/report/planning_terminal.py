@@ -19,7 +19,7 @@ from ridgeline.cost.estimate_timeline import timeline_of
 from ridgeline.records.estimate import Estimate, MemoryEstimate
 from ridgeline.report import quantity
 from ridgeline.report.planning_figures import pareto_members
-from ridgeline.report.terms import Look, layout_name, looks, plain, short_layout_name
+from ridgeline.report.terms import Look, layout_name, looks, plain, rate_of, short_layout_name
 
 if TYPE_CHECKING:
     from ridgeline.cost.pipeline_schedule import Timeline
@@ -44,7 +44,7 @@ def estimate_panel(estimate: Estimate, title: str = "") -> RenderableType:
     head.append(f"{quantity.seconds(estimate.step_seconds)} per step", style="bold")
     head.append(f"  80 % interval {quantity.seconds(low)} to {quantity.seconds(high)}", style="dim")
     rates = [
-        ("tokens/s/device", quantity.count(estimate.tokens_per_second_per_gpu)),
+        rate_of(estimate),
         ("MFU", quantity.percent(estimate.mfu)),
         ("HFU", quantity.percent(estimate.hfu)),
         ("bottleneck", plain(estimate.bottleneck)),

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
+from ridgeline.report import quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +142,11 @@ def short_layout_name(layout: Layout) -> str:
     if layout.recompute != "none":
         parts.append({"selective": "sel", "full": "full"}[layout.recompute])
     return " ".join(parts)
+
+
+def rate_of(estimate: Estimate) -> tuple[str, str]:
+    """What one device gets through, in words and as a number: images where the model reads them."""
+    images = estimate.images_per_second_per_gpu
+    if images is not None:
+        return "images/s/device", quantity.count(images)
+    return "tokens/s/device", quantity.count(estimate.tokens_per_second_per_gpu)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import PurePath
+from statistics import median
 
 from ridgeline.records import Environment, Finding, Ledger, LedgerRow, StepProfile, Verdict
 from ridgeline.report import quantity
@@ -188,13 +188,7 @@ def ledger_steps(ledger: Ledger) -> tuple[float, float]:
     """Median step of the script as it stood and with the full stack, side by side if measured."""
     samples = ledger.samples
     if samples.get("baseline") and samples.get("tuned"):
-        return _median(samples["baseline"]), _median(samples["tuned"])
+        return median(samples["baseline"]), median(samples["tuned"])
     before = ledger.baseline.step_seconds.p50
     after = ledger.tuned.step_seconds.p50 if ledger.tuned else before / ledger.cumulative
     return before, after
-
-
-def _median(samples: Sequence[float]) -> float:
-    ordered = sorted(samples)
-    middle = len(ordered) // 2
-    return (ordered[middle] + ordered[-1 - middle]) / 2

@@ -42,7 +42,7 @@ def hf_config(model: RecipeModel) -> PretrainedConfig:
         InputError: There is none, or it is of no causal language model that transformers has.
     """
     spec = load_model(model.config)
-    if spec.kind != "decoder" or spec.head != "lm":
+    if not spec.is_causal_language_model:
         raise InputError(
             f"model.config {model.config!r} is of kind {spec.kind!r}; `ridgeline train` trains"
             " causal language models, such as llama3-8b or gpt2"

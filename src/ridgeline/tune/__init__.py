@@ -13,27 +13,40 @@
 
 What may not enter: the name of any single technique. Nothing becomes a row by assertion.
 Start reading at `tuner.py`. This file loads none of them: `install.py` runs in the user's
-process. The room can be called, `ridgeline.tune(job)`, because it shares its name with what
-it does.
+process.
+
+The room is named as what it does, so its name means one thing only: `ridgeline.tune` is a function,
+before and after anything of the room was imported, and it is the package too.
 """
 
 from __future__ import annotations
 
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ridgeline.hardware.ceilings import Ceilings
     from ridgeline.records import Ledger
+    from ridgeline.tune.search import Say
     from ridgeline.tune.tuner import Job
 
 
-class _Room(ModuleType):
-    def __call__(self, job: Job, **options: Any) -> Ledger:
-        """`ridgeline.tune.tuner.tune`."""
-        from ridgeline.tune.tuner import tune
+def tune(job: Job, *, ceilings: Ceilings | None = None, say: Say = lambda _: None) -> Ledger:
+    """Tune one script; returns the ledger and leaves it in the job's folder.
 
-        return tune(job, **options)
+    See `ridgeline.tune.tuner.tune`.
+
+    Raises:
+        InputError: the script or an option is unusable.
+        ChildDied: the script as it stands was killed.
+    """
+    from ridgeline.tune import tuner
+
+    return tuner.tune(job, ceilings=ceilings, say=say)
 
 
-sys.modules[__name__].__class__ = _Room
+# What the import system finds under the room's name: it asks for `__path__` and `__name__` alone,
+# and hangs the room's files onto it.
+tune.__dict__.update({name: globals()[name] for name in ("__path__", "__spec__", "__file__")})
+tune.__name__, tune.__module__ = __name__, "ridgeline"
+sys.modules[__name__] = tune  # type: ignore[assignment]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import statistics
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -229,7 +230,7 @@ def _warm_up(sides: list[_Side], plan: DuelPlan) -> int:
         settled = all(is_steady(seen) for seen in seconds)
         if settled or len(seconds[0]) >= _MAX_WARMUP or plan.is_over():
             break
-    slow = max(sorted(seen[-size:])[size // 2] for seen in seconds)
+    slow = max(statistics.median(seen[-size:]) for seen in seconds)
     return max(_MIN_BLOCK, min(_MAX_BLOCK, math.ceil(_BLOCK_SECONDS / slow))) + 1
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -237,8 +238,8 @@ class Search:
             ci_low=interval.low,
             ci_high=interval.high if math.isfinite(interval.high) else interval.ratio,
             cumulative=self.cumulative,
-            step_seconds=_median(result.b_steps),
-            baseline_step_seconds=_median(result.a_steps),
+            step_seconds=statistics.median(result.b_steps or [0.0]),
+            baseline_step_seconds=statistics.median(result.a_steps or [0.0]),
             peak_memory_bytes=result.b_peak_memory_bytes,
             verified=verified,
             verification=f"{promise}: {check.summary}; gradients "
@@ -322,8 +323,3 @@ def label_of(name: str, options: Options) -> str:
     """A technique with its options in words."""
     settings = ",".join(f"{key}={value}" for key, value in sorted(options.items()))
     return f"{name}({settings})" if settings else name
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0

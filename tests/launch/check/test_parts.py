@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from fractions import Fraction
 
@@ -131,17 +132,25 @@ def test_cron_schedules(schedule, sound):
 
 
 def test_documents_keep_the_line_where_they_start():
-    text = "# first\na: 1\n---\n---\nkind: List\nitems:\n- {kind: Pod}\n- {kind: Job}\n"
+    first = "# first\nkind: Pod\napiVersion: v1\n---\n---\n"
+    items = "- {apiVersion: v1, kind: Pod}\n- {apiVersion: batch/v1, kind: Job}\n"
+    text = f"{first}kind: List\nitems:\n{items}"
     assert [d.source for d in read_text(text, "f.yaml")] == [
         "f.yaml:2",
-        "f.yaml:5 items[0]",
-        "f.yaml:5 items[1]",
+        "f.yaml:6 items[0]",
+        "f.yaml:6 items[1]",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("a: [1", "f.yaml:"), ("a: 1\nb: 2\na: 3", "f.yaml:3"), ("- 1\n", "f.yaml:1")],
+    [
+        ("a: [1", "f.yaml:"),
+        ("a: 1\nb: 2\na: 3", "f.yaml:3"),
+        ("- 1\n", "f.yaml:1"),
+        ("kind: Pod\n---\napiVersion: v1\n", "f.yaml:1"),
+        ("kind: List\nitems: [1]\n", "f.yaml:1 items[0]"),
+    ],
 )
 def test_bad_yaml_is_one_line_with_file_and_line(text, line):
     with pytest.raises(InputError) as caught:
@@ -151,8 +160,10 @@ def test_bad_yaml_is_one_line_with_file_and_line(text, line):
 
 
 def test_json_is_read_too_and_dates_stay_text():
-    assert read_text('{"kind": "Pod", "n": 1}', "f.json")[0].manifest == {"kind": "Pod", "n": 1}
-    assert read_text("day: 2026-08-01", "f")[0].manifest == {"day": "2026-08-01"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "n": 1}
+    assert read_text(json.dumps(pod), "f.json")[0].manifest == pod
+    dated = read_text("{apiVersion: v1, kind: Pod, day: 2026-08-01}", "f")[0].manifest
+    assert dated["day"] == "2026-08-01"
 
 
 def test_defaults_are_filled_in_below_what_is_given():

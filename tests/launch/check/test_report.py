@@ -78,3 +78,47 @@ def test_yaml_that_is_none_is_bad_input_in_one_line(tmp_path, capsys):
     assert run(["launch", "--check", str(path)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert f"{path}:3" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no object"),
+        ("# only\n# comments\n", "holds no object"),
+        ("---\n---\n", "holds no object"),
+        ("kind: List\napiVersion: v1\nitems: []\n", "holds no object"),
+        ("[]", "not an object"),
+        ("- apiVersion: v1\n  kind: Pod\n", "not an object"),
+        ("hello", "not an object"),
+        ("{}", "not an object"),
+        ("metadata: {name: a}\n", "not an object"),
+        ("apiVersion: a/v1\nkind: B\n", "nothing was checked: no schema of a/v1/B"),
+    ],
+)
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_file_in_which_nothing_can_be_checked_is_one_line(
+    tmp_path, capsys, monkeypatch, text, said, flags
+):
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    for name in ("-", str(path)):
+        assert run(["launch", "--check", name, *flags]) == 2
+        seen = capsys.readouterr()
+        assert seen.out == ""
+        assert seen.err.startswith(f"ridgeline: {name}:")
+        assert said in seen.err
+        assert seen.err.count("\n") == 1
+
+
+def test_one_empty_file_among_sound_ones_is_named(broken, tmp_path, capsys):
+    (tmp_path / "empty.yaml").touch()
+    assert run(["launch", "--check", str(broken), str(tmp_path / "empty.yaml")]) == 2
+    assert "empty.yaml: holds no object" in capsys.readouterr().err
+
+
+def test_manifests_are_read_from_standard_input(capsys, monkeypatch):
+    text = yaml.safe_dump(job()).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert run(["launch", "--check", "-"]) == 0
+    assert "1 checked" in capsys.readouterr().out

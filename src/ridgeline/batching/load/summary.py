@@ -26,7 +26,7 @@ def summarise(run: Exchanges, warmup_seconds: float, slo: Slo) -> Figures:
     window = window_of(run, warmup_seconds)
     begin, end = window
     length = max(end - begin, 1e-9)
-    planned = [one for one in run.exchanges if begin <= one.planned <= end]
+    planned = _planned_in(run, window)
     ok = [one for one in planned if one.ok]
     all_ok = [one for one in run.exchanges if one.ok]
     stamps = _token_stamps(all_ok)
@@ -53,6 +53,17 @@ def summarise(run: Exchanges, warmup_seconds: float, slo: Slo) -> Figures:
         goodput_share=good / len(planned) if planned else 0.0,
         in_flight=_in_flight(run.exchanges, begin, end),
     )
+
+
+def request_seconds(run: Exchanges, window: tuple[float, float]) -> tuple[float, ...]:
+    """End-to-end seconds of the window's answered requests, in the order they were planned."""
+    ok = [one for one in _planned_in(run, window) if one.ok]
+    return tuple(one.e2e for one in sorted(ok, key=lambda one: one.planned))
+
+
+def _planned_in(run: Exchanges, window: tuple[float, float]) -> list[Exchange]:
+    begin, end = window
+    return [one for one in run.exchanges if begin <= one.planned <= end]
 
 
 def window_of(run: Exchanges, warmup_seconds: float) -> tuple[float, float]:

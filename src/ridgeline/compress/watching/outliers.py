@@ -30,7 +30,7 @@ def outliers(largest: Largest) -> tuple[ChannelOutliers, ...]:
 
 
 def _of_layer(layer: str, most: Tensor) -> ChannelOutliers:
-    median = float(most.median().clamp(min=1e-12))
+    median = float(most.quantile(0.5).clamp(min=1e-12))
     order = most.argsort(descending=True, stable=True).tolist()
     ratios = (most / median).tolist()
     found = [channel for channel in order if ratios[channel] >= OUTLIER]

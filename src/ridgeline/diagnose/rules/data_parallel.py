@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from ridgeline.diagnose.reading import EVERY_STEP, Reading, duration, percent, total_calls
 from ridgeline.records import Finding, ModelFacts, StepProfile
 
@@ -129,9 +131,8 @@ def _straggler(reading: Reading) -> list[Finding]:
         return []  # a rank without a core is slow for no reason of the script
     working = {profile.rank: _working_seconds(profile) for profile in reading.ranks}
     waiting = {profile.rank: profile.phases["communication"].p50 for profile in reading.ranks}
-    ordered = sorted(working.values())
-    median = ordered[(len(ordered) - 1) // 2]
     slowest = max(working, key=lambda rank: working[rank])
+    median = statistics.median(working[rank] for rank in working if rank != slowest)
     late = working[slowest] - median
     others = [seconds for rank, seconds in waiting.items() if rank != slowest]
     waited = sum(others) / len(others) - waiting[slowest]
@@ -145,7 +146,7 @@ def _straggler(reading: Reading) -> list[Finding]:
         saves_seconds=(0.4 * lost, lost),
         confidence=0.7,
         summary=f"Rank {slowest} works {percent(late / median)} longer per step than the "
-        f"median rank, mostly in {phase}; the others wait for it.",
+        f"median of the others, mostly in {phase}; they wait for it.",
         evidence={
             "slowest_rank": slowest,
             "slowest_working_seconds": working[slowest],

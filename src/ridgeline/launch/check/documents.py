@@ -5,15 +5,19 @@ PyYAML reads the YAML; duplicate keys, which it lets pass, are errors as they ar
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import InputError, MissingExtra
+from ridgeline.errors import InputError, MissingExtra, in_words
 
 if TYPE_CHECKING:
     import yaml
+
+
+STDIN = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +30,18 @@ class Document:
 
 
 def read_files(paths: list[Path]) -> list[Document]:
-    """All objects of some files; `-` is standard input."""
+    """All objects of some files, each of which holds one at least; `-` is standard input."""
     found: list[Document] = []
     for path in paths:
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not text in UTF-8") from error
-        found += read_text(text, str(path))
+            content = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+            text = content.decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: {in_words(error)}") from error
+        objects = read_text(text, str(path))
+        if not objects:
+            raise InputError(f"{path}: holds no object; give manifests, with apiVersion and kind")
+        found += objects
     return found
 
 
@@ -113,10 +119,15 @@ def _objects(parsed: list[tuple[int, Any]], name: str) -> Iterator[Document]:
         source = f"{name}:{line}"
         if value is None:
             continue
-        if not isinstance(value, Mapping):
-            raise InputError(f"{source}: not an object with apiVersion and kind")
-        if value.get("kind") == "List" and isinstance(value.get("items"), list):
-            for index, item in enumerate(value["items"]):
-                yield Document(f"{source} items[{index}]", item)
+        items = value.get("items") if isinstance(value, Mapping) else None
+        if isinstance(items, list) and value.get("kind") == "List":
+            for index, item in enumerate(items):
+                yield _object(f"{source} items[{index}]", item)
         else:
-            yield Document(source, value)
+            yield _object(source, value)
+
+
+def _object(source: str, value: Any) -> Document:
+    if not isinstance(value, Mapping) or not {"apiVersion", "kind"} <= set(value):
+        raise InputError(f"{source}: not an object with apiVersion and kind")
+    return Document(source, value)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ridgeline.errors import InputError
 from ridgeline.launch.check.catalogue import Kind, find_kind
 from ridgeline.launch.check.core import code_problems
 from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems
@@ -22,6 +23,9 @@ _UNREADABLE = frozenset({"TypeInvalid", UNKNOWN_FIELD})
 def check_files(paths: list[Path]) -> Report:
     """Verdicts on every object of some files. No cluster is asked."""
     verdicts = tuple(check_manifests(read_files(paths)))
+    if not any(verdict.known for verdict in verdicts):
+        kinds = ", ".join(sorted({verdict.kind for verdict in verdicts}))
+        raise InputError(f"{verdicts[0].source}: nothing was checked: no schema of {kinds} is here")
     return Report(passed=all(verdict.runs for verdict in verdicts), verdicts=verdicts)
 
 

@@ -29,7 +29,7 @@ from ridgeline.measure.child.inputs import (
 )
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.sites import user_site
-from ridgeline.measure.child.watched import OptimizerWatch, Watched
+from ridgeline.measure.child.watched import ModelWatch, OptimizerWatch, Watched
 
 INFERENCE_CALLS = 8
 """Outermost calls without optimizer or backward after which a script counts as inference."""
@@ -63,6 +63,8 @@ class Agent:
         self._optimizer_depth = 0
         self._forward_context: ExitStack | None = None
         self._forward_depth = 0
+        self.latest_model: ModelWatch | None = None
+        """The outermost module that runs, or ran last."""
         self.forwards_seen = 0
         self._assume_inference = assume_inference
         self._scales: dict[int, float] = {}
@@ -109,6 +111,7 @@ class Agent:
             for prepare in self.points.on_model:
                 prepare(module)
         watch.calls += 1
+        self.latest_model = watch
         if watch.site is None or (training and not watch.site_in_training):
             watch.site = user_site()
             watch.site_in_training = training

@@ -65,7 +65,7 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
         has_recurrent=any(isinstance(m, nn.RNNBase) for m in modules),
         has_dropout=any(isinstance(m, nn.Dropout) and m.p > 0 for m in modules),
         has_attention=any(word in name for name in names for word in _ATTENTION_NAMES),
-        checkpointing=False,
+        checkpointing=watch.recomputed or _recomputes_in_compiled_code(module),
         compiled=_is_compiled(module) or _is_compiled(inner),
         wrapper=wrapper,
         ddp_find_unused=bool(getattr(module, "find_unused_parameters", False)),
@@ -81,6 +81,14 @@ def _is_compiled(module: nn.Module) -> bool:
     if type(module).__name__ == "OptimizedModule":
         return True
     return any(m._compiled_call_impl is not None for m in module.modules())
+
+
+def _recomputes_in_compiled_code(module: nn.Module) -> bool:
+    """What runs again there cannot be seen: the modules' own switch (transformers) is asked."""
+    return _is_compiled(module) and any(
+        getattr(part, "gradient_checkpointing", False) is True and part.training
+        for part in module.modules()
+    )
 
 
 def repeated_block(module: nn.Module) -> tuple[str | None, int]:

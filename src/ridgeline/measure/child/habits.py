@@ -16,6 +16,7 @@ import torch
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.sites import user_site
+from ridgeline.measure.child.watched import ModelWatch
 from ridgeline.patches import patch
 
 
@@ -107,9 +108,16 @@ def _time_recompute(agent: Agent, original: Callable[..., Any]) -> Callable[...,
         if agent.watched.switches.checkpoint_site is None:
             agent.watched.switches.checkpoint_site = user_site()
 
+        model: ModelWatch | None = None
+
         def timed(*inner: Any, **options: Any) -> Any:
+            nonlocal model
             if not agent.clock.is_inside("backward"):
-                return function(*inner, **options)
+                result = function(*inner, **options)
+                model = agent.latest_model
+                return result
+            if model is not None:
+                model.recomputed = True
             started = perf_counter()
             try:
                 return function(*inner, **options)

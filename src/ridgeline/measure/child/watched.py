@@ -27,6 +27,8 @@ class ModelWatch:
     prepared: bool = False
     site: Site | None = None
     site_in_training: bool = False
+    recomputed: bool = False
+    """A part of its forward ran again inside backward."""
 
 
 @dataclass(slots=True)
@@ -223,6 +225,7 @@ class Watched:
             loader.restarts = 0
         for model in self.models.values():
             model.calls = 0
+            model.recomputed = False
         self.prints.clear()
 
     @contextlib.contextmanager

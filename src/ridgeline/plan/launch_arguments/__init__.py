@@ -39,7 +39,12 @@ FRAMEWORKS: tuple[Framework, ...] = (torchtitan, megatron, deepspeed, fsdp)
 def launches(
     model: ModelSpec, families: Candidates, best: Estimate, cluster: Cluster, seq: int
 ) -> list[Launch]:
-    """For each framework, the best layout that it can run, in its words."""
+    """For each framework, the best layout that it can run, in its words.
+
+    Their command lines are those that train causal language models: of others there is none.
+    """
+    if not model.is_causal_language_model:
+        return []
     request = Request(model=model, layout=best.layout, cluster=cluster, seq=seq)
     return [_launch(framework, request, families, best) for framework in FRAMEWORKS]
 

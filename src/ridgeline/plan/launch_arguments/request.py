@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.nodes import typical_node
+from ridgeline.hardware.nodes import node_of
 from ridgeline.models.spec import ModelSpec
 from ridgeline.records.layout import Layout
 
@@ -22,7 +22,7 @@ class Request:
     @property
     def per_node(self) -> int:
         """Processes on one host, of which a large domain has several."""
-        host = typical_node(self.cluster.device.name)[0].host_size or self.cluster.domain_size
+        host = node_of(self.cluster.device)[0].host_size or self.cluster.domain_size
         return min(self.cluster.num_devices, host)
 
     @property

@@ -29,6 +29,7 @@ from ridgeline.plan.serving.hosting import (
     HOSTED_FIELDS,
     WEIGHT_BITS,
     arithmetic,
+    check_generates,
     default_cache,
     host,
     is_widened,
@@ -140,7 +141,8 @@ def estimate_serving(
 
 
 def check(replica: Replica, calibration: Calibration) -> None:
-    """Refuse what the fit knows nothing about."""
+    """Refuse what does not generate, and what the fit knows nothing about."""
+    check_generates(replica.model)
     asked = {
         "parameters": float(parameter_count(replica.model)),
         "tp": float(replica.tp),

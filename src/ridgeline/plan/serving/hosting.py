@@ -37,6 +37,12 @@ CACHE_BYTES = {
 }
 
 
+def check_generates(model: ModelSpec) -> None:
+    """Refuse a model that answers no prompt."""
+    if not model.is_causal_language_model:
+        raise InputError(f"{model.name} is no causal language model; only those generate tokens")
+
+
 def host(
     model: ModelSpec, device: Device, *, tp: int, weights: str, cache: str, power: float = 1.0
 ) -> dict[str, float]:
@@ -50,8 +56,7 @@ def host(
         cache: A key of `CACHE_BYTES`.
         power: Watts over those of the data sheet; clocks follow its square root.
     """
-    if model.kind != "decoder":
-        raise InputError(f"{model.name} is no decoder; only decoders generate")
+    check_generates(model)
     if tp < 1 or model.heads % tp:
         raise InputError(f"tp {tp} does not divide the {model.heads} heads of {model.name}")
     bits = _known(weights, WEIGHT_BITS, "weights")

@@ -167,6 +167,7 @@ def _result(
         context=context,
         steps=len(seen.steps),
         step_seconds=step,
+        step_samples=tuple(seen.steps),
         fastest_step_seconds=min(seen.steps),
         tokens_per_second=batch / step,
         outside_model_seconds=statistics.median(seen.outside),

@@ -13,7 +13,7 @@ from itertools import count
 import msgspec
 
 from ridgeline.batching.load.definitions import DEFINITIONS
-from ridgeline.batching.load.summary import summarise, timeline
+from ridgeline.batching.load.summary import request_seconds, summarise, timeline
 from ridgeline.batching.load.workload import describe
 from ridgeline.errors import Interrupted
 from ridgeline.records.load import trace_of
@@ -116,6 +116,7 @@ def _record(
         interrupted=driven.interrupted,
         slo=settings.slo,
         client=client,
+        request_seconds=request_seconds(driven, summary.window_seconds),
         timeline=timeline(driven),
         curve=curve,
         max_rate=max_rate,

@@ -1,0 +1,283 @@
+"""What `compare` reads: the measured records of Ridgeline, told apart by the kind they state.
+
+A document that a command hands out says its kind under `record` (the tag of its struct). Of each
+kind that holds timed repetitions there is a reader here, which takes what a comparison needs and
+leaves the rest: other fields may come and go between versions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ridgeline.errors import InputError, in_words
+
+Unit = Literal["step", "decode step", "forward pass", "request"]
+"""What is timed again and again."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run was measured. Every field may be missing in a file from another version."""
+
+    device: str = ""
+    host_cpu: str = ""
+    cpu_count: int = 0
+    command: list[str] = []
+    date: str = ""
+    python: str = ""
+    torch: str = ""
+    ridgeline: str = ""
+    variables: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run as read from disk."""
+
+    source: str
+    record: str
+    """Its kind: a key of `READERS`."""
+    kind: str
+    """`training`, `inference`, `decode`, `requests`, …: only the like makes one history."""
+    unit: Unit = "step"
+    samples: list[float]
+    """Seconds of each."""
+    phases: dict[str, float]
+    peak_memory_bytes: int
+    origin: Origin
+    world_size: int
+    steady: bool
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what is read of a document."""
+
+
+class _Mean(_Part, frozen=True, kw_only=True):
+    mean: float
+
+
+class _Profile(_Part, frozen=True, kw_only=True):
+    step_samples: list[float]
+    kind: str = "training"
+    phases: dict[str, _Mean] = {}
+    peak_memory_bytes: int = 0
+    environment: Origin = Origin()
+    world_size: int = 1
+    steady: bool = True
+
+
+class _Doctor(_Part, frozen=True, kw_only=True):
+    profile: _Profile
+
+
+class _Tuning(_Part, frozen=True, kw_only=True):
+    baseline: _Profile
+    tuned: _Profile | None = None
+    samples: dict[str, list[float]] = {}
+
+
+class _Measured(_Part, frozen=True, kw_only=True):
+    measured: float | None = None
+
+
+class _TrainingRun(_Part, frozen=True, kw_only=True):
+    step_samples: list[float]
+    phases: dict[str, float] = {}
+    peak_memory_bytes: _Measured = _Measured()
+    environment: Origin = Origin()
+    processes: int = 1
+
+
+class _DecodeBench(_Part, frozen=True, kw_only=True):
+    step_samples: list[float]
+    device: str = ""
+    model: str = ""
+
+
+class _LoadTest(_Part, frozen=True, kw_only=True):
+    request_seconds: list[float]
+    ttft_seconds: _Mean | None = None
+    e2e_seconds: _Mean | None = None
+    model: str = ""
+    arrivals: str = ""
+
+
+class _Decoding(_Part, frozen=True, kw_only=True):
+    step_seconds: list[float]
+
+
+class _Latency(_Part, frozen=True, kw_only=True):
+    round_seconds: list[float]
+
+
+class _Row(_Part, frozen=True, kw_only=True):
+    decoding: _Decoding | None = None
+    latency: _Latency | None = None
+
+
+class _Compression(_Part, frozen=True, kw_only=True):
+    rows: list[_Row]
+    environment: Origin = Origin()
+
+
+class _Evaluation(_Part, frozen=True, kw_only=True):
+    decoding: _Decoding | None = None
+    environment: Origin = Origin()
+
+
+def _profile(document: _Profile, samples: list[float] | None = None) -> dict[str, Any]:
+    return {
+        "kind": document.kind,
+        "samples": samples or document.step_samples,
+        "phases": {name: phase.mean for name, phase in document.phases.items()},
+        "peak_memory_bytes": document.peak_memory_bytes,
+        "origin": document.environment,
+        "world_size": document.world_size,
+        "steady": document.steady,
+    }
+
+
+def _tuning(document: _Tuning) -> dict[str, Any]:
+    """A ledger speaks for its tuned run."""
+    return _profile(document.tuned or document.baseline, document.samples.get("tuned"))
+
+
+def _training_run(document: _TrainingRun) -> dict[str, Any]:
+    return {
+        "kind": "training",
+        "samples": document.step_samples,
+        "phases": document.phases,
+        "peak_memory_bytes": round(document.peak_memory_bytes.measured or 0),
+        "origin": document.environment,
+        "world_size": document.processes,
+    }
+
+
+def _decode_bench(document: _DecodeBench) -> dict[str, Any]:
+    return {
+        "kind": "decode",
+        "unit": "decode step",
+        "samples": document.step_samples,
+        "origin": Origin(device=document.device, command=[document.model]),
+    }
+
+
+def _load_test(document: _LoadTest) -> dict[str, Any]:
+    first, whole = document.ttft_seconds, document.e2e_seconds
+    phases = {}
+    if first is not None and whole is not None:
+        phases = {"first token": first.mean, "other tokens": whole.mean - first.mean}
+    return {
+        "kind": "requests",
+        "unit": "request",
+        "samples": document.request_seconds,
+        "phases": phases,
+        "origin": Origin(command=[document.model, document.arrivals]),
+    }
+
+
+def _compression(document: _Compression) -> dict[str, Any]:
+    """The last row is the model that was made; its rounds are what was timed."""
+    row = document.rows[-1] if document.rows else _Row()
+    if row.latency is not None:
+        return {
+            "kind": "forward",
+            "unit": "forward pass",
+            "samples": row.latency.round_seconds,
+            "origin": document.environment,
+        }
+    return _decoded(row.decoding, document.environment)
+
+
+def _evaluation(document: _Evaluation) -> dict[str, Any]:
+    return _decoded(document.decoding, document.environment)
+
+
+def _decoded(decoding: _Decoding | None, origin: Origin) -> dict[str, Any]:
+    return {
+        "kind": "decode",
+        "unit": "decode step",
+        "samples": [] if decoding is None else decoding.step_seconds,
+        "origin": origin,
+    }
+
+
+def _reader(
+    kind: type[msgspec.Struct], take: Callable[[Any], dict[str, Any]]
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda content: take(msgspec.convert(content, type=kind))
+
+
+READERS: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "doctor": ("doctor", _reader(_Doctor, lambda found: _profile(found.profile))),
+    "profile": ("doctor", _reader(_Profile, _profile)),
+    "tuning": ("tune", _reader(_Tuning, _tuning)),
+    "training-run": ("train", _reader(_TrainingRun, _training_run)),
+    "decode-bench": ("bench decode", _reader(_DecodeBench, _decode_bench)),
+    "load-test": ("loadtest", _reader(_LoadTest, _load_test)),
+    "compression": ("compress", _reader(_Compression, _compression)),
+    "image-compression": ("compress", _reader(_Compression, _compression)),
+    "evaluation": ("evaluate", _reader(_Evaluation, _evaluation)),
+}
+"""Kind of record → the command that writes it, and what is taken of it."""
+COMPUTED = {
+    "simulation": "ridgeline simulate serving --what-if puts deployments side by side",
+    "training-estimate": "ridgeline explain says why one beats another",
+    "training-plan": "ridgeline explain says why one beats another",
+    "serving-estimate": "ridgeline plan serving ranks them",
+    "serving-plan": "it ranks its own options",
+}
+"""Kind of record that nobody measured → what to do with it."""
+_WRITTEN_BEFORE = {"profile": "doctor", "baseline": "tuning", "step_samples": "profile"}
+"""A key that only this kind has: for files from before records stated their kind."""
+_COMMANDS = list(dict.fromkeys(command for command, _ in READERS.values()))
+CURE = f"compare reads what {', '.join(_COMMANDS[:-1])} and {_COMMANDS[-1]} wrote"
+
+
+def read_run(path: Path) -> Run:
+    """Read the timed repetitions of any record that holds some.
+
+    Raises:
+        InputError: It is no such record; the message names the kinds that are.
+    """
+    try:
+        content = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {in_words(error)}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error}); {CURE}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds a {type(content).__name__}, not a record; {CURE}")
+    record = _kind_of(content, path)
+    try:
+        taken = READERS[record][1](content)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}; {CURE}") from None
+    usual: dict[str, Any] = {"phases": {}, "peak_memory_bytes": 0, "world_size": 1, "steady": True}
+    run = Run(source=str(path), record=record, **(usual | taken))
+    if not run.samples:
+        raise InputError(f"{path}: holds no timed {run.unit}s; compare needs some")
+    for index, seconds in enumerate(run.samples):
+        if not (math.isfinite(seconds) and seconds > 0):
+            raise InputError(f"{path}: {run.unit} {index} took {seconds}, not a time above 0")
+    return run
+
+
+def _kind_of(content: dict[str, Any], path: Path) -> str:
+    stated = content.get("record")
+    if stated is None:
+        stated = next((kind for key, kind in _WRITTEN_BEFORE.items() if key in content), None)
+    if stated in COMPUTED:
+        raise InputError(
+            f"{path}: is a {stated}, which was computed, not measured; {COMPUTED[stated]}"
+        )
+    if stated not in READERS:
+        what = "holds no record of Ridgeline's" if stated is None else f"holds a {stated!r}"
+        raise InputError(f"{path}: {what}, with nothing that compare can time; {CURE}")
+    return str(stated)
