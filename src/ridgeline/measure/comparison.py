@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.measure.statistics import RatioInterval, bootstrap_ratio
 from ridgeline.records.distribution import Distribution
+from ridgeline.records.input_file import read_json
 from ridgeline.records.profile import PHASES
 
 CONFIDENCE = 0.95
@@ -138,18 +140,9 @@ class _Ledger(msgspec.Struct, kw_only=True):
 
 def read_run(path: Path) -> Run:
     """Read the per-step samples of a doctor record, a bare profile, or a ledger (its tuned run)."""
+    content = read_json(path, dict[str, Any], cure=CURE)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; {CURE}") from None
-    try:
-        keys = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); {CURE}") from None
-    if not isinstance(keys, dict):
-        raise InputError(f"{path}: holds a {type(keys).__name__}, not a record; {CURE}")
-    try:
-        run = _run_of(content, set(keys), str(path))
+        run = _run_of(content, str(path))
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {error}; {CURE}") from None
     if not run.samples:
@@ -160,16 +153,16 @@ def read_run(path: Path) -> Run:
     return run
 
 
-def _run_of(content: bytes, names: set[str], source: str) -> Run:
+def _run_of(content: dict[str, Any], source: str) -> Run:
     """Tell the kinds of record apart by their top-level keys."""
-    if "profile" in names:
-        return _run(source, "doctor", msgspec.json.decode(content, type=_Doctor).profile, [])
-    if "baseline" in names:
-        ledger = msgspec.json.decode(content, type=_Ledger)
+    if "profile" in content:
+        return _run(source, "doctor", msgspec.convert(content, _Doctor).profile, [])
+    if "baseline" in content:
+        ledger = msgspec.convert(content, _Ledger)
         samples = ledger.samples.get("tuned") or []
         return _run(source, "ledger", ledger.tuned or ledger.baseline, samples)
-    if "step_samples" in names:
-        return _run(source, "profile", msgspec.json.decode(content, type=_Measured), [])
+    if "step_samples" in content:
+        return _run(source, "profile", msgspec.convert(content, _Measured), [])
     raise InputError(f"{source}: holds no step samples; {CURE}")
 
 

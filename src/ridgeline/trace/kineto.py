@@ -113,6 +113,9 @@ class _Reading:
         if not self.ended:
             last, self.rest = self.rest, b""
             self._take(b"[" + last + b"]", final=True)
+        empty = self.ended and not self.damaged
+        if self.num_events <= self.damaged and not empty:
+            raise _no_trace(self.path, "nothing in it is an event")
         if not self.ended:
             self.warnings.append("the file ends early; read up to there")
 
@@ -134,10 +137,7 @@ class _Reading:
                 return
             if len(text) > LONGEST_HEADER_BYTES:
                 break
-        raise InputError(
-            f"{self.path}: no profiler trace: there is no `traceEvents` in it; "
-            "write one with torch.profiler's export_chrome_trace"
-        )
+        raise _no_trace(self.path, "there is no `traceEvents` in it")
 
     def _take(self, array: bytes | memoryview, *, final: bool = False) -> None:
         """Decode a batch: at once where it is well formed, event by event where it is not."""
@@ -225,6 +225,8 @@ class _Reading:
             self.num_events -= 1
             event["cat"] = "cpu_instant_event"
             self._take_each([msgspec.Raw(msgspec.json.encode(event))])
+        elif not isinstance(phase, str):
+            self.damaged += 1
         elif phase != "X" or not isinstance(category, str):
             return  # counters, flows, instants, spans of other programs
         elif category not in self.tags:
@@ -332,6 +334,12 @@ class _Reading:
         if rank is None and (found := _RANK_IN_NAME.search(self.path.name)):
             rank = int(found[1] or found[2])
         return rank
+
+
+def _no_trace(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path}: no profiler trace: {why}; write one with torch.profiler's export_chrome_trace"
+    )
 
 
 def _closing_bracket(array: bytes, error: Exception) -> int | None:

@@ -193,7 +193,7 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
     notices.disable_progress_bar()
     try:
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a configuration can be wrong in any way
         missing = "" if os.path.isdir(config.model) else "no such directory; as a hub id: "
         raise InputError(f"{config.model}: {missing}{_first_line(error)}") from None
     if getattr(about, "is_encoder_decoder", False):

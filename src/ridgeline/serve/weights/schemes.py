@@ -6,13 +6,13 @@ scheme each, and layers to ignore. Facts of the format as llm-compressor 0.14 wr
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ridgeline.errors import InputError
+from ridgeline.records.input_file import read_json
 
 Layout = Literal[
     "pack-quantized",
@@ -74,11 +74,13 @@ class Schemes:
 def described(directory: str) -> dict[str, Any]:
     """The `quantization_config` of a compressed-tensors checkpoint; empty: it is none."""
     try:
-        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
-            about = json.load(file).get("quantization_config") or {}
-    except (OSError, ValueError, AttributeError):
+        config = read_json(Path(directory) / "config.json", dict[str, Any])
+    except InputError:
         return {}
-    return about if about.get("quant_method") == "compressed-tensors" else {}
+    about = config.get("quantization_config")
+    if not isinstance(about, dict) or about.get("quant_method") != "compressed-tensors":
+        return {}
+    return about
 
 
 def schemes_of(directory: str) -> Schemes:
