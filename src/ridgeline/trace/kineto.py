@@ -356,9 +356,12 @@ def _closing_bracket(array: bytes, error: Exception) -> int | None:
 def _shape(dims: bytes, types: bytes, values: bytes) -> str:
     text = b"[" + dims + b"," + (types or b"[]") + (b"," + values if values else b"") + b"]"
     try:
-        return msgspec.json.encode(msgspec.json.decode(text)).decode()  # without white space
+        found = msgspec.json.decode(text, type=list[list[Any]])
     except _BROKEN:
         return "[[],[]]"
+    if not all(isinstance(dims, list) for dims in found[0]):
+        return "[[],[]]"
+    return msgspec.json.encode(found).decode()  # without white space
 
 
 def _devices(found: Any) -> Iterator[Device]:
