@@ -41,7 +41,7 @@ def test_without_a_command_the_overview_and_exit_code_2(
         (["run", "--stack", "gone.toml", "--", __file__], "gone.toml: no such file"),
         (["run", "--", __file__], "--stack"),
         (["compare", "a.json"], "B.json"),
-        (["compare", "a.json", "b.json"], "b.json: No such file"),
+        (["compare", "a.json", "b.json"], "b.json: no such file"),
         (["hardware", "--device", "h1000"], "h100"),
         (["plan"], "plan needs a second word: `ridgeline plan training`"),
         (["plan", "--json"], "plan needs a second word: `ridgeline plan training`"),

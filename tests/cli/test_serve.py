@@ -56,7 +56,7 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
         (["m", "--speculative", "draft"], "--speculative draft"),
         (["m", "--adapters", "nameless"], "NAME=DIR"),
         (["m", "--request-timeout", "0"], "--request-timeout 0"),
-        (["m", "--api-key-file", "/nowhere"], "--api-key-file /nowhere: No such file"),
+        (["m", "--api-key-file", "/nowhere"], "--api-key-file /nowhere: no such file"),
         (["m", "--engine", "vllm", "--replicas", "2"], "--engine vllm has no --replicas"),
         (["m", "--max-waitin", "2"], "--max-waitin"),
     ],

@@ -39,7 +39,7 @@ def test_a_folder_is_read_whole_and_an_empty_one_refused(text, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no text files in it"):
         calibration.tokens(LIBRARY, tmp_path / "empty")
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         calibration.tokens(LIBRARY, tmp_path / "nowhere.txt")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.output_options import Json, output_file
 from ridgeline.cli.show import write_text
 from ridgeline.errors import InputError, Regression
 from ridgeline.measure import history as histories
@@ -50,8 +50,7 @@ def compare(
     ] = 0.02,
     json: Json = False,
     markdown: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write Markdown for a CI comment; - for stdout."),
+        Path | None, output_file("FILE", "Write Markdown for a CI comment; - for stdout.")
     ] = None,
     history: Annotated[
         Path | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.output_options import Json, output_file
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ def doctor(
         float, typer.Option(help="Wall seconds in all; fewer steps are timed if need be.")
     ] = 120.0,
     json: Json = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Also write that document here.")
-    ] = None,
+    out: Annotated[Path | None, output_file("FILE.json", "Also write that document here.")] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write a page to look at.")
+        Path | None, output_file("FILE.html", "Also write a page to look at.")
     ] = None,
 ) -> None:
     """Examine an unmodified script: where its time goes, what bounds it, what is worth doing."""
@@ -81,7 +79,7 @@ def _refuse_script_options(command: list[str], *, report: Path | None) -> None:
 def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
     from functools import partial
 
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_json, print_view, told
     from ridgeline.cli.trace_files import ask
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
@@ -95,10 +93,8 @@ def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
     verdict = verdict_of(facts)
     document = {"files": [str(path) for path in paths], "window": "trace", "verdict": verdict}
     if out is not None:
-        try:
+        with told("--out", out):
             write_atomically(out, msgspec.json.format(msgspec.json.encode(document), indent=1))
-        except OSError as error:
-            raise InputError(f"{out}: cannot be written: {error.strerror or error}") from None
     if json:
         print_json(document)
     else:
@@ -106,17 +102,15 @@ def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
 
 
 def _write(examination: Examination, out: Path | None, report: Path | None) -> None:
+    from ridgeline.cli.show import told
     from ridgeline.records.store import write_record
     from ridgeline.report.html import write_profile_report
 
-    path = out
-    try:
-        if out is not None:
+    if out is not None:
+        with told("--out", out):
             write_record(out, examination)
-        path = report
-        if report is not None:
+    if report is not None:
+        with told("--report", report):
             write_profile_report(
                 report, examination.profile, examination.findings, examination.verdict
             )
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -6,11 +6,13 @@ Names and defaults are those of `EngineConfig`'s fields.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ridgeline.errors import InputError, MissingExtra
+from ridgeline.records.input_file import read_json
 
 if TYPE_CHECKING:
     from ridgeline.serve.config import EngineConfig, Speculation
@@ -79,6 +81,7 @@ def engine_config(
     """
     import msgspec
 
+    from ridgeline.models.folder import check_model_folder
     from ridgeline.serve.config import EngineConfig
 
     wanted = {
@@ -92,9 +95,15 @@ def engine_config(
     except msgspec.ValidationError as error:
         raise InputError(_named(error)) from None
     _check_positive(config)
+    check_model_folder(Path(model))
     if speculative is None:
         return config
     speculation = _speculation(speculative, num_drafts)
+    if speculation.kind == "draft":
+        check_model_folder(Path(speculation.path))
+    if speculation.kind == "heads":
+        cure = "train draft heads with: ridgeline draft-heads"
+        read_json(Path(speculation.path) / "heads.json", dict[str, Any], cure=cure)
     return msgspec.structs.replace(config, speculation=speculation)
 
 

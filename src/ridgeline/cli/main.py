@@ -141,6 +141,8 @@ def _nearest(word: str, known: Iterable[str], before: str) -> str:
 def _run_command(name: str, arguments: list[str]) -> int:
     import typer
 
+    from ridgeline.records.overwriting import one_command
+
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -150,7 +152,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
     usage_error: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
     try:
         app.command()(_function(name))
-        code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
+        with one_command():
+            code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
     except usage_error as error:
         return _complain(f"{error.format_message().rstrip('.')}; {_advice(name, arguments)}", 2)
     except RidgelineError as error:

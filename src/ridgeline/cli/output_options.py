@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ridgeline.records.overwriting import note_output
+
+
+def announced(parameter: typer.CallbackParam, value: Any) -> Any:
+    """An option's file will be written: said before anything is read."""
+    if value is not None:
+        note_output(parameter.opts[0], Path(value))
+    return value
+
+
+def output_file(name: str, help: str) -> Any:  # noqa: A002 - as typer has it
+    """An option that names a file to write; every one is made here."""
+    return typer.Option(metavar=name, help=help, callback=announced)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also write a page with the plots.")
-]
+Html = Annotated[Path | None, output_file("FILE", "Also write a page with the plots.")]

@@ -10,7 +10,7 @@ import typer
 
 from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
 from ridgeline.cli.forecast_options import GlobalBatch, Model, SequenceLength, Software
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.output_options import Html, Json, output_file
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def plan_training(
     network: Network = None,
     oversubscription: Oversubscription = None,
     write: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the best layout as a recipe (TOML).")
+        Path | None, output_file("FILE", "Write the best layout as a recipe (TOML).")
     ] = None,
     html: Html = None,
     json: Json = False,

@@ -33,6 +33,7 @@ from ridgeline.cli.engine_options import (
     Weights,
     engine_config,
 )
+from ridgeline.cli.output_options import output_file
 from ridgeline.cli.scaling_options import (
     Replicas,
     ScaleDownAfter,
@@ -44,7 +45,8 @@ from ridgeline.cli.scaling_options import (
     replica_bounds,
     scaling_of,
 )
-from ridgeline.errors import InputError, MissingExtra, in_words
+from ridgeline.errors import InputError, MissingExtra
+from ridgeline.records.input_file import read_text
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -138,8 +140,7 @@ def serve(
     debug: Debug = False,
     trust_remote_code: TrustRemoteCode = False,
     step_log: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A line per step, for simulate serving --steps."),
+        str | None, output_file("FILE", "A line per step, for simulate serving --steps.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The ready line as JSON.")] = False,
 ) -> None:
@@ -288,14 +289,22 @@ def _name_of(model: str) -> str:
 
 def _keys(path: Path) -> tuple[str, ...]:
     """One a line; blank lines and those that begin with # are left out."""
-    try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--api-key-file {path}: {in_words(error)}") from None
-    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    option, cure = "--api-key-file", "write one key a line"
+    lines = read_text(path, option=option, cure=cure).splitlines()
+    keys = []
+    for number, line in enumerate(lines, start=1):
+        key = line.strip()
+        if not key or key.startswith("#"):
+            continue
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise InputError(
+                f"{option} {path}, line {number}: a key is of letters, digits and signs that a"
+                f" header can carry; {cure}"
+            )
+        keys.append(key)
     if not keys:
-        raise InputError(f"--api-key-file {path}: no key in it; write one a line")
-    return keys
+        raise InputError(f"{option} {path}: no key in it; {cure}")
+    return tuple(keys)
 
 
 def _ready_line(address: str, name: str, ledger: MemoryLedger) -> str:

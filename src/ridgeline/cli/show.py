@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console, RenderableType
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.records.store import write_atomically
 
 
@@ -21,10 +21,17 @@ def print_json(document: object) -> None:
 
 def write_text(option: str, path: Path, text: str) -> None:
     """What an option asks to write to a file; an error names both."""
-    try:
+    with told(option, path):
         write_atomically(path, text.encode())
+
+
+@contextmanager
+def told(option: str, path: Path) -> Iterator[None]:
+    """Within, an option's file is written; an error names both."""
+    try:
+        yield
     except OSError as error:
-        raise InputError(f"{option} {path}: {error.strerror or error}") from None
+        raise InputError(f"{option} {path}: cannot be written: {in_words(error)}") from None
 
 
 def print_view(view: RenderableType) -> None:

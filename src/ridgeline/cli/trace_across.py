@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_json, print_view
+from ridgeline.cli.output_options import Json, output_file
+from ridgeline.cli.show import print_json, print_view, told
 from ridgeline.cli.trace_files import Cache, Files, Window, ask
 from ridgeline.errors import InputError, Regression
 from ridgeline.trace.load import trace_files
@@ -137,7 +137,7 @@ def trace_stack(
 
 def trace_export(
     files: Files,
-    out: Annotated[Path, typer.Option(metavar="OUT.json[.gz]", help="Where to; .gz compresses.")],
+    out: Annotated[Path, output_file("OUT.json[.gz]", "Where to; .gz compresses.")],
     cache: Cache = None,
     json: Json = False,
 ) -> None:
@@ -147,10 +147,8 @@ def trace_export(
     from ridgeline.trace.rank_path import rank_paths
 
     paths = [one for each in ask(files, rank_paths, cache=cache) for one in each]
-    try:
+    with told("--out", out):
         counts = export_chrome(each_trace(trace_files(files), cache=cache), paths, out)
-    except OSError as error:
-        raise InputError(f"--out {out}: cannot be written: {error.strerror or error}") from None
     if json:
         print_json({"file": str(out), **counts})
     else:
@@ -159,7 +157,7 @@ def trace_export(
 
 def trace_report(
     files: Files,
-    html: Annotated[Path, typer.Option(metavar="OUT.html", help="The page to write.")],
+    html: Annotated[Path, output_file("OUT.html", "The page to write.")],
     window: Window = "trace",
     cache: Cache = None,
     json: Json = False,
@@ -170,10 +168,8 @@ def trace_report(
 
     question = partial(trace_page_rank, window=window, ranks=len(trace_files(files)))
     ranks = ask(files, question, details=True, cache=cache)
-    try:
+    with told("--html", html):
         size = write_trace_report(html, ranks)
-    except OSError as error:
-        raise InputError(f"--html {html}: cannot be written: {error.strerror or error}") from None
     if json:
         print_json({"file": str(html), "bytes": size})
     else:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.input_file import read_text
 
 _TEXTS = ("*.txt", "*.md", "*.py", "*.rst", "*.json", "*.jsonl")
 """Of a folder, files that are read."""
@@ -57,13 +58,4 @@ def _content(text: Path) -> str:
         paths = sorted(path for pattern in _TEXTS for path in text.rglob(pattern))
     if not paths:
         raise InputError(f"{text}: no text files in it ({', '.join(_TEXTS)})")
-    return "\n".join(_text_of(path) for path in paths)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--calibration {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"--calibration {path}: not UTF-8 text ({error.reason})") from None
+    return "\n".join(read_text(path, option="--calibration") for path in paths)

@@ -23,7 +23,7 @@ from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Judge, Say, with_
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.material import Material, check, claimed, prepared
-from ridgeline.compress.merging import merge
+from ridgeline.compress.merging import check_adapter, merge
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.steps import Step, steps
 from ridgeline.errors import InputError
@@ -62,6 +62,8 @@ def compress(
     if not schemes and adapter is None:
         raise InputError("nothing to do: no scheme, and no adapter to merge")
     _check_order(schemes)
+    if adapter is not None:
+        check_adapter(adapter)
     order = [*([str(adapter)] if adapter else []), *(one.name for one in schemes)]
     with claimed(material, schemes, order):
         return _compressed(material, schemes, adapter, max_loss, bench, say)

@@ -139,7 +139,7 @@ def _claim(material: Material, order: Sequence[str]) -> None:
     where = f"--out {material.out}: {material.work} is left from"
     if not material.resume:
         raise InputError(f"{where} an interrupted run; add --resume to go on from it, or remove it")
-    if not path.is_file() or msgspec.json.decode(path.read_bytes()) != words:
+    if not path.is_file() or path.read_bytes() != msgspec.json.encode(words):
         raise InputError(
             f"{where} another command (model, texts, --context or schemes differ); repeat that, or"
             " remove it"

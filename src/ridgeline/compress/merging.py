@@ -9,7 +9,6 @@ nearest level, and what that loses is told. Tensors are read and written one lay
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from ridgeline.compress.saved.directory import Directory
 from ridgeline.compress.saved.shards import Shards
 from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.input_file import read_json
 
 _KEY = re.compile(r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_magnitude_vector)(?:\.weight)?")
 
@@ -103,7 +103,7 @@ class _Adapter:
     """What peft saved."""
 
     def __init__(self, folder: Path) -> None:
-        self._config = _config_of(folder)
+        self._config = check_adapter(folder)
         self._turned = bool(self._config.get("fan_in_fan_out"))  # GPT-2 keeps [in, out]
         self._tensors: dict[str, dict[str, Tensor]] = {}
         for key, tensor in _tensors_of(folder).items():
@@ -187,14 +187,14 @@ def _prefix(additions: _Adapter, layers: _Layers, adapter: Path, model: Path) ->
     )
 
 
-def _config_of(folder: Path) -> dict[str, Any]:
+def check_adapter(folder: Path) -> dict[str, Any]:
+    """Its configuration.
+
+    Raises:
+        InputError: It is none that can be merged.
+    """
     path = folder / "adapter_config.json"
-    try:
-        config: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; give the folder that peft saved") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {in_words(error)}") from None
+    config = read_json(path, dict[str, Any], cure="give the folder that peft saved")
     kind = config.get("peft_type")
     if kind != "LORA":
         raise InputError(f"{path}: an adapter of type {kind}; LoRA, rsLoRA and DoRA are merged")

@@ -26,7 +26,7 @@ from ridgeline.hardware.facts import (
     PriceFile,
     Source,
 )
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 FACTS = Path(__file__).parent
 

@@ -124,7 +124,7 @@ def read_cache(device: str, machine: Machine | None = None) -> CacheLookup:
     if not path.exists():
         return CacheLookup(path=path, ceilings=None, problem=None)
     try:
-        return CacheLookup(path=path, ceilings=read_record(path, Ceilings), problem=None)
+        return CacheLookup(path=path, ceilings=read_record(path, Ceilings, ours=True), problem=None)
     except InputError as error:
         return CacheLookup(path=path, ceilings=None, problem=str(error))
 

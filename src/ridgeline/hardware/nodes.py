@@ -8,7 +8,7 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device, link
 from ridgeline.hardware.facts import Device, Fact, Source
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 FILE = Path(__file__).with_name("nodes.toml")
 FALLBACK_HOST_LINK = "pcie-4-x16"

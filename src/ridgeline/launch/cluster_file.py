@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

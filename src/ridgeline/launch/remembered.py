@@ -67,11 +67,12 @@ class Remembered:
             near = difflib.get_close_matches(name, known, n=3) or known[:5]
             hint = f"known are: {', '.join(near)}" if near else "none was launched from here"
             raise InputError(f"no run {name!r} in {self.folder}; {hint}")
-        return read_record(self._path(name), LaunchedRun)
+        return read_record(self._path(name), LaunchedRun, ours=True)
 
     def all(self) -> list[LaunchedRun]:
         """Every run, the newest first."""
-        runs = [read_record(path, LaunchedRun) for path in self.folder.glob("[!.]*.json")]
+        paths = self.folder.glob("[!.]*.json")
+        runs = [read_record(path, LaunchedRun, ours=True) for path in paths]
         return sorted(runs, key=lambda run: run.created_seconds, reverse=True)
 
     def forget(self, run: LaunchedRun) -> None:

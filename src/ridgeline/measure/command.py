@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ridgeline.errors import InputError
+from ridgeline.records.overwriting import note_input
 
 
 def resolve(command: list[str]) -> list[str]:
@@ -28,16 +29,21 @@ def resolve(command: list[str]) -> list[str]:
             raise InputError("`-m` needs the name of a module, e.g. `-- -m package.train`")
         return [sys.executable, *command]
     if first.endswith(".py"):
-        if not Path(first).is_file():
-            raise InputError(f"{first}: no such script (looked in {Path.cwd()})")
+        _check_script(first)
         return [sys.executable, *command]
     program = _program(first)
     if program is None:
         raise InputError(f"{first}: no such program or script; give a .py file or `-m module`")
     script = next((word for word in command[1:] if word.endswith(".py")), None)
-    if script is not None and not Path(script).is_file():
-        raise InputError(f"{script}: no such script (looked in {Path.cwd()})")
+    if script is not None:
+        _check_script(script)
     return [program, *command[1:]]
+
+
+def _check_script(name: str) -> None:
+    if not Path(name).is_file():
+        raise InputError(f"{name}: no such script (looked in {Path.cwd()})")
+    note_input(Path(name))
 
 
 def script_path(command: list[str]) -> Path | None:

@@ -18,6 +18,7 @@ import numpy as np
 from ridgeline.errors import InputError
 from ridgeline.measure.change_points import FEWEST_ENTRIES, Segment, segments
 from ridgeline.measure.runs import Origin, Run
+from ridgeline.records.input_file import parse_json, read_bytes
 from ridgeline.records.store import write_atomically
 
 MOST_ENTRIES = 500
@@ -93,26 +94,19 @@ def entry_of(run: Run) -> HistoryEntry:
 
 def read_history(path: Path) -> list[tuple[int, HistoryEntry]]:
     """All entries with their line numbers. A line that cannot be read is an `InputError`."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+    lines = read_bytes(path, ours=True).split(b"\n")
     entries = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
-            entry = msgspec.json.decode(line, type=HistoryEntry)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{path}:{number}: not a history entry ({error}); repair or remove the line"
-            ) from None
+        cure = "repair or remove the line"
+        where = f"{path}:{number}: not a history entry"
+        entry = parse_json(line, HistoryEntry, where=where, cure=cure)
         if entry.step_seconds <= 0:
             raise InputError(
-                f"{path}:{number}: step_seconds is {entry.step_seconds}, not a time above 0; "
-                "repair or remove the line"
+                f"{path}:{number}: step_seconds is {entry.step_seconds}, not a time above 0; {cure}"
             )
         entries.append((number, entry))
     return entries

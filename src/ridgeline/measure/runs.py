@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.records.input_file import read_json
 
 Unit = Literal["step", "decode step", "forward pass", "request"]
 """What is timed again and again."""
@@ -246,14 +247,7 @@ def read_run(path: Path) -> Run:
     Raises:
         InputError: It is no such record; the message names the kinds that are.
     """
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {in_words(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); {CURE}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds a {type(content).__name__}, not a record; {CURE}")
+    content = read_json(path, dict[str, Any], cure=CURE)
     record = _kind_of(content, path)
     try:
         taken = READERS[record][1](content)

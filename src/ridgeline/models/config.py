@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.errors import InputError
 from ridgeline.models.families import readers
 from ridgeline.models.keys import Keys
 from ridgeline.models.spec import ModelSpec
+from ridgeline.records.input_file import read_json
 
 ALIKE = {
     "gemma3": "gemma3_text",
@@ -46,17 +46,8 @@ def read_config(path: str | Path) -> ModelSpec:
     """The model that a `config.json`, or the folder that holds one, describes."""
     place = Path(path)
     file = place / "config.json" if place.is_dir() else place
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        cure = "give a config.json or the folder that holds it"
-        raise InputError(f"{file}: {error.strerror or error}; {cure}") from None
-    try:
-        values = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not valid JSON ({error}); download the file again") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{file}: holds no JSON object; give a Hugging Face config.json")
+    cure = "give a config.json or the folder that holds it"
+    values = read_json(file, dict[str, Any], cure=cure)
     name = file.resolve().parent.name if file.name == "config.json" else file.stem
     return spec_from_config(values, place=str(file), name=name)
 

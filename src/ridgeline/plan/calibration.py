@@ -17,7 +17,7 @@ from ridgeline.cost.coefficients import Coefficients
 from ridgeline.cost.workload import Stack
 from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 CALIBRATION = Path(__file__).with_name("calibration.toml")
 STACKS = Path(__file__).with_name("stacks.toml")

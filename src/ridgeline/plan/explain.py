@@ -7,12 +7,14 @@ the differences of their terms. Each sentence names the knobs that move its term
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.finite import Computed
+from ridgeline.records.input_file import read_json
 from ridgeline.records.layout import Layout
 
 TERMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -102,20 +104,16 @@ def explain(first: Estimate, second: Estimate, names: tuple[str, str] = ("A", "B
 
 def read_estimate(path: Path) -> Estimate:
     """The estimate in a file of `predict training --json`, or the best one of a plan's."""
+    cure = (
+        "write one with `ridgeline predict training … --json` or `ridgeline plan training … --json`"
+    )
+    content: Any = read_json(path, object, cure=cure)
     try:
-        content = msgspec.json.decode(path.read_bytes())
         if isinstance(content, dict) and "best" in content:
             content = content["best"]["estimate"]
         return msgspec.convert(content, type=Estimate)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, InputError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path}: not an estimate ({error}); write one with"
-            " `ridgeline predict training … --json` or `ridgeline plan training … --json`"
-        ) from None
+        raise InputError(f"{path}: not an estimate ({in_words(error)}); {cure}") from None
 
 
 def knob_differences(first: Layout, second: Layout) -> dict[str, tuple[str, str]]:

@@ -32,6 +32,7 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.priors import priors
 from ridgeline.plan.refit import Observed, Parameter, calibration_with, fit
 from ridgeline.records.estimate import CoefficientChange
+from ridgeline.records.input_file import read_json
 from ridgeline.records.layout import Layout
 
 MEASURED_WEIGHT = 30.0
@@ -57,12 +58,7 @@ def read_measured(
     path: Path, model: ModelSpec, workload: Workload, layout: Layout
 ) -> list[MeasuredStep]:
     """The steps of a file; what it leaves out is as in the run being predicted."""
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"--calibrate {path}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"--calibrate {path}: not JSON ({error}); {CURE}") from None
+    content = read_json(path, object, option="--calibrate", cure=CURE)
     entries = content if isinstance(content, list) else [content]
     if not 1 <= len(entries) <= 3:
         raise InputError(f"--calibrate {path}: {len(entries)} steps; give one to three")

@@ -11,7 +11,7 @@ import numpy as np
 from ridgeline.cost.coefficients import Coefficients
 from ridgeline.hardware.facts import Device
 from ridgeline.plan.refit import Parameter, calibration_with
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 PRIORS = Path(__file__).with_name("priors.toml")
 

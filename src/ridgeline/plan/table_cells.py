@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.records.input_file import csv_rows, read_text
 
 Row = TypeVar("Row")
 
@@ -51,20 +52,18 @@ def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     Raises:
         InputError: It is no CSV table, lacks one of `columns`, or has no rows.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            found = [name.strip() for name in reader.fieldnames or []]
-            reader.fieldnames = found
-            missing = [name for name in columns if name not in found]
-            if missing:
-                raise InputError(
-                    f"{path}: no column {', '.join(missing)}; add it to the header (cells may be"
-                    " empty)"
-                )
-            cells = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as a CSV table: {in_words(error)}") from None
+    cure = "give a CSV table of published runs"
+    rows = csv_rows(read_text(path, cure=cure), where=str(path), cure=cure)
+    header = [name.strip() for name in next(rows, (1, []))[1]]
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise InputError(
+            f"{path}: no column {', '.join(missing)}; add it to the header (cells may be empty)"
+        )
+    cells = [
+        {name: text.strip() for name, text in zip_longest(header, row[: len(header)], fillvalue="")}
+        for _, row in rows
+    ]
     if not cells:
         raise InputError(f"{path}: no rows below the header")
     return cells

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError
+from ridgeline.records import appended
 from ridgeline.records.training_run import LoggedStep
 
 FILE = "journal.jsonl"
@@ -25,8 +25,7 @@ class Tail:
     """Reads what has come since the last call."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
-        self._offset = 0
+        self._lines = appended.Tail(folder / FILE, _decoded)
 
     def read(self) -> list[LoggedStep]:
         """New lines, in order of their steps.
@@ -34,28 +33,17 @@ class Tail:
         Raises:
             InputError: A line is no `LoggedStep`.
         """
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            content = file.read()
-        whole, newline, _ = content.rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
         by_step: dict[int, LoggedStep] = {}
-        for line in whole.split(b"\n"):
-            if line.strip():
-                found = self._decode(line)
-                while by_step and next(reversed(by_step)) >= found.step:
-                    by_step.popitem()
-                by_step[found.step] = found
+        for found in self._lines.read():
+            while by_step and next(reversed(by_step)) >= found.step:
+                by_step.popitem()
+            by_step[found.step] = found
         return list(by_step.values())
 
-    def _decode(self, line: bytes) -> LoggedStep:
-        try:
-            content = msgspec.json.decode(line)
-            # JSON has no NaN: a loss that was not finite is written as null.
-            if isinstance(content, dict) and content.get("loss", 0.0) is None:
-                content["loss"] = math.nan
-            return msgspec.convert(content, type=LoggedStep)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{self._path}: {error}: {line[:60]!r}") from None
+
+def _decoded(line: bytes) -> LoggedStep:
+    content = msgspec.json.decode(line)
+    # JSON has no NaN: a loss that was not finite is written as null.
+    if isinstance(content, dict) and content.get("loss", 0.0) is None:
+        content["loss"] = math.nan
+    return msgspec.convert(content, type=LoggedStep)

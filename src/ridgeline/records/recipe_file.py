@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.input_file import read_toml
 from ridgeline.records.recipe import Recipe
-from ridgeline.records.store import read_toml, write_atomically
+from ridgeline.records.store import write_atomically
 
 _HEADER = """\
 # A training run, written by `ridgeline plan training`. Fill in data.path; the learning rate is a

@@ -7,7 +7,6 @@ one id per block of 512 prompt tokens; equal ids at equal places mean equal text
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.records.input_file import csv_rows, parse_json, read_text
 
 MOONCAKE_BLOCK_TOKENS = 512
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_CURE = f"give Azure's CSV ({', '.join(_AZURE)}) or Mooncake's JSON lines"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +47,13 @@ def read_trace(path: Path) -> list[Traced]:
     Raises:
         InputError: not readable, or a row that is neither format; names the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--trace {path}: {in_words(error)}") from None
+    text = read_text(path, option="--trace", cure=_CURE)
     rows = _mooncake(path, text) if text.lstrip().startswith("{") else _azure(path, text)
     if not rows:
-        raise InputError(f"--trace {path}: holds no request")
+        raise InputError(f"--trace {path}: holds no request; {_CURE}")
+    for number, row in enumerate(rows, start=1):
+        if not math.isfinite(row.at_seconds) or min(row.input_tokens, row.output_tokens) < 0:
+            raise InputError(f"--trace {path}, request {number}: no time, or lengths below 0")
     rows.sort(key=lambda row: row.at_seconds)
     first = rows[0].at_seconds
     return [
@@ -67,16 +68,15 @@ def read_trace(path: Path) -> list[Traced]:
 
 
 def _azure(path: Path, text: str) -> list[Traced]:
-    lines = csv.DictReader(text.splitlines())
-    missing = [name for name in _AZURE if name not in (lines.fieldnames or ())]
+    lines = csv_rows(text, where=f"--trace {path}", cure=_CURE)
+    header = next(lines, (1, []))[1]
+    missing = [name for name in _AZURE if name not in header]
     if missing:
-        raise InputError(
-            f"--trace {path}: no column {missing[0]}; give Azure's CSV ({', '.join(_AZURE)})"
-            " or Mooncake's JSON lines"
-        )
+        raise InputError(f"--trace {path}: no column {missing[0]}; {_CURE}")
     rows = []
-    for number, line in enumerate(lines, start=2):
+    for number, cells in lines:
         try:
+            line = dict(zip(header, cells, strict=True))
             rows.append(
                 Traced(
                     at_seconds=_seconds(line["TIMESTAMP"]),
@@ -84,7 +84,7 @@ def _azure(path: Path, text: str) -> list[Traced]:
                     output_tokens=int(line["GeneratedTokens"]),
                 )
             )
-        except (TypeError, ValueError):
+        except (ValueError, OverflowError):
             raise InputError(
                 f"--trace {path}, line {number}: {', '.join(_AZURE)} have to be a time and two"
                 " whole numbers"
@@ -99,15 +99,12 @@ def _seconds(stamp: str) -> float:
 
 
 def _mooncake(path: Path, text: str) -> list[Traced]:
-    decode = msgspec.json.Decoder(_MooncakeRow).decode
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        try:
-            row = decode(line)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"--trace {path}, line {number}: {error}") from None
+        where = f"--trace {path}, line {number}"
+        row = parse_json(line.encode(), _MooncakeRow, where=where)
         rows.append(
             Traced(
                 at_seconds=row.timestamp / 1e3,

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 from typing import NamedTuple
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.records.input_file import csv_rows, read_text
 
 
 class StepWork(NamedTuple):
@@ -40,6 +40,7 @@ class StepRow(NamedTuple):
     work: StepWork
 
 
+_CURE = "write one with `ridgeline serve --step-log FILE`"
 COLUMNS = ("at_seconds", "seconds", "left", *StepWork._fields)
 
 
@@ -59,20 +60,15 @@ def read_step_log(path: Path) -> list[StepRow]:
     Raises:
         InputError: Not readable, or a line that is no step; names it.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--steps {path}: {in_words(error)}") from None
-    header, *lines = csv.reader(text.splitlines()) if text else [[]]
-    if tuple(header) != COLUMNS:
+    text = read_text(path, option="--steps", cure=_CURE)
+    whole, _, _ = text.rpartition("\n")  # the engine may have been ended while it wrote a line
+    lines = csv_rows(whole, where=f"--steps {path}", cure=_CURE)
+    if tuple(next(lines, (1, []))[1]) != COLUMNS:
         raise InputError(
-            f"--steps {path}: no step log, its first line is not {','.join(COLUMNS)};"
-            " write one with `ridgeline serve --step-log FILE`"
+            f"--steps {path}: no step log, its first line is not {','.join(COLUMNS)}; {_CURE}"
         )
-    if lines and len(lines[-1]) != len(COLUMNS):
-        del lines[-1]  # the engine was ended while it wrote
     rows = []
-    for number, cells in enumerate(lines, start=2):
+    for number, cells in lines:
         try:
             at, seconds, *counts = cells
             left, *work = map(int, counts)

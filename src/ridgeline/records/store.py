@@ -1,4 +1,4 @@
-"""Records to and from JSON files, facts from TOML. A file is either whole or not there at all.
+"""Records to and from JSON files. A file is either whole or not there at all.
 
 JSON has no NaN and no infinity: both are written as `null`. In a list of numbers `null` is read
 back as NaN (a loss that was not finite).
@@ -7,25 +7,53 @@ back as NaN (a loss that was not finite).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.input_file import parse_json, read_bytes
+from ridgeline.records.overwriting import refuse_overwriting
 
 T = TypeVar("T")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to `path` through a temporary file, fsync and rename."""
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write: what was there stays until all is written and on the disk.
+
+    It goes through a temporary file beside it, fsync and rename. A terminal, a pipe or `/dev/null`
+    is written as it is.
+
+    Raises:
+        InputError: The command that runs reads this file.
+    """
+    refuse_overwriting(path)
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve() if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, whole or not at all."""
+    with whole_file(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def write_record(path: Path, record: msgspec.Struct) -> None:
@@ -33,24 +61,18 @@ def write_record(path: Path, record: msgspec.Struct) -> None:
     write_atomically(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
 
-def read_record(path: Path, kind: type[T]) -> T:
-    """Read one record; a bad file is an `InputError` that names the file and the key."""
+def read_record(path: Path, kind: type[T], *, ours: bool = False) -> T:
+    """Read one record; a bad file is an `InputError` that names the file and the key.
+
+    Args:
+        path: Of the file.
+        kind: Of the record.
+        ours: The command keeps this file itself and may write it again.
+    """
+    content = _with_nan(parse_json(read_bytes(path, ours=ours), object, where=str(path)))
     try:
-        content = _with_nan(msgspec.json.decode(path.read_bytes()))
         return msgspec.convert(content, type=kind, str_keys=True)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"{path}: {in_words(error)}") from None
-
-
-def read_toml(path: Path, kind: type[T]) -> T:
-    """Read one TOML file; a bad one is an `InputError` that names the file and the key."""
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, msgspec.MsgspecError, ValueError, InputError) as error:
+    except (msgspec.ValidationError, InputError) as error:
         raise InputError(f"{path}: {in_words(error)}") from None
 
 

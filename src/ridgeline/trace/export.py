@@ -13,14 +13,15 @@ from what `rank_path.py` keeps of each.
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from ridgeline.records.store import whole_file
 from ridgeline.trace.columns import ABSENT, Category, Trace
 from ridgeline.trace.counters import counters
 from ridgeline.trace.critical_path import PathPiece, job_pieces
@@ -44,26 +45,21 @@ def export_chrome(traces: Iterable[Trace], paths: Sequence[RankPath], path: Path
     `paths` holds the `rank_path` of each trace, in the same order.
     """
     counts = {"events": 0, "flows": 0, "counters": 0, "path_pieces": 0}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     encode = msgspec.json.Encoder().encode
-    try:
-        with _opened(temporary, packed=path.name.endswith(".gz")) as file:
-            file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
-            events = _events(traces, paths, counts)
-            while many := [encode(event) for event in islice(events, _TOGETHER)]:
-                file.write((b",\n" if counts["events"] else b"") + b",\n".join(many))
-                counts["events"] += len(many)
-            file.write(b"\n]}\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as whole, _packed(whole, path) as file:
+        file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+        events = _events(traces, paths, counts)
+        while many := [encode(event) for event in islice(events, _TOGETHER)]:
+            file.write((b",\n" if counts["events"] else b"") + b",\n".join(many))
+            counts["events"] += len(many)
+        file.write(b"\n]}\n")
     return counts
 
 
-def _opened(path: Path, *, packed: bool) -> IO[bytes]:
-    if packed:
-        return cast("IO[bytes]", gzip.open(path, "wb", compresslevel=5))
-    return path.open("wb")
+def _packed(file: BinaryIO, path: Path) -> AbstractContextManager[BinaryIO]:
+    if not path.name.endswith(".gz"):
+        return nullcontext(file)
+    return cast("BinaryIO", gzip.GzipFile(path.name, "wb", compresslevel=5, fileobj=file))
 
 
 def _events(

@@ -112,6 +112,9 @@ class _Reading:
         if not self.ended:
             last, self.rest = self.rest, b""
             self._take(b"[" + last + b"]", final=True)
+        empty = self.ended and not self.damaged
+        if self.num_events <= self.damaged and not empty:
+            raise _no_trace(self.path, "nothing in it is an event")
         if not self.ended:
             self.warnings.append("the file ends early; read up to there")
 
@@ -133,10 +136,7 @@ class _Reading:
                 return
             if len(text) > LONGEST_HEADER_BYTES:
                 break
-        raise InputError(
-            f"{self.path}: no profiler trace: there is no `traceEvents` in it; "
-            "write one with torch.profiler's export_chrome_trace"
-        )
+        raise _no_trace(self.path, "there is no `traceEvents` in it")
 
     def _take(self, array: bytes | memoryview, *, final: bool = False) -> None:
         """Decode a batch: at once where it is well formed, event by event where it is not."""
@@ -224,6 +224,8 @@ class _Reading:
             self.num_events -= 1
             event["cat"] = "cpu_instant_event"
             self._take_each([msgspec.Raw(msgspec.json.encode(event))])
+        elif not isinstance(phase, str):
+            self.damaged += 1
         elif phase != "X" or not isinstance(category, str):
             return  # counters, flows, instants, spans of other programs
         elif category not in self.tags:
@@ -326,6 +328,12 @@ class _Reading:
         return rank
 
 
+def _no_trace(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path}: no profiler trace: {why}; write one with torch.profiler's export_chrome_trace"
+    )
+
+
 def _closing_bracket(array: bytes, error: Exception) -> int | None:
     """Where the array really closes, when that is what the decoder stumbled over."""
     found = _TRAILING.search(str(error))
@@ -340,9 +348,12 @@ def _closing_bracket(array: bytes, error: Exception) -> int | None:
 def _shape(dims: bytes, types: bytes, values: bytes) -> str:
     text = b"[" + dims + b"," + (types or b"[]") + (b"," + values if values else b"") + b"]"
     try:
-        return msgspec.json.encode(msgspec.json.decode(text)).decode()  # without white space
+        found = msgspec.json.decode(text, type=list[list[Any]])
     except _BROKEN:
         return "[[],[]]"
+    if not all(isinstance(dims, list) for dims in found[0]):
+        return "[[],[]]"
+    return msgspec.json.encode(found).decode()  # without white space
 
 
 def _devices(found: Any) -> Iterator[Device]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ridgeline.errors import ChildDied, InputError
+from ridgeline.records.overwriting import note_input
 from ridgeline.trace.columns import Trace
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
@@ -110,6 +111,8 @@ def trace_files(given: Iterable[str | Path]) -> list[Path]:
             found += sorted((Path(match) for match in matches), key=_by_number)
     if not found:
         raise InputError("no trace was given; name files, a folder of ranks, or a glob")
+    for path in found:
+        note_input(path)
     return list(dict.fromkeys(found))
 
 

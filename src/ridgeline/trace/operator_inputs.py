@@ -80,7 +80,7 @@ class Inputs:
             return None
         try:
             return msgspec.json.decode(self.values[place].lower())
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None
 
 

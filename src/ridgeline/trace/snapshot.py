@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.records.overwriting import note_input
 
 NO_STACK = "(no stack recorded)"
 MAKE_ONE = (
@@ -122,6 +123,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def read_plain_pickle(path: Path) -> object:
     """The containers and scalars of a pickle; a global in it is an error."""
+    note_input(path)
     try:
         with path.open("rb") as file:
             return _PlainUnpickler(file).load()

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 import torch
 from accelerate import init_empty_weights
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from ridgeline.errors import InputError
 from ridgeline.models import load_model
 from ridgeline.models.presets import shelf
+from ridgeline.records.input_file import read_json
 from ridgeline.records.recipe import Recipe, RecipeModel
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.weights import Weights, open_weights
@@ -208,4 +208,4 @@ def _config_values(name_or_path: str) -> dict[str, object]:
     if bare and (shelf().names.get(name_or_path) is not None or not path.exists()):
         return dict(shelf().presets[shelf().names.find(name_or_path)].config)
     file = path / "config.json" if path.is_dir() else path
-    return dict(msgspec.json.decode(file.read_bytes()))
+    return read_json(file, dict[str, object])

@@ -22,9 +22,10 @@ from time import monotonic, sleep
 
 from ridgeline.errors import ChildDied, InputError, Interrupted, Preempted, RidgelineError
 from ridgeline.measure.child_tree import descendants
+from ridgeline.records.input_file import read_toml
 from ridgeline.records.journal import FILE as JOURNAL
 from ridgeline.records.recipe import Recipe
-from ridgeline.records.recipe_file import write_recipe
+from ridgeline.records.recipe_file import anchored, write_recipe
 from ridgeline.records.store import read_record
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run
@@ -112,7 +113,8 @@ def _make_ready(recipe: Recipe, folder: Path, *, fresh: bool) -> None:
     if found:
         check_same_run(found[0], recipe)
     folder.mkdir(parents=True, exist_ok=True)
-    write_recipe(folder / RECIPE, recipe)
+    if not _holds(folder / RECIPE, recipe):
+        write_recipe(folder / RECIPE, recipe)
     stale = [RESULT, STOP] + ([] if found else [JOURNAL, EVENTS, SKIPPED])
     for name in stale:
         (folder / name).unlink(missing_ok=True)
@@ -121,6 +123,14 @@ def _make_ready(recipe: Recipe, folder: Path, *, fresh: bool) -> None:
     log = EventLog(folder)
     log.write("launched")
     log.close()
+
+
+def _holds(path: Path, recipe: Recipe) -> bool:
+    """A run may be started from the recipe that it keeps, which then stays as it is."""
+    try:
+        return anchored(read_toml(path, Recipe, ours=True), path.parent) == recipe
+    except InputError:
+        return False
 
 
 def _command(recipe: Recipe, folder: Path, nodes: Nodes | None) -> list[str]:

@@ -33,6 +33,7 @@ from transformers.core_model_loading import (
 )
 
 from ridgeline.errors import InputError
+from ridgeline.records.input_file import read_json
 from ridgeline.records.recipe import Recipe
 
 
@@ -196,13 +197,19 @@ def _read(file: Path, key: str) -> Tensor:
         raise InputError(f"{file}: {error}; copy the checkpoint again") from None
 
 
+class _Index(msgspec.Struct):
+    """What is read of a model.safetensors.index.json."""
+
+    weight_map: dict[str, str]
+
+
 def _tensor_files(folder: Path) -> dict[str, Path]:
     """Where each stored tensor is: by the index, or in the one file that there is."""
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
     try:
         if index.exists():
-            listed = msgspec.json.decode(index.read_bytes())["weight_map"]
+            listed = read_json(index, _Index, cure="copy the checkpoint again").weight_map
             return {key: folder / file for key, file in listed.items()}
         with safe_open(single, framework="pt") as opened:
             return dict.fromkeys(opened.keys(), single)
@@ -211,7 +218,7 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
             f"model.checkpoint {folder}: holds neither model.safetensors nor its index; give the"
             " folder that save_pretrained wrote"
         ) from None
-    except (OSError, SafetensorError, msgspec.DecodeError, KeyError, TypeError) as error:
+    except (OSError, SafetensorError) as error:
         raise InputError(f"{folder}: {error}; copy the checkpoint again") from None
 
 

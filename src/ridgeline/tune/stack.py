@@ -12,11 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
 from ridgeline.measure.command import resolve
 from ridgeline.measure.conductor import child_environment
 from ridgeline.measure.wire import SESSION_NAME, Applied, Session
 from ridgeline.records import Ledger, LedgerRow
+from ridgeline.records.input_file import read_toml
 from ridgeline.records.ledger import Options
 from ridgeline.records.store import write_atomically
 from ridgeline.techniques import technique
@@ -62,13 +63,11 @@ def read_stack(path: Path) -> Stack:
     Raises:
         InputError: no such file, not TOML, an unknown key or technique; names file and key.
     """
+    stack = read_toml(path, Stack, cure="`ridgeline tune` writes a stack.toml")
     try:
-        stack = msgspec.toml.decode(path.read_bytes(), type=Stack)
         stack.applied()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; `ridgeline tune` writes a stack.toml") from None
-    except (OSError, ValueError, msgspec.MsgspecError, InputError) as error:
-        raise InputError(f"{path}: {in_words(error)}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     return stack
 
 

@@ -15,9 +15,11 @@ import pytest
 from tests.cradle import Child, cradle
 from tests.train.checkpoint.recipes import small_run
 
+from ridgeline.records.journal import FILE as STEPS
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import write_recipe
 from ridgeline.train.checkpoint.store import Store, verify
+from ridgeline.train.survive.events import FILE as EVENTS
 from ridgeline.train.survive.events import read_events
 
 pytestmark = pytest.mark.multiprocess
@@ -82,10 +84,18 @@ def _kill(folder: Path, kills: int, seed: int) -> Killed:
             time.sleep(chance.uniform(0.0, 0.02))
         process.kill()
         process.wait()
+        _leave_half_a_line(folder)
         seen.in_a_write += any((folder / "checkpoints").glob(".*"))
         for checkpoint in Store(folder).found():
             verify(checkpoint)  # a Damaged one has no manifest, and would fail here
     return seen
+
+
+def _leave_half_a_line(folder: Path) -> None:
+    """As a kill in the middle of a line does, which is too short a time to be hit by chance."""
+    for name in (EVENTS, STEPS):
+        with (folder / name).open("ab") as file:
+            file.write(b'{"kind":"step","step":10')
 
 
 def _compare(folder: Path) -> None:

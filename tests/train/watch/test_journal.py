@@ -66,7 +66,7 @@ def test_a_loss_that_is_not_finite_can_be_read(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_step_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"step": "ten"}\n')
-    with pytest.raises(InputError, match=r"journal.jsonl: Expected `int`"):
+    with pytest.raises(InputError, match=r"journal.jsonl, line 1: Expected `int`"):
         read_journal(tmp_path)
     assert read_journal(tmp_path / "nowhere") == []
 

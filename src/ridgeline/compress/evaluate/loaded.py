@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ridgeline.errors import InputError, MissingExtra
+from ridgeline.models.folder import check_model_folder
 from ridgeline.models.quiet import quiet_libraries
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -56,6 +57,7 @@ def check_directory(option: str, directory: Path) -> None:
             f"{option} {directory}: no config.json in it; give the directory of a Hugging Face"
             " model"
         )
+    check_model_folder(directory)
 
 
 def load(option: str, directory: Path, device: str = "auto") -> Loaded:

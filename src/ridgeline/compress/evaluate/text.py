@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ridgeline.compress.evaluate.windows import Window, windows
 from ridgeline.errors import InputError
+from ridgeline.records import input_file
 from ridgeline.records.compression import Protocol
 
 USUAL_CONTEXT = 2048
@@ -33,12 +34,7 @@ def read_text(option: str, path: Path) -> str:
     Raises:
         InputError: It cannot be read, is not UTF-8, or is empty.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{option} {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{option} {path}: not UTF-8 text ({error.reason})") from None
+    text = input_file.read_text(path, option=option)
     if not text.strip():
         raise InputError(f"{option} {path}: holds no text")
     return text

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ridgeline.compress.material import HELD_BACK
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.input_file import read_json
+from ridgeline.records.overwriting import note_input
 
 FEWEST = 10
 """Images that say anything of accuracy."""
@@ -61,14 +63,13 @@ class Images:
 def is_image_model(directory: Path) -> bool:
     """Whether config.json is that of an image classifier."""
     try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    if not isinstance(config, dict):
-        return False
-    names = config.get("architectures") or []
+        config = read_json(directory / "config.json", dict[str, Any])
+    except InputError:
+        return False  # whoever needs it as the model's says what is wrong with it
+    names = config.get("architectures")
     return isinstance(config.get("channels"), dict) or any(
-        str(n).endswith("ForImageClassification") for n in names
+        str(one).endswith("ForImageClassification")
+        for one in (names if isinstance(names, list) else ())
     )
 
 
@@ -83,6 +84,7 @@ def read_images(option: str, path: Path) -> Images:
 
     if not path.is_file():
         raise InputError(f"{option} {path}: no such file")
+    note_input(path)
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError
+from ridgeline.records.input_file import read_json
 
 FILES = {
     "gguf-q8_0": "model.q8_0.gguf",
@@ -69,7 +69,7 @@ def export(name: str, source: Path, out: Path) -> Path:
 
 
 def _has_int8(directory: Path) -> bool:
-    about = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    about = read_json(directory / "config.json", dict[str, Any])
     groups = (about.get("quantization_config") or {}).get("config_groups") or {}
     forms = [group.get("weights") or {} for group in groups.values()]
     return any(form.get("type") == "int" and form.get("num_bits") == 8 for form in forms)

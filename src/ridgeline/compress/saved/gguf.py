@@ -20,6 +20,7 @@ from ridgeline.compress.quantised import Quantised
 from ridgeline.compress.saved.directory import Directory
 from ridgeline.errors import InputError, MissingExtra, in_words
 from ridgeline.kernels.number_formats import ggml
+from ridgeline.records.input_file import read_json
 
 Type = Literal["q8_0", "q4_0", "f16"]
 
@@ -156,12 +157,10 @@ class _Vocabulary:
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         path = directory / "tokenizer.json"
         try:
-            about = json.loads(path.read_text(encoding="utf-8"))
+            about = read_json(path, dict[str, Any], cure="GGUF files hold their tokenizer")
             model = about["model"]
             vocabulary: dict[str, int] = model["vocab"]
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file; GGUF files hold their tokenizer") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise InputError(f"{path}: no tokenizer ({in_words(error)})") from None
         pieces = about.get("pre_tokenizer") or {}
         if model.get("type") != "BPE" or "ByteLevel" not in json.dumps(pieces):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.records.appended import AppendedFile
+from ridgeline.records.appended import AppendedFile, read_journal
 from ridgeline.records.compression import LayerLoss
 
 FILE = "sensitivities.jsonl"
@@ -18,12 +18,8 @@ class SearchJournal:
     def __init__(self, folder: Path) -> None:
         path = folder / FILE
         self.losses: dict[tuple[str, str], LayerLoss] = {}
-        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
-        if path.exists():
-            path.write_bytes(whole + b"\n" if whole else b"")
-        for line in whole.split(b"\n"):
-            if line:
-                self._keep(msgspec.json.decode(line, type=LayerLoss))
+        for loss in read_journal(path, msgspec.json.Decoder(LayerLoss).decode):
+            self._keep(loss)
         self._file = AppendedFile(path)
 
     def add(self, loss: LayerLoss) -> None:

@@ -35,6 +35,7 @@ from ridgeline.compress.search.walk import Walk
 from ridgeline.compress.steps import Step, saved
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Chosen, CompressionLedger, CompressionRow, Search
+from ridgeline.records.input_file import read_json
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.scheme_names import parse
 from ridgeline.records.store import write_atomically
@@ -179,7 +180,7 @@ def _costs(ground: _Ground, aim: str, bench: Bench | None, say: Say) -> Costs:
         rows = [(unit, scheme, cost) for (unit, scheme), cost in found.items()]
         write_atomically(path, msgspec.json.encode(rows))
     # Read back either way: a search that is gone on with stands on the same seconds.
-    kept = msgspec.json.decode(path.read_bytes(), type=list[tuple[str, str, float]])
+    kept = read_json(path, list[tuple[str, str, float]])
     return {(unit, scheme): cost for unit, scheme, cost in kept}
 
 

@@ -6,7 +6,6 @@ larger than memory can be walked through.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.records.input_file import parse_json, read_json
+from ridgeline.records.overwriting import note_input
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+LONGEST_HEADER_BYTES = 100_000_000
+"""As safetensors itself has it."""
 CHECKED_NUMBERS = 2**24
 """That are looked at together, of a tensor that is not read whole."""
 
@@ -140,26 +143,21 @@ class Checkpoint:
         )
 
     def _json(self, name: str, cure: str) -> dict[str, Any]:
-        path = self.directory / name
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file; {cure}") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {in_words(error)}") from None
-        if not isinstance(content, dict):
-            raise InputError(f"{path}: an object is expected")
-        return content
+        return read_json(self.directory / name, dict[str, Any], cure=cure)
 
     def _read_header(self, file: str) -> None:
         path = self.directory / file
+        note_input(path)
         try:
             with path.open("rb") as opened:
                 length = int.from_bytes(opened.read(8), "little")
                 size = path.stat().st_size
-                if not 0 < length <= size - 8:
+                if not 0 < length <= min(size - 8, LONGEST_HEADER_BYTES):
                     raise InputError(f"{path}: truncated or no safetensors file; fetch it again")
-                header = json.loads(opened.read(length))
+                content = opened.read(length)
+            header = parse_json(
+                content, dict[str, Any], where=f"{path}: damaged header", cure="fetch it again"
+            )
             header.pop("__metadata__", None)
             end = max((about["data_offsets"][1] for about in header.values()), default=0)
             if 8 + length + end != size:

@@ -27,7 +27,7 @@ class Journal:
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder = folder
         claim = folder / "fingerprint"
-        if claim.exists() and claim.read_text(encoding="ascii") != fingerprint:
+        if claim.exists() and claim.read_bytes() != fingerprint.encode("ascii"):
             raise InputError(
                 f"{folder}: it holds the blocks of another compression (model, schemes or "
                 "calibration differ); remove it"

@@ -12,12 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import InputError, MissingExtra, in_words
+from ridgeline.records import input_file
+from ridgeline.records.input_file import DEEPEST
 
 if TYPE_CHECKING:
     import yaml
 
 
 STDIN = Path("-")
+LARGEST_VALUES = 10**6
+"""Of one object, aliases written out."""
+_INTEGER_BITS = 63
+_ENDS = ("SequenceEndEvent", "MappingEndEvent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +39,19 @@ def read_files(paths: list[Path]) -> list[Document]:
     """All objects of some files, each of which holds one at least; `-` is standard input."""
     found: list[Document] = []
     for path in paths:
-        try:
-            content = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
-            text = content.decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: {in_words(error)}") from error
+        text = _stdin() if path == STDIN else input_file.read_text(path)
         objects = read_text(text, str(path))
         if not objects:
             raise InputError(f"{path}: holds no object; give manifests, with apiVersion and kind")
         found += objects
     return found
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"-: {in_words(error)}") from None
 
 
 def read_text(text: str, name: str) -> list[Document]:
@@ -56,12 +65,19 @@ def _parse(text: str, name: str) -> list[tuple[int, Any]]:
     except ImportError as error:
         raise MissingExtra("pyyaml", "kubernetes") from error
     found = []
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = kind(text)
     try:
+        _refuse_deep(yaml.parse(text, Loader=kind), name)
         while loader.check_node():
             node = loader.get_node()
             _refuse_duplicates(node, name)
-            found.append((node.start_mark.line + 1, _plain(loader.construct_document(node))))
+            _refuse_large(node, name)
+            line = node.start_mark.line + 1
+            try:
+                found.append((line, _plain(loader.construct_document(node))))
+            except (ValueError, TypeError, AttributeError, OverflowError) as error:
+                raise InputError(f"{name}:{line}: not YAML: {in_words(error)}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
@@ -71,6 +87,43 @@ def _parse(text: str, name: str) -> list[tuple[int, Any]]:
     finally:
         loader.dispose()
     return found
+
+
+def _refuse_deep(events: Iterator[yaml.Event], name: str) -> None:
+    """Before anything is built: the builder calls itself for each level, in C."""
+    depth = 0
+    for event in events:
+        depth += hasattr(event, "flow_style") - type(event).__name__.endswith(_ENDS)
+        if depth > DEEPEST:
+            where = f"{name}:{event.start_mark.line + 1}"
+            raise InputError(f"{where}: nested deeper than {DEEPEST} levels; no manifest is")
+
+
+def _refuse_large(node: yaml.Node, name: str) -> None:
+    """Aliases of aliases grow to any size and depth, or hold themselves."""
+    known: dict[int, tuple[int, int]] = {}
+
+    def extent(one: yaml.Node) -> tuple[int, int]:
+        """Values and levels."""
+        if id(one) not in known:
+            known[id(one)] = (LARGEST_VALUES, 0)  # until it is known: it may hold itself
+            parts = one.value if isinstance(one.value, list) else []
+            found = [extent(each) for part in parts for each in _nodes(part)]
+            values = 1 + sum(size for size, _ in found)
+            known[id(one)] = (values, 1 + max((levels for _, levels in found), default=0))
+        return known[id(one)]
+
+    values, levels = extent(node)
+    if values > LARGEST_VALUES or levels > DEEPEST:
+        where = f"{name}:{node.start_mark.line + 1}"
+        raise InputError(
+            f"{where}: its aliases come to over {LARGEST_VALUES:,} values or {DEEPEST} levels;"
+            " write them out"
+        )
+
+
+def _nodes(part: Any) -> tuple[Any, ...]:
+    return part if isinstance(part, tuple) else (part,)
 
 
 def _refuse_duplicates(node: yaml.Node, name: str) -> None:
@@ -101,6 +154,8 @@ def _plain(value: Any) -> Any:
         return {_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
+        raise OverflowError("a whole number beyond 64 bits")
     if isinstance(value, float) and value.is_integer():
         return int(value)  # As kubectl writes it into JSON.
     if value is None or isinstance(value, str | int | float):

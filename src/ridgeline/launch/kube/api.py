@@ -132,7 +132,7 @@ def connect(namespace: str, context: str = "") -> Server:
         raise MissingExtra("kubernetes", "kubernetes") from None
     try:
         client = config.new_client_from_config(context=context or None)
-    except (config.ConfigException, OSError) as error:
+    except Exception as error:  # a kubeconfig can be wrong in any way
         told = " ".join(str(error).split())
         raise InputError(
             f"kubeconfig: {told}; set KUBECONFIG or kubernetes.context, or look at the manifest"

@@ -17,7 +17,7 @@ from ridgeline.errors import InputError
 from ridgeline.models.config import spec_from_config
 from ridgeline.models.names import Names
 from ridgeline.models.spec import ModelSpec
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 FOLDER = Path(__file__).parent
 

@@ -19,7 +19,7 @@ import numpy as np
 from ridgeline.cost.inference import Rates
 from ridgeline.cost.layouts import Floats, Ints
 from ridgeline.errors import InputError
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 FOLDER = Path(__file__).parent
 PRIORS = FOLDER / "priors.toml"

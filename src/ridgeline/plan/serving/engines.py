@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.records.store import read_toml
+from ridgeline.records.input_file import read_toml
 
 ENGINES = Path(__file__).with_name("engines.toml")
 USUAL = "python"

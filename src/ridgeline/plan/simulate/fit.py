@@ -23,10 +23,11 @@ import numpy as np
 
 from ridgeline.cost.layouts import Floats
 from ridgeline.cost.serving_clock import StepClock
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
 from ridgeline.plan.least_squares import minimised
 from ridgeline.plan.serving.coverage import BEYOND
 from ridgeline.plan.simulate.engine_time import EngineTime
+from ridgeline.records.input_file import read_json
 from ridgeline.records.load_test import Lengths, Percentiles
 from ridgeline.records.step_log import StepRow, StepWork
 
@@ -111,16 +112,11 @@ def outside_of(fitted: Fitted, alone: Path, chunk: int) -> Fitted:
     Raises:
         InputError: The file is not that.
     """
-    try:
-        found = msgspec.json.decode(alone.read_bytes(), type=_Alone)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"--alone {alone}: {in_words(error)}") from None
+    cure = "make it with `ridgeline loadtest URL --arrivals closed --concurrency 1 --json`"
+    found = read_json(alone, _Alone, option="--alone", cure=cure)
     tokens = found.lengths.input_tokens
     if not found.arrivals.startswith("closed loop of 1,") or not found.ttft_seconds or not tokens:
-        raise InputError(
-            f"--alone {alone}: is no load test of one client; make it with `ridgeline loadtest URL"
-            " --arrivals closed --concurrency 1 --json`"
-        )
+        raise InputError(f"--alone {alone}: is no load test of one client; {cure}")
     left, start, inside = round(tokens), 0, 0.0
     while left:
         count = min(left, chunk)

@@ -14,8 +14,10 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ridgeline.errors import InputError
+from ridgeline.records.input_file import read_json
 from ridgeline.serve.config import EngineConfig, Speculation
 
 DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -141,8 +143,8 @@ def _adapters(config: EngineConfig) -> list[str]:
 def _rank(folder: Path) -> int:
     """The largest of an adapter."""
     path = folder / "adapter_config.json"
+    found = read_json(path, dict[str, Any])
     try:
-        found = json.loads(path.read_text())
         return int(max([found["r"], *(found.get("rank_pattern") or {}).values()]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} does not say the adapter's rank: {error}") from None

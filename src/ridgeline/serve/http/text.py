@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.quiet import quiet_libraries
+from ridgeline.records.input_file import read_json
 from ridgeline.serve.http.protocol.errors import refused
 
 SHORT_CHARACTERS = 4000
@@ -66,11 +66,10 @@ def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> Tokenizer:
 def _is_plain(folder: Path) -> bool:
     """Whether tokenizer.json is all there is to the tokenizer: no class of its own."""
     try:
-        config = json.loads((folder / "tokenizer_config.json").read_text())
-    except (OSError, ValueError):
+        config = read_json(folder / "tokenizer_config.json", dict[str, Any])
+    except InputError:
         return False
-    plain = ("TokenizersBackend", "PreTrainedTokenizerFast")
-    return isinstance(config, dict) and config.get("tokenizer_class") in plain
+    return config.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 class TextTokens:

@@ -197,12 +197,7 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
     notices.disable_progress_bar()
     try:
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
-    except (TypeError, AttributeError) as error:
-        raise InputError(
-            f"{config.model}: config.json: a value of another kind than transformers expects: "
-            f"{_first_line(error)}"
-        ) from None
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a configuration can be wrong in any way
         missing = "" if os.path.isdir(config.model) else "no such directory; as a hub id: "
         raise InputError(f"{config.model}: {missing}{_first_line(error)}") from None
     if getattr(about, "is_encoder_decoder", False):

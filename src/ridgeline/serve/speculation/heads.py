@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from ridgeline.batching.sequence import Sequence
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.input_file import read_json
+from ridgeline.records.overwriting import note_input
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.sampling.state import SamplingState
 from ridgeline.serve.speculation.drafter import Proposal
@@ -93,17 +95,18 @@ def read_heads(path: str | Path) -> Heads:
     Raises:
         InputError: The folder does not have them.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     folder = Path(path)
     try:
-        facts = msgspec.json.decode((folder / FACTS).read_bytes(), type=HeadFacts)
-        heads = Heads(facts)
+        heads = Heads(read_json(folder / FACTS, HeadFacts))
+        note_input(folder / WEIGHTS)
         heads.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, msgspec.DecodeError, RuntimeError) as error:
-        line = in_words(error).split("\n")[0]
+    except (OSError, InputError, SafetensorError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"{folder} has no draft heads ({line}); train them with: ridgeline draft-heads"
+            f"{folder} has no draft heads ({in_words(error)}); train them with: ridgeline"
+            " draft-heads"
         ) from None
     return heads
 

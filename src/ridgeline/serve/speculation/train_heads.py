@@ -21,7 +21,9 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.models.folder import check_model_folder
+from ridgeline.records.input_file import read_text
 from ridgeline.serve.speculation.heads import HeadFacts, Heads
 
 DECAY = 0.8
@@ -153,6 +155,7 @@ def _read(path: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
+    check_model_folder(Path(path))
     logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")
@@ -167,10 +170,7 @@ def _read(path: str) -> tuple[Any, Any]:
 
 def _rows(tokenizer: Any, settings: HeadTraining) -> Tensor:
     """[N, seq] tokens of the text."""
-    try:
-        text = Path(settings.text).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--text {settings.text}: {in_words(error)}") from None
+    text = read_text(Path(settings.text), option="--text")
     tokens = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
     count = len(tokens) // settings.seq
     if count < 2:

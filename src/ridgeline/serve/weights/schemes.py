@@ -6,13 +6,13 @@ scheme each, and layers to ignore. Facts of the format as llm-compressor 0.14 wr
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.records.input_file import read_json
 
 Layout = Literal[
     "pack-quantized",
@@ -77,15 +77,10 @@ def described(directory: str) -> dict[str, Any]:
     Raises:
         InputError: config.json cannot be read.
     """
-    path = os.path.join(directory, "config.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
-    except (FileNotFoundError, NotADirectoryError):
+    path = Path(directory) / "config.json"
+    if not path.is_file():
         return {}  # a hub id
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {in_words(error)}") from None
-    about = config.get("quantization_config") if isinstance(config, dict) else None
+    about = read_json(path, dict[str, Any]).get("quantization_config")
     if isinstance(about, dict) and about.get("quant_method") == "compressed-tensors":
         return about
     return {}

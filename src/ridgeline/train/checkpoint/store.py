@@ -21,7 +21,8 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import InputError, RidgelineError
+from ridgeline.records.input_file import read_json
 from ridgeline.records.store import write_atomically
 
 FOLDER = "checkpoints"
@@ -204,12 +205,9 @@ def new_digest() -> hashlib.blake2b:
 
 def _opened(path: Path) -> Checkpoint:
     try:
-        content = (path / MANIFEST).read_bytes()
-        manifest = msgspec.json.decode(content, type=Manifest)
-    except OSError as error:
-        raise Damaged(path, f"{path / MANIFEST}: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RidgelineError) as error:
-        raise Damaged(path, f"{path / MANIFEST}: {error}") from None
+        manifest = read_json(path / MANIFEST, Manifest)
+    except InputError as error:
+        raise Damaged(path, str(error)) from None
     if manifest.seal != _seal(manifest):
         raise Damaged(path, f"{path / MANIFEST}: its checksum is not the one written")
     _check_sizes(path, manifest)

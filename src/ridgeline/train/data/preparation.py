@@ -251,7 +251,7 @@ def _finished(job: Job, piece: Piece) -> PieceDone | None:
     path = done_path(folder, piece.number)
     if not path.is_file():
         return None
-    done = read_record(path, PieceDone)
+    done = read_record(path, PieceDone, ours=True)
     for shard in (done.train, *([done.validation] if done.validation else [])):
         check_sizes(folder, shard, job.token_bytes)
     return done

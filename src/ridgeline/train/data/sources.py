@@ -283,7 +283,7 @@ def _read_jsonl(span: Span, column: str) -> Iterator[Part]:
                 continue
             try:
                 row = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise InputError(f"{path}:{_line_number(path, start)}: {error}") from None
             if not isinstance(row, dict) or not isinstance(row.get(column), str):
                 found = sorted(row) if isinstance(row, dict) else json.dumps(row)[:60]

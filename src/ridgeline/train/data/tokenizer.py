@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ridgeline.errors import InputError, MissingExtra, in_words
+from ridgeline.records.input_file import read_json
 from ridgeline.records.recipe import Recipe
 
 BEGIN, END, PADDING = "<|begin|>", "<|end|>", "<|padding|>"
@@ -155,8 +156,8 @@ def _keep_plain(source: Path, folder: Path) -> Kept | None:
     if not all(path.is_file() for path in paths) or any(path.is_file() for path in unread):
         return None
     try:
-        settings = msgspec.json.decode(paths[1].read_bytes(), type=dict[str, Any])
-    except msgspec.DecodeError:
+        settings = read_json(paths[1], dict[str, Any])
+    except InputError:
         return None
     if settings.get("tokenizer_class") not in _PLAIN_CLASSES or settings.keys() - _PLAIN_KEYS:
         return None

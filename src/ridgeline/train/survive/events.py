@@ -6,7 +6,6 @@ are written once a second at most, and before every other event: a crash loses a
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.errors import InputError
-from ridgeline.records.appended import AppendedFile
+from ridgeline.records.appended import AppendedFile, Tail
 
 FILE = "events.jsonl"
 Kind = Literal[
@@ -102,8 +100,7 @@ class EventTail:
 
     def __init__(self, folder: Path) -> None:
         """Of the run in `folder`."""
-        self._path = folder / FILE
-        self._offset = 0
+        self._lines = Tail(folder / FILE, msgspec.json.Decoder(Event).decode)
 
     def read(self) -> list[Event]:
         """Every whole new line, in the order of writing.
@@ -111,21 +108,7 @@ class EventTail:
         Raises:
             InputError: A line is no event.
         """
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self._offset:
-                self._offset = 0  # a run that began anew
-            file.seek(self._offset)
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
-        return [self._decoded(line) for line in whole.split(b"\n") if line.strip()]
-
-    def _decoded(self, line: bytes) -> Event:
-        try:
-            return msgspec.json.decode(line, type=Event)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{self._path}: {error}: {line[:60]!r}") from None
+        return self._lines.read()
 
 
 def read_events(folder: Path) -> list[Event]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
+
+from ridgeline.records.appended import AppendedFile, read_journal
 
 FILE = "skipped.jsonl"
 
@@ -22,14 +23,13 @@ class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 def skipped_batches(folder: Path) -> list[SkippedBatch]:
     """In the order in which the run met them."""
-    path = folder / FILE
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return [msgspec.json.decode(line, type=SkippedBatch) for line in lines if line.strip()]
+    return read_journal(folder / FILE, msgspec.json.Decoder(SkippedBatch).decode)
 
 
 def skip(folder: Path, batch: SkippedBatch) -> None:
     """Leave a batch out from now on; on disk on return."""
-    with (folder / FILE).open("ab") as file:
-        file.write(msgspec.json.encode(batch) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    file = AppendedFile(folder / FILE)
+    try:
+        file.append(msgspec.json.encode(batch), sync=True)
+    finally:
+        file.close()

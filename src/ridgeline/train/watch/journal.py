@@ -1,7 +1,6 @@
 """Writes a run's journal: one JSON line per logged step, on disk on return, and TensorBoard.
 
-A line is appended in one write, so a crash leaves whole lines and at most one that is cut short at
-the end; a restarted run cuts that one off before it goes on.
+A crash leaves whole lines and at most one that is cut short; a restarted run goes on without it.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / FILE
-        _cut_off_half_a_line(path)
-        self._file = AppendedFile(path)
+        self._file = AppendedFile(folder / FILE)
         self._folder = folder / "tensorboard"
         self._board: SummaryWriter | None = SummaryWriter(str(self._folder))
 
@@ -73,11 +70,3 @@ def _show(line: LoggedStep, board: SummaryWriter) -> None:
         board.add_scalar(f"seconds/{name}", seconds, line.step)
     if line.straggler:
         board.add_text("straggler", line.straggler, line.step)
-
-
-def _cut_off_half_a_line(path: Path) -> None:
-    if not path.exists():
-        return
-    with path.open("r+b") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)

@@ -1,0 +1,221 @@
+"""The door for every file that a user names: bytes, text, JSON, lines of JSON, TOML, CSV.
+
+What cannot be read is an `InputError` of one line: the option and the file, what is wrong and
+where in it, what to do. That holds for whatever a file may be: missing, a folder, locked away,
+empty, binary, UTF-16, cut short, nested without end. What was read is not written to by the same
+command (`overwriting.py`), unless it is `ours`: a file that the product itself keeps and goes on
+with.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ridgeline.errors import InputError, in_words
+from ridgeline.records.overwriting import note_input
+
+DEEPEST = 100
+"""Levels of nesting; nothing that is written by hand or by us has a quarter of them, and what
+walks over a value calls itself for each."""
+LARGEST_BYTES = 2**32
+"""Files that are read whole; traces, tensors and token streams are not."""
+T = TypeVar("T")
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",  # begins as UTF-16 does, so it is looked for first
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+
+def read_bytes(path: Path, *, option: str = "", cure: str = "", ours: bool = False) -> bytes:
+    """A file as it is.
+
+    Args:
+        path: Of the file.
+        option: That named it.
+        cure: What to give instead, as a clause.
+        ours: The command keeps this file itself and may write it again.
+
+    Raises:
+        InputError: It is missing, a folder or a device, too large, or may not be read.
+    """
+    where = _where(path, option)
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise InputError(f"{where}: is a folder; {cure or 'name a file in it'}")
+        if stat.S_ISBLK(found.st_mode) or path.samefile("/dev/zero"):
+            raise InputError(f"{where}: is a device; {cure or 'name a file'}")
+        if found.st_size > LARGEST_BYTES:
+            size = f"{found.st_size / 1e9:.1f} GB"
+            raise InputError(f"{where}: has {size}, too much to be meant; {cure or 'check it'}")
+        if not ours:
+            note_input(path)
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file; {cure or 'check the path'}") from None
+    except (OSError, ValueError) as error:  # a NUL byte in the path is a ValueError
+        what = in_words(error)
+        raise InputError(f"{where}: {what}; {cure or 'check the path'}") from None
+    return content
+
+
+def read_text(path: Path, *, option: str = "", cure: str = "", ours: bool = False) -> str:
+    """A text in UTF-8, with or without its mark.
+
+    Raises:
+        InputError: See `read_bytes`; or it is binary, or in another encoding.
+    """
+    return _text(read_bytes(path, option=option, cure=cure, ours=ours), _where(path, option), cure)
+
+
+def read_json(path: Path, kind: type[T], *, option: str = "", cure: str = "") -> T:
+    """One JSON document; of the kind `object`, whatever it holds.
+
+    Raises:
+        InputError: See `read_text`; or it is no JSON, nested too deep, or no `kind`.
+    """
+    content = read_bytes(path, option=option, cure=cure)
+    return parse_json(content, kind, where=_where(path, option), cure=cure)
+
+
+def parse_json(content: bytes, kind: type[T], *, where: str, cure: str = "") -> T:
+    """What a JSON text says.
+
+    Args:
+        content: UTF-8, with or without its mark.
+        kind: As msgspec takes it.
+        where: The text is from: stands first in every complaint.
+        cure: What to give instead, as a clause.
+
+    Raises:
+        InputError: It is no text, no JSON, nested too deep, or no `kind`.
+    """
+    plain = _plain(content, where, cure)
+    if not plain:
+        raise InputError(f"{where}: is empty; {cure or 'write it again'}")
+    after = f"; {cure}" if cure else ""
+    if _nested_too_deep(plain):
+        raise _too_deep(where, cure)
+    try:
+        return msgspec.json.decode(plain, type=kind)
+    except RecursionError:  # brackets that nobody closes
+        raise _too_deep(where, cure) from None
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {error}{after}") from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"{where}: not JSON ({error}){after or '; write it again'}") from None
+    except UnicodeDecodeError as error:
+        raise _not_utf8(error, where, cure) from None
+
+
+def read_toml(
+    path: Path, kind: type[T], *, option: str = "", cure: str = "", ours: bool = False
+) -> T:
+    """One TOML document.
+
+    Raises:
+        InputError: See `read_text`; or it is no TOML, nested too deep, or no `kind`.
+    """
+    where = _where(path, option)
+    text = read_text(path, option=option, cure=cure, ours=ours)
+    after = f"; {cure}" if cure else ""
+    try:
+        return msgspec.convert(tomllib.loads(text), type=kind)
+    except RecursionError:
+        raise _too_deep(where, cure) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where}: not TOML ({error}){after}") from None
+    except (msgspec.ValidationError, InputError, ValueError) as error:
+        raise InputError(f"{where}: {in_words(error)}{after}") from None
+
+
+def csv_rows(text: str, *, where: str, cure: str = "") -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV table with the numbers of their last lines, blank ones left out.
+
+    Raises:
+        InputError: A cell is longer than any cell of a table is.
+    """
+    reader = csv.reader(text.splitlines(keepends=True))
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            line = reader.line_num
+            raise InputError(
+                f"{where}, line {line}: not CSV ({error}); {cure or 'write it again'}"
+            ) from None
+        if cells:
+            yield reader.line_num, cells
+
+
+def _where(path: Path, option: str) -> str:
+    return f"{option} {path}".strip()
+
+
+def _plain(content: bytes, where: str, cure: str) -> bytes:
+    """Without the mark of UTF-8; refuses what is no text for a reason that can be told."""
+    for mark, encoding in _MARKS.items():
+        if content.startswith(mark):
+            raise InputError(f"{where}: is {encoding} text; save it as UTF-8")
+    nul = content.find(b"\0")
+    if nul >= 0:
+        raise InputError(
+            f"{where}: byte {nul} is NUL, so it is binary, or UTF-16 and not UTF-8 text;"
+            f" {cure or 'name a text file'}"
+        )
+    return content.removeprefix(codecs.BOM_UTF8)
+
+
+def _text(content: bytes, where: str, cure: str) -> str:
+    try:
+        return _plain(content, where, cure).decode()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(error, where, cure) from None
+
+
+def _not_utf8(error: UnicodeDecodeError, where: str, cure: str) -> InputError:
+    return InputError(
+        f"{where}: byte {error.start} is not UTF-8 text; {cure or 'save it as UTF-8'}"
+    )
+
+
+def _nested_too_deep(text: bytes) -> bool:
+    """Whether more than `DEEPEST` brackets stand inside each other: each round closes one level.
+
+    >>> _nested_too_deep(b"[" * DEEPEST + b"]" * DEEPEST), _nested_too_deep(b'["' + b"[" * 999)
+    (False, False)
+    >>> _nested_too_deep(b'{"a":[' * DEEPEST + b"]}" * DEEPEST)
+    True
+    """
+    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+        return False
+    left = _STRING.sub(b"", text).translate(_SQUARE, _NO_BRACKET)
+    for _ in range(DEEPEST):
+        closed = left.replace(b"[]", b"")
+        if len(closed) == len(left):
+            break  # no JSON, or an end that is missing: the decoder says which
+        left = closed
+    return b"[]" in left
+
+
+def _too_deep(where: str, cure: str) -> InputError:
+    return InputError(
+        f"{where}: nested deeper than {DEEPEST} levels; {cure or 'give the file as it was written'}"
+    )
