@@ -6,12 +6,10 @@ with the next line that fits: a run must not end because its log cannot grow for
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Of an OSError: the disk, the quota or the largest file is full."""
+from ridgeline.errors import NO_ROOM
 
 
 class AppendedFile:
