@@ -19,12 +19,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from ridgeline.batching.scaling.settings import Scaling, policy_of
-from ridgeline.errors import InputError, RidgelineError
+from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.disaggregated import EXCHANGE, Disaggregated
 from ridgeline.serve.cluster.punctuality import Punctuality
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.log import begin_step_log
 from ridgeline.serve.http.app import create_app
 from ridgeline.serve.http.connection import HEAD_BYTES, Connection, Room
 from ridgeline.serve.http.logs import log_as_json
@@ -74,6 +75,8 @@ def run_server(
         raise InputError("--disaggregated is one pair of engines; leave --replicas out")
     log_as_json()
     with _listening(settings.host, settings.port) as listener:
+        if config.step_log is not None:
+            begin_step_log(config.step_log)
         most = scaling.maximum if scaling is not None else replicas
         factories = [EXCHANGE] * 2 if disaggregated else [factory] * most
         server = _Server(
@@ -212,7 +215,10 @@ class _Server:
         await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
         if service.engine.ready is not None:
-            self._say_ready(_address(listener), service.engine.ready)
+            try:
+                self._say_ready(_address(listener), service.engine.ready)
+            except OSError as error:  # a full disk; those who ask are served all the same
+                log.warning("not said to be ready", extra={"fields": {"why": in_words(error)}})
         signalled = asyncio.create_task(self._signalled.wait())
         try:
             ended, _ = await asyncio.wait(
