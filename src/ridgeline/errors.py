@@ -14,6 +14,11 @@ A message is one line: what was wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+import errno
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Of an OSError: the disk, the quota or the largest file is full."""
+
 
 def in_words(error: BaseException) -> str:
     r"""What an error says, in one line: without the number and the path that Python adds to it.

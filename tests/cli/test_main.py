@@ -113,3 +113,21 @@ def test_ctrl_c_before_the_command_begins_is_one_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "ridgeline: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["roofline", "llama3.1-8b", "--device", "h100", "--json"]],
+)
+def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ridgeline.cli.main", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("ridgeline: No space left on device: stdout")
+    assert done.stderr.count("\n") == 1

@@ -2,7 +2,7 @@
 
 `SAY text` in the prompt: that text, token by token; otherwise it counts. `SLOW`: 20 ms a step.
 `DIE`: the process kills itself at the request's second token. `HANG`: its step never ends.
-`FILL`: the answer goes on for ever (up to max_tokens).
+`FILL`: the answer goes on for ever (up to max_tokens). `TALK`: more on stderr than a pipe holds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -129,6 +130,8 @@ class StubEngine:
         orders = " ".join(answer.order for answer in self._answers)
         if "HANG" in orders:
             time.sleep(1000)
+        if "TALK" in orders:
+            sys.stderr.write("x" * 2**20)
         if "SLOW" in orders:
             time.sleep(0.02)
         for answer in list(self._answers):

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import NO_ROOM, RidgelineError, in_words
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("ridgeline.cli.doctor", "where a script's time goes, what bounds it, the cures"),
@@ -87,9 +88,24 @@ def main() -> None:
         # A termination ends what we started just as Ctrl-C does.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         code = run(sys.argv[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:  # before the command began
         code = _complain("interrupted", 130)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        what = "stdout, or a file that was being written, is not whole"
+        code = _complain(f"{in_words(error)}: {what}; make room and run it again", 1)
+        _let_stdout_go()
     sys.exit(code)
+
+
+def _let_stdout_go() -> None:
+    """What still waits there would make Python end with a code and words of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -8,7 +8,6 @@ cannot grow for a while.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -18,11 +17,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ridgeline.errors import InputError
+from ridgeline.errors import NO_ROOM, InputError
 from ridgeline.records.overwriting import refuse_overwriting
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Of an OSError: the disk, the quota or the largest file is full."""
 T = TypeVar("T")
 
 _NO_ENTRY = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

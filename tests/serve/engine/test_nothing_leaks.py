@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -9,9 +11,13 @@ from typing import Any
 
 import pytest
 from tests.serve.engine.workloads import VOCAB, finished, tiny_engine, write_tiny_llama
+from tests.serve.http.servers import resident_bytes
 
+from ridgeline.batching.sequence import Sequence
+from ridgeline.serve.engine.answers import Answer
 from ridgeline.serve.engine.engine import Engine
 from ridgeline.serve.messages import Abort, Delta, Embed, Embedded, Refused, Sampling, Submit
+from ridgeline.serve.sampling.state import SamplingState
 
 BYTES_PER_TOKEN = 2 * 2 * 2 * 8 * 4
 
@@ -85,6 +91,13 @@ def stormed(engine: Engine, num_events: int, seed: int) -> Watch:
     return watch
 
 
+def kept() -> Counter[str]:
+    """What is left of any request in this process."""
+    gc.collect()
+    kinds = (Sequence, Answer, SamplingState, Submit)
+    return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
+
+
 @pytest.mark.parametrize("layout", ["paged", "contiguous", "dynamic"])
 def test_no_block_is_lost_in_a_storm_of_submits_and_aborts(folder: Path, layout: str) -> None:
     engine = tiny_engine(
@@ -103,6 +116,7 @@ def test_no_block_is_lost_in_a_storm_of_submits_and_aborts(folder: Path, layout:
     assert any(isinstance(one, Refused) and one.status == 429 for one in watch.other.values())
     if layout == "paged":
         assert engine.stats().preemptions > 0
+    assert kept() == Counter()
     assert not engine._inputs._rows
     assert not engine._outcomes.rows_of
     assert not engine._outcomes.answers.of
@@ -113,3 +127,17 @@ def test_no_block_is_lost_in_a_long_storm(folder: Path) -> None:
     engine = tiny_engine(folder, kv_bytes=18 * 4 * BYTES_PER_TOKEN, max_sequences=8, max_waiting=10)
     stormed(engine, 100_000, seed=4)
     assert engine.scheduler.cache.num_free == engine.pool.num_blocks
+
+
+@pytest.mark.slow
+def test_after_a_storm_nothing_of_its_requests_is_in_memory(folder: Path) -> None:
+    """Ten thousand events in rounds: what the process holds does not grow with them."""
+    engine = tiny_engine(folder, kv_bytes=18 * 4 * BYTES_PER_TOKEN, max_sequences=8, max_waiting=10)
+    sizes = []
+    for number in range(5):
+        stormed(engine, 2000, seed=number)
+        engine.scheduler.cache.check([])
+        assert engine.scheduler.cache.num_free == engine.pool.num_blocks
+        assert kept() == Counter()
+        sizes.append(resident_bytes(os.getpid()))
+    assert (sizes[-1] - sizes[1]) / 3 < 2**20, sizes

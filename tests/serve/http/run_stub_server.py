@@ -1,6 +1,8 @@
 """The real server around the stub engine.
 
-`python -m tests.serve.http.run_stub_server MODEL SETTINGS CONFIG REPLICAS SCALING`
+`python -m tests.serve.http.run_stub_server MODEL SETTINGS CONFIG REPLICAS SCALING [LIMITS]`
+
+LIMITS are constants of `serve/http/connection.py`: a test does not wait for a minute.
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ import msgspec
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.errors import RidgelineError
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.http.server import run_server
-from ridgeline.serve.http.service import Settings
+from ridgeline.serve.http import connection
 
 FACTORY = "tests.serve.stub_engine:StubEngine"
 
@@ -24,7 +25,14 @@ def say_ready(address: str, _: object) -> None:
 
 
 def main() -> int:
-    model, settings, config, replicas, scaling = sys.argv[1:6]
+    model, settings, config, replicas, scaling, *limits = sys.argv[1:]
+    for name, value in msgspec.json.decode(limits[0]).items() if limits else ():
+        assert hasattr(connection, name)
+        setattr(connection, name, value)
+    # Behind that: who imports a limit gets ours.
+    from ridgeline.serve.http.server import run_server
+    from ridgeline.serve.http.service import Settings
+
     try:
         run_server(
             msgspec.convert({"model": model, **msgspec.json.decode(config)}, EngineConfig),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -29,6 +33,9 @@ TEMPLATE = (
     "{% if add_generation_prompt %}assistant:{% endif %}{{ extra or '' }}"
 )
 DEADLINE_SECONDS = 120.0
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Made once: reading the machine's certificates takes 30 ms, for each client anew."""
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 def chat_model(folder: Path) -> Path:
@@ -64,29 +71,55 @@ class Server:
         self.address = "http://" + line.partition("http://")[2].split()[0].removesuffix("/v1")
 
     def get(self, path: str, **options: Any) -> httpx.Response:
-        return httpx.get(self.address + path, timeout=30, **options)
+        return httpx.get(self.address + path, timeout=30, verify=NO_TLS, **options)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        return httpx.post(self.address + path, json=body, timeout=30, **options)
+        return httpx.post(self.address + path, json=body, timeout=30, verify=NO_TLS, **options)
+
+    @property
+    def num_files(self) -> int:
+        """That the server has open, connections among them."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    @property
+    def resident_bytes(self) -> int:
+        return resident_bytes(self.process.pid)
+
+    def connect(self) -> socket.socket:
+        """A connection on which nothing was sent yet."""
+        host, port = self.address.removeprefix("http://").split(":")
+        return socket.create_connection((host, int(port)), timeout=DEADLINE_SECONDS)
+
+    def raw(self, content: bytes) -> bytes:
+        """What comes back for bytes as they are, until the server closes or says no more."""
+        with self.connect() as connection:
+            connection.sendall(content)
+            return all_of(connection)
 
     def engine_pid(self) -> int:
+        """Of the only one, or of any."""
+        return self.engine_pids()[0]
+
+    def engine_pids(self) -> list[int]:
+        """Of all that run."""
         found = subprocess.run(
             ["pgrep", "-P", str(self.process.pid), "-f", "process.host"],
             capture_output=True,
             check=True,
         )
-        return int(found.stdout.split()[0])
+        return [int(pid) for pid in found.stdout.split() if not gone(int(pid))]
 
 
 @contextmanager
-def running(*words: str) -> Iterator[Server]:
-    """A server process; ended with all that belongs to it."""
+def running(*words: str, open_files: int | None = None) -> Iterator[Server]:
+    """A server process, at most with so many open files; ended with all that belongs to it."""
+    held = [] if open_files is None else ["prlimit", f"--nofile={open_files}:{open_files}"]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", *words],
+                [*held, sys.executable, "-m", *words],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment,
@@ -106,15 +139,53 @@ def stub_server(
     replicas: int = 1,
     scaling: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
+    limits: dict[str, float] | None = None,
+    open_files: int | None = None,
     **settings: Any,
 ) -> Iterator[Server]:
     """The real server around the stub engine."""
     given = {"model_name": "library", "port": 0, **settings}
     words = [str(model), json.dumps(given), json.dumps(config or {}), str(replicas)]
-    words.append(json.dumps(scaling))
-    with running("tests.serve.http.run_stub_server", *words) as server:
+    words += [json.dumps(scaling), json.dumps(limits or {})]
+    with running("tests.serve.http.run_stub_server", *words, open_files=open_files) as server:
         server.wait_until_ready()
         yield server
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def statuses(answers: bytes) -> list[int]:
+    """Of several responses one behind the other."""
+    return [int(one) for one in re.findall(rb"HTTP/1\.1 (\d{3}) ", answers)]
+
+
+def post(body: Any, *, head: bytes = b"") -> bytes:
+    """A request for a completion, byte by byte."""
+    content = json.dumps(body).encode()
+    length = b"Content-Length: %d\r\n\r\n" % len(content)
+    return POST + head + length + content
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, buried or not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def until(happened: Callable[[], Any], what: str) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.serve.http.servers import Server, running, sse, stub_server, until
+from tests.serve.http.servers import Server, gone, running, sse, stub_server, until
 
 SLOW = {"model": "library", "prompt": "SLOW FILL", "max_tokens": 240}
 
@@ -22,14 +22,6 @@ def mortal(model: Path) -> Iterator[Server]:
     """Its engine is killed, and it comes back."""
     with stub_server(model) as server:
         yield server
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
 
 
 def test_killing_the_engine_ends_every_request_cleanly_and_it_comes_back(mortal: Server) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.serve.http.servers import gone, until
+from tokenizers import Tokenizer
 
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.serve.config import EngineConfig
@@ -21,6 +27,7 @@ from ridgeline.serve.process.supervisor import EngineLost, Supervisor
 ROOT = Path(__file__).parents[3]
 MODEL = str(ROOT / "examples/models/library")
 FACTORY = "tests.serve.stub_engine:StubEngine"
+TOKENIZER = Tokenizer.from_file(f"{MODEL}/tokenizer.json")
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +48,9 @@ def run(scene: Callable[[Supervisor], Awaitable[None]], **options: Any) -> None:
     asyncio.run(whole())
 
 
-async def ask(supervisor: Supervisor, request_id: str = "a") -> str:
-    submit = Submit(id=request_id, prompt=(5, 6), sampling=Sampling(max_tokens=9))
+async def ask(supervisor: Supervisor, request_id: str = "a", said: str = "x") -> str:
+    prompt = tuple(TOKENIZER.encode(said, add_special_tokens=False).ids)
+    submit = Submit(id=request_id, prompt=prompt, sampling=Sampling(max_tokens=9))
     return "".join([delta.text async for delta in supervisor.client.submit(submit)])
 
 
@@ -106,5 +114,47 @@ def test_stopping_ends_the_process() -> None:
         await supervisor.stop()
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+    run(scene)
+
+
+SERVER = """
+import asyncio, sys
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.process.supervisor import Supervisor
+async def main():
+    supervisor = Supervisor(EngineConfig(model=sys.argv[1]), sys.argv[2])
+    await supervisor.start()
+    print(supervisor.pid, flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+def test_an_engine_that_is_stopped_does_not_outlive_a_server_that_is_killed() -> None:
+    """It reads no socket, so only the kernel can end it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, MODEL, FACTORY], stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        engine = int(server.stdout.readline())
+        os.kill(engine, signal.SIGSTOP)
+        server.kill()
+    until(lambda: gone(engine), "the engine's end")
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would wait for ever for room in a pipe that nobody empties."""
+
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def scene(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        monkeypatch.setattr(sys, "stderr", Full())
+        assert await ask(supervisor, said="TALK") == " one two three"
 
     run(scene)

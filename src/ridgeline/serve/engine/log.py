@@ -8,12 +8,14 @@ simulation is calibrated on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from io import FileIO
 from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.records.step_log import COLUMNS, StepRow, line
 from ridgeline.serve.messages import Delta
 
@@ -46,25 +48,67 @@ def log_answer(last: Delta) -> None:
     logger.info(msgspec.json.encode(line).decode())
 
 
+def begin_step_log(path: str) -> None:
+    """Leave nothing of an earlier server's log; engines that are started again go on with ours.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    try:
+        Path(path).write_bytes(b"")
+    except OSError as error:
+        raise InputError(f"--step-log {path}: {in_words(error)}") from None
+
+
 class StepLog:
     """A file with one line per step, each written at once: an engine may end at any time.
+
+    A full disk ends the log behind its last whole line, not the engine.
 
     Raises:
         InputError: The file cannot be written.
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         try:
-            # Open as long as the engine lives.
-            self._file = Path(path).open("w", buffering=1, encoding="utf-8")  # noqa: SIM115
-            self._file.write(",".join(COLUMNS) + "\n")
+            # Open as long as the engine lives; unbuffered, so that a short write is seen.
+            self._file: FileIO | None = FileIO(path, "a+")
+            self._size = _whole_lines(self._file)
+            self._file.truncate(self._size)
         except OSError as error:
-            raise InputError(f"--step-log {path}: {error.strerror or error}") from None
+            raise InputError(f"--step-log {path}: {in_words(error)}") from None
+        if not self._size:
+            self._write(",".join(COLUMNS) + "\n")
 
     def add(self, row: StepRow) -> None:
         """Write a step."""
-        self._file.write(line(row))
+        self._write(line(row))
 
     def close(self) -> None:
         """No step follows."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, text: str) -> None:
+        if self._file is None:
+            return
+        content = text.encode()
+        try:
+            whole, why = self._file.write(content) == len(content), "no space left"
+        except OSError as error:
+            whole, why = False, in_words(error)
+        if whole:
+            self._size += len(content)
+            return
+        with contextlib.suppress(OSError):
+            self._file.truncate(self._size)
+        self.close()
+        logger.warning("--step-log %s: %s; no step follows there, serving goes on", self._path, why)
+
+
+def _whole_lines(file: FileIO) -> int:
+    """Bytes up to the last end of a line: an engine may have ended while it wrote."""
+    file.seek(0)
+    return file.readall().rfind(b"\n") + 1

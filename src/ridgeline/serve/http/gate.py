@@ -8,11 +8,16 @@ import hmac
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ridgeline.serve.http.answers import RETRY_AFTER_SECONDS
+from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.protocol.errors import ApiError
-from ridgeline.serve.http.service import Service, error_response
+from ridgeline.serve.http.service import ClientGone, Service, error_response, shutting_down
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
 """No key needed: probes and scrapers have none."""
+BODIES_AT_ONCE = 32
+"""So many of the longest may be arriving together: a thousand would fill the memory."""
+SHORT_BODY_BYTES = 2**16
+"""Taken whatever else is arriving."""
 
 
 class Gate:
@@ -31,6 +36,8 @@ class Gate:
         try:
             self._check(scope)
             first = await self._body(scope, receive)
+        except ClientGone:
+            return
         except ApiError as error:
             scope["ridgeline.record"].error = str(error)
             await error_response(error)(scope, receive, send)
@@ -49,8 +56,7 @@ class Gate:
             text = "no such API key; send one as `Authorization: Bearer KEY`"
             raise ApiError(401, text, code="invalid_api_key")
         if self._service.draining and scope["method"] == "POST":
-            text = "the server is shutting down; ask another one"
-            raise ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS)
+            raise shutting_down()
 
     def _knows(self, authorization: bytes) -> bool:
         """In the same time whatever the key is: digests have one length, all are compared."""
@@ -65,17 +71,32 @@ class Gate:
         announced = _header(scope, b"content-length")
         if announced.isdigit() and int(announced) > longest:
             raise too_long
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return message
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > longest:
-                raise too_long
-            if not message.get("more_body", False):
-                return {"type": "http.request", "body": b"".join(parts), "more_body": False}
+        service, parts, size = self._service, [], 0
+        try:
+            async with service.arriving():
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    service.arriving_bytes += len(parts[-1])
+                    if size > longest:
+                        raise too_long
+                    full = service.arriving_bytes > BODIES_AT_ONCE * longest
+                    if full and size > SHORT_BODY_BYTES:
+                        text = "too many long requests arrive at once; try again"
+                        raise ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS)
+                    if not message.get("more_body", False):
+                        body = b"".join(parts)
+                        return {"type": "http.request", "body": body, "more_body": False}
+        except TimeoutError:
+            if service.draining:
+                raise shutting_down() from None
+            text = f"the body did not arrive within {ARRIVAL_SECONDS:g} s"
+            raise ApiError(408, text) from None
+        finally:
+            service.arriving_bytes -= size
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -2,13 +2,14 @@
 
 On SIGTERM (or Ctrl-C) it drains: `/ready` says no and new requests get a 503 while open ones are
 finished; what is still open after `shutdown_timeout_seconds` is ended with a clean error, then the
-engines end. A second signal does not wait.
+engines end. A second signal does not wait: engines are killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
@@ -18,13 +19,15 @@ import uvicorn
 from fastapi import FastAPI
 
 from ridgeline.batching.scaling.settings import Scaling, policy_of
-from ridgeline.errors import InputError, RidgelineError
+from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.disaggregated import EXCHANGE, Disaggregated
 from ridgeline.serve.cluster.punctuality import Punctuality
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.log import begin_step_log
 from ridgeline.serve.http.app import create_app
+from ridgeline.serve.http.connection import HEAD_BYTES, Connection, Room
 from ridgeline.serve.http.logs import log_as_json
 from ridgeline.serve.http.metrics import Meters
 from ridgeline.serve.http.service import Service, Settings
@@ -35,6 +38,10 @@ from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
 ANSWER_SECONDS = 1.0
 """For the last errors to reach their clients."""
+UNREAD_BYTES = 2**17
+"""Of an answer, in the kernel; else some megabytes for each client that does not read."""
+WAITING_CONNECTIONS = 2048
+"""In the kernel, until we take them."""
 
 log = logging.getLogger("ridgeline.serve")
 
@@ -68,6 +75,8 @@ def run_server(
         raise InputError("--disaggregated is one pair of engines; leave --replicas out")
     log_as_json()
     with _listening(settings.host, settings.port) as listener:
+        if config.step_log is not None:
+            begin_step_log(config.step_log)
         most = scaling.maximum if scaling is not None else replicas
         factories = [EXCHANGE] * 2 if disaggregated else [factory] * most
         server = _Server(
@@ -90,6 +99,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         # Connections inherit it. asyncio sets it only where the listener names its protocol;
         # without it a first token waits some 40 ms for the client's delayed acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
         try:
             listener.bind(address)
         except OSError as error:
@@ -114,6 +124,7 @@ class _Server:
         self._say_ready = say_ready
         self._disaggregated = disaggregated
         self._supervisors = [Supervisor(config, factory) for factory in factories]
+        self._room = Room(len(factories))
         self._scaling = scaling
         self._autoscaler: Autoscaler | None = None
         self._signalled = asyncio.Event()
@@ -128,11 +139,25 @@ class _Server:
             if service is not None:
                 await self._serve(service, listener)
             else:
+                self._signalled.clear()
                 log.info("stopped before it was ready")
         finally:
-            if self._autoscaler is not None:
-                await self._autoscaler.stop()
-            await asyncio.gather(*(one.stop() for one in self._supervisors))
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """End the engines: each finishes its step, unless another signal comes."""
+        stopping = asyncio.create_task(self._stop_engines())
+        hurried = asyncio.create_task(self._signalled.wait())
+        await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
+            for one in self._supervisors:
+                one.kill()
+        hurried.cancel()
+        await stopping
+
+    async def _stop_engines(self) -> None:
+        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
+        await asyncio.gather(*(one.stop() for one in engines))
 
     async def _until_signalled(self, work: Coroutine[None, None, Service]) -> Service | None:
         """The work's result; None where a signal came first."""
@@ -182,7 +207,7 @@ class _Server:
         return Router(clients, block_size=self._config.block_size)
 
     async def _serve(self, service: Service, listener: socket.socket) -> None:
-        api = _Api(create_app(service))
+        api = _Api(create_app(service), self._room)
         engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
         watching = [asyncio.create_task(one.watch()) for one in engines]
         serving = asyncio.create_task(api.serve([listener]))
@@ -190,7 +215,10 @@ class _Server:
         await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
         if service.engine.ready is not None:
-            self._say_ready(_address(listener), service.engine.ready)
+            try:
+                self._say_ready(_address(listener), service.engine.ready)
+            except OSError as error:  # a full disk; those who ask are served all the same
+                log.warning("not said to be ready", extra={"fields": {"why": in_words(error)}})
         signalled = asyncio.create_task(self._signalled.wait())
         try:
             ended, _ = await asyncio.wait(
@@ -201,6 +229,7 @@ class _Server:
         finally:
             for task in (signalled, *watching):
                 task.cancel()
+            api.cut_off()
             api.should_exit = True
             await serving
             service.text.close()
@@ -208,7 +237,7 @@ class _Server:
             task.result()  # raises: an engine could not be brought back
 
     async def _drain(self, service: Service) -> None:
-        service.draining = True
+        service.drain()
         self._signalled.clear()
         log.info("draining", extra={"fields": {"open_requests": service.num_requests}})
         idle = asyncio.create_task(service.idle.wait())
@@ -218,7 +247,7 @@ class _Server:
             timeout=self._settings.shutdown_timeout_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        service.end_all("the server is shutting down; ask another one")
+        service.end_all()
         await asyncio.wait({idle}, timeout=ANSWER_SECONDS)
         idle.cancel()
         again.cancel()
@@ -228,13 +257,17 @@ class _Server:
 class _Api(uvicorn.Server):
     """uvicorn without signal handlers of its own; `up` once it listens."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, room: Room) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                http=functools.partial(Connection, room=room),
+                ws="none",
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                backlog=room.burst,
+                h11_max_incomplete_event_size=HEAD_BYTES,
                 timeout_graceful_shutdown=2,
                 server_header=False,
             )
@@ -243,7 +276,14 @@ class _Api(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(WAITING_CONNECTIONS)  # more may wait than are taken at a time
         self.up.set()
+
+    def cut_off(self) -> None:
+        """End every connection with an answer that its client does not read."""
+        for connection in list(self.server_state.connections):
+            connection.cut_off()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

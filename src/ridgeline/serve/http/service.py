@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from starlette.responses import Response
 
 from ridgeline.serve.cluster.fleet import FleetReport
 from ridgeline.serve.http.answers import RETRY_AFTER_SECONDS, Answers, error_of
+from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.metrics import Meters
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.record import Record
@@ -62,9 +64,24 @@ class Service:
     """HTTP requests under way, whatever they ask."""
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while there are none."""
+    arriving_bytes: int = 0
+    """Of bodies that are not whole yet."""
+    _arriving: set[asyncio.Timeout] = field(default_factory=set)
+    """Of the same bodies: when each is given up."""
+    _asking: set[asyncio.Timeout] = field(default_factory=set)
+    """Of commands: the same."""
 
     def __post_init__(self) -> None:
         self.idle.set()
+
+    def arriving(self) -> AbstractAsyncContextManager[None]:
+        """A body is arriving. Raises TimeoutError when it takes too long, or when we drain."""
+        return _limited(self._arriving, ARRIVAL_SECONDS)
+
+    def drain(self) -> None:
+        """Take nothing new, nor what has not arrived yet."""
+        self.draining = True
+        _end_now(self._arriving)
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -122,20 +139,23 @@ class Service:
         answers.close()
         self.open.discard(answers)
 
-    def end_all(self, message: str) -> None:
-        """Every open request gets this error, whole or as the last event of its stream."""
+    def end_all(self) -> None:
+        """Every open request gets an error, whole or as the last event of its stream."""
         for answers in self.open:
-            answers.end(ApiError(503, message, retry_after_seconds=RETRY_AFTER_SECONDS))
+            answers.end(shutting_down())
+        _end_now(self._asking)
 
     async def ask(self, request: Request, command: Awaitable[T]) -> T:
         """A command to the engine other than a prompt. Raises ApiError."""
         self.ready  # noqa: B018  raises while there is no engine
         try:
-            async with asyncio.timeout(self.settings.request_timeout_seconds):
+            async with _limited(self._asking, self.settings.request_timeout_seconds):
                 return await unless_gone(request, command)
         except RequestRefused as refusal:
             raise error_of(refusal) from None
         except TimeoutError:
+            if self.draining:
+                raise shutting_down() from None
             seconds = self.settings.request_timeout_seconds
             text = f"not answered within {seconds:g} s (--request-timeout)"
             raise ApiError(504, text) from None
@@ -156,6 +176,12 @@ class Service:
             )
             raise ApiError(400, text, param=param, code="context_length_exceeded")
         return left if wanted is None else wanted
+
+
+def shutting_down() -> ApiError:
+    """What everyone is told who comes too late, or stays too long."""
+    text = "the server is shutting down; ask another one"
+    return ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
 def new_id(kind: str) -> str:
@@ -203,6 +229,23 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     finally:
         gone.cancel()
         task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _limited(among: set[asyncio.Timeout], seconds: float | None) -> AsyncIterator[None]:
+    """A time limit that `_end_now` can bring forward."""
+    async with asyncio.timeout(seconds) as limit:
+        among.add(limit)
+        try:
+            yield
+        finally:
+            among.discard(limit)
+
+
+def _end_now(limits: set[asyncio.Timeout]) -> None:
+    now = asyncio.get_running_loop().time()
+    for limit in limits:
+        limit.reschedule(now)
 
 
 async def _closed(request: Request) -> None:

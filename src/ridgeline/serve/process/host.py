@@ -6,11 +6,13 @@ writes what came out and, at least every second, a heartbeat, however long a ste
 calls torch.
 
 SIGINT and SIGTERM are the server's business (a terminal or systemd sends them to every process):
-the engine ends when its socket does, that is with the server, whatever ended that.
+the engine ends when its socket does, that is with the server, whatever ended that. Where the server
+was killed, Linux kills the engine too: one that is stopped, or hangs in C++, reads no socket.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import queue
@@ -33,6 +35,8 @@ from ridgeline.serve.process.frames import frame, read_frame, to_engine
 HEARTBEAT_SECONDS = 0.5
 STEP_MAY_STILL_TAKE_SECONDS = 5.0
 """Once the server has gone, for the step under way and for closing."""
+PR_SET_PDEATHSIG = 1
+"""Of <sys/prctl.h>."""
 
 
 class HostedEngine(Protocol):
@@ -149,6 +153,8 @@ def main() -> int:
     """Read the configuration, build the engine, serve; the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = socket.socket(fileno=int(sys.argv[1]))
     body = read_frame(connection)
     if body is None:

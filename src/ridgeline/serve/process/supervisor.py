@@ -123,13 +123,18 @@ class Supervisor:
 
         One that still loads its model has nothing to finish and is killed at once.
         """
-        if self._process is not None and self._process.returncode is None and not self.client.ready:
-            self._process.kill()
+        if not self.client.ready:
+            self.kill()
         if self._link is not None:
             self._link.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._link
         await self._reap()
+
+    def kill(self) -> None:
+        """End the engine at once, whatever it does; `stop` or `watch` notice."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
 
     async def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
@@ -156,7 +161,8 @@ class Supervisor:
         assert process.stderr is not None
         while data := await process.stderr.read(1 << 16):
             text = data.decode(errors="replace")
-            sys.stderr.write(text)
+            with contextlib.suppress(OSError):  # a full disk: the engine must not wait for us
+                sys.stderr.write(text)
             self._words = (self._words + text)[-LAST_WORDS:]
 
     async def _until_it_ends(self) -> str:

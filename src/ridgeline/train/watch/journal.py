@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 from torch.utils.tensorboard import SummaryWriter
 
-from ridgeline.records.appended import NO_ROOM, AppendedFile
+from ridgeline.errors import NO_ROOM
+from ridgeline.records.appended import AppendedFile
 from ridgeline.records.journal import FILE, Tail, read_journal
 from ridgeline.records.training_run import LoggedStep
 

@@ -1,0 +1,209 @@
+"""One client's connection: how long it may take to ask and to read, and how many there may be.
+
+uvicorn waits for ever for the rest of a request and for a client to read its answer, and takes
+connections until the process has no descriptor left. A `Connection` ends what is too slow, and
+answers bytes that are no HTTP in the API's own error shape. How long a body may take the gate
+says, which can answer it like any other error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import sys
+import time
+from http import HTTPStatus
+from typing import Any
+
+import h11
+import msgspec
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ridgeline.errors import InputError
+from ridgeline.serve.http.answers import RETRY_AFTER_SECONDS
+from ridgeline.serve.http.protocol.errors import ApiError
+
+ARRIVAL_SECONDS = 60.0
+"""For the head of a request to arrive, and as long again for its body."""
+LINGER_SECONDS = 5.0
+"""For the rest of a body that was answered before it had come."""
+READ_SECONDS = 60.0
+"""In which a client takes `LEAST_READ_BYTES` of the answer that waits for it, or the rest of it."""
+LEAST_READ_BYTES = 16 * 2**10
+HEAD_BYTES = 64 * 2**10
+"""Of the request line and all headers."""
+MOST_CONNECTIONS = 8192
+SPARE_FILES = 16
+"""For what is opened while we serve; each engine needs `FILES_PER_ENGINE` more."""
+FILES_PER_ENGINE = 4
+BURST = 128
+"""Connections that are taken in one turn of the event loop."""
+TURNS = 6
+"""From when a connection is taken to when its descriptor is free because it was refused."""
+FULL_EVERY_SECONDS = 10.0
+"""A log line, however many are refused."""
+
+log = logging.getLogger("ridgeline.serve")
+
+
+class Room:
+    """How many connections fit, by the limit on open files, which is raised as far as it goes.
+
+    Raises:
+        InputError: The limit leaves none.
+    """
+
+    def __init__(self, num_engines: int) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = 2 * MOST_CONNECTIONS
+        most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        files = wanted if soft == resource.RLIM_INFINITY else soft
+        self.burst = max(1, min(BURST, files // 32))
+        taken = len(os.listdir("/dev/fd")) + SPARE_FILES + FILES_PER_ENGINE * num_engines
+        taken += TURNS * self.burst
+        self.connections = min(MOST_CONNECTIONS, files - taken)
+        self._said_at: float | None = None
+        if self.connections < 1:
+            raise InputError(
+                f"only {files} files may be open at once (ulimit -n), which leaves no connection;"
+                f" allow {taken + 1} at least"
+            )
+
+    def full(self) -> None:
+        """A connection was refused."""
+        now = time.monotonic()
+        if self._said_at is None or now - self._said_at > FULL_EVERY_SECONDS:
+            self._said_at = now
+            log.warning("connections refused", extra={"fields": {"open": self.connections}})
+
+
+class Connection(H11Protocol):
+    """uvicorn's, with limits."""
+
+    def __init__(self, *args: Any, room: Room, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._room = room
+        self._late: asyncio.TimerHandle | None = None
+        """Fires where the client takes too long to send."""
+        self._unread: asyncio.TimerHandle | None = None
+        """Fires where the client may have taken too long to read."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The client is there."""
+        super().connection_made(transport)
+        if len(self.connections) > self._room.connections:
+            self._room.full()
+            text = "too many connections are open; try again"
+            self._refuse(ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS))
+            return
+        self._follow()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        super().connection_lost(exc)
+        for timer in (self._late, self._unread):
+            if timer is not None:
+                timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        super().data_received(data)
+        self._follow()
+
+    def on_response_complete(self) -> None:
+        """The last byte of an answer was handed to the transport."""
+        super().on_response_complete()
+        self._follow()
+        self._watch_reader()
+
+    def pause_writing(self) -> None:
+        """More waits for the client than it takes."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP; called where h11 has said why."""
+        error = sys.exception()
+        status = getattr(error, "error_status_hint", 400)
+        if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            text = f"the request's head is longer than {HEAD_BYTES} bytes"
+        else:
+            why = str(error or msg).partition(": bytearray")[0]  # without the bytes themselves
+            text = f"this is no HTTP request: {why}"
+        self._refuse(ApiError(status, text))
+
+    def cut_off(self) -> None:
+        """End it at once where an answer is still under way."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()
+
+    def _follow(self) -> None:
+        """Set the clock where the client owes us bytes that nobody else waits for."""
+        theirs = self.conn.their_state
+        rest = theirs is h11.SEND_BODY and self.cycle.response_complete
+        owes = (rest or theirs is h11.IDLE) and not self.transport.is_closing()
+        if owes and self._late is None:
+            seconds = LINGER_SECONDS if rest else ARRIVAL_SECONDS
+            self._late = self.loop.call_later(seconds, self._too_late)
+        elif not owes and self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _too_late(self) -> None:
+        self._late = None
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self.transport.close()  # it has asked nothing
+            return
+        self._refuse(ApiError(408, f"the request did not arrive within {ARRIVAL_SECONDS:g} s"))
+
+    def _refuse(self, error: ApiError) -> None:
+        """Say why, if nothing was said yet, and close."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # whoever works on it hears that the client has gone
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = msgspec.json.encode(error.body)
+            headers = {
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+                "Connection": "close",
+                **error.headers,
+            }
+            phrase = HTTPStatus(error.status).phrase
+            head = h11.Response(
+                status_code=error.status, headers=list(headers.items()), reason=phrase
+            )
+            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event))
+        self.transport.close()
+        self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """Look again later whether the client has taken something of what waits for it."""
+        if self._unread is not None:
+            self._unread.cancel()
+        waiting = self.transport.get_write_buffer_size()
+        self._unread = (
+            self.loop.call_later(READ_SECONDS, self._read_since, waiting) if waiting else None
+        )
+
+    def _read_since(self, before: int) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting and before - waiting < LEAST_READ_BYTES:
+            why = f"the client did not read its answer for {READ_SECONDS:g} s"
+            log.info("connection ended", extra={"fields": {"why": why}})
+            self.transport.abort()
+            return
+        self._watch_reader()
