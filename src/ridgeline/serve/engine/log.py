@@ -46,6 +46,11 @@ def log_answer(last: Delta) -> None:
     logger.info(msgspec.json.encode(line).decode())
 
 
+def log_failure(request_id: str, error: BaseException) -> None:
+    """Log that the engine failed at a request, with where."""
+    logger.error("request %s failed in the engine", request_id, exc_info=error)
+
+
 class StepLog:
     """A file with one line per step, each written at once: an engine may end at any time.
 
