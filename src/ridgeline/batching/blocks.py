@@ -105,6 +105,13 @@ class BlockCache:
         sequence.blocks = []
         sequence.num_computed = sequence.num_remembered = sequence.writable = 0
 
+    def discard(self, sequence: Sequence, trusted: int) -> None:
+        """As `free`, but only what others hold of its first `trusted` tokens stays known."""
+        self._layout.disown(sequence, trusted // self.block_size)
+        self._layout.free(sequence)
+        sequence.blocks = []
+        sequence.num_computed = sequence.num_remembered = sequence.writable = 0
+
     def check(self, holders: Iterable[Sequence] | None = None) -> None:
         """Raise AssertionError with what is broken; with all `holders`, count theirs too."""
         self._layout.check(holders)

@@ -60,6 +60,9 @@ class Contiguous:
         if sequence.blocks:
             self._runs.give(sequence.blocks[0], len(sequence.blocks))
 
+    def disown(self, sequence: Sequence, first: int) -> None:
+        """Nothing has a name."""
+
     def check(self, holders: Iterable[Sequence] | None) -> None:
         """Raise AssertionError if the gaps are wrong, or not what `holders` leave."""
         self._runs.check()

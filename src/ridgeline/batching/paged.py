@@ -118,6 +118,13 @@ class Paged:
         """Its end is forgotten first: beginnings are what others share."""
         self._pool.drop(reversed(sequence.blocks))
 
+    def disown(self, sequence: Sequence, first: int) -> None:
+        """Unname the blocks from `first` on, and those before that nobody else holds."""
+        references = self._pool.references
+        for index, block in enumerate(sequence.blocks):
+            if index >= first or references[block] == 1:
+                self._pool.unname(block)
+
     def check(self, holders: Iterable[Sequence] | None) -> None:
         """Raise AssertionError if the pool's books are wrong, or not those of `holders`."""
         self._pool.check()

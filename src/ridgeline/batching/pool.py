@@ -99,6 +99,13 @@ class BlockPool:
             self.block_of[name] = block
             self._name_of[block] = name
 
+    def unname(self, block: int) -> None:
+        """Let nobody find a held block by its content any more; one without a name stays so."""
+        name = self._name_of[block]
+        if name is not None:
+            del self.block_of[name]
+            self._name_of[block] = None
+
     def check(self) -> None:
         """Raise AssertionError if the books do not agree with each other."""
         empty, kept = set(self._empty), set(self._kept)

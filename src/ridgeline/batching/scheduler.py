@@ -217,14 +217,30 @@ class Scheduler:
                 self.counters.finished[FinishReason.LENGTH.value] -= 1
                 self._end(sequence, reason, now)
             return
-        members = self.running if sequence.status is Status.RUNNING else self.waiting
-        # By identity: `remove` compares, which takes five times as long.
-        members[:] = [one for one in members if one is not sequence]
+        self._take_out(sequence)
         if reason is FinishReason.HANDOVER:
             self.handed_over.append(sequence)
         else:
             self.cache.free(sequence)
         self._end(sequence, reason, now)
+
+    def discard(self, sequence: Sequence, now: float) -> None:
+        """End a sequence whose part of a step could not be computed.
+
+        Nothing that it alone has computed is found by others, nor what it would have computed.
+        """
+        if sequence.status is Status.FINISHED:
+            return
+        self._take_out(sequence)
+        self.cache.discard(sequence, sequence.num_computed)
+        self._end(sequence, FinishReason.ABORT, now)
+
+    def postpone(self, sequence: Sequence, now: float) -> None:
+        """Let a running sequence wait and compute again: it shared what was never computed."""
+        self._take_out(sequence)
+        sequence.cached_tokens = sequence.lost_tokens = 0
+        self.cache.discard(sequence, sequence.num_computed)
+        self._wait_again(sequence, now)
 
     def release(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence that was handed over and fetched."""
@@ -253,17 +269,27 @@ class Scheduler:
         """Room for one token; the newest give way, in the end the sequence itself."""
         while not self.cache.extend(sequence, sequence.num_computed + 1, copies):
             victim = self.running.pop()
-            victim.num_preemptions += 1
             victim.lost_tokens = victim.num_computed
-            victim.drafts = []
             self.cache.free(victim)
-            victim.status = Status.WAITING
-            self._mode.preempted()
-            self._enqueue(victim, now)
-            self.counters.preemptions += 1
+            self._wait_again(victim, now)
             out.append(victim)
             if victim is sequence:
                 return
+
+    def _wait_again(self, sequence: Sequence, now: float) -> None:
+        """Of one that ran and holds nothing any more."""
+        sequence.num_preemptions += 1
+        sequence.drafts = []
+        sequence.status = Status.WAITING
+        self._mode.preempted()
+        self._enqueue(sequence, now)
+        self.counters.preemptions += 1
+
+    def _take_out(self, sequence: Sequence) -> None:
+        """Of those who run or wait."""
+        members = self.running if sequence.status is Status.RUNNING else self.waiting
+        # By identity: `remove` compares, which takes five times as long.
+        members[:] = [one for one in members if one is not sequence]
 
     def _add_drafts(self, slices: list[Slice], left: int, copies: list[tuple[int, int]]) -> int:
         """Give drafts to slices, as far as budget, blocks and lengths allow; nobody gives way."""

@@ -70,6 +70,7 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     id: str
     prompts: tuple[tuple[int, ...], ...]
+    adapter: str = ""
 
 
 class LoadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -201,7 +202,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     id: str
     message: str
     status: int = 400
-    """400 bad request, 404 unknown adapter, 429 queue full, 503 engine down."""
+    """400 bad request, 404 unknown adapter, 429 queue full, 500 it failed, 503 engine down."""
     parameter: str | None = None
 
 

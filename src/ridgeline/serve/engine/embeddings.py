@@ -15,6 +15,7 @@ from torch import Tensor
 from ridgeline.batching.request import Request
 from ridgeline.batching.sequence import Sequence
 from ridgeline.serve.messages import Embed, Embedded
+from ridgeline.serve.sampling.finite import check_finite
 
 
 @dataclass(slots=True, eq=False)
@@ -35,17 +36,26 @@ class Embeddings:
     def __init__(self) -> None:
         self._of: dict[Sequence, _Prompt] = {}
         self._vectors: dict[str, dict[int, tuple[float, ...]]] = {}
+        self._adapters: dict[str, str] = {}
+        """Name that each message asks for."""
 
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence in self._of
 
-    def open(self, message: Embed, now: float) -> list[Sequence]:
-        """A sequence for each prompt."""
+    def open(self, message: Embed, now: float, salt: str) -> list[Sequence]:
+        """A sequence for each prompt; `salt` as in `request_of`."""
         self._vectors[message.id] = {}
+        self._adapters[message.id] = message.adapter
         sequences = []
         for place, prompt in enumerate(message.prompts):
-            name = f"{message.id}/{place}"
-            request = Request(id=name, prompt=prompt, max_tokens=1, arrival=now, reuse_prefix=False)
+            request = Request(
+                id=f"{message.id}/{place}",
+                prompt=prompt,
+                max_tokens=1,
+                arrival=now,
+                adapter=salt,
+                reuse_prefix=False,
+            )
             sequence = Sequence(request=request, tokens=list(prompt))
             self._of[sequence] = _Prompt(message, place)
             sequences.append(sequence)
@@ -58,6 +68,7 @@ class Embeddings:
     def close(self, message_id: str) -> list[Sequence]:
         """Forget a message; returns what is still to be ended of it."""
         self._vectors.pop(message_id, None)
+        self._adapters.pop(message_id, None)
         mine = [one for one, prompt in self._of.items() if prompt.message.id == message_id]
         for sequence in mine:
             del self._of[sequence]
@@ -67,11 +78,22 @@ class Embeddings:
         """Of messages under way."""
         return list(self._vectors)
 
+    def adapters(self) -> set[str]:
+        """Names in use."""
+        return set(self._adapters.values())
+
+    def id_of(self, sequence: Sequence) -> str:
+        """Of the message that a sequence belongs to."""
+        return self._of[sequence].message.id
+
     def add(self, sequence: Sequence, start: int, states: Tensor) -> Embedded | None:
         """Take in the hidden states [T, hidden] of tokens from `start` on.
 
         Returns:
             The answer to the whole message, when this was the last of it.
+
+        Raises:
+            NotFinite: The model gave NaN or infinities.
         """
         prompt = self._of[sequence]
         new = states[max(0, prompt.counted - start) :].float().sum(0)
@@ -79,6 +101,7 @@ class Embeddings:
         prompt.counted = max(prompt.counted, start + len(states))
         if prompt.counted < len(sequence.tokens):
             return None
+        check_finite(prompt.total)
         # The direction of the mean is that of the sum.
         vector = torch.nn.functional.normalize(prompt.total, dim=0)
         del self._of[sequence]
@@ -86,6 +109,6 @@ class Embeddings:
         vectors[prompt.place] = tuple(vector.tolist())
         if len(vectors) < len(prompt.message.prompts):
             return None
-        del self._vectors[prompt.message.id]
+        del self._vectors[prompt.message.id], self._adapters[prompt.message.id]
         found = tuple(vectors[place] for place in range(len(vectors)))
         return Embedded(id=prompt.message.id, vectors=found)

@@ -8,6 +8,9 @@
 
 A step: drafts are proposed, the scheduler says which tokens to compute, the model computes them,
 tokens are picked, and what became of each answer goes out as one `Delta`.
+
+No request ends the engine: what is wrong with one is refused, and one at which a step fails is
+found (`attempt.py`) and ends alone with an error. What ends it is a broken engine.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import torch
 
 from ridgeline.batching.refusals import QueueFull, Refusal
 from ridgeline.batching.sequence import FinishReason, Sequence, Status
+from ridgeline.batching.step import Step
 from ridgeline.batching.work import work_of
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
@@ -27,9 +31,10 @@ from ridgeline.serve.adapters.adapters import NoRoom
 from ridgeline.serve.cache.pool import SequenceKv
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.answers import Answer, request_of
+from ridgeline.serve.engine.attempt import attempt
 from ridgeline.serve.engine.integrity import check
 from ridgeline.serve.engine.log import StepLog
-from ridgeline.serve.engine.outcomes import Outcomes
+from ridgeline.serve.engine.outcomes import Outcomes, Worked
 from ridgeline.serve.engine.searches import Search
 from ridgeline.serve.engine.start import started
 from ridgeline.serve.messages import (
@@ -113,6 +118,8 @@ class Engine:
             self._refuse(message.id, error, 400, error.parameter)
         except (Refusal, InputError) as error:
             self._refuse(message.id, error, 400)
+        except Exception as error:  # unforeseen: it is this message's alone
+            self._outcomes.fail(message.id, error)
 
     def take(self) -> list[FromEngine]:
         """What has come out since the last call."""
@@ -206,13 +213,18 @@ class Engine:
             return
         work = None if self._step_log is None else work_of(step)
         self.pool.copy(step.copies)
-        batch = self._inputs.batch(
-            step, rows_of=self._outcomes.rows_of, adapters=self._outcomes.adapter_indices
+        found = attempt(
+            step,
+            self._work,
+            request_of=self._outcomes.request_of,
+            block_size=self._cache.block_size,
+            probe=self._runner.probe,
         )
-        forward = self._clock()
-        computed = self._runner.forward(batch)
-        self.forward_seconds = self._clock() - forward
-        num_tokens = self._outcomes.advance(step, computed)
+        num_tokens = sum([self._outcomes.advance(worked) for worked in found.worked])
+        for sequence in found.postponed:
+            self._outcomes.postpone(sequence)
+        for request_id, error in found.failed:
+            self._outcomes.fail(request_id, error)
         ended = self._clock()
         seconds = ended - began
         if self._speculating is not None:
@@ -223,13 +235,26 @@ class Engine:
         if self._config.debug:
             check(self.scheduler)
 
+    def _work(self, step: Step) -> Worked:
+        """Compute a step and pick from it; nothing but the blocks of its own tokens changes."""
+        batch = self._inputs.batch(
+            step, rows_of=self._outcomes.rows_of, adapters=self._outcomes.adapter_indices
+        )
+        forward = self._clock()
+        computed = self._runner.forward(batch)
+        self.forward_seconds = self._clock() - forward
+        return self._outcomes.pick(step, computed)
+
     def _adopt(self, now: float) -> None:
         """Let those in whose KV came from elsewhere, in order, as far as there is room."""
         while self._arriving:
             answer, kv = self._arriving[0]
-            if not self.scheduler.adopt(answer.sequence, len(kv.tokens) - 1, now):
-                return
-            self.pool.put_in(answer.sequence.blocks, kv)
+            try:
+                if not self.scheduler.adopt(answer.sequence, len(kv.tokens) - 1, now):
+                    return
+                self.pool.put_in(answer.sequence.blocks, kv)
+            except Exception as error:  # it is this request's alone
+                self._outcomes.fail(answer.submit.id, error)
             del self._arriving[0]
 
     def _submit(self, submit: Submit) -> None:
@@ -245,18 +270,20 @@ class Engine:
         arrived = self._clock()
         request = request_of(submit, 0, arrived, self._adapters.key(submit.adapter))
         sequence = Sequence(request=request, tokens=list(submit.prompt))
-        # Before anything is queued: a grammar that cannot be compiled is refused.
+        # All that may fail comes before anything is queued.
         states = tuple(self._state(submit, index) for index in range(submit.n))
-        self.scheduler.add(sequence, arrived)
-        if adapter:
-            self._outcomes.adapter_indices[sequence] = adapter
-        if submit.sampling.beams:
-            self._outcomes.searches.add(self._search(submit, sequence, arrived))
-            return
+        search = self._search(submit, sequence, arrived) if submit.sampling.beams else None
         answer = Answer(submit, sequence, states[0], arrived, states[1:])
         top = submit.sampling.prompt_logprobs
         if top is not None:
             answer.prompt_logprobs = PromptLogprobs(submit.prompt, top, tokenizer)
+        self.scheduler.add(sequence, arrived)
+        if adapter:
+            self._outcomes.adapter_indices[sequence] = adapter
+        if search is not None:
+            self._outcomes.searches.add(search)
+            return
+        if top is not None:
             self._outcomes.rows_of[sequence] = "all"
         self._outcomes.answers.add(answer)
 
@@ -295,13 +322,20 @@ class Engine:
             validate(asked, self._limits, vocab=self.model.vocab)
         if self._outcomes.embeddings.is_open(message.id):
             raise RequestError(f"a request with the id {message.id} is running already", "id")
+        if message.adapter and message.adapter not in self._adapters.names:
+            self._refuse_adapter(message)
+            return
+        adapter = self._adapters.index(message.adapter, self._outcomes.adapters)
         now = self._clock()
         added = []
+        salt = self._adapters.key(message.adapter)
         try:
-            for sequence in self._outcomes.embeddings.open(message, now):
+            for sequence in self._outcomes.embeddings.open(message, now, salt):
                 self.scheduler.add(sequence, now)
                 added.append(sequence)
                 self._outcomes.rows_of[sequence] = "none"
+                if adapter:
+                    self._outcomes.adapter_indices[sequence] = adapter
         except Refusal:
             self._outcomes.embeddings.close(message.id)
             for sequence in added:
@@ -328,8 +362,8 @@ class Engine:
             Refused(id=request_id, message=str(error), status=status, parameter=parameter)
         )
 
-    def _refuse_adapter(self, message: Submit | UnloadAdapter) -> None:
-        name = message.adapter if isinstance(message, Submit) else message.name
+    def _refuse_adapter(self, message: Submit | Embed | UnloadAdapter) -> None:
+        name = message.name if isinstance(message, UnloadAdapter) else message.adapter
         known = ", ".join(self._adapters.names) or "none"
         text = f"there is no adapter {name}; loaded: {known}"
         self._refuse(message.id, InputError(text), 404, "adapter")

@@ -60,6 +60,11 @@ def begin_step_log(path: str) -> None:
         raise InputError(f"--step-log {path}: {in_words(error)}") from None
 
 
+def log_failure(request_id: str, error: BaseException) -> None:
+    """Log that the engine failed at a request, with where."""
+    logger.error("request %s failed in the engine", request_id, exc_info=error)
+
+
 class StepLog:
     """A file with one line per step, each written at once: an engine may end at any time.
 

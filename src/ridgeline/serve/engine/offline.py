@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, RidgelineError
 from ridgeline.records.served import CacheStatistics, Generated, Generation, MemoryUse
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import Engine
@@ -35,6 +35,7 @@ def generate(
 
     Raises:
         InputError: The model cannot be served, or a prompt cannot be answered as asked.
+        RidgelineError: The engine failed at a prompt.
     """
     began = time.monotonic()
     engine = Engine(config)
@@ -47,7 +48,8 @@ def generate(
     while True:
         for message in engine.take():
             if isinstance(message, Refused):
-                raise InputError(f"prompt {int(message.id) + 1}: {message.message}")
+                kind = InputError if message.status < 500 else RidgelineError
+                raise kind(f"prompt {int(message.id) + 1}: {message.message}")
             assert isinstance(message, Delta)
             pieces.setdefault((message.id, message.index), []).append(message)
         if not engine.has_work:

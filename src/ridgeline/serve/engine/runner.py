@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import torch
 
+from ridgeline.kernels.paged_attention import Packed
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.cache.pool import KvPool
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.model.batch import Batch
 from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
 from ridgeline.serve.model.loaded import Computed, LoadedModel
+from ridgeline.serve.sampling.finite import check_finite
 
 LARGEST_FIXED = 256
 """Rows of the largest graph; larger batches are slow enough not to need one."""
@@ -57,6 +59,24 @@ class Runner:
                 return computed
         return self._loaded.forward(batch, self._pool.layers)
 
+    @torch.inference_mode()
+    def probe(self) -> None:
+        """Compute one token of nobody's, in a cache of its own.
+
+        Raises:
+            NotFinite: The model gives no numbers.
+            Exception: The model or its device cannot compute at all, in words of their own.
+        """
+        loaded = self._loaded
+        size = self._config.block_size
+        form = loaded.kv_form
+        pool = KvPool(
+            loaded.kv_shapes, num_blocks=1, block_size=size, form=form, device=loaded.device
+        )
+        self._adapters.use(None)
+        computed = loaded.forward(one_prompt(1, 1, loaded), pool.layers)
+        check_finite(computed.logits.amax(-1))
+
     def _recorded(self) -> DecodeGraphs[Computed] | None:
         device = self._loaded.device.type
         self._adapters.use(None)
@@ -76,3 +96,18 @@ class Runner:
                 max_context=self._max_length,
             )
         return None
+
+
+def one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> Batch:
+    """A prompt of this many tokens in the first blocks."""
+    device = loaded.device
+    at = torch.arange(tokens, device=device)
+    packed = Packed(
+        query_starts=torch.tensor([0, tokens], dtype=torch.int32, device=device),
+        context_lengths=torch.tensor([tokens], dtype=torch.int32, device=device),
+        block_tables=torch.arange(blocks, dtype=torch.int32, device=device)[None],
+        slots=at,
+        max_queries=tokens,
+        max_context=tokens,
+    )
+    return Batch(tokens=at % loaded.vocab, positions=at, packed=packed, logit_rows=at[-1:])

@@ -68,9 +68,15 @@ class Searches:
 
     def close(self, search: Search, now: float) -> list[Sequence]:
         """End a search at any time; returns the sequences that ended with it."""
-        mine = [one for one, owner in self._of.items() if owner is search]
+        mine = self.forget(search)
         for one in mine:
             self._scheduler.finish(one, FinishReason.ABORT, now)
+        return mine
+
+    def forget(self, search: Search) -> list[Sequence]:
+        """Take a search out of the books; returns its sequences, for the caller to end."""
+        mine = [one for one, owner in self._of.items() if owner is search]
+        for one in mine:
             del self._of[one]
         self._by_id.pop(search.beams.submit.id, None)
         return mine

@@ -10,9 +10,11 @@ from ridgeline.batching.sequence import Sequence
 from ridgeline.batching.step import Step
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.answers import Answer
+from ridgeline.serve.engine.halves import by_halves
+from ridgeline.serve.engine.log import log_failure
 from ridgeline.serve.model.loaded import LoadedModel, load
 from ridgeline.serve.speculation.draft_model import DraftModel
-from ridgeline.serve.speculation.drafter import Drafter
+from ridgeline.serve.speculation.drafter import Drafter, Proposal
 from ridgeline.serve.speculation.heads import HeadDrafter, read_heads
 from ridgeline.serve.speculation.ngram import NgramDrafter
 from ridgeline.serve.speculation.pays import Pays
@@ -28,6 +30,8 @@ class Speculating:
         self._pays = Pays(always=always)
         self._states: dict[Sequence, Tensor] = {}
         """[hidden] from which each sequence's last token was picked."""
+        self._not_guessed: set[Sequence] = set()
+        """Sequences at which the drafter failed; they go on without guesses."""
 
     @property
     def active(self) -> bool:
@@ -40,20 +44,30 @@ class Speculating:
         decoding = [
             one for one in running if len(one.tokens) - one.num_computed == 1 and one in answers
         ]
+        if self._not_guessed:
+            decoding = [one for one in decoding if one not in self._not_guessed]
         if self.drafter.needs_hidden:
             decoding = [one for one in decoding if one in self._states]
         if not decoding or not self._pays.wants(len(decoding), now):
             return
-        hidden = None
-        if self.drafter.needs_hidden:
-            hidden = torch.stack([self._states[one] for one in decoding])
-        states = [answers[one].state for one in decoding]
-        for one, proposal in zip(
-            decoding, self.drafter.propose(decoding, states, hidden), strict=True
-        ):
-            one.drafts = list(proposal.tokens)
-            if proposal.probabilities is not None:
-                self.probabilities[one] = proposal.probabilities
+
+        def proposed(some: list[Sequence]) -> list[Proposal]:
+            states = [answers[one].state for one in some]
+            hidden = None
+            if self.drafter.needs_hidden:
+                hidden = torch.stack([self._states[one] for one in some])
+            return self.drafter.propose(some, states, hidden)
+
+        found = by_halves(decoding, proposed)
+        for some, proposals in found.done:
+            for one, proposal in zip(some, proposals, strict=True):
+                one.drafts = list(proposal.tokens)
+                if proposal.probabilities is not None:
+                    self.probabilities[one] = proposal.probabilities
+        for one, error in found.failed:
+            log_failure(f"{one.request.id} (its drafts)", error)
+            self.drafter.forget(one)
+            self._not_guessed.add(one)
 
     def keep_state(self, sequence: Sequence, state: Tensor) -> None:
         """Remember what a sequence's last token was picked from, if the drafter asks for it."""
@@ -73,6 +87,7 @@ class Speculating:
         self.drafter.forget(sequence)
         self.probabilities.pop(sequence, None)
         self._states.pop(sequence, None)
+        self._not_guessed.discard(sequence)
 
 
 def draft_model_of(config: EngineConfig) -> LoadedModel | None:

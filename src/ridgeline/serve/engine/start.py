@@ -10,16 +10,14 @@ from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.hardware.machine import this_machine
-from ridgeline.kernels.paged_attention import Packed
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.cache.pool import KvPool
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.memory import ledger, peak_bytes, room
-from ridgeline.serve.engine.runner import Runner
+from ridgeline.serve.engine.runner import Runner, one_prompt
 from ridgeline.serve.engine.speculating import Speculating, draft_model_of, speculating
 from ridgeline.serve.engine.step_inputs import StepInputs
 from ridgeline.serve.messages import MemoryRow, Ready
-from ridgeline.serve.model.batch import Batch
 from ridgeline.serve.model.loaded import LoadedModel, load
 from ridgeline.serve.weights import kernels_of
 
@@ -153,18 +151,3 @@ def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
         bytes=peak * tokens // measured + logits,
         note=f"of {tokens} tokens, measured at {measured}; {config.max_sequences} rows of logits",
     )
-
-
-def one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> Batch:
-    """A prompt of this many tokens in the first blocks."""
-    device = loaded.device
-    at = torch.arange(tokens, device=device)
-    packed = Packed(
-        query_starts=torch.tensor([0, tokens], dtype=torch.int32, device=device),
-        context_lengths=torch.tensor([tokens], dtype=torch.int32, device=device),
-        block_tables=torch.arange(blocks, dtype=torch.int32, device=device)[None],
-        slots=at,
-        max_queries=tokens,
-        max_context=tokens,
-    )
-    return Batch(tokens=at % loaded.vocab, positions=at, packed=packed, logit_rows=at[-1:])

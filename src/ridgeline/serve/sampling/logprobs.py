@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.serve.messages import Logprob, TokenLogprobs
+from ridgeline.serve.sampling.finite import check_finite
 from ridgeline.serve.sampling.text import Tokenizer
 
 
@@ -23,12 +24,16 @@ def token_logprobs(
         chosen: The token at each row's position.
         tops: How many of the most likely tokens each row reports besides.
         tokenizer: For the tokens' texts; None: they are empty.
+
+    Raises:
+        NotFinite: A row has NaN or infinities.
     """
     if not chosen:
         return []
     logprobs = logits.float().log_softmax(-1)
     ids = torch.tensor(chosen, device=logits.device)
     own = logprobs.gather(1, ids[:, None])
+    check_finite(logprobs.amax(-1))
     ranks = ((logprobs > own).sum(-1) + 1).tolist()
     values, tokens = logprobs.topk(min(max(tops), logits.shape[1]), dim=-1)
     found = []

@@ -19,6 +19,7 @@ from ridgeline.serve.messages import TokenLogprobs
 from ridgeline.serve.sampling.distribution import candidates, probabilities
 from ridgeline.serve.sampling.draw import Purpose, draw
 from ridgeline.serve.sampling.edits import Row, edit
+from ridgeline.serve.sampling.finite import check_finite
 from ridgeline.serve.sampling.logprobs import token_logprobs
 from ridgeline.serve.sampling.state import SamplingState
 from ridgeline.serve.speculation.verify import Claim, verify
@@ -56,12 +57,15 @@ def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
 
     Args:
         logits: [Σ (1 + drafts), V] float32, in the order of `wanted`; overwritten.
-        wanted: The answers.
+        wanted: The answers; nothing of them changes here.
+
+    Raises:
+        NotFinite: Nothing can be picked from some row.
     """
     if not wanted:
         return []
     if all(one.state.plain for one in wanted):
-        return _matched(wanted, logits.argmax(-1).tolist())
+        return _matched(wanted, _likeliest(logits).tolist())
     rows = [
         Row(one.state, one.drafts[:count]) for one in wanted for count in range(len(one.drafts) + 1)
     ]
@@ -84,11 +88,17 @@ def _each_row(logits: Tensor, rows: list[Row], wanted: list[Wanted]) -> list[int
     random = [at for at, row in enumerate(rows) if not row.state.greedy and not drawn[at]]
     tokens = torch.zeros(len(rows), dtype=torch.int64, device=logits.device)
     if greedy:
-        tokens[greedy] = (logits if len(greedy) == len(rows) else logits[greedy]).argmax(-1)
+        tokens[greedy] = _likeliest(logits if len(greedy) == len(rows) else logits[greedy])
     if random:
         mine = logits if len(random) == len(rows) else logits[random]
         tokens[random] = _drawn(mine, [rows[at] for at in random])
     return tokens.tolist()
+
+
+def _likeliest(logits: Tensor) -> Tensor:
+    tokens = logits.argmax(-1)
+    check_finite(logits.gather(1, tokens[:, None]))
+    return tokens
 
 
 def _drawn(logits: Tensor, rows: list[Row]) -> Tensor:
@@ -97,6 +107,7 @@ def _drawn(logits: Tensor, rows: list[Row]) -> Tensor:
     )
     out = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
     for at, found in candidates(logits, [row.state.sampling for row in rows]):
+        check_finite(found.weights[:, 0])  # a softmax over one NaN or infinity is NaN everywhere
         entries = draw(found.weights, numbers.to(at.device)[at])
         if found.tokens is not None:
             entries = found.tokens.gather(1, entries[:, None]).squeeze(-1)
@@ -143,6 +154,7 @@ def _verified(logits: Tensor, wanted: list[Wanted], picked: list[Picked]) -> Non
         for _ in range(len(wanted[place].drafts) + 1)
     ]
     target = probabilities(logits[at], samplings)
+    check_finite(target.sum(-1))
     for place, (tokens, accepted) in zip(places, verify(target, claims), strict=True):
         picked[place] = Picked(tokens, num_accepted=accepted)
 
