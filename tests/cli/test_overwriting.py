@@ -16,6 +16,9 @@ from tests.cli.test_bad_files import FOLDERS, parameters
 from tests.cli.whole_files import write_whole_files
 
 from ridgeline.cli.main import run
+from ridgeline.errors import InputError
+from ridgeline.records.overwriting import note_input, one_command
+from ridgeline.records.store import write_atomically
 
 LIBRARY = Path(__file__).parents[2] / "examples" / "models" / "library"
 TRAINING = "--cluster 8xH100 --seq 128 --global-batch 8"
@@ -182,3 +185,15 @@ def test_a_link_goes_on_pointing_where_it_did(
     assert "<html" in page.read_text()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["latest.html", "page.html"]
     capsys.readouterr()
+
+
+def test_what_a_command_wrote_it_may_read_and_write_again(tmp_path: Path) -> None:
+    with one_command():
+        write_atomically(tmp_path / "ledger.json", b"1")
+        note_input(tmp_path)
+        write_atomically(tmp_path / "ledger.json", b"2")
+        (tmp_path / "given.json").write_bytes(b"3")
+        note_input(tmp_path)
+        with pytest.raises(InputError, match=r"given.json would overwrite"):
+            write_atomically(tmp_path / "given.json", b"4")
+    write_atomically(tmp_path / "given.json", b"4")  # in somebody's own program

@@ -27,6 +27,8 @@ class _Command:
     inputs: dict[_Identity, Path] = field(default_factory=dict)
     outputs: dict[_Identity, str] = field(default_factory=dict)
     """Identity → the option and the path."""
+    made: set[_Identity] = field(default_factory=set)
+    """What the command itself wrote; it may read that and write it again."""
 
 
 _commands: list[_Command] = []
@@ -53,11 +55,19 @@ def note_input(path: Path) -> None:
     command = _commands[-1]
     for one in path.iterdir() if path.is_dir() else [path]:
         identity = _identity(one)
-        if identity is None:
+        if identity is None or identity in command.made:
             continue
         if identity in command.outputs:
             raise _both(command.outputs[identity], one)
         command.inputs[identity] = one
+
+
+def note_written(path: Path) -> None:
+    """The command has written a file."""
+    identity = _identity(path)
+    if _commands and identity is not None:
+        _commands[-1].made.add(identity)
+        _commands[-1].inputs.pop(identity, None)  # a number of a file that is gone, given anew
 
 
 def note_output(option: str, path: Path) -> None:
@@ -83,7 +93,11 @@ def refuse_overwriting(path: Path, option: str = "") -> None:
         InputError: The command reads it.
     """
     identity = _identity(path)
-    known = _commands[-1].inputs.get(identity) if _commands and identity else None
+    if not _commands or identity is None:
+        return
+    command = _commands[-1]
+    command.made.discard(identity)  # it will be replaced, and its number given anew
+    known = command.inputs.get(identity)
     if known is not None:
         raise _both(f"{option} {path}".strip(), known)
 

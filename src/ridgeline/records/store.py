@@ -16,7 +16,7 @@ import msgspec
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.input_file import parse_json, read_bytes
-from ridgeline.records.overwriting import refuse_overwriting
+from ridgeline.records.overwriting import note_written, refuse_overwriting
 
 T = TypeVar("T")
 
@@ -45,6 +45,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        note_written(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
