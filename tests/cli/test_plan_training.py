@@ -179,7 +179,7 @@ def test_explain_names_the_faster_and_the_terms(
     [
         (["explain", "a.json"], "B.json"),
         (["explain", "a.json", "b.json"], "a.json: no such file"),
-        (["explain", __file__, __file__], "not an estimate"),
+        (["explain", __file__, __file__], "not JSON"),
     ],
 )
 def test_bad_files_for_explain_are_one_line(
