@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
 from ridgeline.records.input_file import read_text
 
 _TEXTS = ("*.txt", "*.md", "*.py", "*.rst", "*.json", "*.jsonl")
@@ -31,11 +32,9 @@ def tokens(
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    try:
+    with read_by_library(model, what="no tokenizer that can be read"):
         tokenizer = AutoTokenizer.from_pretrained(model)
         config = AutoConfig.from_pretrained(model)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{model}: no tokenizer that can be read: {in_words(error)}") from None
     context = getattr(config, "max_position_embeddings", None) or length
     length = min(length, context)
     whole = _content(text)

@@ -1,15 +1,18 @@
-"""The small files of a Hugging Face model's folder, looked at before a library reads them.
+"""A Hugging Face model's folder before and while a library reads it: what is wrong, in one line.
 
 transformers reads JSON without a limit and says little of what is wrong in it; what is no JSON,
-nested without end, or no table is told here, in one line, for every command that opens a model.
+nested without end, or no table is told here, for every command that opens a model. What it cannot
+make a model of it raises as errors of any type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, RidgelineError
 from ridgeline.records.input_file import read_json, read_text
 from ridgeline.records.overwriting import note_input
 
@@ -22,6 +25,9 @@ _TABLES = (
     "model.safetensors.index.json",
     "tokenizer.json",
 )
+_LONGEST_WORDS = 300
+_BARE = (LookupError, AttributeError, TypeError, ArithmeticError)
+"""Errors that often say no more than a key or a name."""
 _TEXTS = ("chat_template.jinja",)
 
 
@@ -42,6 +48,36 @@ def check_model_folder(folder: Path) -> None:
     for name in _TEXTS:
         if (folder / name).exists():
             read_text(folder / name, cure="copy the model again")
+
+
+@contextmanager
+def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> Iterator[None]:
+    """Within, a library reads a model's files: whatever it raises is for what they are.
+
+    Args:
+        model: A folder, or a name of the hub.
+        option: That named it.
+        what: Of it is read.
+
+    Raises:
+        InputError: In place of any error that is none of ours.
+    """
+    try:
+        yield
+    except RidgelineError:
+        raise
+    except Exception as error:  # a model's files can be wrong in any way
+        where = f"{option} {model}".strip()
+        absent = "" if Path(model).is_dir() else "no such directory; as a hub id: "
+        raise InputError(f"{where}: {absent}{what and what + ': '}{_words(error)}") from None
+
+
+def _words(error: Exception) -> str:
+    """All lines as one; of an error that may say a key only, its type too."""
+    text = " ".join(str(error).split())[:_LONGEST_WORDS].rstrip(". ")
+    if isinstance(error, _BARE) or not text:
+        return f"{type(error).__name__} {text}".rstrip()
+    return text
 
 
 def _check_kind(path: Path) -> None:

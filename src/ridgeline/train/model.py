@@ -21,7 +21,7 @@ from torch.distributed.tensor.placement_types import Placement, _StridedShard
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.models import load_model
 from ridgeline.models.presets import shelf
 from ridgeline.records.input_file import read_json
@@ -51,8 +51,8 @@ def hf_config(model: RecipeModel) -> PretrainedConfig:
     kind = values.pop("model_type", "")
     try:
         config = AutoConfig.for_model(kind, **values)
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"model.config {model.config!r}: {error}") from None
+    except Exception as error:  # a configuration can be wrong in any way
+        raise InputError(f"model.config {model.config!r}: {in_words(error)}") from None
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise InputError(
             f"model.config {model.config!r}: transformers has no causal language model of type"

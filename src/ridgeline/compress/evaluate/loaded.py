@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.models.folder import check_model_folder
+from ridgeline.models.folder import check_model_folder, read_by_library
 from ridgeline.models.quiet import quiet_libraries
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -78,22 +78,19 @@ def load(option: str, directory: Path, device: str = "auto") -> Loaded:
         from transformers.utils import logging as notices
     except ImportError:
         raise MissingExtra("transformers", "compress") from None
-    from safetensors import SafetensorError
-
     notices.disable_progress_bar()
     level = notices.get_verbosity()
     notices.set_verbosity_error()
     try:
         # compressed-tensors draws progress bars, and unpacks weights in the first call.
-        with quiet_libraries(), contextlib.redirect_stderr(io.StringIO()):
+        silent = contextlib.redirect_stderr(io.StringIO())
+        with read_by_library(directory, option=option), quiet_libraries(), silent:
             model, about = AutoModelForCausalLM.from_pretrained(
                 directory, dtype="auto", output_loading_info=True, local_files_only=True
             )
             model = model.to(where).eval().requires_grad_(requires_grad=False)
             with torch.inference_mode():
                 model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=where), use_cache=False)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"{option} {directory}: {_one_line(error)}") from None
     finally:
         notices.set_verbosity(level)
     missing = sorted(about.get("missing_keys", ()))
@@ -120,11 +117,8 @@ def positions_of(option: str, directory: Path) -> int | None:
     check_directory(option, directory)
     from transformers import AutoConfig
 
-    try:
-        with quiet_libraries():
-            config = AutoConfig.from_pretrained(directory, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{option} {directory}: {_one_line(error)}") from None
+    with read_by_library(directory, option=option), quiet_libraries():
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
     found: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return found
 
@@ -157,12 +151,5 @@ def tokenizer_of(option: str, directory: Path) -> Any:
         )
     from transformers import AutoTokenizer
 
-    try:
-        with quiet_libraries():
-            return AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    except Exception as error:  # tokenizers raises plain Exceptions
-        raise InputError(f"{option} {directory}: its tokenizer: {_one_line(error)}") from None
-
-
-def _one_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+    with read_by_library(directory, option=option, what="its tokenizer"), quiet_libraries():
+        return AutoTokenizer.from_pretrained(directory, local_files_only=True)

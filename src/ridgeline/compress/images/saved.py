@@ -23,7 +23,8 @@ from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.take_out import Smaller
 from ridgeline.compress.saved.aside import move_into_place
 from ridgeline.compress.saved.torch_export import package
-from ridgeline.errors import InputError, MissingExtra, RidgelineError, in_words
+from ridgeline.errors import InputError, MissingExtra, RidgelineError
+from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
 
 CODE = "pruned_model.py"
@@ -43,20 +44,15 @@ def load(option: str, directory: Path) -> Any:
         from transformers.utils import logging as notices
     except ImportError:
         raise MissingExtra("transformers", "compress") from None
-    from safetensors import SafetensorError
-
     notices.disable_progress_bar()
-    try:
-        with quiet_libraries():
-            config = AutoConfig.from_pretrained(directory, local_files_only=True)
-            kind = _class_of(config)
-            if hasattr(config, "channels"):
-                kind = type("PrunedModel", (resized.Resized, kind), {})
-            model, about = kind.from_pretrained(
-                directory, config=config, output_loading_info=True, local_files_only=True
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, AttributeError) as error:
-        raise InputError(f"{option} {directory}: no image classifier: {in_words(error)}") from None
+    with read_by_library(directory, option=option, what="no image classifier"), quiet_libraries():
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        kind = _class_of(config)
+        if hasattr(config, "channels"):
+            kind = type("PrunedModel", (resized.Resized, kind), {})
+        model, about = kind.from_pretrained(
+            directory, config=config, output_loading_info=True, local_files_only=True
+        )
     missing = sorted(about.get("missing_keys", ()))
     if missing:
         raise InputError(

@@ -20,6 +20,7 @@ from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.matrices import Matrix, matrices_of
 from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
 from ridgeline.records.scheme import Scheme
 
 _SEQUENCES = 8
@@ -103,7 +104,8 @@ def in_memory(model: Path) -> nn.Module:
     import torch
     from transformers import AutoModelForCausalLM
 
-    whole: nn.Module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    with read_by_library(model):
+        whole: nn.Module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     return whole.eval().requires_grad_(requires_grad=False)
 
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ridgeline.compress.emulated import rounded_inputs
 from ridgeline.compress.quantised import Inputs, Quantised
 from ridgeline.compress.saved.directory import Directory
-from ridgeline.errors import InputError, RidgelineError, in_words
+from ridgeline.errors import InputError, RidgelineError
+from ridgeline.models.folder import read_by_library
 
 NEAR = 0.7
 """See `check_near`; 0.3 was measured on the library model."""
@@ -71,7 +72,7 @@ def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     directory = Directory(path)
-    try:
+    with read_by_library(path, what="config.json makes no causal language model"):
         config = AutoConfig.from_pretrained(path)
         if hasattr(config, "quantization_config"):
             del config.quantization_config
@@ -79,10 +80,6 @@ def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
         model = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation="eager"
         ).eval()
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise InputError(
-            f"{path}: config.json makes no causal language model: {in_words(error)}"
-        ) from None
     dense: dict[str, Tensor] = {}
     for name in directory.names:
         found = directory.read(name)

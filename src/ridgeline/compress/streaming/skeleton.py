@@ -16,7 +16,8 @@ from accelerate import init_empty_weights
 from torch import Tensor, nn
 
 from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,16 +130,12 @@ def _without_weights(checkpoint: Checkpoint) -> Any:
     where = checkpoint.directory
     if checkpoint.config.get("quantization_config"):
         raise InputError(f"{where}: it is compressed already; start from the uncompressed model")
-    try:
+    with read_by_library(where, what="config.json makes no causal language model"):
         config = AutoConfig.from_pretrained(where)
         config._experts_implementation = "eager"  # a product per expert, which can be watched
         with init_empty_weights(include_buffers=False):  # buffers are computed, not stored
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         model.tie_weights()  # each registration above made a parameter of its own
-    except (ValueError, KeyError, TypeError, OSError, AttributeError, RuntimeError) as error:
-        raise InputError(
-            f"{where}: config.json makes no causal language model: {in_words(error)}"
-        ) from None
     return model.eval().requires_grad_(requires_grad=False)
 
 

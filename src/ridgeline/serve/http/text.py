@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ridgeline.errors import InputError, MissingExtra
+from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
 from ridgeline.records.input_file import read_json
 from ridgeline.serve.http.protocol.errors import refused
@@ -50,13 +51,8 @@ def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> Tokenizer:
             from transformers import AutoTokenizer as Loader
     except ImportError:
         raise MissingExtra("transformers", "serve") from None
-    try:
-        with quiet_libraries():
-            tokenizer = Loader.from_pretrained(model, trust_remote_code=trust_remote_code)
-    except Exception as error:  # files of any kind can be broken in any way
-        text = " ".join(str(error).split())[:300]
-        missing = "" if Path(model).is_dir() else "no such directory; as a hub id: "
-        raise InputError(f"{model}: {missing}no tokenizer could be read: {text}") from None
+    with read_by_library(model, what="no tokenizer could be read"), quiet_libraries():
+        tokenizer = Loader.from_pretrained(model, trust_remote_code=trust_remote_code)
     if not tokenizer.is_fast:
         raise InputError(f"{model}: has no fast tokenizer; convert it to tokenizer.json")
     found: Tokenizer = tokenizer

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
+from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
 from ridgeline.serve.cache.form import KvForm, KvShape, form_of
 from ridgeline.serve.config import EngineConfig
@@ -195,11 +196,8 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
     from transformers.utils import logging as notices
 
     notices.disable_progress_bar()
-    try:
+    with read_by_library(config.model):
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
-    except Exception as error:  # a configuration can be wrong in any way
-        missing = "" if os.path.isdir(config.model) else "no such directory; as a hub id: "
-        raise InputError(f"{config.model}: {missing}{_first_line(error)}") from None
     if getattr(about, "is_encoder_decoder", False):
         raise InputError(
             f"{config.model}: models of the family {about.model_type} have an encoder; "
@@ -214,16 +212,15 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
             f"{config.model}: only compressed-tensors checkpoints are read quantised; "
             "give the unquantised model with --weights int8 or int4"
         )
-    try:
-        return AutoModelForCausalLM.from_pretrained(
+    with read_by_library(config.model):
+        model = AutoModelForCausalLM.from_pretrained(
             config.model,
             config=about,
             dtype=dtype,
             attn_implementation="eager",
             trust_remote_code=config.trust_remote_code,
-        ).to(device)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{config.model}: {_first_line(error)}") from None
+        )
+    return model.to(device)
 
 
 def _tokenizer(config: EngineConfig) -> Any:
@@ -234,12 +231,10 @@ def _tokenizer(config: EngineConfig) -> Any:
     local = os.path.isdir(config.model)
     if local and not any(os.path.exists(os.path.join(config.model, name)) for name in names):
         return None
-    try:
+    with read_by_library(config.model, what="its tokenizer"):
         return AutoTokenizer.from_pretrained(
             config.model, trust_remote_code=config.trust_remote_code
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{config.model}: its tokenizer: {_first_line(error)}") from None
 
 
 def _eos_ids(model: Any) -> tuple[int, ...]:
@@ -248,8 +243,10 @@ def _eos_ids(model: Any) -> tuple[int, ...]:
         found = model.config.get_text_config().eos_token_id
     if found is None:
         return ()
-    return tuple(found) if isinstance(found, (list, tuple)) else (int(found),)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+    try:
+        return tuple(map(int, found)) if isinstance(found, (list, tuple)) else (int(found),)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{model.config.name_or_path}: eos_token_id is {found!r}; generation_config.json has to"
+            " give a number, or a list of them"
+        ) from None

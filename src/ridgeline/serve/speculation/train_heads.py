@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.errors import InputError
-from ridgeline.models.folder import check_model_folder
+from ridgeline.models.folder import check_model_folder, read_by_library
 from ridgeline.records.input_file import read_text
 from ridgeline.serve.speculation.heads import HeadFacts, Heads
 
@@ -157,12 +157,9 @@ def _read(path: str) -> tuple[Any, Any]:
 
     check_model_folder(Path(path))
     logging.disable_progress_bar()
-    try:
+    with read_by_library(path):
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")
         tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, KeyError) as error:
-        line = str(error).strip().split("\n")[0]
-        raise InputError(f"{path}: {line}") from None
     if torch.cuda.is_available():
         model = model.cuda()
     return model.requires_grad_(requires_grad=False).eval(), tokenizer

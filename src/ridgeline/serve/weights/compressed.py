@@ -15,6 +15,7 @@ from accelerate import init_empty_weights
 from torch import nn
 
 from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
 from ridgeline.serve.weights.kv_scales import PARTS
 from ridgeline.serve.weights.schemes import described, schemes_of
 from ridgeline.serve.weights.stored import Stored, linear_from
@@ -52,10 +53,11 @@ def load_compressed(
     """
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    about = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
     schemes = schemes_of(directory)
-    del about.quantization_config
-    with init_empty_weights(include_buffers=False):  # buffers are computed, not stored
+    # Buffers are computed, not stored.
+    with read_by_library(directory), init_empty_weights(include_buffers=False):
+        about = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
+        del about.quantization_config
         model = AutoModelForCausalLM.from_config(
             about, dtype=dtype, attn_implementation=attention, trust_remote_code=trust_remote_code
         )
@@ -73,7 +75,8 @@ def load_compressed(
             _put(model, name, made)
     _read_dense(model, tensors, dtype, torch.device(device))
     if os.path.exists(os.path.join(directory, "generation_config.json")):
-        model.generation_config = GenerationConfig.from_pretrained(directory)
+        with read_by_library(directory, what="generation_config.json"):
+            model.generation_config = GenerationConfig.from_pretrained(directory)
     return model.to(device).eval().requires_grad_(requires_grad=False)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
 from ridgeline.records.input_file import read_json
 
 Layout = Literal[
@@ -92,7 +93,11 @@ def schemes_of(directory: str) -> Schemes:
     Raises:
         InputError: It asks for something that is not done here.
     """
-    about = described(directory)
+    with read_by_library(directory, what="its quantization_config"):
+        return _schemes_of(directory, described(directory))
+
+
+def _schemes_of(directory: str, about: dict[str, Any]) -> Schemes:
     if about.get("transform_config"):
         raise InputError(
             f"{directory}: transform_config: rotated weights are not supported; compress the "

@@ -1,0 +1,60 @@
+"""What is wrong in a model's folder is one line, before and while a library reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import InputError, MissingExtra
+from ridgeline.models.folder import check_model_folder, read_by_library
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("config.json", b"{}", "config.json: its model_type is None"),
+        ("config.json", b'{"model_type": ["llama"]}', "config.json: its model_type is "),
+        ("tokenizer.json", b'{"model":' * 9999, "tokenizer.json: nested deeper than"),
+        ("tokenizer_config.json", b"[]", "tokenizer_config.json: Expected `object`"),
+        ("generation_config.json", b"\0", "generation_config.json: byte 0 is NUL"),
+        ("model.safetensors.index.json", b"", "model.safetensors.index.json: is empty"),
+        ("chat_template.jinja", "{{ x }}".encode("utf-16"), "chat_template.jinja: is UTF-16"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    check_model_folder(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        check_model_folder(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/{complaint}")
+
+
+def test_a_name_of_the_hub_and_a_model_of_its_own_code_are_let_through(tmp_path: Path) -> None:
+    check_model_folder(Path("gpt2"))
+    (tmp_path / "config.json").write_text('{"auto_map": {}}')
+    check_model_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("two\nlines."), "two lines"),
+        (KeyError("added_tokens"), "KeyError 'added_tokens'"),
+        (OSError(2, "No such file"), "[Errno 2] No such file"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_whatever_a_library_raises_is_one_line(tmp_path: Path, error: Exception, said: str) -> None:
+    with pytest.raises(InputError) as caught, read_by_library(tmp_path, what="its tokenizer"):
+        raise error
+    assert str(caught.value) == f"{tmp_path}: its tokenizer: {said}"
+
+
+def test_our_own_errors_and_ctrl_c_stay_as_they_are(tmp_path: Path) -> None:
+    for error in (MissingExtra("torch", "train"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as caught, read_by_library(tmp_path):
+            raise error
+        assert caught.value is error
