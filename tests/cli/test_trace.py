@@ -125,3 +125,15 @@ def test_the_reference_shows_every_key_of_the_summary() -> None:
     for key in RankSummary.__struct_fields__:
         if not key.endswith("_wait_us"):
             assert f"`{key}`" in text
+
+
+@pytest.mark.parametrize("dims", [5, "x", [5, 6], [None], [[-1, 10**30]]])
+def test_shapes_that_are_none_are_left_out(
+    dims: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = ["[" * 100_000] * 9
+    strange = host(0, 10, "aten::conv2d", **{"Input Dims": dims, "Concrete Inputs": values})
+    path = str(write(tmp_path / "odd.json", [strange, kernel(5, 10)]))
+    assert run(["trace", "operators", "--by", "shape", path]) == 0
+    assert run(["doctor", "--trace", path]) == 0
+    capsys.readouterr()
