@@ -189,3 +189,118 @@ def test_a_finding_never_names_a_technique_that_does_not_exist() -> None:
                 }
     assert named
     assert named <= known, named - known
+
+
+TESTS = {
+    str(path.relative_to(ROOT)): ast.parse(path.read_text())
+    for path in sorted((ROOT / "tests").rglob("*.py"))
+    if not {"planted", "scripts"} & set(path.parts)
+}
+MAY_BIND = {"tests/ports.py", "tests/techniques/rehearsal.py"}
+"""Where a port is held for as long as it is used."""
+SLEEPERS = {
+    "tests/serve/stub_engine.py": "plays a slow engine",
+    "tests/train/test_processes.py": "plays a rank that hangs",
+    "tests/train/watch/phases_worker.py": "plays a slow phase",
+}
+
+
+def called(node: ast.AST) -> str:
+    """The last name of what is called; nothing, if it is no call."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def judged_by(function: ast.AST) -> set[str]:
+    """What in a function can fail: "assert" and "raise", and the names of what it calls."""
+    found = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert | ast.Raise):
+            found.add("assert")
+        elif isinstance(node, ast.Call):
+            name = called(node)
+            checks = any(ast.unparse(one) == "check=True" for one in node.keywords)
+            found.add("assert" if checks or name.startswith("assert_") else name)
+    return found
+
+
+def test_every_test_can_fail() -> None:
+    functions = [
+        (place, node, judged_by(node))
+        for place, tree in TESTS.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    judges = {"assert", "raises", "warns", "fail", "exec", "run_path"}
+    helpers = [(node.name, names) for _, node, names in functions]
+    while found := {name for name, names in helpers if names & judges} - judges:
+        judges |= {name for name in found if not name.startswith("test_")}
+        helpers = [(name, names) for name, names in helpers if name not in found]
+    idle = [
+        f"{place}:{node.lineno} {node.name}"
+        for place, node, names in functions
+        if node.name.startswith("test_")
+        and Path(place).name.startswith("test_")
+        and not names & judges
+    ]
+    assert not idle
+
+
+def says_nothing(test: ast.expr, rest: str) -> bool:
+    """An assertion that holds whatever the code does."""
+    if isinstance(test, ast.Constant):
+        return True
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In):
+        left = test.left
+        return (
+            isinstance(left, ast.Constant)
+            and isinstance(left.value, str)
+            and left.value.isalnum()
+            and len(left.value) < 2
+        )
+    if isinstance(test, ast.Call) and called(test) == "isinstance":
+        kind = ast.unparse(test.args[1])
+        subject = ast.unparse(test.args[0])
+        decoded = "loads(" in subject  # another's text, whose kind may be all that is promised
+        return kind in {"list", "dict", "tuple", "str"} and subject not in rest and not decoded
+    return False
+
+
+def test_no_assertion_holds_whatever_the_code_does() -> None:
+    found = []
+    for place, tree in TESTS.items():
+        for node in ast.walk(tree):
+            for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
+                for number, one in enumerate(block if isinstance(block, list) else []):
+                    if isinstance(one, ast.Assert):
+                        rest = "\n".join(ast.unparse(other) for other in block[number + 1 :])
+                        if says_nothing(one.test, rest):
+                            found.append(f"{place}:{one.lineno} {ast.unparse(one)}")
+    assert not found
+
+
+def test_no_test_finds_a_port_and_lets_it_go() -> None:
+    found = [
+        f"{place}:{node.lineno}"
+        for place, tree in TESTS.items()
+        for node in ast.walk(tree)
+        if called(node) == "bind" and place not in MAY_BIND
+    ]
+    assert not found, "use tests/ports.py, or let the server choose its port and say it"
+
+
+def test_no_test_sleeps_in_hope() -> None:
+    found = []
+
+    def look(place: str, node: ast.AST, *, polling: bool) -> None:
+        if called(node) == "sleep" and not polling and ast.unparse(node) != "asyncio.sleep(0)":
+            found.append(f"{place}:{node.lineno}")
+        polling = polling or isinstance(node, ast.While | ast.For | ast.AsyncFor)
+        for child in ast.iter_child_nodes(node):
+            look(place, child, polling=polling)
+
+    for place, tree in TESTS.items():
+        if place not in SLEEPERS:
+            look(place, tree, polling=False)
+    assert not found, "wait for what you wait for"

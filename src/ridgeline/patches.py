@@ -186,6 +186,9 @@ PRIVATE: Final[dict[str, str]] = {
     "torch:ops.aten._scaled_dot_product_efficient_attention": "kept by selective recomputation",
     "torch:ops.aten._scaled_dot_product_cudnn_attention": "kept by selective recomputation",
     "torch:_int_mm": "the only int8 product whose rate can be probed",
+    "torch:_weight_int8pack_mm": "int8 weights where torch's kernel is the faster one",
+    "torch:ops.aten._convert_weight_to_int4pack_for_cpu": "int4 weights, the same",
+    "torch:ops.aten._weight_int4pack_mm_for_cpu": "int4 weights, the same",
     "torch.cpu:_is_avx512_bf16_supported": "whether this CPU multiplies bfloat16",
     "torch.cpu:_is_amx_tile_supported": "the same",
     # -- optimizers, in as many kernels as torch's own

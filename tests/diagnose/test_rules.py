@@ -51,7 +51,7 @@ def test_a_finding_is_honest_about_its_numbers(cause: str) -> None:
 def test_a_named_technique_exists_and_knows_the_cause(cause: str) -> None:
     for finding in found(READINGS[cause]).values():
         if finding.technique is not None:
-            assert finding.technique in all_techniques()
+            assert finding.cause in all_techniques()[finding.technique].CARD.cures
 
 
 def test_what_a_technique_cures_is_a_cause_that_a_rule_can_report() -> None:

@@ -18,6 +18,7 @@ from tests.warm_scripts import start_plainly
 
 from ridgeline.errors import ChildDied, InputError, ScriptError
 from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.profile import Plan, measure
 from ridgeline.measure.wire import Report, Session
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -135,16 +136,12 @@ def test_the_phases_of_a_closure_are_exclusive() -> None:
 
 
 def test_a_script_that_only_makes_an_optimizer_is_measured_as_inference() -> None:
-    from ridgeline.measure.profile import Plan, measure
-
     profile = measure(command("idle_optimizer.py"), Plan(steps=10, warmup=5, window=0))[0]
     assert profile.kind == "inference"
     assert profile.steps == 10
 
 
 def test_a_script_shorter_than_the_plan_is_measured_with_a_plan_that_fits() -> None:
-    from ridgeline.measure.profile import Plan, measure
-
     profile = measure(command("plain_loop.py", "14"), Plan(steps=40))[0]
     assert 3 <= profile.steps < 14
 
@@ -159,8 +156,6 @@ def test_a_script_that_grows_slow_is_timed_no_longer_than_asked(tmp_path: Path) 
 
 
 def test_a_script_of_five_steps_is_looked_at_in_a_run_of_its_own() -> None:
-    from ridgeline.measure.profile import Plan, measure
-
     profile = measure(command("plain_loop.py", "5"), Plan(steps=40))[0]
     assert profile.steps >= 2
     assert profile.operators
@@ -211,17 +206,13 @@ def test_copies_pickles_and_scripted_models_carry_nothing_of_ours() -> None:
 def test_a_stopped_script_leaves_its_checkpoints_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ridgeline.measure.child.saved_files import put_back
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "best.pt").write_bytes(b"weeks of training")
     (tmp_path / "last.pt").write_bytes(b"more of it")
-    saved = tmp_path / "session"
-    with Conductor(command("saves.py", "500"), Session(saved_folder=str(saved))) as run:
-        run.steps(20)
-    put_back(saved)
+    measure(command("saves.py", "5000"), Plan(steps=8, warmup=2, window=2))
     assert (tmp_path / "best.pt").read_bytes() == b"weeks of training"
     assert (tmp_path / "last.pt").read_bytes() == b"more of it"
+    assert not (tmp_path / "tmp.pt").exists()
     assert not (tmp_path / "final.pt").exists(), "`finally` of a run cut short must not run"
     assert not (tmp_path / "except_ran").exists()
     assert (tmp_path / "exit_handler_ran").exists(), "exit handlers clean up: they must run"

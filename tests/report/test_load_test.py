@@ -33,7 +33,7 @@ def point(rate: float, saturated: bool) -> CurvePoint:
     )  # fmt: skip
 
 
-def test_of(**changed: object) -> LoadTest:
+def found_by(**changed: object) -> LoadTest:
     slices = tuple(
         TimelinePoint(
             at_seconds=float(at), seconds=1.0, sent_per_second=2.0, finished_per_second=2.0,
@@ -57,9 +57,6 @@ def test_of(**changed: object) -> LoadTest:
     return LoadTest(**fields | changed)
 
 
-test_of.__test__ = False
-
-
 def shown(found: LoadTest) -> str:
     console = Console(width=120)
     with console.capture() as text:
@@ -68,7 +65,7 @@ def shown(found: LoadTest) -> str:
 
 
 def test_the_terminal_shows_latencies_failures_definitions_and_itself() -> None:
-    text = shown(test_of())
+    text = shown(found_by())
     assert "p99.9" in text
     assert "1 × status 503" in text
     assert "time to first token" in text
@@ -78,14 +75,14 @@ def test_the_terminal_shows_latencies_failures_definitions_and_itself() -> None:
 
 def test_missing_token_figures_are_dashes() -> None:
     text = shown(
-        test_of(tpot_seconds=None, output_tokens_per_second=None, total_tokens_per_second=None)
+        found_by(tpot_seconds=None, output_tokens_per_second=None, total_tokens_per_second=None)
     )
     assert "–" in text
     assert "output tokens/s" not in text
 
 
 def test_the_page_draws_curve_and_timeline_and_escapes_names() -> None:
-    found = test_of(curve=(point(1.0, False), point(2.0, True)), max_rate=1.0)
+    found = found_by(curve=(point(1.0, False), point(2.0, True)), max_rate=1.0)
     page = load_test_page(found)
     assert 'id="plot-curve"' in page
     assert 'id="plot-ttft"' in page
@@ -95,5 +92,5 @@ def test_the_page_draws_curve_and_timeline_and_escapes_names() -> None:
 
 
 def test_without_a_sweep_there_is_no_curve() -> None:
-    assert curve_figure(test_of()) is None
-    assert 'id="plot-curve"' not in load_test_page(test_of(timeline=()))
+    assert curve_figure(found_by()) is None
+    assert 'id="plot-curve"' not in load_test_page(found_by(timeline=()))

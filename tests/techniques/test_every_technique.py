@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.techniques.profiles import CUDA, context, faulty, replaced
@@ -19,6 +21,7 @@ from ridgeline.measure.child.points import Points
 from ridgeline.records import Site
 from ridgeline.techniques import (
     Context,
+    Edit,
     Stage,
     all_techniques,
     options_of,
@@ -131,8 +134,23 @@ def test_edits_are_made_with_and_without_known_places(name):
     for options in options_of(module, FAULTY[name]):
         known = module.edits(FAULTY[name], options)
         unknown = module.edits(without_sites(FAULTY[name]), options)
-        assert isinstance(known, list)
-        assert isinstance(unknown, list)
+        assert all(isinstance(edit, Edit) for edit in (*known, *unknown))
+        places = {place for edit in known for place in sites(edit)}
+        assert places <= sites(FAULTY[name].profile), "a place that the profile does not name"
+        assert not [place for edit in unknown for place in sites(edit)]
+
+
+def sites(found: object) -> set[Site]:
+    """Every recorded place in a record, however deep."""
+    if isinstance(found, Site):
+        return {found}
+    if isinstance(found, list | tuple):
+        return {place for one in found for place in sites(one)}
+    if isinstance(found, msgspec.Struct):
+        return sites(tuple(getattr(found, name) for name in found.__struct_fields__))
+    if dataclasses.is_dataclass(found):
+        return sites(tuple(getattr(found, one.name) for one in dataclasses.fields(found)))
+    return set()
 
 
 def without_sites(given: Context) -> Context:

@@ -156,8 +156,9 @@ def test_ctrl_c_ends_every_rank_and_says_where_the_run_lies(folder: Path) -> Non
     options = ("--out", "stopped", "--set", "layout.dp=2", "--set", "run.steps=100000")
     started = train(folder, *options, preexec_fn=_heed_interrupts)
     deadline = time.monotonic() + 60
-    while not read_journal(folder / "stopped") and time.monotonic() < deadline:
-        time.sleep(0.2)
+    while not read_journal(folder / "stopped"):
+        assert time.monotonic() < deadline, "no step was written down"
+        time.sleep(0.05)
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=60)
     assert started.returncode == 130

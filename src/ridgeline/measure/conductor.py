@@ -3,7 +3,7 @@
     with Conductor(["train.py"], Session()) as run:
         block = run.steps(20)            # one Report per rank, rank 0 first
         look = run.steps(3, "operators")
-    # leaving the block stops the script at its last step boundary
+    # leaving the block stops the script at its last step boundary, and puts back what it saved
 
 While it waits for an order the script is frozen (SIGSTOP to its whole process tree), so that
 its loader workers and helper threads cannot work ahead or disturb a process measured beside it.
@@ -27,6 +27,7 @@ from typing import BinaryIO, Self
 import msgspec
 
 from ridgeline.errors import ChildDied, ScriptError
+from ridgeline.measure.child.saved_files import put_back
 from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.command import resolve
 from ridgeline.measure.wire import (
@@ -61,9 +62,13 @@ class Conductor:
         self.hellos: list[Hello] = []
         self.ended = False
         """The script ran to its own end."""
-        self._session = session
         self._entry = entry
         self._folder = Path(tempfile.mkdtemp(prefix="ridgeline-"))
+        self._saved = self._folder / "saved" if session.saved_folder is None else None
+        """What the script overwrites, where nobody else looks after it."""
+        if self._saved is not None:
+            session = msgspec.structs.replace(session, saved_folder=str(self._saved))
+        self._session = session
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
         self._patience_seconds = patience_seconds
@@ -99,6 +104,8 @@ class Conductor:
         if kind is None and not self.ended:
             self.stop()
         self._kill()
+        if self._saved is not None and not self.ended:
+            put_back(self._saved)
         self._clean()
 
     @property

@@ -60,7 +60,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Count outermost calls as steps although the script constructs an optimizer."""
     stack: list[Applied] = []
     saved_folder: str | None = None
-    """Where to keep what the script's saves overwrite; None when the run may keep its files."""
+    """Where to keep what the script's saves overwrite, for whoever puts it back; None: the
+    conductor does, when it cuts the script short."""
     report: bool = True
     """False: apply the stack and run to the end without a conductor."""
 

@@ -275,9 +275,9 @@ class _Ranks:
         """Let the ranks save, for as long as they are given; a second Ctrl-C ends that."""
         if not progress.stepping:
             return
-        (self._folder / STOP).write_text(why)
-        deadline = monotonic() + self._grace_seconds
         try:
+            (self._folder / STOP).write_text(why)
+            deadline = monotonic() + self._grace_seconds
             while process.poll() is None and monotonic() < deadline:
                 sleep(_POLL_SECONDS)
         except KeyboardInterrupt:

@@ -134,7 +134,7 @@ def _writer(job: Job) -> Callable[[Ledger], None]:
 def _profile(
     job: Job, stack: list[Applied], ceilings: Ceilings | None, plan: Plan, say: Say
 ) -> StepProfile:
-    session = Session(stack=stack, fix_seed=True, saved_folder=str(job.out / "saved"))
+    session = Session(stack=stack, fix_seed=True)
     return measure(
         job.command, plan, session=session, entry=ENTRY, ceilings=ceilings, progress=say
     )[0]

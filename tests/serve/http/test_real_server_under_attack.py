@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -118,7 +117,8 @@ def test_killed_stopped_and_drained_under_load_every_whole_answer_is_exact() -> 
 def test_an_engine_killed_while_it_loads_is_one_line() -> None:
     with running(*WORDS) as server:
         (engine,) = until(lambda: _children(server), "the engine's process")
-        time.sleep(0.5)  # somewhere in its imports
+        maps = Path(f"/proc/{engine}/maps")
+        until(lambda: "libtorch" in maps.read_text(), "its imports to be under way")
         os.kill(engine, signal.SIGKILL)
         assert server.process.wait(60) == 1
         (line,) = server.log.strip().splitlines()

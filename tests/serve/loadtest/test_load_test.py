@@ -173,15 +173,20 @@ def test_a_core_used_up_is_refused(start: Start, load: Load) -> None:
         load(start(), rate=100.0, requests=20, output_tokens=4, max_cpu_share=1e-6)
 
 
-def test_an_interruption_reports_what_was_seen(start: Start) -> None:
+def test_an_interruption_reports_what_was_seen(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "requests"
     command = [
-        sys.executable, "-m", "ridgeline.cli.main", "loadtest", start(), "--seconds", "100",
-        "--rate", "50", "--output-tokens", "4", "--max-send-lag", "60", "--json",
+        sys.executable, "-m", "ridgeline.cli.main", "loadtest", start(log=str(log)),
+        "--seconds", "100", "--rate", "50", "--output-tokens", "4", "--max-send-lag", "60",
+        "--json",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert b"Ctrl-C" in process.stderr.readline()
-        time.sleep(1.0)  # of load; what comes of it is not timed
+        deadline = time.monotonic() + 60.0
+        while not log.exists() or log.read_bytes().count(b"\n") < 50:
+            assert time.monotonic() < deadline, "no load came"
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=30)
     finally:

@@ -55,7 +55,9 @@ def _empty(kind: str, **changes):
 
 @pytest.mark.parametrize("kind", CAN)
 def test_the_stages_of_a_family_make_up_the_whole(kind):
-    check_family(_empty(kind, num_hidden_layers=4), 3)
+    around = check_family(_empty(kind, num_hidden_layers=4), 3)
+    assert "emb" in around.before[0] or "wte" in around.before[0]
+    assert "norm" in around.behind[-1] or around.behind == ("ln_f",)
 
 
 def test_a_family_whose_layers_share_more_than_the_hidden_state_is_refused():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.train.small_run import write_small_run
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.journal import read_journal
 from ridgeline.train.survive.events import Event, read_events
+from ridgeline.train.survive.stop_file import FILE as STOP
 
 pytestmark = pytest.mark.multiprocess
 TABLES = """
@@ -64,6 +66,13 @@ def until_step(folder: Path, step: int, process: subprocess.Popen[str]) -> None:
             return
         time.sleep(0.02)
     pytest.fail(f"never came to step {step}: {process.communicate()}")
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
 
 
 def rank_processes(process: subprocess.Popen[str]) -> dict[int, int]:
@@ -159,7 +168,7 @@ def test_ctrl_c_saves_and_a_second_one_does_not_wait(folder: Path) -> None:
     pids = rank_processes(again)
     os.kill(pids[1], signal.SIGSTOP)  # no step can end, so nothing can be saved
     again.send_signal(signal.SIGINT)
-    time.sleep(1.0)
+    wait_for((folder / "interrupted" / STOP).exists, "the ranks to be asked")
     began = time.monotonic()
     again.send_signal(signal.SIGINT)
     finished(again, 130)
