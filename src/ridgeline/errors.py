@@ -15,6 +15,7 @@ A message is one line: what was wrong, where, and what to do about it.
 from __future__ import annotations
 
 import errno
+import os
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Of an OSError: the disk, the quota or the largest file is full."""
@@ -33,6 +34,16 @@ def in_words(error: BaseException) -> str:
     if getattr(error, "strerror", None):
         return str(error.strerror)  # type: ignore[attr-defined]
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def no_room(error: BaseException) -> bool:
+    """Whether a disk is full, whoever says so: safetensors and torch raise errors of their own.
+
+    >>> no_room(OSError(errno.ENOSPC, "No space left on device")), no_room(ValueError("9"))
+    (True, False)
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    return number in NO_ROOM or os.strerror(errno.ENOSPC) in str(error)
 
 
 class RidgelineError(Exception):

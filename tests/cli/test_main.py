@@ -129,5 +129,5 @@ def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr.startswith("ridgeline: No space left on device: stdout")
+    assert done.stderr.startswith("ridgeline: no space left on the disk: stdout")
     assert done.stderr.count("\n") == 1

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 
-from ridgeline.errors import NO_ROOM, RidgelineError, in_words
+from ridgeline.errors import RidgelineError, no_room
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("ridgeline.cli.doctor", "where a script's time goes, what bounds it, the cures"),
@@ -91,11 +91,11 @@ def main() -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:  # before the command began
         code = _complain("interrupted", 130)
-    except OSError as error:
-        if error.errno not in NO_ROOM:
+    except Exception as error:  # whichever library found the disk full
+        if not no_room(error):
             raise
         what = "stdout, or a file that was being written, is not whole"
-        code = _complain(f"{in_words(error)}: {what}; make room and run it again", 1)
+        code = _complain(f"no space left on the disk: {what}; make room and run it again", 1)
         _let_stdout_go()
     sys.exit(code)
 

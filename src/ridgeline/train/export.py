@@ -36,10 +36,14 @@ def save_model(
     if ranks.rank == 0:
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
         model = skeleton(recipe)
-        model.save_pretrained(temporary, state_dict=_with_tied(model, state))
-        if tokenizer is not None:
-            tokenizer.save_pretrained(temporary)
-        _replace(folder, temporary)
+        try:
+            model.save_pretrained(temporary, state_dict=_with_tied(model, state))
+            if tokenizer is not None:
+                tokenizer.save_pretrained(temporary)
+            _replace(folder, temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
     dist.barrier()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,8 @@ _KEPT_PAGES = {
 """glibc gives large blocks back to the kernel when they are freed, and every step faults the pages
 of its activations in again; with these it keeps them (mallopt(3))."""
 _POLL_SECONDS = 0.2
+_RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+"""What torch puts before each line of a traceback."""
 _FUTILE_STARTS = 3
 """In a row, without a step: the next would do no better."""
 _ASK_SECONDS = 3.0
@@ -361,7 +364,8 @@ def _last_words(folder: Path) -> str:
     logs = sorted((folder / LOGS).rglob("stderr.log"), key=lambda found: found.stat().st_mtime_ns)
     last = max((path.parent.parent.name for path in logs), key=_number, default="")
     for path in (path for path in logs if path.parent.parent.name == last):
-        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        text = _RANK.sub("", path.read_text(errors="replace"))
+        lines = [line for line in text.splitlines() if line.strip()]
         if any(line.startswith("Traceback") for line in lines):
             return lines[-1]
         told = [line for line in lines if line.startswith("ridgeline: ")]

@@ -1,8 +1,8 @@
 """One rank: `python -m ridgeline.train.worker FOLDER`, started by `start.py` or by torchrun.
 
-The folder holds the recipe that is run (`recipe.toml`). What a user can mend ends the process with
-the error's exit code and its one line in `errors/`, where whoever started the ranks finds it. Any
-other end that is not 0 has torchrun start all ranks again.
+The folder holds the recipe that is run (`recipe.toml`). What a user can mend (a full disk is of
+that kind) ends the process with the error's exit code and its one line in `errors/`, where whoever
+started the ranks finds it. Any other end that is not 0 has torchrun start all ranks again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import RidgelineError, in_words, no_room
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.store import write_atomically
@@ -35,10 +35,20 @@ def main() -> None:
     try:
         _end(_train(folder))
     except RidgelineError as error:
-        # Logs that are read from afar have nothing but this.
-        sys.stderr.write(f"ridgeline: {error}\n")
-        write_atomically(error_file(folder), f"{error.exit_code}\n{error}\n".encode())
-        _end(error.exit_code)
+        _fail(folder, error)
+    except Exception as error:  # whichever library found the disk full
+        if not no_room(error):
+            raise
+        cure = "make room, and the same command goes on from what was saved"
+        _fail(folder, RidgelineError(f"{folder}: {in_words(error)}; {cure}"))
+
+
+def _fail(folder: Path, error: RidgelineError) -> None:
+    """End the run, not only this rank: to start again would not help."""
+    # Logs that are read from afar have nothing but this.
+    sys.stderr.write(f"ridgeline: {error}\n")
+    write_atomically(error_file(folder), f"{error.exit_code}\n{error}\n".encode())
+    _end(error.exit_code)
 
 
 def _end(code: int) -> None:

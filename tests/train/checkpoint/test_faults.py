@@ -81,19 +81,20 @@ def test_with_nothing_but_damaged_checkpoints_the_run_does_not_begin_anew(tmp_pa
         _go_on(tmp_path, run={"steps": 7})
 
 
-@pytest.mark.slow
-def test_a_run_on_a_disk_that_is_really_full_ends_well(tmp_path: Path) -> None:
+def _on_a_disk_of(size: str, tmp_path: Path, steps: int) -> subprocess.CompletedProcess[str]:
     """Tokens, log and checkpoints on one small tmpfs, in a mount namespace of its own."""
     recipe: Recipe = small_run(
-        tmp_path, run={"steps": 12}, checkpoint={"every_steps": 2, "keep": 100}
+        tmp_path, run={"steps": steps}, checkpoint={"every_steps": 2, "keep": 100}
     )
     write_recipe(tmp_path / "recipe.toml", recipe)
     disk, kept = tmp_path / "disk", tmp_path / "kept"
     disk.mkdir()
     script = (
-        f"mount -t tmpfs -o size=4m none {disk} || exit 77\n"
+        f"mount -t tmpfs -o size={size} none {disk} || exit 77\n"
         f"{sys.executable} -m ridgeline.cli.main train recipe.toml --out {disk}/run; code=$?\n"
-        f"mkdir {kept}; cp {disk}/run/*.jsonl {kept}; ls {disk}/run/checkpoints > {kept}/names\n"
+        f"mkdir {kept}; cp {disk}/run/*.jsonl {kept}\n"
+        f"ls {disk}/run/checkpoints > {kept}/names 2> /dev/null\n"
+        f"find {disk} -name '*.tmp' > {kept}/unfinished\n"
         "exit $code"
     )
     if shutil.which("unshare") is None:
@@ -109,12 +110,36 @@ def test_a_run_on_a_disk_that_is_really_full_ends_well(tmp_path: Path) -> None:
     )
     if done.returncode == 77 or "unshare" in done.stderr:
         pytest.skip("no mount namespaces here")
-    names = (kept / "names").read_text().split()
-    events = [json.loads(line) for line in (kept / "events.jsonl").read_text().splitlines()]
-    notes = [event["note"] for event in events if "No space left" in event.get("note", "")]
+    return done
+
+
+def _events(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "kept/events.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_a_run_on_a_disk_that_is_really_full_ends_well(tmp_path: Path) -> None:
+    done = _on_a_disk_of("4m", tmp_path, steps=12)
+    notes = [one["note"] for one in _events(tmp_path) if "No space left" in one.get("note", "")]
     assert notes, done.stderr
-    assert names
-    assert [line.step for line in read_journal(kept)] == list(range(1, 13))
+    assert (tmp_path / "kept/names").read_text().split()
+    assert [line.step for line in read_journal(tmp_path / "kept")] == list(range(1, 13))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["48k", "300k"])
+def test_a_disk_without_room_for_tokens_or_model_ends_the_run_in_one_line(
+    tmp_path: Path, size: str
+) -> None:
+    """It does not start again, as after a crash: there would be no more room."""
+    done = _on_a_disk_of(size, tmp_path, steps=4)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ridgeline: ")
+    assert "No space left" in last
+    assert "make room, and the same command goes on" in last
+    assert [one["kind"] for one in _events(tmp_path)].count("started") == 1
+    assert not (tmp_path / "kept/unfinished").read_text()
 
 
 CHAIN: dict[str, list[tuple[int, dict[str, Any]]]] = {

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -135,7 +136,8 @@ class _Sink:
         return self._digest.hexdigest()
 
     def discard(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # a full disk takes what is left in the buffer no better now
+            self._file.close()
         self._temporary.unlink(missing_ok=True)
 
 

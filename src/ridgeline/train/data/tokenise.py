@@ -121,16 +121,16 @@ def tokenise(job: Job, encode: Encode, piece: Piece, news: Callable[[Event], Non
                     tokens=sum(map(len, tokens)),
                 )
             )
+        done = PieceDone(
+            number=piece.number,
+            train=writers[False].close(),
+            validation=writers[True].close() if job.holdout else None,
+            skipped=tuple(skipped),
+        )
     except BaseException:
         for writer in writers.values():
             writer.discard()
         raise
-    done = PieceDone(
-        number=piece.number,
-        train=writers[False].close(),
-        validation=writers[True].close() if job.holdout else None,
-        skipped=tuple(skipped),
-    )
     write_record(done_path(folder, piece.number), done)
     return done
 
