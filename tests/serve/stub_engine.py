@@ -3,6 +3,7 @@
 `SAY text` in the prompt: that text, token by token; otherwise it counts. `SLOW`: 20 ms a step.
 `DIE`: the process kills itself at the request's second token. `HANG`: its step never ends.
 `FILL`: the answer goes on for ever (up to max_tokens). `TALK`: more on stderr than a pipe holds.
+An adapter may lie anywhere but at a path `….adapter` where nothing is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
@@ -64,6 +66,8 @@ class StubEngine:
             raise RuntimeError("a bug\nover two lines")
         if config.max_sequences == 15:
             os.kill(os.getpid(), signal.SIGKILL)
+        for path in config.adapters.values():
+            check_adapter(path)
         self._max_waiting = config.max_waiting
         self._tokenizer = Tokenizer.from_file(f"{config.model}/tokenizer.json")
         self._answers: list[Answer] = []
@@ -90,6 +94,12 @@ class StubEngine:
     def has_work(self) -> bool:
         return bool(self._answers)
 
+    def preparation(self, message: ToEngine) -> None:
+        """Nothing takes long here."""
+
+    def refuse(self, message: ToEngine, error: BaseException) -> None:
+        self._out.append(Refused(id=message.id, message=str(error), status=500))
+
     def handle(self, message: ToEngine) -> None:
         match message:
             case Submit():
@@ -100,6 +110,11 @@ class StubEngine:
                 vectors = tuple((float(len(p)), 0.5) for p in message.prompts)
                 self._out.append(Embedded(id=message.id, vectors=vectors))
             case LoadAdapter():
+                try:
+                    check_adapter(message.path)
+                except InputError as error:
+                    self._out.append(Refused(id=message.id, message=str(error)))
+                    return
                 self._adapters = (*self._adapters, message.name)
                 self._out.append(Done(id=message.id))
             case UnloadAdapter():
@@ -214,3 +229,9 @@ class StubEngine:
 
     def close(self) -> None:
         self._answers.clear()
+
+
+def check_adapter(path: str) -> None:
+    """Of those that are to be there, `….adapter`."""
+    if path.endswith(".adapter") and not Path(path).exists():
+        raise InputError(f"{path} has no adapter_config.json")

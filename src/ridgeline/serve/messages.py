@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ridgeline.serve.adapters.peft_files import AdapterFile
+
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """What the answer must match, token by token (compiled by xgrammar)."""
@@ -79,6 +81,8 @@ class LoadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     id: str
     name: str
     path: str
+    file: AdapterFile | None = None
+    """What was found there; None: nobody has looked."""
 
 
 class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -65,7 +65,7 @@ class Link:
         self.heartbeat_age_seconds = 0.0
         self.got: list[str] = []
         self.aborted: list[str] = []
-        self.adapters: list[str] = []
+        self.adapters: dict[str, str] = {}
         self.refuses = 0
         self.dies_after: int | None = None
         self.gate = asyncio.Event()
@@ -87,17 +87,19 @@ class Link:
     async def abort(self, request_id: str) -> None:
         self.aborted.append(request_id)
 
-    async def embed(self, prompts: Any) -> Any:
+    async def embed(self, prompts: Any, adapter: str = "") -> Any:
+        if self.refuses:
+            raise refusal(self.refuses)
         self.got.append("embed")
         return tuple((1.0,) for _ in prompts)
 
     async def load_adapter(self, name: str, path: str) -> None:
         if self.refuses:
             raise refusal(self.refuses)
-        self.adapters.append(name)
+        self.adapters[name] = path
 
     async def unload_adapter(self, name: str) -> None:
-        self.adapters.remove(name)
+        del self.adapters[name]
 
 
 def refusal(status: int) -> RequestRefused:
@@ -212,19 +214,39 @@ async def test_an_adapter_is_loaded_everywhere_or_nowhere() -> None:
     links = [Link(), Link()]
     router = Router(links)
     await router.load_adapter("a", "path")
-    assert [link.adapters for link in links] == [["a"], ["a"]]
+    assert [link.adapters for link in links] == [{"a": "path"}] * 2
     links[1].refuses = 400
     with pytest.raises(RequestRefused):
         await router.load_adapter("b", "path")
-    assert [link.adapters for link in links] == [["a"], ["a"]]
+    assert [link.adapters for link in links] == [{"a": "path"}] * 2
     await router.unload_adapter("a")
-    assert [link.adapters for link in links] == [[], []]
+    assert [link.adapters for link in links] == [{}, {}]
+
+
+async def test_who_is_down_has_the_adapters_of_the_others_when_it_comes_back() -> None:
+    links = [Link(), Link()]
+    router = Router(links)
+    await router.load_adapter("old", "path")
+    ready, links[1].ready = links[1].ready, None
+    await router.load_adapter("new", "path")
+    await router.unload_adapter("old")
+    assert [link.adapters for link in links] == [{"new": "path"}] * 2
+    links[1].ready = ready
+    assert router.adapters == {"new": "path"}
 
 
 async def test_embeddings_go_to_one_replica() -> None:
     links = [Link(), Link()]
     assert await Router(links).embed(((1, 2), (3,))) == ((1.0,), (1.0,))
     assert sorted(len(link.got) for link in links) == [0, 1]
+
+
+async def test_embeddings_by_an_adapter_go_where_it_is() -> None:
+    links = [Link(), Link()]
+    links[0].refuses = 404
+    assert await Router(links).embed(((1, 2),), "a") == ((1.0,),)
+    with pytest.raises(RequestRefused):
+        await Router(links[:1]).embed(((1, 2),), "a")
 
 
 async def test_the_router_speaks_for_all_of_them() -> None:

@@ -111,10 +111,11 @@ class Server:
 
 
 @contextmanager
-def running(*words: str, open_files: int | None = None) -> Iterator[Server]:
+def running(*words: str, open_files: int | None = None, **variables: str) -> Iterator[Server]:
     """A server process, at most with so many open files; ended with all that belongs to it."""
     held = [] if open_files is None else ["prlimit", f"--nofile={open_files}:{open_files}"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    path = f"{ROOT / 'src'}:{ROOT}"
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as errors:

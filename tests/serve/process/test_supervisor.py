@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,68 @@ def test_futile_starts_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
             await supervisor.watch()
 
     run(scene)
+
+
+@asynccontextmanager
+async def killed(supervisor: Supervisor) -> AsyncIterator[None]:
+    """Kill the engine and wait for the next one."""
+    watching = asyncio.create_task(supervisor.watch())
+    pid = supervisor.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await supervisor.client.down.wait()
+    await supervisor.client.up.wait()
+    assert supervisor.pid != pid
+    yield
+    watching.cancel()
+
+
+def test_an_engine_comes_back_with_the_adapters_that_it_had(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.adapter", tmp_path / "second.adapter"
+    first.touch()
+    second.touch()
+
+    async def scene(supervisor: Supervisor) -> None:
+        client = supervisor.client
+        await supervisor.start()
+        await client.load_adapter("second", str(second))
+        await client.load_adapter("third", str(second))
+        await client.unload_adapter("third")
+        async with killed(supervisor):
+            assert client.ready is not None
+            assert client.ready.adapters == ("first", "second")
+
+    run(scene, config={"adapters": {"first": str(first)}})
+
+
+def test_an_adapter_that_has_gone_does_not_keep_the_engine_from_coming_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = tmp_path / "first.adapter", tmp_path / "second.adapter"
+    first.touch()
+    second.touch()
+
+    async def scene(supervisor: Supervisor) -> None:
+        client = supervisor.client
+        await supervisor.start()
+        await client.load_adapter("second", str(second))
+        first.unlink()
+        async with killed(supervisor):
+            while list(client.adapters) != ["second"]:  # noqa: ASYNC110 - has no event
+                await asyncio.sleep(0.01)
+            while client.stats is None or client.stats.adapters != ("second",):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    run(scene, config={"adapters": {"first": str(first)}})
+    assert "adapter not loaded again" in caplog.text
+
+
+def test_an_adapter_that_was_never_there_is_the_users_mistake(tmp_path: Path) -> None:
+    async def scene(supervisor: Supervisor) -> None:
+        with pytest.raises(InputError, match=r"no adapter_config\.json"):
+            await supervisor.start()
+
+    run(scene, config={"adapters": {"first": str(tmp_path / "first.adapter")}})
 
 
 def test_stopping_ends_the_process() -> None:

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ridgeline.serve.messages import Grammar, Sampling, Submit
 from ridgeline.serve.sampling.delta import take
+from ridgeline.serve.sampling.grammar import grammars_of
 from ridgeline.serve.sampling.sampler import Wanted, pick
 from ridgeline.serve.sampling.schema import unenforced
 from ridgeline.serve.sampling.state import SamplingState
@@ -187,3 +188,53 @@ def test_keywords_that_would_be_ignored_are_found(schema: Any, what: str) -> Non
 )
 def test_what_is_enforced_passes(schema: Any) -> None:
     assert unenforced(schema) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("regex", "((((([a-z]{1,9}){1,9}){1,9}){1,9}){1,9})x"),
+        ("regex", "a" * 3000 + "(((([a-z]{1,9}){1,9}){1,9}){1,9})x"),
+        ("ebnf", "root ::= (((([a-z]{1,9}){1,9}){1,9}){1,9}){1,9}"),
+    ],
+)
+def test_a_grammar_that_can_be_followed_in_too_many_ways_is_refused(kind: Any, text: str) -> None:
+    with pytest.raises(RequestError, match="too many ways") as caught:
+        state_of(kind, text)
+    assert caught.value.parameter == "grammar"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"(\d{1,3}\.){3}\d{1,3}", r"(\w{1,30}, ){1,100}", "((a*)*)*b", "(.*a){60}", "[a-z]{1,9999}"],
+)
+def test_repetitions_that_do_no_harm_are_served(text: str) -> None:
+    assert state_of("regex", text).matcher is not None
+
+
+def test_a_matcher_that_takes_too_long_is_given_up_at_the_next_token() -> None:
+    matcher = state_of("regex", "[a-z]{3}").matcher
+    assert matcher is not None
+    matcher.accept(tokenizer.convert_tokens_to_ids("a"))
+    matcher._longest_seconds = 1.0
+    with pytest.raises(RequestError, match="too many ways"):
+        matcher.accept(tokenizer.convert_tokens_to_ids("a"))
+
+
+def test_a_compiler_that_is_late_or_dies_is_one_refusal_and_the_next_grammar_compiles() -> None:
+    grammars = grammars_of(tokenizer, VOCAB, (EOS,))
+    grammars.compile(Grammar(kind="regex", text="first"))
+    compiler = grammars._compiler
+    assert compiler is not None
+    assert compiler._process is not None
+    compiler._process.kill()
+    compiler._process.wait()
+    grammars.compile(Grammar(kind="regex", text="second"))
+    compiler._seconds, usual = 0.2, compiler._seconds
+    many = {f"p{at}": {"type": "string"} for at in range(1500)}
+    slow = Grammar(kind="json_schema", text=json.dumps({"type": "object", "properties": many}))
+    with pytest.raises(RequestError, match=r"takes longer than 0\.2 s to compile; make it smaller"):
+        grammars.compile(slow)
+    compiler._seconds = usual
+    grammars.compile(Grammar(kind="regex", text="third"))
+    assert not grammars.knows(slow)

@@ -1,11 +1,11 @@
 """All LoRA adapters of one engine (Hu et al., 2106.09685): names, memory, which token uses which.
 
     adapters = Adapters(model, max_adapters=8)
-    index = adapters.load("sql", "adapters/sql")
+    index = adapters.load("sql", examined("adapters/sql"))
     adapters.use(torch.tensor([index, index, 0]))   # of the three tokens of the next forward
     model(...)
 
-An adapter that was evicted is read again from its directory when `index` asks for it.
+An adapter that was evicted is read again from its file when `index` asks for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError
 from ridgeline.serve.adapters.linear import AdaptedLinear, features, plan
-from ridgeline.serve.adapters.peft_files import Pair, read_adapter
+from ridgeline.serve.adapters.pairs import Pair, read_pairs
+from ridgeline.serve.adapters.peft_files import AdapterFile
 from ridgeline.serve.messages import MemoryRow
 
 
@@ -40,7 +41,7 @@ class Adapters:
         self._model = model
         self._dtype = dtype or next(p.dtype for p in model.parameters() if p.is_floating_point())
         self._head = _output_layer(model)
-        self._paths: dict[str, Path] = {}
+        self._files: dict[str, AdapterFile] = {}
         self._loads: dict[str, int] = {}
         self._slots: list[str | None] = [None] * max_adapters
         self._recent: dict[str, None] = {}
@@ -53,7 +54,7 @@ class Adapters:
     @property
     def names(self) -> tuple[str, ...]:
         """That requests may ask for, in memory or not."""
-        return tuple(self._paths)
+        return tuple(self._files)
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -64,19 +65,19 @@ class Adapters:
         """What separates cached prefixes: another adapter under the same name has another key."""
         return f"{name}#{self._loads[name]}" if name else ""
 
-    def load(self, name: str, path: str | Path, busy: Collection[str] = ()) -> int:
+    def load(self, name: str, file: AdapterFile, busy: Collection[str] = ()) -> int:
         """Make an adapter known and bring it into memory; returns its index.
 
         Raises:
             NoRoom: Every place is taken by a busy adapter.
-            InputError: The name is taken, or the directory holds nothing that fits this model.
+            InputError: The name is taken, or the file holds nothing that fits this model.
         """
         if not name:
             raise InputError("an adapter needs a name")
-        if name in self._paths:
+        if name in self._files:
             raise InputError(f"adapter {name} is loaded already; unload it first")
-        index = self._read(name, Path(path), busy)
-        self._paths[name] = Path(path)
+        index = self._read(name, file, busy)
+        self._files[name] = file
         self._loads[name] = self._loads.get(name, 0) + 1
         return index
 
@@ -91,7 +92,7 @@ class Adapters:
             raise InputError(f"adapter {name} is in use; unload it when its requests have ended")
         if name in self._recent:
             self._evict(name)
-        del self._paths[name]
+        del self._files[name]
 
     def index(self, name: str, busy: Collection[str] = ()) -> int:
         """Of an adapter by name ("" is 0), which is read again if it was evicted.
@@ -104,7 +105,7 @@ class Adapters:
             return 0
         self._check_known(name)
         if name not in self._recent:
-            return self._read(name, self._paths[name], busy)
+            return self._read(name, self._files[name], busy)
         self._recent[name] = self._recent.pop(name)
         return self._slots.index(name) + 1
 
@@ -134,39 +135,56 @@ class Adapters:
         return [MemoryRow(what="adapters", bytes=held, note=note)]
 
     def _check_known(self, name: str) -> None:
-        if name not in self._paths:
-            known = ", ".join(self._paths) or "none"
+        if name not in self._files:
+            known = ", ".join(self._files) or "none"
             raise InputError(f"there is no adapter {name}; loaded: {known}")
 
-    def _read(self, name: str, folder: Path, busy: Collection[str]) -> int:
-        pairs = read_adapter(folder)
-        self._check_fit(folder, pairs)
+    def _read(self, name: str, file: AdapterFile, busy: Collection[str]) -> int:
+        self._check_fit(file)
+        pairs = {
+            layer: self._fitting(file, layer, pair) for layer, pair in read_pairs(file).items()
+        }
         slot = self._free_slot(busy)
         moved = False
-        for layer, pair in pairs.items():
-            if layer not in self._wrapped:
-                self._wrap(layer)
-                moved = True
-            moved |= self._wrapped[layer].put(slot, pair)
+        try:
+            for layer, pair in pairs.items():
+                if layer not in self._wrapped:
+                    self._wrap(layer)
+                    moved = True
+                moved |= self._wrapped[layer].put(slot, pair)
+        except BaseException:  # no memory for it: not a part of it stays
+            for wrapped in self._wrapped.values():
+                wrapped.clear(slot)
+            self.layout_version += 1
+            raise
         self.layout_version += moved
         self._slots[slot] = name
         self._recent[name] = None
         return slot + 1
 
-    def _check_fit(self, folder: Path, pairs: dict[str, Pair]) -> None:
-        for name, pair in pairs.items():
+    def _fitting(self, file: AdapterFile, layer: str, pair: Pair) -> Pair:
+        """In the dtype in which it is kept."""
+        kept = Pair(pair.a.to(self._dtype), pair.b.to(self._dtype))
+        if not (kept.a.isfinite().all() and kept.b.isfinite().all()):
+            raise InputError(
+                f"{file.path} adapts {layer} by numbers beyond {self._dtype}; is lora_alpha right?"
+            )
+        return kept
+
+    def _check_fit(self, file: AdapterFile) -> None:
+        for layer in file.layers:
+            says = f"{Path(file.path).parent} adapts {layer.name[:200]}"
             try:
-                inputs, outputs = features(self._model.get_submodule(name))
+                inputs, outputs = features(self._model.get_submodule(layer.name))
             except AttributeError:
                 raise InputError(
-                    f"{folder} adapts {name}, which is no linear layer of this model; it was made"
-                    " for another model"
+                    f"{says}, which is no linear layer of this model; it was made for another model"
                 ) from None
-            if ".experts." in name:
-                raise InputError(f"{folder} adapts {name}: routed experts cannot have adapters")
-            if (pair.a.shape[1], pair.b.shape[0]) != (inputs, outputs):
+            if ".experts." in layer.name:
+                raise InputError(f"{says}: routed experts cannot have adapters")
+            if (layer.a.shape[1], layer.b.shape[0]) != (inputs, outputs):
                 raise InputError(
-                    f"{folder} adapts {name} as {pair.a.shape[1]} → {pair.b.shape[0]}, but it is"
+                    f"{says} as {layer.a.shape[1]} → {layer.b.shape[0]}, but it is"
                     f" {inputs} → {outputs}; it was made for another model"
                 )
 

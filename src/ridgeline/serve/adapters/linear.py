@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ridgeline.serve.adapters.peft_files import Pair
+from ridgeline.serve.adapters.pairs import Pair
 
 MOST_MASKED_TOKENS = 256
 """Up to so many tokens of several adapters the masked way is the faster on two CPU cores."""
@@ -92,8 +92,9 @@ class AdaptedLinear(nn.Module):
         moved = pair.rank > self.a.shape[1]
         if moved:
             more = pair.rank - self.a.shape[1]
-            self.a = functional.pad(self.a, (0, 0, 0, more))
-            self.b = functional.pad(self.b, (0, 0, 0, more))
+            # Both, or where memory ends, neither.
+            a, b = (functional.pad(side, (0, 0, 0, more)) for side in (self.a, self.b))
+            self.a, self.b = a, b
         self.clear(slot)
         self.a[slot, : pair.rank] = pair.a.to(self.a)
         self.b[slot, : pair.rank] = pair.b.T.to(self.b)

@@ -3,23 +3,32 @@
 The tensors' names say which layers are adapted, so `target_modules` (a list, an expression, or
 "all-linear") has nothing to add. What would change the result in another way than W x + s B A x
 is refused by name: an adapter that is half applied answers wrongly and says nothing.
+
+Whoever may load an adapter may name any file of this machine, with anything in it: a pipe, a
+number where a word should be, an expression that never comes to an end. So this is done in a
+process of its own, which is given a time (`examined.py`), and torch has no part in it: what comes
+out says where in the file the numbers lie. They are finite, and the file is known by its identity.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import re
-from dataclasses import dataclass
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+import msgspec
+import numpy as np
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
+from ridgeline.serve.nesting import too_deep
 
+MOST_CONFIG_BYTES = 1 << 20
+MOST_HEADER_BYTES = 32 << 20
+MOST_RANK = 1024
+"""Each place in memory grows to the largest rank, in every layer that it has."""
 _PREFIX = "base_model.model."
 """PEFT's wrapping of the model."""
 _TENSOR = re.compile(r"(?P<layer>.+)\.lora_(?P<side>[AB])\.weight")
@@ -59,24 +68,67 @@ _PLAIN_KEYS = frozenset(
 )
 """Settings that change nothing here, or that are read below. Any other must be off."""
 
+Dtype = Literal["F32", "F16", "BF16"]
+_WORDS: dict[Dtype, tuple[Any, int]] = {
+    "F32": (np.dtype("<u4"), 0x7F800000),
+    "F16": (np.dtype("<u2"), 0x7C00),
+    "BF16": (np.dtype("<u2"), 0x7F80),
+}
+"""A number's word, and the bits that are all set in NaN and infinities."""
+_CHUNK_BYTES = 16 << 20
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The addition to one layer: B A x, the scaling s already in B."""
 
-    a: Tensor
-    """[rank, inputs]"""
-    b: Tensor
-    """[outputs, rank] float32"""
+class Matrix(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a matrix lies in a file, row by row."""
+
+    dtype: Dtype
+    shape: tuple[int, int]
+    start: int
+    """Byte of the file."""
 
     @property
-    def rank(self) -> int:
-        """Of the addition."""
-        return self.a.shape[0]
+    def num_bytes(self) -> int:
+        """In the file."""
+        return self.shape[0] * self.shape[1] * int(_WORDS[self.dtype][0].itemsize)
 
 
-def read_adapter(folder: Path) -> dict[str, Pair]:
-    """The pairs of one adapter by the name of the layer they add to.
+class AdaptedLayer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is added to one layer: s B A x."""
+
+    name: str
+    a: Matrix
+    """[rank, inputs]"""
+    b: Matrix
+    """[outputs, rank]"""
+    scaling: float
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """By which a file is known not to have changed."""
+
+    device: int
+    inode: int
+    num_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, descriptor: int) -> Identity:
+        """Of an open file."""
+        found = os.fstat(descriptor)
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class AdapterFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A LoRA adapter that can be read."""
+
+    path: str
+    """Of the tensors."""
+    identity: Identity
+    layers: tuple[AdaptedLayer, ...]
+
+
+def examine(folder: Path) -> AdapterFile:
+    """What lies in a directory that PEFT's `save_pretrained` wrote.
 
     The scaling is α/r, with rank-stabilised LoRA α/√r (Kalajdzievski, 2312.03732), where r is the
     layer's own rank.
@@ -85,35 +137,83 @@ def read_adapter(folder: Path) -> dict[str, Pair]:
         InputError: No adapter lies there, or one of a kind that is not served.
     """
     config = _config(folder)
-    _refuse_other_kinds(folder, config)
-    sides = _tensors(folder)
-    pairs = {}
-    for layer, found in sides.items():
-        if set(found) != {"A", "B"} or found["A"].shape[0] != found["B"].shape[1]:
-            raise InputError(f"{folder}: {layer} lacks one of lora_A and lora_B, or their ranks")
-        rank = found["A"].shape[0]
-        scaling = _alpha(config, layer) / (math.sqrt(rank) if config.get("use_rslora") else rank)
-        pairs[layer] = Pair(found["A"], found["B"].float() * scaling)
-    if not pairs:
-        raise InputError(f"{folder}: adapter_model.safetensors has no lora_A and lora_B")
-    return pairs
+    path = folder / "adapter_model.safetensors"
+    missing = f"{folder} has no adapter_model.safetensors; pickled weights are not read"
+    descriptor = _open(path, missing)
+    try:
+        identity = Identity.of(descriptor)
+        sides = _matrices(path, descriptor, identity.num_bytes)
+        layers = []
+        for layer, found in sides.items():
+            if set(found) != {"A", "B"} or found["A"].shape[0] != found["B"].shape[1]:
+                raise InputError(
+                    f"{folder}: {layer} lacks one of lora_A and lora_B, or their ranks"
+                )
+            scaling = _scaling(folder, config, layer, found["A"].shape[0])
+            layers.append(AdaptedLayer(name=layer, a=found["A"], b=found["B"], scaling=scaling))
+        if not layers:
+            raise InputError(f"{folder}: adapter_model.safetensors has no lora_A and lora_B")
+        for layer, found in sides.items():
+            for side, matrix in found.items():
+                if not _is_finite(descriptor, matrix):
+                    raise InputError(f"{path}: lora_{side} of {layer} has NaN or infinities")
+    finally:
+        os.close(descriptor)
+    return AdapterFile(path=str(path), identity=identity, layers=tuple(layers))
 
 
-def _config(folder: Path) -> dict[str, Any]:
+class _Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Of PEFT's settings, those whose values matter here."""
+
+    peft_type: str
+    r: int = 8
+    lora_alpha: float = 8.0
+    use_rslora: bool = False
+    alpha_pattern: dict[str, float] | None = None
+    rank_pattern: dict[str, int] | None = None
+    target_modules: str | list[str] | None = None
+    bias: str = "none"
+    init_lora_weights: bool | str | None = True
+
+
+def _config(folder: Path) -> _Config:
+    path = folder / "adapter_config.json"
+    missing = (
+        f"{folder} has no adapter_config.json; give the directory that PEFT's save_pretrained wrote"
+    )
+    descriptor = _open(path, missing)
     try:
-        text = (folder / "adapter_config.json").read_text()
-    except OSError:
-        raise InputError(
-            f"{folder} has no adapter_config.json; give the directory that PEFT's save_pretrained"
-            " wrote"
-        ) from None
+        text = os.pread(descriptor, MOST_CONFIG_BYTES + 1, 0)
+    finally:
+        os.close(descriptor)
+    if len(text) > MOST_CONFIG_BYTES:
+        raise InputError(f"{path} is over {MOST_CONFIG_BYTES} bytes: no PEFT writes one so long")
+    if too_deep(text):
+        raise InputError(f"{path} is nested too deeply")
     try:
-        config = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{folder}/adapter_config.json is no JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{folder}/adapter_config.json holds no object")
+        given = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no JSON: {in_words(error)}") from None
+    if not isinstance(given, dict):
+        raise InputError(f"{path} holds no object")
+    _refuse_other_kinds(folder, given)
+    try:
+        config = msgspec.convert(given, _Config)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {in_words(error)}") from None
+    if not 1 <= config.r <= MOST_RANK:
+        raise InputError(f"{path}: r is {config.r}; ranks of 1 to {MOST_RANK} are served")
+    for pattern in (config.target_modules, *(config.alpha_pattern or ())):
+        if isinstance(pattern, str):
+            _expression(path, pattern)
     return config
+
+
+def _expression(path: Path, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(rf"(.*\.)?({text})$")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(f"{path}: {text[:60]!r} is no expression: {in_words(error)}") from None
 
 
 def _refuse_other_kinds(folder: Path, config: dict[str, Any]) -> None:
@@ -132,38 +232,96 @@ def _refuse_other_kinds(folder: Path, config: dict[str, Any]) -> None:
     for key, value in config.items():
         if value and key not in _PLAIN_KEYS and key != "bias":
             raise InputError(
-                f"{folder}: {key} = {value!r} is not served; merge the adapter into the model with"
-                " PEFT's merge_and_unload and serve that"
+                f"{folder}: {key} = {str(value)[:60]!r} is not served; merge the adapter into the"
+                " model with PEFT's merge_and_unload and serve that"
             )
 
 
-def _tensors(folder: Path) -> dict[str, dict[str, Tensor]]:
-    path = folder / "adapter_model.safetensors"
-    if not path.is_file():
-        raise InputError(f"{folder} has no adapter_model.safetensors; pickled weights are not read")
-    sides: dict[str, dict[str, Tensor]] = {}
+def _scaling(folder: Path, config: _Config, layer: str, rank: int) -> float:
+    """By `alpha_pattern`'s first entry that ends the layer's name, else by `lora_alpha`."""
+    alpha = config.lora_alpha
+    for pattern, special in (config.alpha_pattern or {}).items():
+        if _expression(folder / "adapter_config.json", pattern).match(layer):
+            alpha = special
+            break
+    return alpha / (math.sqrt(rank) if config.use_rslora else rank)
+
+
+def _open(path: Path, missing: str) -> int:
+    """A regular file; nothing else is waited for."""
     try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - safetensors' handle is no mapping
-                match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
-                if match is None:
-                    raise InputError(
-                        f"{path}: {name} is no part of a LoRA over linear layers; copies of"
-                        " embeddings stay out with save_pretrained(save_embedding_layers=False)"
-                    )
-                tensor = file.get_tensor(name)
-                if tensor.dim() != 2 or not torch.isfinite(tensor).all():
-                    raise InputError(f"{path}: {name} is no matrix of finite numbers")
-                sides.setdefault(match["layer"], {})[match["side"]] = tensor
-    except SafetensorError as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise InputError(missing) from None
+        raise InputError(f"{path}: {in_words(error)}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{path} is no regular file")
+    return descriptor
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A tensor in a safetensors header."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def _matrices(path: Path, descriptor: int, num_bytes: int) -> dict[str, dict[str, Matrix]]:
+    """Of a safetensors file: by layer and side."""
+    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+    if not 2 <= length <= min(MOST_HEADER_BYTES, num_bytes - 8):
+        raise InputError(f"{path} cannot be read: it is no safetensors file")
+    header = os.pread(descriptor, length, 8)
+    try:
+        if too_deep(header):
+            raise InputError(f"{path} cannot be read: its header is nested too deeply")
+        raw = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        raw.pop("__metadata__", None)
+        entries = {name: msgspec.json.decode(one, type=_Entry) for name, one in raw.items()}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: its header: {in_words(error)}") from None
+    sides: dict[str, dict[str, Matrix]] = {}
+    for name, entry in entries.items():
+        match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
+        if match is None:
+            raise InputError(
+                f"{path}: {name[:200]!r} is no part of a LoRA over linear layers; copies of"
+                " embeddings stay out with save_pretrained(save_embedding_layers=False)"
+            )
+        matrix = _matrix(path, name, entry, 8 + length, num_bytes)
+        rank = matrix.shape[0 if match["side"] == "A" else 1]
+        if not 1 <= rank <= MOST_RANK:
+            raise InputError(
+                f"{path}: {name} has rank {rank}; ranks of 1 to {MOST_RANK} are served"
+            )
+        sides.setdefault(match["layer"], {})[match["side"]] = matrix
     return sides
 
 
-def _alpha(config: dict[str, Any], layer: str) -> float:
-    """`alpha_pattern`'s first entry that ends the layer's name, else `lora_alpha`."""
-    patterns: dict[str, float] = config.get("alpha_pattern") or {}
-    for pattern, alpha in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", layer):
-            return float(alpha)
-    return float(config.get("lora_alpha", 8))
+def _matrix(path: Path, name: str, entry: _Entry, first: int, num_bytes: int) -> Matrix:
+    if entry.dtype not in _WORDS:
+        raise InputError(f"{path}: {name} is {entry.dtype}; {', '.join(_WORDS)} are read")
+    if len(entry.shape) != 2 or min(entry.shape) < 0:
+        raise InputError(f"{path}: {name} is no matrix")
+    matrix = Matrix(
+        dtype=entry.dtype,
+        shape=(entry.shape[0], entry.shape[1]),
+        start=first + entry.data_offsets[0],
+    )
+    begins, ends = entry.data_offsets
+    if begins < 0 or ends - begins != matrix.num_bytes or first + ends > num_bytes:
+        raise InputError(f"{path} cannot be read: {name} does not lie where its header says")
+    return matrix
+
+
+def _is_finite(descriptor: int, matrix: Matrix) -> bool:
+    word, exponent = _WORDS[matrix.dtype]
+    end = matrix.start + matrix.num_bytes
+    for at in range(matrix.start, end, _CHUNK_BYTES):
+        words = np.frombuffer(os.pread(descriptor, min(_CHUNK_BYTES, end - at), at), word)
+        if bool(((words & exponent) == exponent).any()):
+            return False
+    return True

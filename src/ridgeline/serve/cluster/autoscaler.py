@@ -26,7 +26,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.serve.cluster.fleet import FleetReport
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.messages import Ready
-from ridgeline.serve.process.client import RequestRefused
 from ridgeline.serve.process.supervisor import (
     FIRST_DELAY_SECONDS,
     FUTILE_STARTS,
@@ -211,14 +210,13 @@ class Autoscaler:
         """As `_bring_up`, but a failure is waited out."""
         try:
             await self._bring_up(slot)
-        except (RidgelineError, RequestRefused) as error:
+        except RidgelineError as error:
             await self._end(slot)
             self._note_failure(slot, str(error))
 
     async def _bring_up(self, slot: Slot) -> None:
         _say("replica starts", slot)
         await slot.supervisor.start()
-        await self.router.catch_up(slot.index)
         self.router.resume(slot.index)
         slot.state = "ready"
         slot.watch = asyncio.create_task(slot.supervisor.watch())

@@ -125,9 +125,16 @@ class Disaggregated:
         await self._prefill.abort(request_id)
         await self._decode.abort(request_id)
 
-    async def embed(self, prompts: tuple[tuple[int, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    async def embed(
+        self, prompts: tuple[tuple[int, ...], ...], adapter: str = ""
+    ) -> tuple[tuple[float, ...], ...]:
         """One vector per prompt: prompts are the prefilling engine's. Raises RequestRefused."""
-        return await self._prefill.embed(prompts)
+        return await self._prefill.embed(prompts, adapter)
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """Name → path of those that both have, or are to have when they have started again."""
+        return self._decode.adapters
 
     async def load_adapter(self, name: str, path: str) -> None:
         """On both, or on none. Raises RequestRefused."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from ridgeline.batching.refusals import QueueFull, Refusal
@@ -49,6 +51,12 @@ class KvEngine(Protocol):
     @property
     def has_work(self) -> bool:
         """Whether `step` would do something."""
+
+    def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
+        """What of a message is to be done on a thread."""
+
+    def refuse(self, message: ToEngine, error: BaseException) -> None:
+        """Let `take` say why a message is not served."""
 
     def handle(self, message: ToEngine) -> None:
         """Take a message."""
@@ -91,6 +99,17 @@ class Exchange:
     def has_work(self) -> bool:
         """Whether `step` would do something: compute, or take in what was fetched."""
         return self._engine.has_work or bool(self._fetching)
+
+    def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
+        """As the engine's."""
+        if not isinstance(message, ImportKV):
+            return self._engine.preparation(message)
+        work = self._engine.preparation(message.submit)
+        return None if work is None else partial(_prepared, message, work)
+
+    def refuse(self, message: ToEngine, error: BaseException) -> None:
+        """Let `take` say why a message is not served."""
+        self._engine.refuse(message, error)
 
     def handle(self, message: ToEngine) -> None:
         """Take a message; what is wrong with it comes out of `take`."""
@@ -174,10 +193,17 @@ class Exchange:
             self._refuse(message.id, str(error), 503)
         except (Refusal, RidgelineError, ValueError) as error:
             self._refuse(message.id, str(error), 400)
+        except Exception as error:  # unforeseen: it is this request's alone
+            self._engine.refuse(message, error)
 
     def _refuse(self, request_id: str, text: str, status: int) -> None:
         line = " ".join(text.split())
         self._out.append(Refused(id=request_id, message=line, status=status))
+
+
+def _prepared(message: ImportKV, work: Callable[[], ToEngine]) -> ImportKV:
+    work()  # of the same request
+    return message
 
 
 def engine(config: EngineConfig) -> Exchange:

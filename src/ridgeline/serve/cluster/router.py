@@ -85,8 +85,6 @@ class Router:
         self._routes = Routes([_NO_BLOCKS] * len(links), block_size=block_size)
         self._past: list[Stats] = []
         """What replicas had counted that were ended: none, or one for all."""
-        self._adapters: dict[str, str | None] = {}
-        """Loaded since the start, with their paths; None: unloaded since."""
 
     @property
     def ready(self) -> Ready | None:
@@ -133,20 +131,40 @@ class Router:
             if request_id in replica.open:
                 await replica.link.abort(request_id)
 
-    async def embed(self, prompts: tuple[tuple[int, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        """One vector per prompt. Raises RequestRefused."""
-        tokens = tuple(token for prompt in prompts for token in prompt)
-        choice = self._routes.choose((), "", self._loads(set()), time.monotonic())
-        if choice is None:
-            raise _nobody("embed")
-        replica = self.replicas[choice.replica]
-        with _Open(replica, f"embed-{id(prompts)}", len(tokens)):
-            return await replica.link.embed(prompts)
+    async def embed(
+        self, prompts: tuple[tuple[int, ...], ...], adapter: str = ""
+    ) -> tuple[tuple[float, ...], ...]:
+        """One vector per prompt, by the model or an adapter of it. Raises RequestRefused."""
+        tokens = sum(len(prompt) for prompt in prompts)
+        refused: RequestRefused | None = None
+        tried: set[int] = set()
+        while choice := self._routes.choose((), adapter, self._loads(tried), time.monotonic()):
+            tried.add(choice.replica)
+            replica = self.replicas[choice.replica]
+            try:
+                with _Open(replica, f"embed-{id(prompts)}", tokens):
+                    return await replica.link.embed(prompts, adapter)
+            except RequestRefused as error:
+                if error.refusal.status not in ELSEWHERE:
+                    raise
+                refused = error
+        raise refused or _nobody("embed")
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """Name → path of those that every replica has, or is to have when it has started."""
+        first, *others = [one.link.adapters for one in self.replicas]
+        return {name: path for name, path in first.items() if all(name in one for one in others)}
 
     async def load_adapter(self, name: str, path: str) -> None:
-        """On every replica that is up, or on none. Raises RequestRefused."""
+        """On every replica that is up, or on none; the others have it from their next start on.
+
+        Raises:
+            RequestRefused: One refuses it.
+        """
         done: list[Replica] = []
-        for replica in self._up():
+        up = self._up()
+        for replica in up:
             try:
                 await replica.link.load_adapter(name, path)
             except RequestRefused:
@@ -154,33 +172,24 @@ class Router:
                     await one.link.unload_adapter(name)
                 raise
             done.append(replica)
-        self._adapters[name] = path
+        for replica in self.replicas:
+            if replica not in up:
+                replica.link.adapters[name] = path
 
     async def unload_adapter(self, name: str) -> None:
-        """On every replica that is up. Raises the first RequestRefused, after trying all."""
+        """On every replica. Raises the first RequestRefused, after trying all."""
         refused: RequestRefused | None = None
-        for replica in self._up():
+        up = self._up()
+        for replica in self.replicas:
+            if replica not in up:
+                replica.link.adapters.pop(name, None)
+                continue
             try:
                 await replica.link.unload_adapter(name)
             except RequestRefused as error:
                 refused = refused or error
-        self._adapters[name] = None
         if refused is not None:
             raise refused
-
-    async def catch_up(self, index: int) -> None:
-        """Give a replica that has just started the adapters that the others were given.
-
-        Raises:
-            RequestRefused: It cannot load one of them.
-        """
-        link = self.replicas[index].link
-        there = link.ready.adapters if link.ready is not None else ()
-        for name, path in list(self._adapters.items()):
-            if path is not None and name not in there:
-                await link.load_adapter(name, path)
-            elif path is None and name in there:
-                await link.unload_adapter(name)
 
     def ended(self, index: int) -> None:
         """A drained replica is about to be ended: keep what it has counted."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import torch
@@ -27,14 +28,14 @@ from ridgeline.batching.step import Step
 from ridgeline.batching.work import work_of
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
-from ridgeline.serve.adapters.adapters import NoRoom
+from ridgeline.serve.adapters.examined import examined
 from ridgeline.serve.cache.pool import SequenceKv
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.answers import Answer, request_of
 from ridgeline.serve.engine.attempt import attempt
 from ridgeline.serve.engine.integrity import check
 from ridgeline.serve.engine.log import StepLog
-from ridgeline.serve.engine.outcomes import Outcomes, Worked
+from ridgeline.serve.engine.outcomes import Outcomes, Worked, refusal_of
 from ridgeline.serve.engine.searches import Search
 from ridgeline.serve.engine.start import started
 from ridgeline.serve.messages import (
@@ -42,6 +43,7 @@ from ridgeline.serve.messages import (
     Done,
     Embed,
     FromEngine,
+    Grammar,
     LoadAdapter,
     Ready,
     Refused,
@@ -53,6 +55,7 @@ from ridgeline.serve.messages import (
 )
 from ridgeline.serve.sampling.beams import BeamSearch
 from ridgeline.serve.sampling.delta import take
+from ridgeline.serve.sampling.grammar import Grammars, grammars_of
 from ridgeline.serve.sampling.prompt_logprobs import PromptLogprobs
 from ridgeline.serve.sampling.sampler import Picked
 from ridgeline.serve.sampling.state import SamplingState
@@ -95,6 +98,27 @@ class Engine:
         """Whether `step` would do something, now or a little later."""
         return self.scheduler.has_work or bool(self._arriving)
 
+    def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
+        """What of a message may take long, or come to no end: not to be done between two steps.
+
+        Returns:
+            Makes of the message the one to be handled, on any thread; it raises what `handle`
+            would refuse. None: there is nothing to do before.
+        """
+        match message:
+            case LoadAdapter(file=None):
+                return partial(_with_file, message)
+            case Submit(sampling=Sampling(grammar=Grammar())):
+                return self._compilation(message)
+        return None
+
+    def refuse(self, message: ToEngine, error: BaseException) -> None:
+        """Let `take` say why a message is not served."""
+        if isinstance(error, Refusal | InputError):
+            self._outcomes.out.append(refusal_of(message.id, error))
+        else:  # unforeseen: it is this message's alone
+            self._outcomes.fail(message.id, error)
+
     def handle(self, message: ToEngine) -> None:
         """Take a message. What is wrong with it comes out of `take` as `Refused`."""
         try:
@@ -106,20 +130,13 @@ class Engine:
                 case Embed():
                     self._embed(message)
                 case LoadAdapter():
-                    self._adapters.load(message.name, message.path, self._outcomes.adapters)
+                    file = message.file or examined(message.path)
+                    self._adapters.load(message.name, file, self._outcomes.adapters)
                     self._outcomes.out.append(Done(id=message.id))
                 case UnloadAdapter():
                     self._unload(message)
-        except QueueFull as error:
-            self._refuse(message.id, error, 429)
-        except NoRoom as error:
-            self._refuse(message.id, error, 429)
-        except RequestError as error:
-            self._refuse(message.id, error, 400, error.parameter)
-        except (Refusal, InputError) as error:
-            self._refuse(message.id, error, 400)
-        except Exception as error:  # unforeseen: it is this message's alone
-            self._outcomes.fail(message.id, error)
+        except Exception as error:
+            self.refuse(message, error)
 
     def take(self) -> list[FromEngine]:
         """What has come out since the last call."""
@@ -257,6 +274,17 @@ class Engine:
                 self._outcomes.fail(answer.submit.id, error)
             del self._arriving[0]
 
+    def _compilation(self, submit: Submit) -> Callable[[], Submit] | None:
+        """Of its grammar, if that is a new one that could be served."""
+        tokenizer, grammar = self.model.tokenizer, submit.sampling.grammar
+        assert grammar is not None
+        try:
+            validate(submit, self._limits, vocab=self.model.vocab, has_text=tokenizer is not None)
+        except RequestError:
+            return None  # as `handle` will say
+        grammars = grammars_of(tokenizer, self.model.vocab, self.model.eos_ids)
+        return None if grammars.knows(grammar) else partial(_with_grammar, submit, grammars)
+
     def _submit(self, submit: Submit) -> None:
         if submit.id in self._outcomes.answers or submit.id in self._outcomes.searches:
             raise RequestError(f"a request with the id {submit.id} is running already", "id")
@@ -355,15 +383,19 @@ class Engine:
         if starts_at is not None:
             time.sleep(min(max(starts_at - now, 0.0), LONGEST_WAIT_SECONDS))
 
-    def _refuse(
-        self, request_id: str, error: Exception, status: int, parameter: str | None = None
-    ) -> None:
-        self._outcomes.out.append(
-            Refused(id=request_id, message=str(error), status=status, parameter=parameter)
-        )
-
     def _refuse_adapter(self, message: Submit | Embed | UnloadAdapter) -> None:
         name = message.name if isinstance(message, UnloadAdapter) else message.adapter
         known = ", ".join(self._adapters.names) or "none"
         text = f"there is no adapter {name}; loaded: {known}"
-        self._refuse(message.id, InputError(text), 404, "adapter")
+        refused = Refused(id=message.id, message=text, status=404, parameter="adapter")
+        self._outcomes.out.append(refused)
+
+
+def _with_file(message: LoadAdapter) -> LoadAdapter:
+    return msgspec.structs.replace(message, file=examined(message.path))
+
+
+def _with_grammar(submit: Submit, grammars: Grammars) -> Submit:
+    assert submit.sampling.grammar is not None
+    grammars.compile(submit.sampling.grammar)
+    return submit

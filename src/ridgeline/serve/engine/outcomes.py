@@ -17,10 +17,12 @@ from typing import Any, TypeVar
 import msgspec
 from torch import Tensor
 
+from ridgeline.batching.refusals import QueueFull, Refusal
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Sequence, Status
 from ridgeline.batching.step import Slice, Step
-from ridgeline.errors import in_words
+from ridgeline.errors import InputError, in_words
+from ridgeline.serve.adapters.adapters import NoRoom
 from ridgeline.serve.engine.answers import Answer, Answers, last_delta, request_of
 from ridgeline.serve.engine.choice import Choice, choose
 from ridgeline.serve.engine.embeddings import Embeddings
@@ -165,7 +167,8 @@ class Outcomes:
 
     def fail(self, request_id: str, error: BaseException) -> None:
         """End a request with an error, and forget all that it alone has computed."""
-        log_failure(request_id, error)
+        if not isinstance(error, InputError):
+            log_failure(request_id, error)
         sequences = self.embeddings.close(request_id)
         for answer in self.answers.of_request(request_id):
             self.answers.remove(answer)
@@ -176,8 +179,7 @@ class Outcomes:
         for sequence in sequences:
             self._scheduler.discard(sequence, now)
             self._leave(sequence)
-        text = f"the engine failed at this request: {type(error).__name__}: {in_words(error)}"
-        self.out.append(Refused(id=request_id, message=text[:LONGEST_REASON], status=500))
+        self.out.append(refusal_of(request_id, error))
 
     def postpone(self, sequence: Sequence) -> None:
         """Let it wait and compute again."""
@@ -334,6 +336,20 @@ class Outcomes:
             self._speculating.forget(sequence)
         self.adapter_indices.pop(sequence, None)
         self.rows_of.pop(sequence, None)
+
+
+def refusal_of(request_id: str, error: BaseException) -> Refused:
+    """What a client is told: of its own mistake as such, of ours that it was ours."""
+    match error:
+        case QueueFull() | NoRoom():
+            status, text = 429, str(error)
+        case Refusal() | InputError():
+            status, text = 400, str(error)
+        case _:
+            what = f"{type(error).__name__}: {in_words(error)}"
+            status, text = 500, f"the engine failed at this request: {what}"[:LONGEST_REASON]
+    parameter = getattr(error, "parameter", None)
+    return Refused(id=request_id, message=text, status=status, parameter=parameter)
 
 
 def _add_prompt(answer: Answer, piece: Slice, first: int, computed: Computed) -> None:

@@ -11,6 +11,7 @@ from ridgeline.batching.limits import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.hardware.machine import this_machine
 from ridgeline.serve.adapters.adapters import Adapters
+from ridgeline.serve.adapters.examined import examined
 from ridgeline.serve.cache.pool import KvPool
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.memory import ledger, peak_bytes, room
@@ -52,7 +53,7 @@ def started(config: EngineConfig) -> Parts:
     loaded = load(config)
     adapters = Adapters(loaded.model, config.max_adapters, loaded.dtype)
     for name, path in config.adapters.items():
-        adapters.load(name, path)
+        adapters.load(name, examined(path))
     small = draft_model_of(config)
     rows = _rows(config, loaded, adapters, small)
     space = room(config, loaded, rows, small)

@@ -17,16 +17,9 @@ from ridgeline.serve.http.protocol.chat import (
 )
 from ridgeline.serve.http.protocol.errors import ApiError, refused
 from ridgeline.serve.http.protocol.tools import Tool
+from ridgeline.serve.http.templating import in_time, reserved
 from ridgeline.serve.http.text import TextTokens
-
-_OURS = frozenset(
-    {
-        "conversation", "messages", "tools", "documents", "chat_template", "tokenize", "padding",
-        "truncation", "max_length", "return_tensors", "return_dict", "tokenizer_kwargs",
-        "return_assistant_tokens_mask", "add_generation_prompt", "continue_final_message",
-    }
-)  # fmt: skip
-"""Parameters of `apply_chat_template` that are no variables of a template."""
+from ridgeline.serve.nesting import too_deep
 
 
 async def prompt_of(
@@ -66,11 +59,13 @@ async def render(
             " chat_template to tokenizer_config.json",
             "messages",
         )
-    taken = sorted(_OURS & variables.keys())
-    if taken:
-        name = taken[0]
-        raise refused(f"chat_template_kwargs: {name} is no variable of the template",
-                      "chat_template_kwargs")  # fmt: skip
+    tokenizer: Any = text.tokenizer
+    for name in sorted(variables):
+        if name in reserved(tokenizer) or name.startswith("_") or not name.isidentifier():
+            raise refused(
+                f"chat_template_kwargs: {name[:100]!r} is no variable of the template",
+                "chat_template_kwargs",
+            )
     if continues and opens_turn:
         text_ = "continue_final_message needs add_generation_prompt: false"
         raise refused(text_, "continue_final_message")
@@ -84,9 +79,8 @@ async def render(
         tokenize=False,
         **variables,
     )
-    length = sum(len(one["content"]) for one in conversation)
     try:
-        return await text.run(work, length)
+        return await in_time(work)
     except ApiError:
         raise
     except Exception as error:  # templates are programs: they raise what they like
@@ -125,6 +119,8 @@ def _text(content: str | list[TextPart] | None) -> str:
 
 
 def _arguments(text: str) -> Any:
+    if too_deep(text.encode()):
+        raise refused("messages: arguments of a tool call are nested too deeply", "messages")
     try:
         return msgspec.json.decode(text or "{}")
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Before any route: who may ask, how much they may send, and whether we still take requests."""
+"""Before any route: who may ask, how much and what, and whether we still take requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hmac
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ridgeline.serve.http.answers import RETRY_AFTER_SECONDS
+from ridgeline.serve.http.body import check_body
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.service import ClientGone, Service, error_response, shutting_down
@@ -36,6 +37,7 @@ class Gate:
         try:
             self._check(scope)
             first = await self._body(scope, receive)
+            check_body(first.get("body", b""))
         except ClientGone:
             return
         except ApiError as error:

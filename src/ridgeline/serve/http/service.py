@@ -100,8 +100,7 @@ class Service:
         """Raises ApiError, 503, while the engine is not up."""
         ready = self.engine.ready
         if ready is None:
-            text = "the engine is not up; it is being started again, try in a moment"
-            raise ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS)
+            raise _not_up()
         return ready
 
     @property
@@ -116,12 +115,14 @@ class Service:
         """The adapter that a request names as its model: "" for the model itself.
 
         Raises:
-            ApiError: 404, no such model here.
+            ApiError: 404, no such model here; 503, nobody can say before the engine is up.
         """
         if model == self.settings.model_name:
             return ""
         if model in self.adapters:
             return model
+        if self.engine.ready is None and model in self.engine.adapters:
+            raise _not_up()
         known = ", ".join([self.settings.model_name, *self.adapters])
         text = f"no model {model[:100]!r} here; known: {known}"
         raise ApiError(404, text, param="model", code="model_not_found")
@@ -211,6 +212,11 @@ def error_response(error: ApiError) -> Response:
     response = json_response(error.body, status=error.status)
     response.headers.update(error.headers)
     return response
+
+
+def _not_up() -> ApiError:
+    text = "the engine is not up; it is being started again, try in a moment"
+    return ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

@@ -61,10 +61,17 @@ class EventStream(Response):
             async for body in self._events:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         except ApiError as error:
-            self._failed(error)
-            body = event(error.body)
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": DONE, "more_body": False})
+            await self._end(send, error)
+        except Exception as error:  # a bug: the client hears of it, the log shows it
+            await self._end(send, ApiError(500, f"internal error: {type(error).__name__}"))
+            raise
+        else:
+            await send({"type": "http.response.body", "body": DONE, "more_body": False})
+
+    async def _end(self, send: Send, error: ApiError) -> None:
+        self._failed(error)
+        body = event(error.body) + DONE
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 async def _disconnected(receive: Receive) -> None:

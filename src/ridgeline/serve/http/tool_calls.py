@@ -217,11 +217,12 @@ class NamedCallReader:
 
 def json_text(value: str) -> str | None:
     """A JSON string's content; None where it is no string."""
+    if not value.startswith('"'):
+        return None  # and whatever else it is, however deep, is not looked into
     try:
-        found = json.loads(value)
+        return str(json.loads(value))
     except ValueError:
         return None
-    return found if isinstance(found, str) else None
 
 
 def _held_back(text: str) -> int:

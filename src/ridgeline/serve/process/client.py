@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from ridgeline.serve.messages import (
@@ -70,8 +70,14 @@ class EngineLink(Protocol):
     async def abort(self, request_id: str) -> None:
         """Nobody waits for this request any more; unknown ids are no error."""
 
-    async def embed(self, prompts: tuple[tuple[int, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        """One vector per prompt. Raises RequestRefused."""
+    async def embed(
+        self, prompts: tuple[tuple[int, ...], ...], adapter: str = ""
+    ) -> tuple[tuple[float, ...], ...]:
+        """One vector per prompt, by the model or an adapter of it. Raises RequestRefused."""
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """Name → path of those that it has, or is to have when it has started again."""
 
     async def load_adapter(self, name: str, path: str) -> None:
         """Raises RequestRefused."""
@@ -83,7 +89,13 @@ class EngineLink(Protocol):
 class EngineClient:
     """One engine; an `EngineLink`, and a `cluster.disaggregated.KvLink` where it hands KV over."""
 
-    def __init__(self) -> None:
+    def __init__(self, adapters: Mapping[str, str] | None = None) -> None:
+        """There is no engine yet.
+
+        Args:
+            adapters: Name → path of those that it begins with.
+        """
+        self.adapters = dict(adapters or {})
         self.ready: Ready | None = None
         self.stats: Stats | None = None
         self.failed: Failed | None = None
@@ -156,19 +168,28 @@ class EngineClient:
         """Nobody waits for this request any more; unknown ids are no error."""
         self._write(Abort(id=request_id))
 
-    async def embed(self, prompts: tuple[tuple[int, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        """One vector per prompt. Raises RequestRefused."""
-        answer = await self._ask(Embed(id=self._number("embed"), prompts=prompts))
+    async def embed(
+        self, prompts: tuple[tuple[int, ...], ...], adapter: str = ""
+    ) -> tuple[tuple[float, ...], ...]:
+        """One vector per prompt, by the model or an adapter of it. Raises RequestRefused."""
+        answer = await self._ask(Embed(id=self._number("embed"), prompts=prompts, adapter=adapter))
         assert isinstance(answer, Embedded)
         return answer.vectors
 
     async def load_adapter(self, name: str, path: str) -> None:
         """Raises RequestRefused."""
         await self._ask(LoadAdapter(id=self._number("load"), name=name, path=path))
+        self.adapters[name] = path
 
     async def unload_adapter(self, name: str) -> None:
         """Raises RequestRefused."""
-        await self._ask(UnloadAdapter(id=self._number("unload"), name=name))
+        try:
+            await self._ask(UnloadAdapter(id=self._number("unload"), name=name))
+        except RequestRefused as refused:
+            if refused.refusal.status == 404:
+                self.adapters.pop(name, None)
+            raise
+        self.adapters.pop(name, None)
 
     async def export_kv(self, message: ExportKV) -> Exported:
         """Where another engine finds the KV of a prefilled request. Raises RequestRefused."""

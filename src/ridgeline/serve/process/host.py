@@ -2,8 +2,10 @@
 
 The supervisor starts it with one end of a socket pair. The main thread alone drives the engine, so
 torch's threads belong to it. Two side threads only move bytes: one reads messages into a queue, one
-writes what came out and, at least every second, a heartbeat, however long a step takes. Neither
-calls torch.
+writes what came out and, at least every second, a heartbeat, however long a step takes. What a
+message needs that may take long (a grammar compiled, an adapter's files examined) waits on a thread
+of its own for a process of its own, and the message comes to the engine when that is done. None of
+these threads computes with torch.
 
 SIGINT and SIGTERM are the server's business (a terminal or systemd sends them to every process):
 the engine ends when its socket does, that is with the server, whatever ended that. Where the server
@@ -22,13 +24,15 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
 from ridgeline.errors import RidgelineError
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.messages import Failed, FromEngine, Ready, Stats, ToEngine
+from ridgeline.serve.messages import Abort, Failed, FromEngine, Ready, Stats, ToEngine
 from ridgeline.serve.process.frames import config as config_decoder
 from ridgeline.serve.process.frames import frame, read_frame, to_engine
 
@@ -44,6 +48,12 @@ class HostedEngine(Protocol):
 
     ready: Ready
     has_work: bool
+
+    def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
+        """What is to be done on a thread before a message is handled; None: nothing."""
+
+    def refuse(self, message: ToEngine, error: BaseException) -> None:
+        """Let `take` say why a message is not served."""
 
     def handle(self, message: ToEngine) -> None:
         """Take a message; what is wrong with it comes out of `take`."""
@@ -61,15 +71,25 @@ class HostedEngine(Protocol):
         """Free everything."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A message whose preparation has ended."""
+
+    message: ToEngine
+    error: BaseException | None = None
+
+
 class Host:
     """Drives one engine over one socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._inbox: queue.SimpleQueue[list[ToEngine] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[ToEngine | Prepared] | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stats: Stats | None = None
         self._step_began: float | None = None
+        self._preparing: set[str] = set()
+        """Messages on threads."""
 
         # From the start, so that a server that goes while the engine loads takes it along.
         threading.Thread(target=self._read, name="engine-reader", daemon=True).start()
@@ -113,12 +133,47 @@ class Host:
             if messages is None:
                 return False
             for message in messages:
-                engine.handle(message)
+                self._take(engine, message)
             wait = False
 
+    def _take(self, engine: HostedEngine, message: ToEngine | Prepared) -> None:
+        if isinstance(message, Prepared):
+            if message.message.id not in self._preparing:
+                return  # aborted meanwhile
+            self._preparing.discard(message.message.id)
+            if message.error is None:
+                engine.handle(message.message)
+            else:
+                engine.refuse(message.message, message.error)
+            return
+        if isinstance(message, Abort):
+            self._preparing.discard(message.id)
+        try:
+            work = engine.preparation(message)
+        except Exception as error:  # of this message
+            engine.refuse(message, error)
+            return
+        if work is None:
+            engine.handle(message)
+            return
+        self._preparing.add(message.id)
+        threading.Thread(
+            target=self._prepare, args=(message, work), name="engine-preparation", daemon=True
+        ).start()
+
+    def _prepare(self, message: ToEngine, work: Callable[[], ToEngine]) -> None:
+        try:
+            done = Prepared(work())
+        except BaseException as error:  # whatever it is, someone waits for an answer
+            done = Prepared(message, error)
+        self._inbox.put([done])
+
     def _read(self) -> None:
-        while (body := read_frame(self._connection)) is not None:
-            self._inbox.put(to_engine.decode(body))
+        try:
+            while (body := read_frame(self._connection)) is not None:
+                self._inbox.put([*to_engine.decode(body)])
+        except Exception:  # it is none of our messages; deaf, the engine would be of no use
+            traceback.print_exc()
         self._inbox.put(None)
         time.sleep(STEP_MAY_STILL_TAKE_SECONDS)
         os._exit(1)  # the step hangs, and nobody waits for it any more

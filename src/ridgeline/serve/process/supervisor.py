@@ -7,11 +7,14 @@ import contextlib
 import logging
 import socket
 import sys
+from collections.abc import Coroutine
+
+import msgspec
 
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Ready
-from ridgeline.serve.process.client import EngineClient
+from ridgeline.serve.process.client import EngineClient, RequestRefused
 from ridgeline.serve.process.frames import frame
 
 ENGINE = "ridgeline.serve.engine.engine:Engine"
@@ -46,10 +49,11 @@ class Supervisor:
         *,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        self.client = EngineClient()
+        self.client = EngineClient(config.adapters)
         self._config = config
         self._factory = factory
         self._silence_seconds = silence_seconds
+        self._has_been_up = False
         self._process: asyncio.subprocess.Process | None = None
         self._link: asyncio.Task[None] | None = None
         self._words = ""
@@ -61,13 +65,50 @@ class Supervisor:
         return self._process.pid if self._process else None
 
     async def start(self) -> Ready:
-        """Start the engine and wait until it is up.
+        """Start the engine with the adapters that it had, and wait until it is up.
+
+        Adapters that an engine once had do not keep it from coming back: one that cannot be loaded
+        any more is left out, and the log says why.
 
         Raises:
             InputError: the configuration cannot be served.
             RidgelineError: the engine failed; its last words are in the message.
         """
-        await self._spawn()
+        adapters = dict(self.client.adapters)
+        try:
+            await self._start(adapters)
+        except InputError as error:
+            if not (adapters and self._has_been_up):
+                raise
+            log.warning("engine did not start", extra={"fields": {"why": str(error)}})
+            await self._start({})
+        self._has_been_up = True
+        await self._catch_up()
+        if self.client.ready is None:
+            raise RidgelineError("the engine ended as soon as it was up")
+        return self.client.ready
+
+    async def _catch_up(self) -> None:
+        """Give the engine what adapters it lacks: they came, or went, while it was starting."""
+        there = self.client.ready.adapters if self.client.ready is not None else ()
+        for name, path in list(self.client.adapters.items()):
+            if name not in there:
+                await self._adapter(name, self.client.load_adapter(name, path))
+        for name in there:
+            if name not in self.client.adapters:
+                await self._adapter(name, self.client.unload_adapter(name))
+
+    async def _adapter(self, name: str, change: Coroutine[None, None, None]) -> None:
+        try:
+            await change
+        except RequestRefused as refused:
+            if refused.refusal.status < 500:  # else the engine has gone, and the next one has it
+                self.client.adapters.pop(name, None)
+            fields = {"adapter": name, "why": str(refused)}
+            log.warning("adapter not loaded again", extra={"fields": fields})
+
+    async def _start(self, adapters: dict[str, str]) -> None:
+        await self._spawn(msgspec.structs.replace(self._config, adapters=adapters))
         assert self._link is not None
         up = asyncio.create_task(self.client.up.wait())
         try:
@@ -75,7 +116,7 @@ class Supervisor:
         finally:
             up.cancel()
         if self.client.ready is not None:
-            return self.client.ready
+            return
         code = await self._reap()
         failed = self.client.failed
         if failed is not None:
@@ -136,7 +177,7 @@ class Supervisor:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, config: EngineConfig) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -153,7 +194,7 @@ class Supervisor:
         self._words = ""
         self._stderr = asyncio.create_task(self._pass_on_stderr(self._process))
         reader, writer = await asyncio.open_connection(sock=ours)
-        writer.write(frame(self._config))
+        writer.write(frame(config))
         self._link = asyncio.create_task(self.client.serve(reader, writer))
 
     async def _pass_on_stderr(self, process: asyncio.subprocess.Process) -> None:

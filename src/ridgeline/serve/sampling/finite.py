@@ -18,6 +18,4 @@ class NotFinite(RidgelineError):
 def check_finite(best: Tensor) -> None:
     """Raise `NotFinite` unless every row's largest logit, or any of its weights, is a number."""
     if not bool(best.isfinite().all()):
-        raise NotFinite(
-            "the model's logits are no finite numbers (NaN, infinity, or no token left)"
-        )
+        raise NotFinite("the model gave no finite numbers (NaN, infinity, or no token is left)")

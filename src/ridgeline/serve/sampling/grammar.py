@@ -1,15 +1,16 @@
 """Answers that match a JSON schema, an expression, a choice or a grammar, by xgrammar.
 
-A grammar is compiled once per vocabulary and kept; an answer has a matcher, which gives a bit mask
-of the tokens that may come next. Rows after drafts walk the matcher along them and back.
-Dong et al., "XGrammar", 2411.15100.
+A grammar is compiled once per vocabulary and kept, in a process of its own (`compiler.py`), for it
+may come to no end; an answer has a matcher, which gives a bit mask of the tokens that may come
+next. Rows after drafts walk the matcher along them and back. Dong et al., "XGrammar", 2411.15100.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
+import threading
+import time
+from collections import OrderedDict
 from functools import lru_cache
 from typing import Any
 
@@ -17,23 +18,23 @@ from torch import Tensor
 
 from ridgeline.errors import MissingExtra
 from ridgeline.serve.messages import Grammar
-from ridgeline.serve.sampling.schema import unenforced
+from ridgeline.serve.sampling.compiler import Compiler
 from ridgeline.serve.sampling.text import Tokenizer
 from ridgeline.serve.sampling.validate import RequestError
 
 CACHE_BYTES = 256 * 2**20
-MOST_THREADS = 8
-MOST_SPACES = 16
-"""Between two parts of a JSON document: enough to indent it, too few to write spaces for ever."""
-
-
+LONGEST_TOKEN_SECONDS = 0.25
 JSON = frozenset({"json_schema", "json_object"})
 CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f]")
 """All but line feeds."""
 
 
 class Matcher:
-    """How far an answer has come in its grammar."""
+    """How far an answer has come in its grammar.
+
+    One that takes too long once (`LONGEST_TOKEN_SECONDS`) is given up at the answer's next token:
+    the next step would take far longer, and everyone waits for it.
+    """
 
     def __init__(self, compiled: Any, eos_ids: tuple[int, ...], allowed: Tensor | None) -> None:
         import xgrammar
@@ -42,11 +43,25 @@ class Matcher:
         self._eos_ids = eos_ids
         self._allowed = allowed
         """Bits of the tokens that may come at all; None: every one."""
+        self._longest_seconds = 0.0
+        """Of processor time, for one row or token so far."""
 
     def accept(self, token: int) -> None:
-        """The answer goes on with this token; one that cannot follow ends it anyway (EOS, stop)."""
+        """The answer goes on with this token; one that cannot follow ends it anyway (EOS, stop).
+
+        Raises:
+            RequestError: The grammar takes too long.
+        """
+        if self._longest_seconds > LONGEST_TOKEN_SECONDS:
+            raise RequestError(
+                f"grammar: it can be followed in too many ways ({self._longest_seconds:.2g} s for a"
+                " token); put no counted repetition into another",
+                "grammar",
+            )
+        began = time.thread_time()
         if not self._matcher.is_terminated():
             self._matcher.accept_token(token)
+        self._longest_seconds = max(self._longest_seconds, time.thread_time() - began)
 
     def fill(self, bits: Tensor, row: int, drafts: tuple[int, ...]) -> bool:
         """Set a row of bits to what may follow the drafts; the matcher stays where it is.
@@ -58,6 +73,7 @@ class Matcher:
             nobody will ask for what follows it.
         """
         walked = 0
+        began = time.thread_time()
         try:
             for draft in drafts:
                 if self._matcher.is_terminated() or not self._matcher.accept_token(draft):
@@ -76,65 +92,66 @@ class Matcher:
         finally:
             if walked:
                 self._matcher.rollback(walked)
+            self._longest_seconds = max(self._longest_seconds, time.thread_time() - began)
 
 
 class Grammars:
-    """Compiles for one vocabulary."""
+    """Of one vocabulary. Any thread may compile; what is known is handed out without waiting."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, eos_ids: tuple[int, ...]) -> None:
-        try:
-            import xgrammar
-        except ImportError:
-            raise MissingExtra("xgrammar", "serve") from None
+        self._tokenizer = tokenizer
         self._eos_ids = eos_ids
         self._vocab = vocab
-        about = xgrammar.TokenizerInfo.from_huggingface(
-            tokenizer, vocab_size=vocab, stop_token_ids=list(eos_ids)
-        )
-        self._printable = _without_control_characters(about.decoded_vocab, vocab)
-        threads = min(MOST_THREADS, os.cpu_count() or 1)
-        self._compiler = xgrammar.GrammarCompiler(
-            about, max_threads=threads, cache_limit_bytes=CACHE_BYTES
-        )
+        self._known: OrderedDict[Grammar, Any] = OrderedDict()
+        """Compiled, the oldest first."""
+        self._turn = threading.Lock()
+        """Of who compiles."""
+        self._about: Any = None
+        self._printable: Tensor | None = None
+        self._compiler: Compiler | None = None
 
-    def matcher(self, grammar: Grammar) -> Matcher:
-        """At the beginning of an answer.
+    def knows(self, grammar: Grammar) -> bool:
+        """Whether it is compiled."""
+        return grammar in self._known
+
+    def compile(self, grammar: Grammar) -> None:
+        """Compile a grammar unless it is known; may take as long as `compiler.LONGEST_SECONDS`.
 
         Raises:
-            RequestError: It cannot be compiled, not be enforced, or matches nothing.
+            RequestError: It cannot be compiled, not be enforced, matches nothing, or takes longer.
         """
-        import xgrammar
+        with self._turn:
+            if grammar in self._known:
+                return
+            if self._compiler is None:
+                self._compiler = self._begun()
+            text = self._compiler.compiled(grammar)
+            import xgrammar
 
-        try:
-            compiled = self._compiled(grammar)
-        except RuntimeError as error:
-            raise RequestError(f"{grammar.kind}: {_reason(error)}", "grammar") from None
-        bits = xgrammar.allocate_token_bitmask(1, self._vocab)
-        first = xgrammar.GrammarMatcher(compiled)
-        if first.fill_next_token_bitmask(bits, 0) and not bool(bits.any()):
-            raise RequestError(f"{grammar.kind}: no answer can match it", "grammar")
+            self._known[grammar] = xgrammar.CompiledGrammar.deserialize_json(text, self._about)
+            held = sum(one.memory_size_bytes for one in self._known.values())
+            while held > CACHE_BYTES and len(self._known) > 1:
+                _, dropped = self._known.popitem(last=False)
+                held -= dropped.memory_size_bytes
+
+    def matcher(self, grammar: Grammar) -> Matcher:
+        """At the beginning of an answer; an unknown grammar is compiled, and raises, as above."""
+        while (compiled := self._known.get(grammar)) is None:
+            self.compile(grammar)
         # xgrammar lets control characters into strings of a given length; JSON has none there.
         allowed = self._printable if grammar.kind in JSON else None
         return Matcher(compiled, self._eos_ids, allowed)
 
-    def _compiled(self, grammar: Grammar) -> Any:
-        compiler, text = self._compiler, grammar.text
-        match grammar.kind:
-            case "json_object":
-                return compiler.compile_json_schema(
-                    '{"type": "object"}', strict_mode=False, max_whitespace_cnt=MOST_SPACES
-                )
-            case "json_schema":
-                ignored = unenforced(_parsed(grammar))
-                if ignored:
-                    raise RequestError(f"json_schema: cannot be enforced: {ignored}", "grammar")
-                return compiler.compile_json_schema(text, max_whitespace_cnt=MOST_SPACES)
-            case "regex":
-                return compiler.compile_regex(text)
-            case "choice":
-                return compiler.compile_grammar(_choices(grammar))
-            case "ebnf":
-                return compiler.compile_grammar(text)
+    def _begun(self) -> Compiler:
+        try:
+            import xgrammar
+        except ImportError:
+            raise MissingExtra("xgrammar", "serve") from None
+        self._about = xgrammar.TokenizerInfo.from_huggingface(
+            self._tokenizer, vocab_size=self._vocab, stop_token_ids=list(self._eos_ids)
+        )
+        self._printable = _without_control_characters(self._about.decoded_vocab, self._vocab)
+        return Compiler(self._about.serialize_json())
 
 
 @lru_cache(maxsize=2)
@@ -164,23 +181,6 @@ def mask(logits: Tensor, rows: list[tuple[Matcher | None, tuple[int, ...]]]) -> 
         xgrammar.apply_token_bitmask_inplace(logits, on_device, indices=restricted)
 
 
-def _parsed(grammar: Grammar) -> Any:
-    try:
-        return json.loads(grammar.text)
-    except ValueError as error:
-        raise RequestError(f"{grammar.kind}: not JSON: {error}", "grammar") from None
-
-
-def _choices(grammar: Grammar) -> str:
-    """As a grammar of one rule."""
-    choices = _parsed(grammar)
-    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
-        raise RequestError("choice: must be a list of strings", "grammar")
-    if not choices or "" in choices:
-        raise RequestError("choice: needs at least one string, none of them empty", "grammar")
-    return "root ::= " + " | ".join(json.dumps(one) for one in choices)
-
-
 def _without_control_characters(words: list[bytes], vocab: int) -> Tensor:
     """[⌈V / 32⌉] int32 bits of the tokens that hold no control character but line feeds."""
     import xgrammar
@@ -195,9 +195,3 @@ def _without_control_characters(words: list[bytes], vocab: int) -> Tensor:
 def _bit(token: int) -> int:
     """In a 32-bit signed word."""
     return (1 << token % 32) - (1 << 32 if token % 32 == 31 else 0)
-
-
-def _reason(error: RuntimeError) -> str:
-    """The first line, without where in xgrammar's source it was raised."""
-    line = str(error).strip().split("\n")[0]
-    return line.split(": ", 1)[-1] if ".cc:" in line else line

@@ -12,9 +12,13 @@ MOST_ANSWERS = 128
 MOST_BEAMS = 32
 MOST_STOPS = 16
 LONGEST_STOP = 256
+MOST_IDS = 1024
+"""Of `logit_bias`, and of `stop_ids`."""
 LONGEST_GRAMMAR = 64 * 1024
 MOST_LOGPROBS = 20
 """OpenAI's limit of `top_logprobs`."""
+LEAST_PENALTY = 0.01
+"""Below it, logits over the penalty leave float32 sooner or later."""
 COLDEST = 1e-5
 """Below it, logits over the temperature leave float32."""
 SEEDS = 2**63
@@ -95,12 +99,9 @@ def _ranges(sampling: Sampling) -> None:
     _within(sampling, "top_k", 0, infinite, "0 (all) or more")
     _check("top_p", holds=0.0 < sampling.top_p <= 1.0, but=f"{sampling.top_p} is not in (0, 1]")
     _within(sampling, "min_p", 0.0, 1.0, "between 0 and 1")
-    penalty = sampling.repetition_penalty
-    if not 0.0 < penalty <= 100.0:
-        raise RequestError(
-            f"repetition_penalty must be above 0 and at most 100, not {penalty}",
-            "repetition_penalty",
-        )
+    _within(
+        sampling, "repetition_penalty", LEAST_PENALTY, 100.0, f"between {LEAST_PENALTY} and 100"
+    )
     for parameter in ("presence_penalty", "frequency_penalty"):
         _within(sampling, parameter, -2.0, 2.0, "between -2 and 2")
     _within(sampling, "length_penalty", -10.0, 10.0, "between -10 and 10")
@@ -110,6 +111,9 @@ def _ranges(sampling: Sampling) -> None:
 
 
 def _ids(sampling: Sampling, vocab: int) -> None:
+    for parameter in ("logit_bias", "stop_ids"):
+        count = len(getattr(sampling, parameter))
+        _check(parameter, holds=count <= MOST_IDS, but=f"has more than {MOST_IDS} tokens")
     for token, bias in sampling.logit_bias.items():
         if not 0 <= token < vocab:
             raise RequestError(

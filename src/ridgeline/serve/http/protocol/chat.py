@@ -8,7 +8,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from ridgeline.serve.http.protocol.sampling import MOST_LOGPROBS, SamplingFields
-from ridgeline.serve.http.protocol.strict import Strict, Text
+from ridgeline.serve.http.protocol.strict import Strict, Text, few
 from ridgeline.serve.http.protocol.tools import GivenToolCall, NamedToolChoice, Tool, ToolCall
 from ridgeline.serve.http.protocol.usage import Usage
 
@@ -20,7 +20,7 @@ class TextPart(Strict):
     text: Text
 
 
-Content = Text | Annotated[list[TextPart], Field(min_length=1)]
+Content = Text | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
 
 
 class InstructionMessage(Strict):
@@ -28,7 +28,7 @@ class InstructionMessage(Strict):
 
     role: Literal["system", "developer"]
     content: Content
-    name: str | None = None
+    name: Text | None = None
 
 
 class UserMessage(Strict):
@@ -36,7 +36,7 @@ class UserMessage(Strict):
 
     role: Literal["user"]
     content: Content
-    name: str | None = None
+    name: Text | None = None
 
 
 class AssistantMessage(Strict):
@@ -44,8 +44,8 @@ class AssistantMessage(Strict):
 
     role: Literal["assistant"]
     content: Content | None = None
-    name: str | None = None
-    tool_calls: list[GivenToolCall] | None = None
+    name: Text | None = None
+    tool_calls: Annotated[list[GivenToolCall], Field(fail_fast=True)] | None = None
     refusal: None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: None = None
@@ -63,10 +63,12 @@ class ToolMessage(Strict):
 
     role: Literal["tool"]
     content: Content
-    tool_call_id: str
-    name: str | None = None
+    tool_call_id: Text
+    name: Text | None = None
 
 
+Variables = Annotated[dict[str, Any], few(64)]
+"""Of a chat template."""
 Message = Annotated[
     InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
 ]
@@ -119,7 +121,7 @@ class ChatRequest(SamplingFields):
     tools: list[Tool] | None = Field(None, max_length=128)
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    metadata: dict[str, str] | None = Field(None, max_length=16)
+    metadata: Annotated[dict[str, Text], few(16)] | None = None
     """Stands in the request's log line."""
     store: Literal[False] | None = None
     service_tier: Literal["auto", "default"] | None = None
@@ -130,7 +132,7 @@ class ChatRequest(SamplingFields):
     """Whether the template opens the assistant's turn; yes if absent."""
     continue_final_message: bool | None = None
     """The last message is the beginning of the answer."""
-    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=64)
+    chat_template_kwargs: Variables | None = None
     """Variables of the template, such as Qwen's `enable_thinking`."""
     audio: None = None
     function_call: None = None

@@ -8,11 +8,10 @@ import msgspec
 from pydantic import Field
 
 from ridgeline.serve.http.protocol.sampling import MOST_LOGPROBS, SamplingFields
-from ridgeline.serve.http.protocol.strict import Text, TokenId
+from ridgeline.serve.http.protocol.strict import Text, Tokens
 from ridgeline.serve.http.protocol.usage import Usage
 
 MOST_PROMPTS = 1024
-Tokens = Annotated[list[TokenId], Field(min_length=1)]
 
 
 class CompletionRequest(SamplingFields):
@@ -21,8 +20,8 @@ class CompletionRequest(SamplingFields):
     prompt: (
         Text
         | Tokens
-        | Annotated[list[Text], Field(min_length=1, max_length=MOST_PROMPTS)]
-        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[Text], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
+        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
     )
     max_tokens: int | None = Field(None, ge=0, lt=2**31)
     """16 if absent, as OpenAI's; 0 only with `echo`."""

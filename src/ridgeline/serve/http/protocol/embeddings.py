@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field
 
-from ridgeline.serve.http.protocol.completions import MOST_PROMPTS, Tokens
-from ridgeline.serve.http.protocol.strict import Name, Strict, Text
+from ridgeline.serve.http.protocol.completions import MOST_PROMPTS
+from ridgeline.serve.http.protocol.strict import Name, Strict, Text, Tokens
 from ridgeline.serve.http.protocol.usage import EmbeddingUsage
 
 Embeddable = Annotated[Text, Field(min_length=1)]
@@ -21,8 +21,8 @@ class EmbeddingRequest(Strict):
     input: (
         Embeddable
         | Tokens
-        | Annotated[list[Embeddable], Field(min_length=1, max_length=MOST_PROMPTS)]
-        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[Embeddable], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
+        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
     )
     encoding_format: Literal["float", "base64"] | None = None
     user: str | None = Field(None, max_length=512)

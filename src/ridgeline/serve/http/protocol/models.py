@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ridgeline.serve.http.protocol.strict import Name, Strict
+from ridgeline.serve.http.protocol.strict import PlainName, Strict
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,11 +29,11 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 class LoadAdapterRequest(Strict):
     """A directory with a PEFT LoRA adapter, on the server's machine."""
 
-    lora_name: Name
-    lora_path: Name
+    lora_name: PlainName
+    lora_path: PlainName
 
 
 class UnloadAdapterRequest(Strict):
     """An adapter that no request uses."""
 
-    lora_name: Name
+    lora_name: PlainName

@@ -8,12 +8,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.strict import LARGEST_INT, Name, Strict, Text, TokenId
+from ridgeline.serve.http.protocol.strict import LARGEST_INT, Name, Strict, Text, TokenId, few
 from ridgeline.serve.messages import Grammar, Sampling
 
 MOST_LOGPROBS = 20
+MOST_BIASES = 1024
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+Choices = Annotated[list[Text], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
+Schema = dict[str, Any] | Text
 
 
 class StreamOptions(Strict):
@@ -27,9 +30,9 @@ class StreamOptions(Strict):
 class StructuredOutputs(Strict):
     """What the answer must match; exactly one of them (vLLM's names)."""
 
-    json_: dict[str, Any] | str | None = Field(None, alias="json")
+    json_: Schema | None = Field(None, alias="json")
     regex: Text | None = None
-    choice: list[str] | None = Field(None, min_length=1)
+    choice: Choices | None = None
     grammar: Text | None = None
     json_object: bool | None = None
 
@@ -63,7 +66,7 @@ class SamplingFields(Strict):
     top_p: float | None = Field(None, gt=0, le=1)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: dict[str, Bias] | None = Field(None, max_length=1024)
+    logit_bias: Annotated[dict[str, Bias], few(MOST_BIASES)] | None = None
     seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
     stop: StopString | Annotated[list[StopString], Field(max_length=16)] | None = None
     stream: bool | None = None
@@ -73,19 +76,21 @@ class SamplingFields(Strict):
     top_k: int | None = Field(None, ge=-1, lt=2**31)
     """-1 or 0: all."""
     min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
     ignore_eos: bool | None = None
-    stop_token_ids: list[TokenId] | None = Field(None, max_length=1024)
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] | None = Field(
+        None, max_length=1024
+    )
     include_stop_str_in_output: bool | None = None
     priority: int | None = Field(None, ge=-(2**31), lt=2**31)
     use_beam_search: bool | None = None
     """The `n` best of `n` beams."""
     length_penalty: float | None = Field(None, ge=-10, le=10)
     structured_outputs: StructuredOutputs | None = None
-    guided_json: dict[str, Any] | str | None = None
+    guided_json: Schema | None = None
     guided_regex: Text | None = None
-    guided_choice: list[str] | None = Field(None, min_length=1)
+    guided_choice: Choices | None = None
     guided_grammar: Text | None = None
 
     @model_validator(mode="after")

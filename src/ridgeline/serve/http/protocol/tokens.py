@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import msgspec
 from pydantic import Field, model_validator
 
-from ridgeline.serve.http.protocol.chat import Message
+from ridgeline.serve.http.protocol.chat import Message, Variables
 from ridgeline.serve.http.protocol.strict import Name, Strict, Text, TokenId
 from ridgeline.serve.http.protocol.tools import Tool
 
@@ -22,7 +22,7 @@ class TokenizeRequest(Strict):
     add_special_tokens: bool | None = None
     """Yes for a text, no for a conversation, if absent."""
     add_generation_prompt: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=64)
+    chat_template_kwargs: Variables | None = None
     return_token_strs: bool | None = None
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class DetokenizeRequest(Strict):
     """Token ids, to become text."""
 
     model: Name | None = None
-    tokens: list[TokenId]
+    tokens: Annotated[list[TokenId], Field(fail_fast=True)]
 
 
 class Detokenized(msgspec.Struct, frozen=True, kw_only=True):

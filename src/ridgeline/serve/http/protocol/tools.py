@@ -53,7 +53,7 @@ class CalledFunction(Strict):
 class GivenToolCall(Strict):
     """Of an earlier answer, given back by the client."""
 
-    id: str
+    id: Text
     type: Literal["function"]
     function: CalledFunction
 

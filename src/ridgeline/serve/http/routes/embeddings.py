@@ -21,7 +21,7 @@ async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
     """One vector per input: the mean of its last hidden states, normalised."""
     service, record = service_of(request), record_of(request)
     record.model, record.user = body.model, body.user
-    service.adapter(body.model)
+    adapter = service.adapter(body.model)
     prompts = [
         await service.text.prompt(one, special=True, param="input")
         if isinstance(one, str)
@@ -30,7 +30,7 @@ async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
     ]
     for prompt in prompts:
         service.room(prompt, None, "input")
-    vectors = await service.ask(request, service.engine.embed(tuple(prompts)))
+    vectors = await service.ask(request, service.engine.embed(tuple(prompts), adapter))
     record.prompt_tokens = sum(len(prompt) for prompt in prompts)
     as_text = body.encoding_format == "base64"
     return json_response(
