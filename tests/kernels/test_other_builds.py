@@ -47,7 +47,10 @@ def checked(words: list[str], log: Path, function: str = "run_pytest", **variabl
             environment={**os.environ, "OMP_NUM_THREADS": "2", **variables},
         )
     )
-    code = child.wait(1200)
+    try:
+        code = child.wait(1500)
+    finally:
+        child.kill()
     assert code == 0, log.read_text()[-6000:]
 
 
@@ -73,6 +76,7 @@ def test_kernels_for_avx2_pass_the_checks_that_need_one_library(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_kernels_for_avx2_pass_every_check(tmp_path: Path) -> None:
     have_avx2()
     checked(FILES, tmp_path / "log", "run_pytest_for_avx2", **AVX2)
