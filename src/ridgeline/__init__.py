@@ -20,10 +20,10 @@ Everything here is loaded when it is first used; importing the package costs not
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as in `typing`, which would take most of the time of importing this
 if TYPE_CHECKING:
+    from typing import Any
+
     from ridgeline.compress.evaluate.evaluate import evaluate
     from ridgeline.compress.judged import compress
     from ridgeline.compress.material import Material
@@ -141,6 +141,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
+    import importlib
+
     home = importlib.import_module(_HOMES[name])
     return home if _HOMES[name] == f"ridgeline.{name}" else getattr(home, name)
 

@@ -104,17 +104,6 @@ def test_the_installed_program_answers() -> None:
     assert done.stdout.startswith("ridgeline ")
 
 
-def test_ctrl_c_before_the_command_begins_is_one_line() -> None:
-    code = (
-        "import os, signal\n"
-        "from ridgeline.cli import main\n"
-        "main.run = lambda words: os.kill(os.getpid(), signal.SIGINT)\n"
-        "main.main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "ridgeline: interrupted\n")
-
-
 @pytest.mark.parametrize(
     "words",
     [["--help"], ["--version"], ["roofline", "llama3.1-8b", "--device", "h100", "--json"]],

@@ -4,20 +4,22 @@ Only the module of the command that was named is imported, so `ridgeline --help`
 command cost nothing. A command has one word or two: `plan training` is a row of the table like any
 other, and `ridgeline plan --help` lists the rows that begin with `plan`. A first word may be a
 command too: `launch status` is a row beside `launch`.
+
+Ctrl-C is one line and exit code 130 whenever it comes: before the command begins there is nothing
+to clean up, so the process ends where it is; while it runs, it is a KeyboardInterrupt; once it is
+done, its own exit code stands. What is interrupted before `main` begins is Python's own start: so
+this module imports little.
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from importlib import metadata
 
-from ridgeline.errors import RidgelineError, no_room
+TYPE_CHECKING = False  # as in `typing`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("ridgeline.cli.doctor", "where a script's time goes, what bounds it, the cures"),
@@ -82,21 +84,45 @@ COMMANDS: dict[str, tuple[str, str]] = {
 `_` for every other sign: `trace summary` is `trace_summary` in `cli/trace.py`."""
 
 
+INTERRUPTED = 130
+
+
 def main() -> None:
     """Entry point of the program; ends the process with the command's exit code."""
     try:
-        # A termination ends what we started just as Ctrl-C does.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        code = run(sys.argv[1:])
+        _when_interrupted(lambda *_: os._exit(_complain("interrupted", INTERRUPTED)))
+        code = run(sys.argv[1:], begin=lambda: _when_interrupted(signal.default_int_handler))
         sys.stdout.flush()
-    except KeyboardInterrupt:  # before the command began
-        code = _complain("interrupted", 130)
+        _end(code)
+    except KeyboardInterrupt:
+        _end(_complain("interrupted", INTERRUPTED))
+    except BrokenPipeError:  # whoever read our output has gone
+        _end(1)
     except Exception as error:  # whichever library found the disk full
+        from ridgeline.errors import no_room
+
         if not no_room(error):
             raise
         what = "stdout, or a file that was being written, is not whole"
-        code = _complain(f"no space left on the disk: {what}; make room and run it again", 1)
-        _let_stdout_go()
+        _end(_complain(f"no space left on the disk: {what}; make room and run it again", 1))
+
+
+def _when_interrupted(handler: Callable[..., object]) -> None:
+    """A termination ends what we started just as Ctrl-C does."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def _end(code: int) -> None:
+    """End the process; whoever interrupts what is left of it changes nothing."""
+    _when_interrupted(lambda *_: os._exit(code))
+    _let_stdout_go()
+    if code == INTERRUPTED:
+        # Python ends itself by the signal when the KeyboardInterrupt came out of an exec(), as in
+        # the making of a dataclass, wherever it was caught; unless it is told the code like this.
+        import ctypes
+
+        ctypes.pythonapi.Py_Exit(code)
     sys.exit(code)
 
 
@@ -108,13 +134,22 @@ def _let_stdout_go() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command; returns its exit code: 0, 1 (ours), 2 (bad input), 3 (regression)."""
+def _nothing() -> None:
+    pass
+
+
+def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> int:
+    """Run one command; returns its exit code: 0, 1 (ours), 2 (bad input), 3 (regression).
+
+    `begin` is called when the command takes over.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(_overview())
         return 0 if arguments else 2
     name, *rest = arguments
     if name == "--version":
+        from importlib import metadata
+
         sys.stdout.write(f"ridgeline {metadata.version('ridgeline')}\n")
         return 0
     followers = _second_words(name)
@@ -125,7 +160,7 @@ def run(arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         hint = _nearest(name, {known.partition(" ")[0] for known in COMMANDS}, "ridgeline")
         return _complain(f"no command {name!r}; {hint}", 2)
-    return _run_command(name, rest)
+    return _run_command(name, rest, begin)
 
 
 def _second_words(first: str) -> dict[str, str]:
@@ -150,13 +185,16 @@ def _without_second_word(name: str, rest: Sequence[str], followers: dict[str, st
 
 
 def _nearest(word: str, known: Iterable[str], before: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"did you mean `{before} {near[0]}`?" if near else f"see `{before} --help`"
 
 
-def _run_command(name: str, arguments: list[str]) -> int:
+def _run_command(name: str, arguments: list[str], begin: Callable[[], None]) -> int:
     import typer
 
+    from ridgeline.errors import RidgelineError
     from ridgeline.records.overwriting import one_command
 
     app = typer.Typer(
@@ -169,17 +207,18 @@ def _run_command(name: str, arguments: list[str]) -> int:
     try:
         app.command()(_function(name))
         with one_command():
+            begin()
             code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
     except usage_error as error:
         return _complain(f"{error.format_message().rstrip('.')}; {_advice(name, arguments)}", 2)
     except RidgelineError as error:
         return _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", 130)
+        return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return 1  # whoever read our output has gone; there is nobody to tell
-    if code == 130:  # typer answers Ctrl-C with this code and says nothing
-        return _complain("interrupted", 130)
+    if code == INTERRUPTED:  # typer answers Ctrl-C with this code and says nothing
+        return _complain("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
@@ -191,8 +230,10 @@ def _advice(name: str, arguments: Sequence[str]) -> str:
 
 
 def _function(name: str) -> Callable[..., object]:
+    import importlib
+
     found: Callable[..., object] = getattr(
-        importlib.import_module(COMMANDS[name][0]), re.sub(r"\W", "_", name)
+        importlib.import_module(COMMANDS[name][0]), name.replace(" ", "_").replace("-", "_")
     )
     return found
 
