@@ -10,13 +10,13 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.ceilings import Ceilings, read_cache, save_ceilings
 from ridgeline.hardware.facts import Device
 from ridgeline.hardware.machine import Machine, this_machine
 from ridgeline.measure import probe as probing
+from ridgeline.report.fitted_table import FittedTable
 
 
 def hardware(
@@ -109,9 +109,9 @@ def _cached(machine: Machine) -> Ceilings | None:
     return lookup.ceilings
 
 
-def _machine_table(machine: Machine) -> Table:
+def _machine_table(machine: Machine) -> FittedTable:
     cpu = machine.cpu
-    table = Table(title="This machine", show_header=False, title_justify="left")
+    table = FittedTable(title="This machine", show_header=False, title_justify="left")
     table.add_row("CPU", f"{cpu.model} ({cpu.architecture})")
     table.add_row(
         "Cores",
@@ -140,10 +140,10 @@ def _machine_table(machine: Machine) -> Table:
     return table
 
 
-def _ceilings_table(ceilings: Ceilings) -> Table:
+def _ceilings_table(ceilings: Ceilings) -> FittedTable:
     effort = "quick" if ceilings.quick else "full"
     title = f"Measured ceilings of {ceilings.device_name} ({effort} probe, {ceilings.date})"
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = FittedTable(title=title, show_header=False, title_justify="left")
     for kind, rate in ceilings.matmul_flops_per_second.items():
         note = ceilings.skipped.get(kind, f"n = {ceilings.matmul_sizes[kind]}")
         table.add_row(f"matmul {kind}", _rate(rate, "op/s"), note)
@@ -173,9 +173,9 @@ def _ceilings_table(ceilings: Ceilings) -> Table:
     return table
 
 
-def _device_list(devices: list[Device]) -> Table:
+def _device_list(devices: list[Device]) -> FittedTable:
     title = "Dense peaks in TFLOP/s, memory in GiB and TB/s, ridge point in FLOP/byte"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    table = FittedTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("device", no_wrap=True)
     for heading in ("fp32", "16 bit", "fp8", "GiB", "TB/s", "ridge", "W", "$/h"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -193,8 +193,8 @@ def _device_list(devices: list[Device]) -> Table:
     return table
 
 
-def _one_device(part: Device) -> Table:
-    table = Table(
+def _one_device(part: Device) -> FittedTable:
+    table = FittedTable(
         title=f"{part.name} ({part.vendor} {part.architecture}, {part.year})",
         show_header=False,
         title_justify="left",

@@ -6,12 +6,12 @@ import html
 import re
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.measure.comparison import Comparison, PhaseChange, Side, Slowdown
 from ridgeline.measure.history import HistoryPoint, HistoryVerdict
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 
 STYLES = {"slower": "bold red", "faster": "bold green", "no difference": "bold"}
 
@@ -173,8 +173,8 @@ def _named(history: HistoryVerdict, point: HistoryPoint) -> str:
     return f"{history.file}:{point.line} ({point.source}{date})"
 
 
-def _table(header: list[str], rows: list[list[str]]) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 3, 0, 0))
+def _table(header: list[str], rows: list[list[str]]) -> FittedTable:
+    table = FittedTable(box=None, header_style="dim", pad_edge=False, padding=(0, 3, 0, 0))
     for index, name in enumerate(header):
         table.add_column(name, justify="right" if index else "left", overflow="fold")
     for row in rows:

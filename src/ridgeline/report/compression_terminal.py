@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.compression import (
@@ -21,6 +20,7 @@ from ridgeline.records.compression import (
     Zeros,
 )
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 
 COLUMNS = (
     "size",
@@ -49,7 +49,7 @@ NARROW = (
 
 def evaluation_view(found: Evaluation) -> RenderableType:
     """The whole answer."""
-    table = Table(box=None, pad_edge=False, show_header=found.reference is not None)
+    table = FittedTable(box=None, pad_edge=False, show_header=found.reference is not None)
     for name in ("", found.model, found.reference or ""):
         table.add_column(name, justify="right" if name else "left")
     theirs = found.reference_quality
@@ -140,7 +140,7 @@ def _decoding_lines(own: Decoding | None, other: Decoding | None) -> list[tuple[
 
 def ledger_view(ledger: CompressionLedger) -> RenderableType:
     """The rows, what was refused or saved, and how it was measured."""
-    table = Table(box=None, pad_edge=False)
+    table = FittedTable(box=None, pad_edge=False)
     table.add_column("scheme\nagainst the row above")
     for upper, lower in NARROW:
         table.add_column(f"{upper}\n{lower}", justify="right", no_wrap=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 
 
 def explanation_view(
@@ -33,8 +33,8 @@ def explanation_view(
     return Group(*parts, Text(), table)
 
 
-def _table(head: str, *columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+def _table(head: str, *columns: str) -> FittedTable:
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column(head)
     for column in columns:
         table.add_column(column, justify="right")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.image_compression import ImageLedger, ImageRow
 from ridgeline.report import quantity
 from ridgeline.report.compression_terminal import few
+from ridgeline.report.fitted_table import FittedTable
 
 COLUMNS = (
     ("size", "smaller"),
@@ -23,7 +23,7 @@ COLUMNS = (
 
 def image_ledger_view(ledger: ImageLedger) -> RenderableType:
     """The rows, what was refused or saved, and how it was measured."""
-    table = Table(box=None, pad_edge=False)
+    table = FittedTable(box=None, pad_edge=False)
     table.add_column("scheme\nagainst the row above", overflow="fold")
     for upper, lower in COLUMNS:
         table.add_column(f"{upper}\n{lower}", justify="right", no_wrap=True)

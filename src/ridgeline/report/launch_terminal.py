@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.launched_run import LaunchedRun, RunStatus
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 
 _STYLES = {
     "pending": "yellow",
@@ -67,7 +67,7 @@ def list_view(runs: Sequence[LaunchedRun]) -> RenderableType:
     """All remembered runs, the newest first."""
     if not runs:
         return Text("No run was launched from here.")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in ("run", "on", "ranks", "phase", "folder"):
         table.add_column(name)
     for run in runs:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.load_test import CurvePoint, LoadTest, Percentiles, Slo
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 
 LATENCIES = (
     ("TTFT", "ttft_seconds"),
@@ -122,8 +122,8 @@ def _seconds(value: float | None) -> str:
     return "–" if value is None else quantity.seconds(value)
 
 
-def _curve(found: LoadTest) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _curve(found: LoadTest) -> FittedTable:
+    table = FittedTable(box=None, pad_edge=False)
     for name in CURVE_COLUMNS:
         table.add_column(name, justify="right" if name else "left")
     for point in found.curve:
@@ -131,8 +131,8 @@ def _curve(found: LoadTest) -> Table:
     return table
 
 
-def _latencies(found: LoadTest) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _latencies(found: LoadTest) -> FittedTable:
+    table = FittedTable(box=None, pad_edge=False)
     table.add_column("")
     for name in COLUMNS:
         table.add_column(name, justify="right")

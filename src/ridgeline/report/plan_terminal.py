@@ -8,11 +8,11 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.plan import Bill, KnobValue, Launch, Plan, RunnerUp, WhatIf
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.planning_terminal import estimate_panel, pareto_table
 from ridgeline.report.terms import layout_name, short_layout_name
 
@@ -56,8 +56,8 @@ def _bill(bill: Bill) -> Text:
     return text
 
 
-def _clusters(plan: Plan) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+def _clusters(plan: Plan) -> FittedTable:
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("cluster")
     for name in ("days", "$"):
         table.add_column(name, justify="right")
@@ -87,8 +87,8 @@ def _runners(runners: Sequence[RunnerUp]) -> list[RenderableType]:
     return parts
 
 
-def _knobs(values: Sequence[KnobValue]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+def _knobs(values: Sequence[KnobValue]) -> FittedTable:
+    table = FittedTable(box=None, show_header=False, padding=(0, 2, 0, 0))
     for knob in dict.fromkeys(value.knob for value in values):
         row = Text()
         for value in values:
@@ -101,8 +101,8 @@ def _knobs(values: Sequence[KnobValue]) -> Table:
     return table
 
 
-def _what_ifs(answers: Sequence[WhatIf]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+def _what_ifs(answers: Sequence[WhatIf]) -> FittedTable:
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("change")
     table.add_column("step", justify="right")
     table.add_column("times faster", justify="right")
@@ -131,10 +131,10 @@ def _front_title(plan: Plan) -> str:
     return "Time against memory: nothing beats these in both"
 
 
-def _front(plan: Plan) -> Table:
+def _front(plan: Plan) -> FittedTable:
     if not _over_sizes(plan):
         return pareto_table([point.estimate for point in plan.pareto])
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in ("devices", "step", "device-seconds a step", "$ a step"):
         table.add_column(name, justify="right")
     table.add_column("layout")

@@ -18,6 +18,7 @@ from rich.text import Text
 from ridgeline.cost.estimate_timeline import timeline_of
 from ridgeline.records.estimate import Estimate, MemoryEstimate
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.planning_figures import pareto_members
 from ridgeline.report.terms import Look, layout_name, looks, plain, rate_of, short_layout_name
 
@@ -69,7 +70,7 @@ def estimate_panel(estimate: Estimate, title: str = "") -> RenderableType:
     return Panel(Group(*parts), title=title or None, title_align="left")
 
 
-def step_bars(estimate: Estimate) -> Table:
+def step_bars(estimate: Estimate) -> FittedTable:
     """Exposed seconds by term, longest first."""
     terms = sorted(estimate.breakdown.items(), key=lambda item: -item[1])
     chosen = looks(name for name, size in estimate.breakdown.items() if size)
@@ -134,7 +135,7 @@ def _memory_bar(terms: dict[str, float], chosen: dict[str, Look], scale: float) 
     return bar
 
 
-def pareto_table(estimates: Sequence[Estimate]) -> Table:
+def pareto_table(estimates: Sequence[Estimate]) -> FittedTable:
     """What nothing beats in both speed and memory, fastest first."""
     front = sorted(pareto_members(estimates), key=lambda one: one.step_seconds)
     slowest = max(one.step_seconds for one in front)
@@ -197,8 +198,8 @@ class TimelineView:
         return line
 
 
-def _grid(*names: str) -> Table:
-    table = Table(
+def _grid(*names: str) -> FittedTable:
+    table = FittedTable(
         box=None,
         show_header=True,
         header_style="dim",

@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.roofline import DeviceRoofline, ModelRoofline, PlacedOperator
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.terms import LOOKS
 
 WIDE = 110
@@ -62,9 +62,9 @@ class _Operators:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE
         alone = len(self.roof.devices) == 1
-        table = Table(
+        table = FittedTable(
             box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0),
-            collapse_padding=True,
+            collapse_padding=True, lead=2,
         )  # fmt: skip
         table.add_column("")
         table.add_column("Operator", overflow="ellipsis", no_wrap=True)
@@ -76,9 +76,9 @@ class _Operators:
             head = "" if alone else f"{place} "
             table.add_column(f"{head}bound", no_wrap=True)
             if alone or wide:
-                table.add_column("attainable", justify="right", no_wrap=True)
-            table.add_column("time", justify="right", no_wrap=True)
-            table.add_column("share", justify="right", no_wrap=True)
+                table.add_column(f"{head}attainable", justify="right", no_wrap=True)
+            table.add_column(f"{head}time", justify="right", no_wrap=True)
+            table.add_column(f"{head}share", justify="right", no_wrap=True)
             assert len(device.operators) == len(self.roof.devices[0].operators)
         for index, letter in enumerate(letters(self.roof)):
             first = self.roof.devices[0].operators[index]
@@ -100,8 +100,8 @@ def _on_device(one: PlacedOperator, *, attainable: bool) -> list[RenderableType]
     return [*cells, quantity.seconds(one.seconds * one.count), quantity.percent(one.share)]
 
 
-def _devices(roof: ModelRoofline) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+def _devices(roof: ModelRoofline) -> FittedTable:
+    table = FittedTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), lead=2)
     for name in ("", "Device", "peak", "bandwidth", "ridge", "least time", "compute-bound"):
         table.add_column(name, justify="left" if name in ("", "Device") else "right", no_wrap=True)
     for place, device in enumerate(roof.devices, start=1):

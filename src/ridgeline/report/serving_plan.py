@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.serving_plan import (
@@ -13,6 +12,7 @@ from ridgeline.records.serving_plan import (
     ServingPlan,
     Speculation,
 )
+from ridgeline.report.fitted_table import FittedTable
 
 WORDS = {
     "weights": "reading weights",
@@ -29,7 +29,7 @@ def estimate_view(found: ServingEstimate) -> Group:
     """Latencies with intervals, where the step goes, what was assumed."""
     one = found.deployment
     title = f"{one.model}, {one.weights}, {one.tp} x {one.gpu}, load: {found.load}"
-    table = Table(title=title)
+    table = FittedTable(title=title)
     for column in ("", "predicted", "80 % interval"):
         table.add_column(column, justify="right" if column else "left")
     rows = [
@@ -69,7 +69,7 @@ def plan_view(found: ServingPlan) -> Group:
     """The best, the best of other devices, and what would change the answer."""
     load = f"{found.users:g} users" if found.users is not None else f"{found.rate:g} requests/s"
     title = f"{found.model}: {load} of {found.prompt_tokens:g} + {found.answer_tokens:g} tokens"
-    table = Table(title=title)
+    table = FittedTable(title=title)
     for column in ("", "replicas", "TTFT", "per token", "$/h", "$/1M output", "headroom"):
         table.add_column(column, justify="right" if column else "left")
     for option in (found.best, *found.others):
@@ -81,7 +81,7 @@ def plan_view(found: ServingPlan) -> Group:
     ends = f"{low} to {high} replicas at the ends of the 80 % interval"
     lines = [f"{bound}; {ends}; the targets are {kept} at its bad end"]
     lines += [f"{gpu}: {reason}" for gpu, reason in found.why_not.items()]
-    changes = Table(title="What would change the answer")
+    changes = FittedTable(title="What would change the answer")
     for column in ("with", "buy", "$/h"):
         changes.add_column(column, justify="right" if column == "$/h" else "left")
     for change in found.changes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.serving_validation import ServingErrors, ServingValidation
+from ridgeline.report.fitted_table import FittedTable
 
 WORDS = {
     "unseen": "each source by coefficients fitted without it",
@@ -22,7 +22,7 @@ MOST_REASONS = 12
 def serving_validation_view(found: ServingValidation) -> Group:
     """One line per metric, one per source, then what could not be judged."""
     how = WORDS.get(found.calibration, f"by {found.calibration}")
-    table = Table(title=f"Serving, predicted against published, {how}")
+    table = FittedTable(title=f"Serving, predicted against published, {how}")
     table.add_column("", min_width=28)
     for title in ("rows", "median", "p90", "bias", "inside 80 %", "by source"):
         table.add_column(title, justify="right")

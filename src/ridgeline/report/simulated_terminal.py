@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.load_test import Figures, Percentiles
 from ridgeline.records.simulated import FleetUse, Simulated
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.load_test_terminal import LATENCIES, rates
 
 COLUMNS = ("mean", "p50", "p90", "p99")
@@ -101,8 +101,8 @@ def _short(value: float | None) -> str:
     return "–" if value is None else quantity.seconds(value)
 
 
-def _latencies(found: Simulated) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _latencies(found: Simulated) -> FittedTable:
+    table = FittedTable(box=None, pad_edge=False)
     table.add_column("")
     for name in COLUMNS:
         table.add_column(name, justify="right")
@@ -112,8 +112,8 @@ def _latencies(found: Simulated) -> Table:
     return table
 
 
-def _what_if(found: Simulated) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _what_if(found: Simulated) -> FittedTable:
+    table = FittedTable(box=None, pad_edge=False)
     for name in WHAT_IF_COLUMNS:
         table.add_column(name, justify="right" if name else "left")
     for cells in what_if_rows(found):

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ridgeline.records import Finding, Ledger, LedgerRow, Operator, StepProfile, Verdict
 from ridgeline.report import quantity, wording
+from ridgeline.report.fitted_table import FittedTable
 
 WIDE = 110
 """Columns from which a table shows what a narrow one folds away."""
@@ -113,7 +114,7 @@ def _headline(profile: StepProfile, findings: Sequence[Finding], verdict: Verdic
     return Group(title, grid, Text(), Columns(rates, padding=(0, 3)))
 
 
-def _phase_table(profile: StepProfile) -> Table:
+def _phase_table(profile: StepProfile) -> FittedTable:
     table = _table()
     table.add_column("Phase")
     table.add_column("")
@@ -235,7 +236,7 @@ class _LedgerTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE
         stack = wording.stack_rows(self.ledger)
-        table = _table()
+        table = _table(lead=2)
         table.add_column("")
         table.add_column("Technique", ratio=None if wide else 1)
         total = "cumulative" if wide else "total"
@@ -281,8 +282,9 @@ def _ledger_result(ledger: Ledger) -> Text:
     return text
 
 
-def _table() -> Table:
-    return Table(
+def _table(lead: int = 1) -> FittedTable:
+    return FittedTable(
+        lead=lead,
         box=None,
         show_header=True,
         header_style="dim",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.trace_finding import TraceFinding
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 from ridgeline.trace.compare import TraceComparison
 from ridgeline.trace.critical_path import CriticalPath
 from ridgeline.trace.flame import FlameNode
@@ -171,8 +171,8 @@ def _warnings(warnings: Sequence[str]) -> RenderableType:
     return Text("\n".join(warnings), style="yellow") if warnings else Text("", end="")
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+def _table(first: str, *others: str) -> FittedTable:
+    table = FittedTable(box=None, pad_edge=False, header_style="dim", expand=True)
     table.add_column(first, overflow="ellipsis", no_wrap=True, ratio=1)
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)

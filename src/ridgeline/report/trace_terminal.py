@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.trace_finding import TraceFinding
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 from ridgeline.trace.communication import RankCommunication
 from ridgeline.trace.idle import RankIdle
 from ridgeline.trace.kernels import RankKernels
@@ -301,7 +301,9 @@ def _held(device: DeviceMemory) -> list[RenderableType]:
     return parts
 
 
-def _holders(heading: str, holders: Sequence[MemoryHolder], before: int | None = None) -> Table:
+def _holders(
+    heading: str, holders: Sequence[MemoryHolder], before: int | None = None
+) -> FittedTable:
     table = _table(heading, "line", "phase", "allocations", "bytes")
     if before:
         table.add_row("(before the trace)", "–", "–", "–", quantity.memory(before))
@@ -311,8 +313,8 @@ def _holders(heading: str, holders: Sequence[MemoryHolder], before: int | None =
     return table
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+def _table(*headings: str) -> FittedTable:
+    table = FittedTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     left = {"rank", "host call", "line", "next on the GPU", "kernel", "collective",
             "group", "call", "operator", "shape", "held at the peak by", "kept by"}  # fmt: skip
     for number, heading in enumerate(headings):

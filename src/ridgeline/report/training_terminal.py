@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.errors import InputError
@@ -18,6 +17,7 @@ from ridgeline.records.journal import Tail, read_journal
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_run import Beside, Goodput, LoggedStep, TrainingRun
 from ridgeline.report import quantity
+from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.terminal import PHASE_COLORS
 
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -206,8 +206,8 @@ def _headline(run: TrainingRun) -> Text:
     return text
 
 
-def _figures(run: TrainingRun) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+def _figures(run: TrainingRun) -> FittedTable:
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("")
     for name in ("measured", "predicted", "off by"):
         table.add_column(name, justify="right")
@@ -225,7 +225,7 @@ def _figures(run: TrainingRun) -> Table:
     return table
 
 
-def _beside(table: Table, name: str, both: Beside, write: Callable[[float], str]) -> None:
+def _beside(table: FittedTable, name: str, both: Beside, write: Callable[[float], str]) -> None:
     measured, predicted = both.measured, both.predicted
     off = f"{predicted / measured - 1:+.0%}" if measured and predicted else ""
     cells = ["–" if value is None else write(value) for value in (measured, predicted)]

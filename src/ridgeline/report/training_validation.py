@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from ridgeline.records.training_validation import TrainingErrors, TrainingValidation
+from ridgeline.report.fitted_table import FittedTable
 
 
 def training_validation_view(found: TrainingValidation) -> Group:
     """One line per source, then the averages, then what could not be judged."""
-    table = Table(title=f"Step time, predicted against published ({found.calibration} calibration)")
+    table = FittedTable(
+        title=f"Step time, predicted against published ({found.calibration} calibration)"
+    )
     table.add_column("source")
     for title in ("rows", "median", "p90", "bias", "inside 80 %", "memory"):
         table.add_column(title, justify="right")
