@@ -91,26 +91,20 @@ def main() -> None:
     """Entry point of the program; ends the process with the command's exit code."""
     try:
         _when_interrupted(lambda *_: os._exit(_complain("interrupted", INTERRUPTED)))
-        _end(run(sys.argv[1:], begin=lambda: _when_interrupted(signal.default_int_handler)))
+        code = run(sys.argv[1:], begin=lambda: _when_interrupted(signal.default_int_handler))
+        sys.stdout.flush()
+        _end(code)
     except KeyboardInterrupt:
         _end(_complain("interrupted", INTERRUPTED))
+    except BrokenPipeError:  # whoever read our output has gone
+        _end(1)
     except Exception as error:  # whichever library found the disk full
         from ridgeline.errors import no_room
 
         if not no_room(error):
             raise
         what = "stdout, or a file that was being written, is not whole"
-        code = _complain(f"no space left on the disk: {what}; make room and run it again", 1)
-        _let_stdout_go()
-        sys.exit(code)
-
-
-def _let_stdout_go() -> None:
-    """What still waits there would make Python end with a code and words of its own."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end(_complain(f"no space left on the disk: {what}; make room and run it again", 1))
 
 
 def _when_interrupted(handler: Callable[..., object]) -> None:
@@ -122,10 +116,7 @@ def _when_interrupted(handler: Callable[..., object]) -> None:
 def _end(code: int) -> None:
     """End the process; whoever interrupts what is left of it changes nothing."""
     _when_interrupted(lambda *_: os._exit(code))
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # Python would say so at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _let_stdout_go()
     if code == INTERRUPTED:
         # Python ends itself by the signal when the KeyboardInterrupt came out of an exec(), as in
         # the making of a dataclass, wherever it was caught; unless it is told the code like this.
@@ -133,6 +124,14 @@ def _end(code: int) -> None:
 
         ctypes.pythonapi.Py_Exit(code)
     sys.exit(code)
+
+
+def _let_stdout_go() -> None:
+    """What still waits there would make Python end with a code and words of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _nothing() -> None:
@@ -207,8 +206,8 @@ def _run_command(name: str, arguments: list[str], begin: Callable[[], None]) -> 
     usage_error: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
     try:
         app.command()(_function(name))
-        begin()
         with one_command():
+            begin()
             code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
     except usage_error as error:
         return _complain(f"{error.format_message().rstrip('.')}; {_advice(name, arguments)}", 2)
