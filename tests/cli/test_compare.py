@@ -19,7 +19,7 @@ from tests.report.records import (
     neutral,
     step_samples,
 )
-from tests.report.test_load_test import test_of as a_load_test
+from tests.report.test_load_test import found_by as a_load_test
 from typer.testing import CliRunner
 
 from ridgeline.cli import main

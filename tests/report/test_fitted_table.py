@@ -14,8 +14,8 @@ from rich.text import Text
 from tests.cli.test_trace import EVENTS, ONE_FILE
 from tests.report.records import a_ledger, a_profile, findings
 from tests.report.test_compression import ledger as a_compression
+from tests.report.test_load_test import found_by as a_load_test
 from tests.report.test_load_test import point
-from tests.report.test_load_test import test_of as a_load_test
 from tests.trace.written import write
 
 import ridgeline
