@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import re
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -21,18 +20,13 @@ from typing import TypeVar
 import msgspec
 
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.nesting import DEEPEST, too_deep
 from ridgeline.records.overwriting import note_input
 
-DEEPEST = 100
-"""Levels of nesting; nothing that is written by hand or by us has a quarter of them, and what
-walks over a value calls itself for each."""
 LARGEST_BYTES = 2**32
 """Files that are read whole; traces, tensors and token streams are not."""
 T = TypeVar("T")
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
-_SQUARE = bytes.maketrans(b"{}", b"[]")
 _MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",  # begins as UTF-16 does, so it is looked for first
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -109,7 +103,7 @@ def parse_json(content: bytes, kind: type[T], *, where: str, cure: str = "") -> 
     if not plain:
         raise InputError(f"{where}: is empty; {cure or 'write it again'}")
     after = f"; {cure}" if cure else ""
-    if _nested_too_deep(plain):
+    if too_deep(plain):
         raise _too_deep(where, cure)
     try:
         return msgspec.json.decode(plain, type=kind)
@@ -194,25 +188,6 @@ def _not_utf8(error: UnicodeDecodeError, where: str, cure: str) -> InputError:
     return InputError(
         f"{where}: byte {error.start} is not UTF-8 text; {cure or 'save it as UTF-8'}"
     )
-
-
-def _nested_too_deep(text: bytes) -> bool:
-    """Whether more than `DEEPEST` brackets stand inside each other: each round closes one level.
-
-    >>> _nested_too_deep(b"[" * DEEPEST + b"]" * DEEPEST), _nested_too_deep(b'["' + b"[" * 999)
-    (False, False)
-    >>> _nested_too_deep(b'{"a":[' * DEEPEST + b"]}" * DEEPEST)
-    True
-    """
-    if text.count(b"[") + text.count(b"{") <= DEEPEST:
-        return False
-    left = _STRING.sub(b"", text).translate(_SQUARE, _NO_BRACKET)
-    for _ in range(DEEPEST):
-        closed = left.replace(b"[]", b"")
-        if len(closed) == len(left):
-            break  # no JSON, or an end that is missing: the decoder says which
-        left = closed
-    return b"[]" in left
 
 
 def _too_deep(where: str, cure: str) -> InputError:

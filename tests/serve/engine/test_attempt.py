@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -308,15 +308,19 @@ def test_a_drafter_that_fails_costs_guesses_not_answers(folder: Path) -> None:
     check_left_clean(engine)
 
 
-def test_an_unforeseen_error_in_a_message_is_that_messages(folder: Path) -> None:
+def test_an_unforeseen_error_in_a_message_is_that_messages(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = tiny_engine(folder)
-    broken: Callable[..., Any] = lambda *_: 1 / 0  # noqa: E731
-    engine._adapters.load = broken  # type: ignore[method-assign]
-    from ridgeline.serve.messages import LoadAdapter
 
-    engine.handle(LoadAdapter(id="x", name="a", path="/nowhere"))
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(engine._outcomes.embeddings, "open", broken)
+    engine.handle(Embed(id="x", prompts=((1, 2),)))
     (refused,) = engine.take()
     check_refused([refused])
+    check_left_clean(engine)
 
 
 @given(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.serve.http.servers import Server
 
+from ridgeline.records.nesting import too_deep
 from ridgeline.serve.http.body import check_body
 from ridgeline.serve.http.protocol.errors import ApiError
-from ridgeline.serve.nesting import too_deep
 
 CHAT = '"messages":[{"role":"user","content":"x"}]'
 PLACES = {

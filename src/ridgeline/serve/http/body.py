@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from ridgeline.records.nesting import DEEPEST, too_deep
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.nesting import MOST_LEVELS, too_deep
 
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL
@@ -27,7 +27,7 @@ def check_body(body: bytes) -> None:
     except UnicodeDecodeError:
         raise refused("the body is no JSON: it is not UTF-8") from None
     if too_deep(body):
-        raise refused(f"the body is nested too deeply: more than {MOST_LEVELS} levels")
+        raise refused(f"the body is nested too deeply: more than {DEEPEST} levels")
     if rb"\u" in body and any(one["half"] for one in _ESCAPE.finditer(body)):
         param = _where(body)
         place = f"{param}: " if param else "the body: "

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ridgeline.records.nesting import too_deep
 from ridgeline.serve.http.protocol.chat import (
     AssistantMessage,
     InstructionMessage,
@@ -19,7 +20,6 @@ from ridgeline.serve.http.protocol.errors import ApiError, refused
 from ridgeline.serve.http.protocol.tools import Tool
 from ridgeline.serve.http.templating import in_time, reserved
 from ridgeline.serve.http.text import TextTokens
-from ridgeline.serve.nesting import too_deep
 
 
 async def prompt_of(
