@@ -115,7 +115,8 @@ NO_FILES = {
 WORDS = {
     "api", "api_key", "aim", "arrivals", "batching", "change", "cluster", "device", "dtype",
     "engine", "export", "gpu", "host", "itl", "kv_bytes", "kv_dtype", "kv_layout", "max_loss",
-    "name", "nodes", "objective", "offload", "only", "order", "phase", "precision", "prompt",
+    "libraries", "name", "nodes", "objective", "offload", "only", "order", "phase", "precision",
+    "prompt",
     "recompute", "rendezvous", "replicas", "router", "scale_on", "schedule", "scheme",
     "served_model_name", "software", "stop", "target", "token_ids", "tokens", "ttft",
     "use_adapter", "weights", "what_if", "cache",
@@ -172,6 +173,7 @@ JUDGED = {
     ("compare", "history", "missing"),
     ("compare", "history", "empty"),
     ("run", "stack", "empty"),
+    ("serve", "model", "missing"),
     ("serve", "speculative", "missing"),
     ("launch", "files", "nothing"),
     ("launch", "files", "lists"),
@@ -190,7 +192,6 @@ SCRIPTS_AND_FOLDERS = (
     "compress PATH --scheme w8a16 --out out",
     "evaluate PATH --text text.txt",
     f"evaluate {LIBRARY} --text text.txt --reference PATH",
-    "serve PATH",
     "generate PATH --prompt a",
     "bench decode PATH",
     "draft-heads PATH --text text.txt --out out",
@@ -273,6 +274,7 @@ def test_a_missing_script_or_folder_is_one_line_that_names_it(
         ("simulate serving --steps PATH", "long-line"),
         (f"serve {LIBRARY} --api-key-file PATH", "nul"),
         ("launch --check PATH", "nested"),
+        ("serve PATH", "nowhere.xyz"),
     ],
 )
 def test_a_process_of_its_own_ends_as_well(line: str, name: str, place: Path) -> None:
