@@ -36,6 +36,9 @@ def test_a_name_of_the_hub_and_a_model_of_its_own_code_are_let_through(tmp_path:
     check_model_folder(Path("gpt2"))
     (tmp_path / "config.json").write_text('{"auto_map": {}}')
     check_model_folder(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(InputError):
+        check_model_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
