@@ -12,7 +12,7 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from ridgeline.report.fitted_table import FittedTable
 
 Libraries = Annotated[
     list[str] | None, typer.Argument(metavar="[LIBRARY]…", help="Which; none: all of them.")
@@ -73,13 +73,14 @@ def _document(libraries: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _table(document: dict[str, Any]) -> Table:
+def _table(document: dict[str, Any]) -> FittedTable:
     from rich import box
-    from rich.table import Table
+
+    from ridgeline.report.fitted_table import FittedTable
 
     target = document["target"]
     made_for = document["cpu"] if target == "native" else f"the target {target}"
-    table = Table(
+    table = FittedTable(
         title=f"CPU kernels for {made_for}, in {document['folder']}",
         title_justify="left",
         box=box.SIMPLE,

@@ -75,6 +75,8 @@ def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> I
 def _words(error: Exception) -> str:
     """All lines as one; of an error that may say a key only, its type too."""
     text = " ".join(str(error).split())[:_LONGEST_WORDS].rstrip(". ")
+    if isinstance(error, TypeError | AttributeError) and text:
+        return f"a value of another kind than the library expects ({text})"
     if isinstance(error, _BARE) or not text:
         return f"{type(error).__name__} {text}".rstrip()
     return text

@@ -104,7 +104,7 @@ def test_adapters_are_named_with_the_rank_that_they_need(tmp_path: Path) -> None
     words = command(adapters={"sql": str(tmp_path)})
     assert value(words, "--max-lora-rank") == "32"
     assert value(words, "--lora-modules") == f"sql={tmp_path}"
-    with pytest.raises(InputError, match="does not say the adapter's rank"):
+    with pytest.raises(InputError, match=r"adapter_config\.json: no such file"):
         command(adapters={"sql": "nowhere"})
 
 

@@ -161,8 +161,16 @@ async def asked(app: FastAPI, chance: random.Random) -> str:
     return status
 
 
+def kept() -> Counter[str]:
+    """What is left of any request in this process."""
+    gc.collect()
+    kinds = (Answers, Record, Submit, Delta)
+    return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
+
+
 async def storm(model: Path) -> Counter[str]:
     chance = random.Random(11)
+    before = kept()  # of other tests in this process
     found: Counter[str] = Counter()
     async with serving(model) as (app, service, router, engines):
         await asked(app, random.Random(1))  # what is made once
@@ -186,10 +194,7 @@ async def storm(model: Path) -> Counter[str]:
             assert not engine.client._open
             assert not replica.open
         assert not router.punctuality._without
-        gc.collect()
-        kinds = (Answers, Record, Submit, Delta)
-        kept = Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
-        assert not kept, kept
+        assert kept() == before
     return found
 
 

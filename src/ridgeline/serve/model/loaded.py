@@ -196,7 +196,7 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
     from transformers.utils import logging as notices
 
     notices.disable_progress_bar()
-    with read_by_library(config.model):
+    with read_by_library(config.model, what="config.json"):
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
     if getattr(about, "is_encoder_decoder", False):
         raise InputError(
