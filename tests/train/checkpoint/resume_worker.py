@@ -44,7 +44,7 @@ def start(
     folder: Path,
     ranks: Ranks,
     stop_at: int = 0,
-    at_step: Callable[[int], None] = lambda _: None,
+    at_step: Callable[[int, Saver], None] = lambda _, __: None,
 ) -> Outcome:
     """A start as the session makes it, to the last step or to `stop_at`."""
     losses: list[float] = []
@@ -68,7 +68,7 @@ def start(
     )
 
     def stop() -> str:
-        at_step(trainer.course.step)
+        at_step(trainer.course.step, saver)
         return "asked" if trainer.course.step == stop_at else ""
 
     trainer.stop = stop
@@ -141,9 +141,11 @@ def with_a_full_disk(argument: dict[str, Any]) -> tuple[Outcome, list[list[int]]
     ranks = join(recipe.layout, timeout_seconds=60)
     seen: list[list[int]] = []
 
-    def limit(step: int) -> None:
-        seen.append([one.step for one in Store(folder).whole()])
+    def limit(step: int, saver: Saver) -> None:
         first, last = argument["full"]
+        if step == last:
+            saver.wait()  # a slow machine must not write after the disk has room again
+        seen.append([one.step for one in Store(folder).whole()])
         if step in (first, last) and ranks.rank == argument["rank"]:
             most = argument["bytes"] if step == first else resource.RLIM_INFINITY
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
