@@ -88,7 +88,8 @@ def test_autocast_and_compile_are_written_where_a_person_would(folder, profiled)
     (text,) = patch.files.values()
     assert (
         '                with torch.autocast("cpu", dtype=torch.bfloat16):\n'
-        "                    loss = F.cross_entropy(model(x + rank), y)\n"
+        "                    outputs = model(x + rank).float()\n"
+        "                loss = F.cross_entropy(outputs, y)\n"
         "                (loss / args.accumulate).backward()\n"
     ) in text
     assert (

@@ -42,15 +42,47 @@ def test_a_script_that_does_not_repeat_itself_is_not_asked_for_equal_bits() -> N
     assert check_losses("bit-equal", CURVE, noisy, seeds=SEEDS, repeat=repeat).passed
 
 
-def test_rounding_may_grow_with_the_steps() -> None:
-    grown = [x * (1 + 1e-7 * 1.3**t) for t, x in enumerate(CURVE)]
-    assert check_losses("rounding", CURVE, grown, seeds=SEEDS).passed
+def grown(by: float) -> list[float]:
+    """Parted a little more with every step, as chaos does."""
+    return [x * (1 + by * 1.3**t) for t, x in enumerate(CURVE)]
 
 
-def test_a_first_loss_that_differs_is_not_rounding() -> None:
-    check = check_losses("rounding", CURVE, moved(0.05), seeds=SEEDS)
+@given(st.floats(0.0, 3.0))
+def test_a_difference_may_grow_as_that_of_the_disturbed_script_does(times: float) -> None:
+    assert check_losses("rounding", CURVE, grown(times * 1e-6), shaken=grown(1e-6)).passed
+
+
+@given(st.floats(20.0, 1e6), st.integers(0, 36))
+def test_a_jump_beyond_what_rounding_does_by_then_is_rejected(times: float, step: int) -> None:
+    reach = abs(grown(1e-6)[min(step + 24, 39)] - CURVE[min(step + 24, 39)]) + 1e-6
+    check = check_losses("rounding", CURVE, moved(times * reach, step), shaken=grown(1e-6))
     assert not check.passed
-    assert "more than rounding" in check.summary
+    assert "times what rounding does" in check.summary
+
+
+def test_the_steps_that_part_are_named() -> None:
+    check = check_losses("rounding", CURVE, moved(0.05, 10), shaken=grown(1e-7))
+    assert "losses of steps 8 to 15 part by" in check.summary
+
+
+def test_a_difference_that_nothing_could_be_compared_with_is_not_verified() -> None:
+    check = check_losses("rounding", CURVE, moved(0.001), shaken=[])
+    assert not check.passed
+    assert "could not be made" in check.summary
+
+
+def test_a_loss_that_is_suddenly_rounded_to_sixteen_bits_is_rejected() -> None:
+    short = [float(np.float16(x)) for x in CURVE]
+    check = check_losses("reduced-precision", CURVE, short, shaken=moved(0.01))
+    assert not check.passed
+    assert "16 bits" in check.summary
+    assert check_losses("reduced-precision", short, short[::-1][::-1]).passed
+
+
+def test_what_two_equal_runs_differ_by_is_allowed_on_top() -> None:
+    noisy = [x + e for x, e in zip(CURVE, RNG.normal(0, 0.01, 40), strict=True)]
+    repeat = [x + e for x, e in zip(CURVE, RNG.normal(0, 0.01, 40), strict=True)]
+    assert check_losses("rounding", CURVE, noisy, shaken=CURVE, repeat=repeat).passed
 
 
 def test_differences_within_the_seed_spread_pass_as_statistical() -> None:

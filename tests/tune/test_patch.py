@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ridgeline.records import Site
 from ridgeline.techniques import (
     AtStart,
+    CallUnder,
     Edit,
     FirstOf,
     InsertAfter,
@@ -461,6 +462,77 @@ def test_return_and_comprehension_are_wrapped_whole(tmp_path):
 )
 def test_a_call_that_cannot_be_wrapped_says_why(tmp_path, script, line, reason):
     assert reason in reason_of(patched(tmp_path, autocast(line, None), script=script))
+
+
+def call_alone(line: int, *converts: bool) -> CallUnder:
+    return CallUnder(site=at(line), header=AUTOCAST, converts=converts)
+
+
+@pytest.mark.parametrize(
+    ("statement", "converts", "expected"),
+    [
+        (
+            "logits = model(x)",
+            (True,),
+            f"with {AUTOCAST}:\n    logits = model(x).float()\n",
+        ),
+        ("labels = model(x)", (False,), f"with {AUTOCAST}:\n    labels = model(x)\n"),
+        (
+            "loss = criterion(model(x), y)",
+            (True,),
+            f"with {AUTOCAST}:\n    outputs = model(x).float()\nloss = criterion(outputs, y)\n",
+        ),
+        (
+            "total += ((model(x) - y) ** 2).mean()",
+            (True,),
+            f"""with {AUTOCAST}:
+    outputs = model(x).float()
+total += ((outputs - y) ** 2).mean()
+""",
+        ),
+        (
+            "logits, index, loss = model(x, y)",
+            (True, False, True),
+            f"""with {AUTOCAST}:
+    logits, index, loss = model(x, y)
+    logits = logits.float()
+    loss = loss.float()
+""",
+        ),
+        (
+            "for x in data: use(model(x))",
+            (True,),
+            f"""for x in data:
+    with {AUTOCAST}:
+        outputs = model(x).float()
+    use(outputs)
+""",
+        ),
+    ],
+)
+def test_the_models_call_alone_is_put_under_autocast_and_the_loss_stays_outside(
+    tmp_path, statement, converts, expected
+):
+    script = f"import torch\n{statement}\n"
+    assert source_of(patched(tmp_path, call_alone(2, *converts), script=script)) == (
+        f"import torch\n{expected}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "converts", "reason"),
+    [
+        ("out = model(x)", (), "goes on as one"),
+        ("loss = f(model(x), y)", (True, True), "goes on as one"),
+        ("loss = model(x) if x else y", (True,), "on a condition"),
+        ("losses = [f(model(x)) for x in data]", (True,), "on a condition"),
+        ("x = g(y); z = model(x)", (True,), "several statements"),
+        ("if model(x):\n    pass", (True,), "head of a block"),
+    ],
+)
+def test_a_call_that_cannot_be_had_alone_says_why(tmp_path, statement, converts, reason):
+    patch = patched(tmp_path, call_alone(1, *converts), script=f"{statement}\n")
+    assert reason in reason_of(patch)
 
 
 def test_a_framework_that_runs_forward_and_backward_is_not_wrapped(tmp_path):

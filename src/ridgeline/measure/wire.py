@@ -56,6 +56,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Added to every seed that the script sets: 0 leaves the script's own randomness alone."""
     fix_seed: bool = False
     """Seed torch, random and numpy before the script's first line, for scripts that do not."""
+    shake: float = 0.0
+    """Disturb parameters and gradients by this relative size: what would rounding do?"""
     assume_inference: bool = False
     """Count outermost calls as steps although the script constructs an optimizer."""
     stack: list[Applied] = []

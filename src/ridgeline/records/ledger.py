@@ -16,7 +16,7 @@ class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     passed: bool
     kind: str
-    """`bit-equal`, `rounding` or `statistical`: what the technique promised."""
+    """`bit-equal`, `rounding`, `reduced-precision` or `statistical`: what was promised."""
     summary: str
     steps: int
     max_abs_difference: float
@@ -24,6 +24,8 @@ class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """RMS difference of the baseline from itself under other seeds; None when not measured."""
     baseline: list[float]
     candidate: list[float]
+    shaken: list[float] = []
+    """Losses of the baseline disturbed by as much as the promised rounding; empty: not needed."""
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

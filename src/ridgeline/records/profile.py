@@ -131,6 +131,9 @@ class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     forward_site: Site | None = None
     """Where the script calls it."""
     calls_per_step: float = 1.0
+    float_outputs: list[bool] = []
+    """Which of the tensors that it returns are of floating point: one for a bare tensor, several
+    for a tuple; empty for anything else."""
     odd_dimensions: dict[str, int] = {}
     """Weight name → a matmul dimension that is not a multiple of 8."""
 

@@ -49,7 +49,7 @@ class Stage(IntEnum):
     GRAPH = 8
 
 
-Promise = Literal["bit-equal", "rounding", "statistical"]
+Promise = Literal["bit-equal", "rounding", "reduced-precision", "statistical"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +241,18 @@ class WrapWith:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallUnder:
+    """Put the model's call at `site`, and nothing else, into a `with` block."""
+
+    site: Site
+    header: str
+    """Without `with` and colon."""
+    converts: tuple[bool, ...] = ()
+    """Which of the tensors that the call returns get `.float()`: one for a bare tensor, several
+    for a tuple. Of anything else the floats cannot be named: then it has no place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AtStart:
     """Insert statements after the imports of the first of `files` that may be changed."""
 
@@ -255,7 +267,16 @@ class FirstOf:
     edits: tuple[Edit, ...]
 
 
-Edit = SetArgument | ReplaceCall | InsertBefore | InsertAfter | WrapWith | AtStart | FirstOf
+Edit = (
+    SetArgument
+    | ReplaceCall
+    | InsertBefore
+    | InsertAfter
+    | WrapWith
+    | CallUnder
+    | AtStart
+    | FirstOf
+)
 
 
 _TRAINER_SETTINGS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")

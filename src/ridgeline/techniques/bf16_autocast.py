@@ -15,6 +15,7 @@ from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
+    CallUnder,
     Card,
     Context,
     Edit,
@@ -36,7 +37,7 @@ CARD = Card(
     cures=("fp32-matmul", "fp16-on-cpu"),
     costs="Rounding to 8 bits of mantissa in matmuls; losses differ as between two seeds.",
     source="PyTorch documentation, torch.amp; Kalamkar et al. 2019, section 3",
-    promise="statistical",
+    promise="reduced-precision",
     stage=Stage.PRECISION,
     slot="autocast",
 )
@@ -113,7 +114,7 @@ def _to_float32(value: Any) -> Any:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """`with torch.autocast(…)` around each model's call, up to the backward."""
+    """`with torch.autocast(…)` around each model's call, its outputs handed back in float32."""
     if _is_half_on_cpu(context):
         return [
             ReplaceCall(
@@ -122,13 +123,17 @@ def edits(context: Context, options: Options) -> list[Edit]:
                 code='torch.autocast("cpu", dtype=torch.bfloat16)',
             )
         ]
-    sites = dict.fromkeys(m.forward_site for m in context.profile.models if m.forward_site)
-    wraps = [
-        WrapWith(
-            site=site,
-            header=f'torch.autocast("{context.device}", dtype=torch.bfloat16)',
-            until=context.profile.settings.backward_site,
+    header = f'torch.autocast("{context.device}", dtype=torch.bfloat16)'
+    setting = trainer_setting(context, "bf16", "True")
+    models = {m.forward_site: m for m in context.profile.models if m.forward_site}
+    return [
+        FirstOf(
+            edits=(
+                CallUnder(site=site, header=header, converts=tuple(model.float_outputs)),
+                # Where the call cannot be told from what surrounds it, the loss comes along.
+                WrapWith(site=site, header=header, until=context.profile.settings.backward_site),
+                *setting,
+            )
         )
-        for site in sites
+        for site, model in models.items()
     ]
-    return [FirstOf(edits=(wrap, *trainer_setting(context, "bf16", "True"))) for wrap in wraps]

@@ -31,7 +31,7 @@ CARD = Card(
     cures=("deterministic-algorithms",),
     costs="Two runs with the same seed no longer agree to the last bit.",
     source="PyTorch documentation, Reproducibility",
-    promise="statistical",
+    promise="rounding",
     stage=Stage.SETTINGS,
 )
 

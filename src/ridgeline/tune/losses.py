@@ -1,13 +1,19 @@
-"""Does the changed run still train the same model? Loss trajectories, step by step.
+"""Does a changed run still train the same model? Loss trajectories, step by step.
 
 Baseline and candidate run the same script with the same seeds on the same batches, so their
-losses should agree as far as the technique's promise goes:
+losses agree as far as the technique's promise goes:
 
-- `bit-equal`   every loss is the same number;
-- `rounding`    the first steps agree to a few units of float32 rounding, grown by the steps
-                between; later ones stay within what another seed would change;
-- `statistical` the difference stays within the baseline's own spread from seed to seed, and
-                does not lean to the worse side.
+- `bit-equal`          every loss is the same number;
+- `rounding`           sums in another order, in float32;
+- `reduced-precision`  products rounded to the mantissa of bfloat16;
+- `statistical`        other random draws (the order of batches, the workers' generators).
+
+What rounding does to *this* script is not guessed, it is measured: the baseline runs once more
+with its parameters and gradients disturbed by as much (`measure/child/shake.py`), and the
+candidate may part from the baseline by a few times what the disturbed run does, in each stretch
+of steps. A stable script is held to parts of a million, a chaotic one only as long as chaos
+leaves something to compare; a wrong loss, a lost gradient or a forgotten state lies 10 to 10,000
+times further out. Only `statistical` is judged by the spread from seed to seed.
 
 A script that does not repeat itself under one seed cannot be bit-equal to anything; what two
 equal runs of it differ by is allowed on top. Inference scripts hand in a projection of their
@@ -17,6 +23,8 @@ outputs in place of losses.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +33,24 @@ from ridgeline.records import LossCheck
 
 Array = NDArray[np.float64]
 
-EARLY_STEPS = 3
-ROUNDING = 2e-3
-"""Relative difference of the first steps that reordered float32 (or TF32-free) sums explain."""
+SHAKES: Mapping[str, float] = MappingProxyType({"rounding": 2.0**-18, "reduced-precision": 2.0**-8})
+"""Promise → relative size of the disturbance that it is compared with. float32 rounds by 2**-24,
+and a sum of 2**12 terms in another order moves by about the root of that many roundings."""
+TIMES_SHAKEN = 6.0
+"""How often further than the disturbed run a candidate may part; right ones stay below 2."""
+LEAN_SHAKEN = 4.0
+"""The same for the mean of a stretch to the worse side."""
+FLOORS: Mapping[str, float] = MappingProxyType({"rounding": 1e-6, "reduced-precision": 2e-5})
+"""Relative difference that is never called a change: the loss is itself a rounded sum."""
+STRETCHES = (0, 3, 8, 16, 40)
+"""Steps at which a stretch begins: short ones first, where chaos has not grown yet."""
 FLOOR = 0.01
 """Relative difference that is never called a change of the result for statistical techniques,
 when the script gives no seed spread to compare with."""
 LEAN_SIGMAS = 3.0
+_SHORT_MANTISSA = 11
+"""Bits of float16's; a mean of a few losses in bfloat16 (8 bits) fits too."""
+_TELLING_LOSSES = 4
 
 
 def check_losses(
@@ -39,15 +58,17 @@ def check_losses(
     baseline: list[float],
     candidate: list[float],
     *,
+    shaken: list[float] | None = None,
     seeds: list[list[float]] | None = None,
     repeat: list[float] | None = None,
 ) -> LossCheck:
     """Compare two trajectories under a promise.
 
     Args:
-        promise: `bit-equal`, `rounding` or `statistical`.
+        promise: `bit-equal`, `rounding`, `reduced-precision` or `statistical`.
         baseline: Losses of the incumbent by step.
         candidate: Losses of the changed run by step.
+        shaken: Trajectory of the baseline, disturbed by the promise's size in `SHAKES`.
         seeds: Trajectories of the baseline under other seeds, for the seed-to-seed spread.
         repeat: A second trajectory of the baseline under the same seed.
     """
@@ -56,7 +77,8 @@ def check_losses(
     other = np.array(candidate[:steps], dtype=np.float64)
     spread = seed_spread(baseline, seeds or [])
     largest = float(np.nanmax(np.abs(other - base), initial=0.0)) if steps else 0.0
-    passed, summary = _judge(promise, base, other, spread, _repeat_noise(baseline, repeat))
+    noise = _repeat_noise(baseline, repeat)
+    passed, summary = _judge(promise, base, other, shaken, spread, noise)
     return LossCheck(
         passed=passed,
         kind=promise,
@@ -66,6 +88,7 @@ def check_losses(
         seed_spread=spread,
         baseline=baseline[:steps],
         candidate=candidate[:steps],
+        shaken=list(shaken or [])[:steps],
     )
 
 
@@ -82,7 +105,12 @@ def seed_spread(baseline: list[float], seeds: list[list[float]]) -> float | None
 
 
 def _judge(
-    promise: str, base: Array, other: Array, spread: float | None, noise: float
+    promise: str,
+    base: Array,
+    other: Array,
+    shaken: list[float] | None,
+    spread: float | None,
+    noise: float,
 ) -> tuple[bool, str]:
     if len(base) == 0:
         return False, "no losses were seen, so nothing could be verified"
@@ -91,18 +119,71 @@ def _judge(
         step = int(np.argmax(gained_bad))
         return False, f"loss is not finite at step {step}; the baseline's is"
     both = np.isfinite(base) & np.isfinite(other)
-    gap = (other - base)[both]
-    scale = max(_rms(base[both]), 1e-12) if both.any() else 1.0
     if (other[both] == base[both]).all():
         return True, f"losses bit-equal over {len(base)} steps"
+    if _is_coarser(base[both], other[both]):
+        return False, "the loss itself is rounded to 16 bits; the baseline's is not"
     if promise == "bit-equal" and noise == 0.0:
         step = int(np.argmax(base != other))
         return False, f"promised bit-equal losses, differs from step {step} on"
-    if promise == "rounding":
-        early = float(np.max(np.abs(gap[:EARLY_STEPS]))) / scale
-        if early > max(ROUNDING, 2 * noise / scale):
-            return False, f"first losses differ by {early:.1e} relative, more than rounding"
+    gap = np.where(both, other - base, 0.0)
+    scale = max(_rms(base[both]), 1e-12) if both.any() else 1.0
+    if promise in SHAKES:
+        return _within_shaken(promise, base, gap, shaken, scale, noise)
     return _within_spread(gap, scale, spread, noise)
+
+
+def _within_shaken(
+    promise: str, base: Array, gap: Array, shaken: list[float] | None, scale: float, noise: float
+) -> tuple[bool, str]:
+    """Does the candidate stay about as near as the disturbed run does?"""
+    floor = FLOORS[promise] * scale + 3 * noise
+    if _rms(gap) <= floor:
+        return True, f"RMS loss difference {_rms(gap):.2g}, within {floor:.2g} of rounding"
+    moved = np.abs(np.array((shaken or [])[: len(base)]) - base[: len(shaken or [])])
+    moved = moved[np.isfinite(moved)]
+    if len(moved) == 0:
+        return False, "losses differ, and the run that tells rounding from error could not be made"
+    reach = floor
+    worst = 0.0
+    for first, end in _stretches(len(base)):
+        # Once parted by rounding, two runs do not come together again but by chance.
+        reach = max(reach, _rms(moved[first:end]) if first < len(moved) else 0.0)
+        part = gap[first:end]
+        size, lean = _rms(part), float(np.mean(part))
+        worst = max(worst, size / reach)
+        if size > TIMES_SHAKEN * reach or lean > LEAN_SHAKEN * reach:
+            return False, (
+                f"losses of steps {first} to {end - 1} part by {size:.2g}, {size / reach:.0f}"
+                f" times what {_NAMES[promise]} does to this script ({reach:.2g})"
+            )
+    return True, (
+        f"losses part by at most {worst:.1f} times what {_NAMES[promise]} does to this script"
+        f" (RMS {_rms(gap):.2g})"
+    )
+
+
+_NAMES = {"rounding": "rounding", "reduced-precision": "rounding to bfloat16"}
+
+
+def _stretches(steps: int) -> list[tuple[int, int]]:
+    """Half-open ranges of steps that are judged each for itself."""
+    begins = [begin for begin in STRETCHES if begin < steps]
+    return list(zip(begins, [*begins[1:], steps], strict=True))
+
+
+def _is_coarser(base: Array, other: Array) -> bool:
+    """Do all of the candidate's losses fit in a 16-bit format, and the baseline's do not?"""
+    if len(other) < _TELLING_LOSSES or len(np.unique(other)) < 2:
+        return False
+    return bool(_fits(other).all() and _fits(base).mean() < 0.5)
+
+
+def _fits(values: Array) -> NDArray[np.bool_]:
+    """Which values have a short mantissa."""
+    mantissa = np.frexp(values)[0] * 2.0**_SHORT_MANTISSA
+    exact: NDArray[np.bool_] = mantissa == np.round(mantissa)
+    return exact
 
 
 def _within_spread(

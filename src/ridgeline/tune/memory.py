@@ -26,6 +26,8 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tuned: StepProfile | None = None
     seeds: list[list[float]] | None = None
     repeat: list[float] | None = None
+    shaken: dict[str, list[float]] = {}
+    """Promise → losses of the script disturbed by as much."""
     rows: dict[str, LedgerRow] = {}
     samples: dict[str, dict[str, list[float]]] = {}
 

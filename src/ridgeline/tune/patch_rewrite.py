@@ -20,6 +20,16 @@ Group = tuple[list[Statement], list[Statement]]
 """What was inserted before a statement; the statement and what follows it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hoist:
+    """An expression that is computed under `with` before its statement."""
+
+    header: str
+    expression: cst.BaseExpression
+    name: cst.Name
+    """New: what it is assigned to, and what then stands in its place."""
+
+
 @dataclass(slots=True)
 class BlockChanges:
     """What happens to the statements of one block, by their index."""
@@ -28,10 +38,7 @@ class BlockChanges:
     after: dict[int, list[Statement]] = field(default_factory=lambda: defaultdict(list))
     wraps: list[tuple[int, int, str]] = field(default_factory=list)
     """(first, end, header): statements first … end-1 go under `with header`."""
-    hoists: dict[int, tuple[str, cst.BaseExpression, cst.Name]] = field(
-        default_factory=dict,
-    )
-    """(header, expression, new name): the expression is computed under `with` beforehand."""
+    hoists: dict[int, Hoist] = field(default_factory=dict)
     splits: dict[int, tuple[int, int, str, str]] = field(default_factory=dict)
     """(first, end, header, free name) among the small statements of one line."""
     removed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -48,9 +55,9 @@ class Rewriter(cst.CSTTransformer):
         self._blocks = blocks
         self._calls = calls
         self._hoisted = {
-            expression: name
+            hoist.expression: hoist.name
             for changes in blocks.values()
-            for _, expression, name in changes.hoists.values()
+            for hoist in changes.hoists.values()
         }
         self._taken: dict[cst.BaseExpression, cst.BaseExpression] = {}
         """Hoisted expressions as they are after their own changes."""
@@ -90,10 +97,10 @@ class Rewriter(cst.CSTTransformer):
         if index in changes.splits:
             middle = _split_line(statement, changes.splits[index])
         if index in changes.hoists:
-            header, expression, name = changes.hoists[index]
-            assign = cst.Assign([cst.AssignTarget(name)], self._taken[expression])
+            hoist = changes.hoists[index]
+            assign = cst.Assign([cst.AssignTarget(hoist.name)], self._taken[hoist.expression])
             line = cst.SimpleStatementLine([assign])
-            middle = [*_with_block(header, [line], statement), _without_lead(statement)]
+            middle = [*_with_block(hoist.header, [line], statement), _without_lead(statement)]
         before = changes.before.get(index, [])
         if before and middle:
             blank, rest = _blank_lead(middle[0])
@@ -204,6 +211,11 @@ def _blank_lead(
     lines = list(statement.leading_lines)
     number = next((i for i, line in enumerate(lines) if line.comment is not None), len(lines))
     return lines[:number], lines[number:]
+
+
+def converted_to_float(call: cst.Call) -> cst.BaseExpression:
+    """The call with `.float()` behind it."""
+    return cst.Call(cst.Attribute(call, cst.Name("float")))
 
 
 def argument_setter(keyword: str, value: str) -> Change:

@@ -20,6 +20,7 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 from ridgeline.records import Site
 from ridgeline.techniques import (
     AtStart,
+    CallUnder,
     Edit,
     FirstOf,
     InsertAfter,
@@ -31,8 +32,10 @@ from ridgeline.techniques import (
 from ridgeline.tune.patch_rewrite import (
     BlockChanges,
     Change,
+    Hoist,
     Rewriter,
     argument_setter,
+    converted_to_float,
     loss_and_backward,
 )
 from ridgeline.tune.patch_tree import (
@@ -42,11 +45,13 @@ from ridgeline.tune.patch_tree import (
     Spot,
     Statement,
     after_imports,
+    assigned_by,
     assigned_in,
     body_of,
     bound_at_top,
     calls_in,
     import_aliases,
+    is_always_computed,
     is_backward,
     is_import,
     names_in,
@@ -98,6 +103,8 @@ class Source:
             self._change_calls(edit)
         elif isinstance(edit, WrapWith):
             self._wrap(edit)
+        elif isinstance(edit, CallUnder):
+            self._call_under(edit)
         else:
             self._insert(edit)
 
@@ -276,6 +283,37 @@ class Source:
             self._add_wrap(spot.block, (spot.index, self._end(spot, edit), header), edit)
         self._import_for(edit.header)
 
+    def _call_under(self, edit: CallUnder) -> None:
+        """The model's call alone: as its own statement, or computed before the one it is in."""
+        spot = self._spot(edit.site.line)
+        if suites_of(spot.statement):
+            raise CannotPlace(f"the call stands in the head of a block at {edit.site}")
+        call = self._model_call(spot, edit.site.line)
+        smalls = small_statements_of(spot.statement)
+        if len(smalls) != 1:
+            raise CannotPlace(f"several statements stand on the line at {edit.site}")
+        changes = self._changes(spot)
+        if spot.index in changes.splits or spot.index in changes.hoists:
+            raise CannotPlace(f"the line at {edit.site} is taken apart by another edit")
+        targets = assigned_by(smalls[0], call)
+        if targets is not None and len(targets) == len(edit.converts):
+            self._add_wrap(spot.block, (spot.index, spot.index + 1, edit.header), edit)
+            pairs = zip(targets, edit.converts, strict=True)
+            lines = [f"{target} = {target}.float()" for target, convert in pairs if convert]
+            if len(targets) > 1:
+                changes.after[spot.index] += parse_statements("\n".join(lines))
+        elif len(edit.converts) != 1:
+            raise CannotPlace(f"what the call returns goes on as one at {edit.site}")
+        elif is_always_computed(spot.statement, call):
+            name = cst.Name(self._free_name("outputs"))
+            hoist = Hoist(header=edit.header, expression=call, name=name)
+            changes.hoists[spot.index] = hoist
+        else:
+            raise CannotPlace(f"the call at {edit.site} is made on a condition")
+        if edit.converts == (True,):
+            self._calls[call].append(converted_to_float)
+        self._import_for(edit.header)
+
     def _header(self, edit: WrapWith, spot: Spot) -> str:
         header = edit.header
         if "{model}" in header:
@@ -315,7 +353,9 @@ class Source:
     def _follows(self, last: Site, edit: WrapWith) -> Spot | None:
         return self._spot_or_none(last.line) if last.file == edit.site.file else None
 
-    def _add_wrap(self, block: Block, wrap: tuple[int, int, str], edit: WrapWith) -> None:
+    def _add_wrap(
+        self, block: Block, wrap: tuple[int, int, str], edit: WrapWith | CallUnder
+    ) -> None:
         changes = self._blocks[block]
         first, end, header = wrap
         # A generator that is left alone would keep the context open for its caller.
@@ -361,7 +401,9 @@ class Source:
         if not start <= line <= end:
             raise CannotPlace(f"the call stands in an `elif` at {self.name}:{line}")
         name = cst.Name(self._free_name("outputs"))
-        self._changes(spot).hoists[spot.index] = (header, expression, name)
+        self._changes(spot).hoists[spot.index] = Hoist(
+            header=header, expression=expression, name=name
+        )
 
     def _free_name(self, wanted: str) -> str:
         taken = {name.value for name in names_in(self._tree)}
@@ -380,12 +422,15 @@ class Source:
                 owners.append(self._code(call.func.value))
         if owners:
             return list(dict.fromkeys(owners))
+        return [self._code(self._model_call(spot, line).func)]
+
+    def _model_call(self, spot: Spot, line: int) -> cst.Call:
         calls = self._model_calls(spot.statement)
         if not calls:
             raise CannotPlace(f"cannot tell which expression is the model at {self.name}:{line}")
         innermost = min(calls, key=lambda call: self._distance(call, line))
         named = [call for call in calls if sounds_like(call, _MODEL_WORDS)]
-        return [self._code((named[0] if named else innermost).func)]
+        return named[0] if named else innermost
 
     def _model_calls(self, node: cst.CSTNode) -> list[cst.Call]:
         """Calls of local objects that can be modules: not of imports, builtins or methods."""

@@ -162,6 +162,40 @@ def target_of(spot: Spot, tree: cst.Module) -> str:
     raise CannotPlace("the statement assigns to nothing, or to several things")
 
 
+def assigned_by(small: cst.BaseSmallStatement, value: cst.BaseExpression) -> list[str] | None:
+    """The plain names that a statement assigns `value` to, all of it; None: it does not."""
+    if not isinstance(small, cst.Assign) or small.value is not value or len(small.targets) != 1:
+        return None
+    target = small.targets[0].target
+    if isinstance(target, cst.Name):
+        return [target.value]
+    if not isinstance(target, cst.Tuple):
+        return None
+    names = [one.value.value for one in target.elements if isinstance(one.value, cst.Name)]
+    return names if len(names) == len(target.elements) else None
+
+
+_MAYBE = (
+    cst.IfExp,
+    cst.BooleanOperation,
+    cst.Lambda,
+    cst.BaseComp,
+    cst.NamedExpr,
+    cst.Await,
+    cst.Yield,
+    cst.Assert,
+)
+
+
+def is_always_computed(node: cst.CSTNode, wanted: cst.BaseExpression) -> bool:
+    """Is `wanted` computed whenever `node` is, once, and before anything is bound?"""
+    if node is wanted:
+        return True
+    if isinstance(node, _MAYBE):
+        return False
+    return any(is_always_computed(child, wanted) for child in node.children)
+
+
 def root_of(code: str) -> str:
     """The name that an expression begins with."""
     return re.split(r"[.\[(]", code, maxsplit=1)[0]

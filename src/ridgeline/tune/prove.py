@@ -40,7 +40,9 @@ def prove_patch(search: Search, ledger: Ledger, context: Context, out: Path) -> 
     folder = Path(tempfile.mkdtemp(prefix="ridgeline-patched-"))
     try:
         shadow(patch.files, root, folder, script_path(search.command))
-        row = search.patched(patched_contender(search.command, root, folder))
+        gone = {name for name, _, _ in patch.unplaced}
+        placed = [m for m in search.stack if label_of(m.technique, m.options) not in gone]
+        row = search.patched(patched_contender(search.command, root, folder), placed)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     search.rows.append(row)

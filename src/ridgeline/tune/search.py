@@ -20,13 +20,12 @@ from ridgeline.records import Finding, Ledger, LedgerRow, LossCheck, StepProfile
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Promise, Technique, technique
 from ridgeline.tune.duel import Contender, ContenderFailed, Duel, DuelPlan, duel
-from ridgeline.tune.losses import check_losses
 from ridgeline.tune.memory import Memory
-from ridgeline.tune.seeds import repeat_losses, seed_losses
+from ridgeline.tune.verify import Verifier
 
 Say = Callable[[str], None]
 Row = Callable[[Duel], LedgerRow]
-WEAKEST_FIRST: tuple[Promise, ...] = ("statistical", "rounding", "bit-equal")
+WEAKEST_FIRST: tuple[Promise, ...] = ("statistical", "reduced-precision", "rounding", "bit-equal")
 _COPIES_MUST_LEAVE = 0.9
 """Share of the device's memory that two copies of the script may take together."""
 
@@ -49,6 +48,10 @@ class Search:
     rows: list[LedgerRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    verifier: Verifier = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.verifier = Verifier(self.command, self.memory, self.say)
 
     @property
     def is_out_of_time(self) -> bool:
@@ -96,7 +99,7 @@ class Search:
         row = self._ask(
             f"add {key_of(self.stack)} + {key_of([added])}",
             (self.stack, [*self.stack, added]),
-            lambda result: self._judge(result, card.promise, added, "add"),
+            lambda result: self._judge(result, self._check(result, [added]), added, "add"),
             lambda reason: self._not_measured(added, reason, "add"),
         )
         if row.kept:
@@ -119,7 +122,7 @@ class Search:
         row = self._ask(
             f"add together {key_of(self.stack)} + {key_of(members)}",
             (self.stack, [*self.stack, *members]),
-            lambda result: self._judge(result, weakest_promise(members), asked, "add"),
+            lambda result: self._judge(result, self._check(result, members), asked, "add"),
             lambda reason: self._not_measured(asked, reason, "add"),
         )
         together = {member.technique: member.options for member in members}
@@ -150,7 +153,9 @@ class Search:
         row = self._ask(
             f"leave {key_of(self.stack)} - {key_of([member])}",
             (without, self.stack),
-            lambda result: self._judge(result, card.promise, member, "leave-one-out"),
+            lambda result: self._judge(
+                result, self._check(result, [member], without), member, "leave-one-out"
+            ),
             lambda reason: self._not_measured(member, reason, "leave-one-out"),
         )
         if not row.kept:
@@ -166,13 +171,19 @@ class Search:
         row = self._ask(
             key,
             ([], self.stack),
-            lambda result: self._judge(result, weakest_promise(self.stack), all_of_it, "whole"),
+            lambda result: self._judge(
+                result, self._check(result, self.stack, []), all_of_it, "whole"
+            ),
             lambda reason: self._not_measured(all_of_it, reason, "whole"),
         )
         return row, self.memory.answers.samples.get(key, {})
 
-    def patched(self, contender: Contender) -> LedgerRow:
-        """Is the patched script right, and faster than the script as it stood?"""
+    def patched(self, contender: Contender, placed: list[Applied]) -> LedgerRow:
+        """Is the patched script faster than the script as it stood, and the same as its stack?
+
+        A script that holds only a part of the stack has no twin to be compared with: it is
+        held to what that part promises.
+        """
         asked = Applied(technique="patched script")
         as_it_stood = Contender(command=self.command)
         try:
@@ -181,7 +192,14 @@ class Search:
             if failure.side == "a":
                 raise failure.error from None
             return self._not_measured(asked, str(failure.error), "patch")
-        return self._judge(result, weakest_promise(self.stack), asked, "patch")
+        stacked = self.whole()[0].loss_check
+        if len(placed) == len(self.stack) and stacked is not None:
+            check = self.verifier.check(
+                "rounding", stacked.candidate, result.b_losses, stack=_rounding(self.stack)
+            )
+        else:
+            check = self._check(result, placed, [])
+        return self._judge(result, check, asked, "patch")
 
     # -- measuring and judging ---------------------------------------------------------------
 
@@ -223,10 +241,20 @@ class Search:
         capacity = self.baseline.device_memory_bytes
         return not capacity or (2 * self.baseline.peak_memory_bytes < _COPIES_MUST_LEAVE * capacity)
 
-    def _judge(self, result: Duel, promise: Promise, asked: Applied, stage: str) -> LedgerRow:
+    def _check(
+        self, result: Duel, added: list[Applied], on: list[Applied] | None = None
+    ) -> LossCheck:
+        """Did what was added on top of a stack (None: the present one) keep its promise?"""
+        return self.verifier.check(
+            weakest_promise(added),
+            result.a_losses,
+            result.b_losses,
+            stack=_rounding(self.stack if on is None else on),
+        )
+
+    def _judge(self, result: Duel, check: LossCheck, asked: Applied, stage: str) -> LedgerRow:
         if result.had_no_effect:
             return self._not_measured(asked, "changed nothing in this script", stage)
-        check = self._check(promise, result)
         interval = result.interval
         needed = 1 + self.threshold if stage == "add" else 1.0
         finite = result.b_non_finite == 0
@@ -242,7 +270,7 @@ class Search:
             baseline_step_seconds=statistics.median(result.a_steps or [0.0]),
             peak_memory_bytes=result.b_peak_memory_bytes,
             verified=verified,
-            verification=f"{promise}: {check.summary}; gradients "
+            verification=f"{check.kind}: {check.summary}; gradients "
             + ("finite" if finite else "not finite"),
             kept=interval.low > needed and verified,
             reason=_reason(interval, check, finite=finite, needed=needed),
@@ -269,26 +297,6 @@ class Search:
             stage=stage,
         )
 
-    def _check(self, promise: Promise, result: Duel) -> LossCheck:
-        """Compare the losses; run the script under other seeds when that is first needed."""
-        answers = self.memory.answers
-        equal = result.a_losses == result.b_losses
-        steps = min(len(result.a_losses), len(result.b_losses), 40)
-        if steps and not equal and promise != "bit-equal" and answers.seeds is None:
-            self.say("running the script under two other seeds, for the spread of its losses")
-            answers.seeds = seed_losses(self.command, steps)
-        if steps and not equal and answers.repeat is None:
-            self.say("running the script once more, to see how well it repeats itself")
-            answers.repeat = repeat_losses(self.command, steps)
-        self.memory.save()
-        return check_losses(
-            promise,
-            result.a_losses,
-            result.b_losses,
-            seeds=answers.seeds,
-            repeat=answers.repeat,
-        )
-
 
 def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, needed: float) -> str:
     if interval.rounds == 0:
@@ -301,6 +309,11 @@ def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, needed: 
     if interval.low > needed:
         return f"kept, {measured}"
     return f"not faster beyond doubt: {measured}"
+
+
+def _rounding(stack: list[Applied]) -> list[Applied]:
+    """The members on which a small disturbance grows in another way than on the script alone."""
+    return [one for one in stack if technique(one.technique).CARD.promise == "reduced-precision"]
 
 
 def weakest_promise(stack: list[Applied]) -> Promise:

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ridgeline.measure.child.clock import PhaseClock
 from ridgeline.measure.child.inputs import (
     batch_size,
+    float_outputs,
     padding_share,
     projection,
     tensor_bytes,
@@ -144,6 +145,8 @@ class Agent:
             self.forwards_seen += 1
         else:
             self._count_inputs(module, args, kwargs)
+            if self.latest_model is not None and self.latest_model.float_outputs is None:
+                self.latest_model.float_outputs = float_outputs(result)
             self._remember_output(result)
             self._maybe_inference_boundary(module)
         return result

@@ -17,6 +17,7 @@ from ridgeline.measure.child.hooks import Hooks
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
+from ridgeline.measure.child.shake import Shaker
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.wire import SESSION_NAME, Session
 
@@ -36,6 +37,8 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
         fix_seeds(session.seed_offset)
     if session.seed_offset:
         offset_seeds(session.seed_offset)
+    if session.shake:
+        Shaker(session.shake).install(points)
     if session.report:
         _end_with_the_conductor()
         watch_habits(agent)

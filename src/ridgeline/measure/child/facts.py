@@ -73,6 +73,7 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
         ddp_bucket_view=bool(getattr(module, "gradient_as_bucket_view", False)),
         forward_site=watch.site,
         calls_per_step=watch.calls / steps,
+        float_outputs=watch.float_outputs or [],
         odd_dimensions=odd_dimensions(inner),
     )
 

@@ -27,6 +27,14 @@ def tensor_bytes(value: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tensors_in(value))
 
 
+def float_outputs(output: Any) -> list[bool]:
+    """Which tensors of a bare tensor or a tuple of tensors are float32; empty for the rest."""
+    outputs = output if type(output) is tuple and len(output) > 1 else (output,)
+    if not all(isinstance(one, torch.Tensor) for one in outputs):
+        return []
+    return [one.dtype is torch.float32 for one in outputs]
+
+
 def batch_size(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int, int, torch.Tensor | None]:

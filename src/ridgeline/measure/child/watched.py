@@ -29,6 +29,8 @@ class ModelWatch:
     site_in_training: bool = False
     recomputed: bool = False
     """A part of its forward ran again inside backward."""
+    float_outputs: list[bool] | None = None
+    """As in `ModelFacts`; None before its first forward."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,104 @@
+"""The script, disturbed by as much as rounding would: what is a difference worth here?
+
+Parameters are moved once, before the first forward of each model; the results of matrix products
+and convolutions whenever they are computed, forward and backward; gradients before every step of
+an optimizer. The noise has generators of its own, so that the script draws what it would have
+drawn, and the same on every rank.
+
+A product of rounded numbers is off by a share of the tensor's size, not of each element: so is
+the noise, which is relative to the root mean square. (Higham, "Accuracy and Stability of
+Numerical Algorithms", 2002, section 3.5: matrix products are bounded norm-wise.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ridgeline.measure.child.points import Points
+from ridgeline.records.matmuls import MATMULS
+
+_SEED = 20260229
+
+
+class Shaker:
+    """Disturbs what a process computes by a relative `size`."""
+
+    def __init__(self, size: float) -> None:
+        self._size = size
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._products = _Products(self)
+        self._begun = False
+
+    def install(self, points: Points) -> None:
+        """Disturb every model that is called from now on, and every step."""
+        points.on_model.append(self.begin)
+        register_optimizer_step_pre_hook(lambda optimizer, *_: self.before_step(optimizer))
+
+    @torch.no_grad()
+    def begin(self, model: nn.Module) -> None:
+        """Move a model's parameters once; from now on its products, too."""
+        for parameter in model.parameters():
+            if _can_be_moved(parameter):
+                parameter.mul_(1 + self._size * self._noise(parameter))
+        if not self._begun:
+            self._begun = True
+            torch.compiler.set_stance("force_eager")  # compiled products could not be seen
+            self._products.__enter__()
+
+    def end(self) -> None:
+        """Leave products alone again."""
+        if self._begun:
+            self._begun = False
+            self._products.__exit__(None, None, None)
+            torch.compiler.set_stance("default")
+
+    @torch.no_grad()
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Move the gradients that an optimizer is about to use."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.move(parameter.grad)
+
+    def move(self, tensor: torch.Tensor) -> None:
+        """Add noise in place, relative to the tensor's root mean square."""
+        values = tensor._values() if tensor.is_sparse else tensor
+        if _can_be_moved(values) and values.numel():
+            root_mean_square = values.float().square().mean().sqrt().to(values.dtype)
+            values.add_(self._size * root_mean_square * self._noise(values))
+
+    def _noise(self, like: torch.Tensor) -> torch.Tensor:
+        """Uniform with a variance of one."""
+        if like.device not in self._generators:
+            self._generators[like.device] = torch.Generator(like.device).manual_seed(_SEED)
+        noise = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        return noise.uniform_(-(3**0.5), 3**0.5, generator=self._generators[like.device])
+
+
+class _Products(TorchDispatchMode):
+    """Sees every operator below autograd, and moves what products compute."""
+
+    def __init__(self, shaker: Shaker) -> None:
+        super().__init__()
+        self._shaker = shaker
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func._schema.name in MATMULS:
+            for tensor in tree_leaves(out):
+                if isinstance(tensor, torch.Tensor):
+                    self._shaker.move(tensor)
+        return out
+
+
+def _can_be_moved(tensor: torch.Tensor) -> bool:
+    plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
+    return plain and tensor.is_floating_point() and tensor.device.type != "meta"

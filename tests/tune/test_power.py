@@ -1,0 +1,236 @@
+"""Loss equivalence has power: what changes the training is told from what only rounds it.
+
+Small trainings of four kinds run as they are, disturbed, changed harmlessly, and with mistakes
+that a hand-written speed-up makes. Wrong ones must be rejected, harmless ones must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.shake import Shaker
+from ridgeline.records import LossCheck
+from ridgeline.tune.losses import SHAKES, check_losses
+
+STEPS = 24
+ACCUMULATE = 2
+VOCABULARY = 48
+
+
+class Transformer(nn.Module):
+    def __init__(self, width: int = 48, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 4, 4 * width, dropout, batch_first=True)
+            for _ in range(2)
+        )
+        self.head = nn.Linear(width, VOCABULARY)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.tokens(tokens)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(hidden)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, 32)
+        self.cell = nn.LSTM(32, 48, batch_first=True)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Linear(48, VOCABULARY)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.drop(self.cell(self.tokens(tokens))[0]))
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
+        nn.Conv2d(12, 24, 3, 2, 1), nn.BatchNorm2d(24), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, VOCABULARY),
+    )  # fmt: skip
+
+
+def dense() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(20, 64), nn.Tanh(), nn.Dropout(0.1), nn.Linear(64, VOCABULARY)
+    )  # fmt: skip
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def momentum(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+Make = Callable[[], nn.Module]
+KINDS: dict[str, tuple[Make, Callable[[nn.Module], torch.optim.Optimizer]]] = {
+    "transformer": (Transformer, adamw),
+    "recurrent": (Recurrent, adamw),
+    "convolutional": (convolutional, momentum),
+    "dense": (dense, momentum),
+}
+
+
+def batch(kind: str, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    if kind in ("transformer", "recurrent"):
+        tokens = torch.randint(0, VOCABULARY, (6, 25), generator=draw)
+        return tokens[:, :-1], tokens[:, 1:].flatten()
+    shape = (24, 3, 12, 12) if kind == "convolutional" else (24, 20)
+    images = torch.randn(shape, generator=draw)
+    return images, (images.flatten(1).sum(1) > 0).long()
+
+
+@cache
+def losses(kind: str, change: str = "", shake: float = 0.0) -> list[float]:
+    """One training; `change` says what is done differently."""
+    torch.manual_seed(3)
+    make, optimize = KINDS[kind]
+    model = make()
+    shaker = Shaker(shake)
+    if shake:
+        shaker.begin(model)
+    if change == "channels last":
+        model = model.to(memory_format=torch.channels_last)
+    optimizer = optimize(model)
+    if change == "fused optimizer":
+        for group in optimizer.param_groups:
+            group.update(fused=True, foreach=False)
+    draw = torch.Generator().manual_seed(11)
+    found = []
+    for step in range(STEPS):
+        if change == "state forgotten" and step == 8:
+            optimizer = optimize(model)
+        if change == "eval left on" and step == 8:
+            model.eval()
+        if change == "learning rate forgotten" and step == 8:
+            optimizer.param_groups[0]["lr"] *= 0.5
+        parts = [
+            _micro_batch(kind, model, batch(kind, draw), change, last=part == ACCUMULATE - 1)
+            for part in range(ACCUMULATE)
+        ]
+        if change == "clipping added":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        if shake:
+            shaker.before_step(optimizer)
+        optimizer.step()
+        if not (change == "gradients kept" and step == 8):
+            optimizer.zero_grad()
+        found.append(sum(parts) / len(parts))
+    shaker.end()
+    return found
+
+
+def _micro_batch(
+    kind: str, model: nn.Module, inputs: tuple[Tensor, Tensor], change: str, *, last: bool
+) -> float:
+    x, y = inputs
+    half = change in ("bfloat16", "loss under autocast in bfloat16")
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        logits = model(x).flatten(0, -2)
+    if change == "bfloat16":
+        logits = logits.float()
+    if change == "loss in bfloat16":
+        logits = logits.bfloat16()
+    loss = functional.cross_entropy(logits, y)
+    if change == "accumulation dropped" and not last:
+        return float(loss.detach())
+    if change == "last micro-batch lost" and last:
+        return float(loss.detach())
+    (loss / ACCUMULATE).backward()
+    return float(loss.detach())
+
+
+def judged(kind: str, change: str, promise: str) -> LossCheck:
+    return check_losses(
+        promise,
+        losses(kind),
+        losses(kind, change),
+        shaken=losses(kind, shake=SHAKES[promise]),
+    )
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+WRONG = (
+    "loss in bfloat16",
+    "loss under autocast in bfloat16",
+    "accumulation dropped",
+    "last micro-batch lost",
+    "state forgotten",
+    "eval left on",
+    "gradients kept",
+    "learning rate forgotten",
+    "clipping added",
+)
+
+
+@pytest.mark.parametrize(("promise", "share"), [("rounding", 0.05), ("reduced-precision", 0.1)])
+def test_of_all_planted_mistakes_hardly_one_passes(promise: str, share: float) -> None:
+    passed = [
+        (kind, change) for kind in KINDS for change in WRONG if judged(kind, change, promise).passed
+    ]
+    assert len(passed) <= share * len(KINDS) * len(WRONG), passed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("change", "promise"),
+    [
+        ("fused optimizer", "rounding"),
+        ("channels last", "rounding"),
+        ("bfloat16", "reduced-precision"),
+    ],
+)
+def test_what_only_rounds_passes(kind: str, change: str, promise: str) -> None:
+    if change == "channels last" and kind != "convolutional":
+        pytest.skip("only images have a layout")
+    check = judged(kind, change, promise)
+    assert check.passed, check.summary
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_is_not_taken_for_rounding_in_float32(kind: str) -> None:
+    check = judged(kind, "bfloat16", "rounding")
+    assert not check.passed
+    assert "times what rounding does" in check.summary
+
+
+def test_the_disturbance_leaves_the_scripts_own_draws_alone() -> None:
+    points = Points()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    shaker = Shaker(2.0**-8)
+    shaker.install(points)
+    model = dense()
+    torch.manual_seed(5)
+    before = [p.detach().clone() for p in model.parameters()]
+    for move in points.on_model:
+        move(model)
+    shaker.end()
+    assert torch.equal(torch.rand(3), expected)
+    moved = [
+        float((p.detach() - b).norm() / b.norm())
+        for p, b in zip(model.parameters(), before, strict=True)
+    ]
+    assert all(0.5 * 2.0**-8 < size < 2 * 2.0**-8 for size in moved)
