@@ -115,6 +115,9 @@ def on_cpu() -> dict[str, StepProfile]:
                 op("addcdiv_", 0.4, phase="optimizer", bound="memory", calls=50, moved_bytes=4e8)
             ],
         ),
+        "gradients-in-inference": profile(
+            shares={"forward": 0.95}, settings={"records_gradients": True}, kind="inference"
+        ),
         "zero-grad-in-place": profile(
             shares={"other": 0.08, "backward": 0.1},
             optimizer={"zeroes_in_place": True},

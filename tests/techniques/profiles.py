@@ -140,6 +140,7 @@ def faulty() -> dict[str, Context]:
         ),
         "fused-optimizer": context(optimizer={"fused": False}, phases={"optimizer": 0.2}),
         "gc-freeze": context(settings={"gc_seconds": 0.01}),
+        "inference-mode": context(settings={"records_gradients": True}, kind="inference"),
         "loader-workers": context(
             loader={"fetch_seconds": 0.05, "wait_seconds": 0.05}, phases={"data": 0.5}
         ),

@@ -410,6 +410,7 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
     ),
     "fused optimizer": ("fused-optimizer", Case((), {"fused-optimizer": {}}), ROUNDING),
     "frozen collector": ("gc-freeze", Case((), {"gc-freeze": {}}), BIT_EQUAL),
+    "inference mode": ("inference-mode", Case(("--infer",), {"inference-mode": {}}), BIT_EQUAL),
     "workers": (
         "loader-workers",
         Case((), {"loader-workers": {"num_workers": 1, "prefetch_factor": 2}}),

@@ -225,8 +225,9 @@ def test_the_disturbance_leaves_the_scripts_own_draws_alone() -> None:
     model = dense()
     torch.manual_seed(5)
     before = [p.detach().clone() for p in model.parameters()]
-    for move in points.on_model:
-        move(model)
+    for seen in points.around_forward:
+        seen(model)
+        seen(model)
     shaker.end()
     assert torch.equal(torch.rand(3), expected)
     moved = [

@@ -216,6 +216,8 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     save_seconds: float
     """Per step, in `torch.save`."""
     save_site: Site | None
+    records_gradients: bool = False
+    """Forwards of an inference script ran with gradients enabled."""
     evaluations: float
     """Forwards without gradients per step of a training script."""
     evaluation_seconds: float

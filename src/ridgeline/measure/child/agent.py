@@ -120,8 +120,10 @@ class Agent:
         if evaluating:
             self.watched.switches.evaluations += 1
             self.watched.switches.evaluation_site = user_site()
-        elif self.watched.switches.autocast_dtype is None:
-            self.watched.switches.autocast_dtype = _autocast_dtype()
+        else:
+            self.watched.switches.gradients_enabled = torch.is_grad_enabled()
+            if self.watched.switches.autocast_dtype is None:
+                self.watched.switches.autocast_dtype = _autocast_dtype()
         self._forward_depth = self.clock.depth
         self.clock.enter("evaluation" if evaluating else "forward")
         if self.points.around_forward:

@@ -245,6 +245,7 @@ def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) 
         retain_graph_site=switches.retain_graph_site,
         save_seconds=switches.save_seconds / steps,
         save_site=switches.save_site,
+        records_gradients=agent.kind == "inference" and switches.gradients_enabled,
         evaluations=switches.evaluations / steps,
         evaluation_seconds=evaluation_seconds / steps,
         evaluation_site=switches.evaluation_site,

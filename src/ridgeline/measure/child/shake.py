@@ -12,7 +12,9 @@ Numerical Algorithms", 2002, section 3.5: matrix products are bounded norm-wise.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -34,11 +36,19 @@ class Shaker:
         self._generators: dict[torch.device, torch.Generator] = {}
         self._products = _Products(self)
         self._begun = False
+        self._moved: WeakSet[nn.Module] = WeakSet()
 
     def install(self, points: Points) -> None:
         """Disturb every model that is called from now on, and every step."""
-        points.on_model.append(self.begin)
+        points.around_forward.append(self._seen)
         register_optimizer_step_pre_hook(lambda optimizer, *_: self.before_step(optimizer))
+
+    def _seen(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Before a forward, training or not: an inference script has no other moment."""
+        if model not in self._moved:
+            self._moved.add(model)
+            self.begin(model)
+        return nullcontext()
 
     @torch.no_grad()
     def begin(self, model: nn.Module) -> None:

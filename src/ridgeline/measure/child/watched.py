@@ -96,6 +96,8 @@ class Switches:
     recompute_seconds: float = 0.0
     checkpoint_site: Site | None = None
     autocast_dtype: str | None = None
+    gradients_enabled: bool = False
+    """During the last forward that was no evaluation."""
     profiler_on: bool = False
 
 
