@@ -1,0 +1,71 @@
+"""What `ridgeline techniques` prints: the cards, and what each technique gained where measured."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MeasuredGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ledger row of a public script, kept in `techniques/measured_gains.toml`."""
+
+    technique: str
+    script: str
+    """Its name in `tests/public/scripts.toml`."""
+    multiplier: float
+    ci_low: float
+    ci_high: float
+    kept: bool
+    """Whether the technique survived the measurement."""
+
+
+class GainFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`measured_gains.toml`: what the techniques gained over the corpus, on one machine."""
+
+    device: str
+    torch: str
+    date: str
+    command: str
+    """What was run for each script."""
+    gain: list[MeasuredGain] = []
+
+
+class TechniqueCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One technique, as its card says."""
+
+    name: str
+    title: str
+    about: str
+    """The first words of its file: what it changes, and why that is faster."""
+    cures: list[str]
+    """Causes of findings that it cures."""
+    costs: str
+    """What it costs in memory, start-up time, exactness or readability."""
+    promise: str
+    """What it may do to the training result: `bit-equal`, `rounding` or `statistical`."""
+    source: str
+    stage: str
+    """When it is applied: stages follow each other in the order of the list."""
+    slot: str | None
+    """Techniques in one slot exclude each other."""
+    required: dict[str, str]
+    """Options without which it cannot be applied → their types."""
+    optional: dict[str, str]
+    """Options that it also takes → their types."""
+    measured: list[MeasuredGain]
+    """What it gained over the corpus; empty where nobody measured it."""
+
+
+class TechniqueList(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="techniques",
+):
+    """The answer of `ridgeline techniques`."""
+
+    techniques: list[TechniqueCard]
+    """In the order in which a stack applies them; one where a name was given."""
+    measured_on: str | None
+    """Where the gains were measured; null where there are none."""
