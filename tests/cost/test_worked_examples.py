@@ -14,6 +14,7 @@ import pytest
 from ridgeline.cost.amdahl import stacked
 from ridgeline.cost.collective_volume import all_reduce_bytes
 from ridgeline.cost.kv_cache import kv_cache_bytes
+from ridgeline.cost.money import run_cost
 from ridgeline.cost.operators import model_operators
 from ridgeline.cost.pipeline_schedule import ChunkSeconds, bubble_fraction, simulate
 from ridgeline.cost.speculative import expected_tokens, speculative_speedup
@@ -28,6 +29,7 @@ from ridgeline.cost.static_memory import (
 from ridgeline.hardware import device
 from ridgeline.models import active_parameter_count, load_model, parameter_count
 from ridgeline.models.spec import ModelSpec
+from ridgeline.report import quantity
 
 PAGE = Path(__file__).parents[2] / "docs" / "worked-examples.md"
 LLAMA_13B = "llama-13b"
@@ -153,6 +155,31 @@ def test_the_bubble_is_p_minus_1_over_vm_plus_p_minus_1(
 
 def test_four_cures_stack_to_3_1() -> None:
     assert round(stacked([1.4, 1.7, 1.15, 1.12]), 1) == 3.1
+
+
+def test_a_bill_of_50_000_dollars_becomes_16_300() -> None:
+    page = PAGE.read_text()
+    cumulative, steps, step_seconds, usd_per_hour = 1.0, 1e6, 3.6, 50.0
+    for name, multiplier in (
+        ("as it stood", None), ("first", 1.4), ("second", 1.7), ("third", 1.15), ("fourth", 1.12),
+    ):  # fmt: skip
+        cumulative *= multiplier or 1.0
+        cost = run_cost(steps, step_seconds, usd_per_hour, cumulative)
+        assert cost.usd is not None
+        cells = [
+            name,
+            "" if multiplier is None else quantity.ratio(multiplier),
+            quantity.ratio(cumulative),
+            quantity.seconds(cost.step_seconds),
+            quantity.hours(cost.run_seconds),
+            quantity.usd(cost.usd),
+        ]
+        assert f"| {' | '.join(cells)} |".replace("|  |", "| |") in page
+    assert cells[-1] == "$16,300"
+    outside = 1000 * (0.1 + 0.9 / cumulative)
+    assert f"{outside:.0f} hours and {quantity.usd(outside * usd_per_hour)}" in page
+    saved = [50_000 / above - 50_000 / (above * 1.15) for above in (2.38, 1.0)]
+    assert [round(amount, -2) for amount in saved] == [2700, 6500]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from tests.report.records import (
     findings,
 )
 
-from ridgeline.records import Verdict
+from ridgeline.records import Ledger, Verdict
+from ridgeline.report.patch_header import patch_header
 from ridgeline.report.terminal import ledger_view, profile_view
+from ridgeline.tune.billing import RunTerms, billed
 
 
 def shown(view: RenderableType, width: int = 100) -> str:
@@ -167,3 +169,44 @@ def test_a_stack_that_did_not_gain_is_not_called_faster() -> None:
     text = shown(ledger_view(a_ledger(cumulative=0.98, cumulative_ci=(0.95, 1.01))))
     assert "0.98× the speed" in text
     assert "× faster" not in text
+
+
+def a_billed_ledger(usd_per_hour: float = 500.0) -> Ledger:
+    return billed(a_ledger(), RunTerms(run_hours=100.0, usd_per_hour=usd_per_hour))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_bill_says_what_the_run_costs_row_by_row(width: int) -> None:
+    view = shown(ledger_view(a_billed_ledger()), width)
+    assert max(len(line) for line in view.splitlines()) <= width
+    text = words(view)
+    assert "at $500 an hour" in text
+    assert "--run-hours 100" in text
+    assert "$50,000 → $21,600 [$21,100, $22,300]" in text
+    bill = view[view.index("optimisation") :]
+    for cell in ("as it stood", "$50,000", "autocast-bf16", "65.4 h", "$32,700", "$21,600"):
+        assert cell in bill
+    assert "loader-workers" not in bill, "what is not in the stack costs nothing"
+
+
+def test_what_a_technique_costs_stands_below_its_row() -> None:
+    text = words(shown(ledger_view(a_billed_ledger()), 80))
+    assert "costs: Nothing; needs floating-point parameters" in text
+    assert "random augmentation" not in text, "rejected rows cost nothing"
+
+
+def test_without_the_length_of_a_run_there_is_no_bill() -> None:
+    assert "A run of" not in shown(ledger_view(a_ledger()))
+
+
+def test_a_patch_begins_with_its_ledger_and_every_line_of_it_is_a_comment() -> None:
+    header = patch_header(a_billed_ledger())
+    assert all(line.startswith("#") and line == line.rstrip() for line in header.splitlines())
+    for said in (
+        "2.31× faster [2.24, 2.37], verified",
+        "fused-optimizer: 1.11×",
+        "costs: Nothing; needs",
+        "whole stack, measured",
+        "$50,000 → $21,600",
+    ):
+        assert said in header

@@ -25,6 +25,7 @@ from ridgeline.tune.stack import read_stack
 SCRIPT = Path(__file__).parent / "scripts" / "waits_for_data.py"
 PROGRAM = [sys.executable, "-m", "ridgeline.cli.main"]
 ONLY = ["--only", "loader-workers", "--budget", "120"]
+PRICED = ["--usd-per-hour", "36", "--steps-to-train", "1e6"]
 
 
 def tune(folder: Path, *options: str) -> list[str]:
@@ -43,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, warm: None) -> tuple[Path
         contextlib.redirect_stdout(said),
     ):
         patch.setattr(duels, "_BLOCK_SECONDS", 0.2)
-        assert run(tune(folder, "--json", "--patch")[len(PROGRAM) :]) == 0
+        assert run(tune(folder, "--json", "--patch", *PRICED)[len(PROGRAM) :]) == 0
     return folder, said.getvalue()
 
 
@@ -90,6 +91,28 @@ def test_the_patch_applies_and_the_patched_script_fetches_ahead(
     patch = folder / "out" / "tuned.patch"
     subprocess.run(["git", "apply", "--whitespace=error", str(patch)], cwd=tmp_path, check=True)
     assert re.search(r"DataLoader\(.*num_workers=\d", (tmp_path / "train.py").read_text())
+
+
+def test_the_ledger_the_page_and_the_patch_say_what_the_run_costs(
+    finished: tuple[Path, str],
+) -> None:
+    document = json.loads(finished[1])
+    bill = document["bill"]
+    samples = document["samples"]["baseline"]
+    step_seconds = sum(samples) / len(samples)
+    assert bill["step_seconds"] == pytest.approx(step_seconds)
+    assert bill["run_seconds"] == pytest.approx(1e6 * step_seconds)
+    assert bill["usd"] == pytest.approx(1e6 * step_seconds / 3600 * 36)
+    assert bill["tuned_usd"] == pytest.approx(bill["usd"] / document["cumulative"])
+    (row,) = [row for row in document["rows"] if row["usd"] is not None]
+    assert row["usd"] == pytest.approx(bill["usd"] / row["cumulative"])
+    assert row["costs"].startswith("Memory and start-up of the workers")
+    page = (finished[0] / "out" / "report.html").read_text()
+    assert "A run of 1,000,000 steps (--steps-to-train) at $36.00 an hour" in page
+    head = (finished[0] / "out" / "tuned.patch").read_text().partition("\n--- ")[0].splitlines()
+    assert all(line.startswith("#") for line in head)
+    assert any("costs: Memory and start-up of the workers" in line for line in head)
+    assert any(line.startswith("# as it stood") and "$" in line for line in head)
 
 
 def started(folder: Path) -> subprocess.Popen[str]:

@@ -30,6 +30,16 @@ def tune(
     patch: Annotated[
         bool, typer.Option("--patch", help="Also write the stack as a diff, proved like it.")
     ] = False,
+    usd_per_hour: Annotated[
+        float | None,
+        typer.Option(help="Price of all that runs the script; else the device's on record."),
+    ] = None,
+    steps_to_train: Annotated[
+        float | None, typer.Option(help="Steps of the whole run: its time and cost, row by row.")
+    ] = None,
+    run_hours: Annotated[
+        float | None, typer.Option(help="Or hours of the whole run as the script stands.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Tune an unmodified script: each technique measured in turn with the stack, and verified.
@@ -45,7 +55,9 @@ def tune(
     from ridgeline.measure.probe import ceilings
     from ridgeline.records.store import write_record
     from ridgeline.report.html import write_report
+    from ridgeline.report.patch_header import head_patch
     from ridgeline.report.terminal import ledger_view
+    from ridgeline.tune.billing import RunTerms
     from ridgeline.tune.tuner import Job
     from ridgeline.tune.tuner import tune as run_job
 
@@ -56,6 +68,9 @@ def tune(
         threshold=threshold,
         only=tuple(only or ()),
         patch=patch,
+        terms=RunTerms(
+            usd_per_hour=usd_per_hour, steps_to_train=steps_to_train, run_hours=run_hours
+        ),
     )
     resolve(command)
     with progress() as say:
@@ -69,6 +84,8 @@ def tune(
     ledger = replace(ledger, report=str(out / REPORT_NAME))
     write_report(out / REPORT_NAME, ledger)
     write_record(out / "ledger.json", ledger)
+    if ledger.patch is not None:
+        head_patch(Path(ledger.patch), ledger)
     if json:
         print_json(ledger)
     else:

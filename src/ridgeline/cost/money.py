@@ -69,3 +69,32 @@ def run_seconds(num_tokens: float, tokens_per_step: float, step_seconds: float) 
     if min(num_tokens, tokens_per_step, step_seconds) <= 0.0:
         raise ValueError("tokens and seconds must be above 0")
     return num_tokens / tokens_per_step * step_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """A run of so many steps at one pace."""
+
+    cumulative: float
+    """How many times faster than the run as it stood."""
+    step_seconds: float
+    run_seconds: float
+    usd: float | None
+
+
+def run_cost(
+    steps: float, step_seconds: float, usd_per_hour: float | None, cumulative: float = 1.0
+) -> RunCost:
+    """What a run takes and costs when its step is `cumulative` times faster than it stood.
+
+    >>> spent = run_cost(1e6, 3.6, 50.0, cumulative=1.4 * 1.7 * 1.15 * 1.12)
+    >>> round(spent.step_seconds, 2), round(spent.run_seconds / 3600), round(spent.usd, -2)
+    (1.17, 326, 16300.0)
+    """
+    if min(steps, step_seconds, cumulative) <= 0.0:
+        raise ValueError("steps, seconds and multiplier must be above 0")
+    seconds = step_seconds / cumulative
+    usd = None if usd_per_hour is None else steps * seconds / 3600.0 * usd_per_hour
+    return RunCost(
+        cumulative=cumulative, step_seconds=seconds, run_seconds=steps * seconds, usd=usd
+    )

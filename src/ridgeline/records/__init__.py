@@ -8,7 +8,7 @@ Start reading at `profile.py`, then `finding.py`, then `ledger.py`; `store.py` r
 from ridgeline.records.distribution import Distribution
 from ridgeline.records.environment import Environment
 from ridgeline.records.finding import Finding, Verdict
-from ridgeline.records.ledger import Ledger, LedgerRow, LossCheck
+from ridgeline.records.ledger import Ledger, LedgerRow, LossCheck, RunBill
 from ridgeline.records.profile import (
     GraphBreak,
     HotLine,
@@ -40,6 +40,7 @@ __all__ = [
     "ModelFacts",
     "Operator",
     "OptimizerFacts",
+    "RunBill",
     "Settings",
     "Site",
     "StepProfile",

@@ -57,11 +57,41 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Interleaved rounds behind the interval."""
     together: dict[str, Options] = {}
     """Technique → options of those that were added as one; empty for a single technique."""
+    costs: str = ""
+    """What the technique costs in memory, start-up, exactness or readability, by its card."""
+    run_seconds: float | None = None
+    """The whole run with the stack up to and including this row; null where the row is not in the
+    stack or the length of the run is not known."""
+    usd: float | None = None
+    """What that run costs; null where the price is not known either."""
 
     @property
     def members(self) -> list[str]:
         """Names of the techniques that the row is about."""
         return list(self.together) or [self.technique]
+
+
+class RunBill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the whole training run takes and costs: as the script stood, and with the stack."""
+
+    steps: float
+    """Of the whole run."""
+    steps_from: str
+    """Who says so: `--steps-to-train`, or `--run-hours` and the step as it stood."""
+    usd_per_hour: float | None
+    """Of everything that runs the script; null where no price is known."""
+    price_from: str
+    """Where the price comes from, or why there is none."""
+    step_seconds: float
+    """Mean step as the script stood: sums of steps are what a run takes."""
+    run_seconds: float
+    usd: float | None
+    tuned_step_seconds: float
+    """The above over the ledger's `cumulative`."""
+    tuned_run_seconds: float
+    tuned_usd: float | None
+    tuned_run_seconds_ci: tuple[float, float] | None
+    """By the interval of `cumulative`; null where that bounds nothing."""
 
 
 class Ledger(
@@ -97,3 +127,14 @@ class Ledger(
     """Technique → why it was not tried."""
     samples: dict[str, list[float]] = {}
     """Step seconds of the last side-by-side run: `baseline` and `tuned`, for `compare`."""
+    bill: RunBill | None = None
+    """What the whole run costs; null where its length was not given."""
+
+    @property
+    def final_rows(self) -> list[LedgerRow]:
+        """The rows that make up the final stack: kept, and not removed by a later re-try."""
+        kept = [row for row in self.rows if row.stage == "add" and row.kept]
+        if self.stack_rows or self.complete:
+            return [row for row in kept if set(row.members) <= set(self.stack_rows)]
+        removed = {row.technique for row in self.rows if row.stage != "add" and not row.kept}
+        return [row for row in kept if row.technique not in removed]

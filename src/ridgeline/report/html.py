@@ -15,6 +15,7 @@ from ridgeline.report import figures, quantity, sections, wording
 from ridgeline.report.figures import Figure, Roof
 from ridgeline.report.markup import Markup, element, joined
 from ridgeline.report.page_frame import drawn, whole_page
+from ridgeline.report.run_bill import bill_title
 
 ROOFLINE_NOTE = (
     "Each circle is an operator, larger the more time it takes, coloured by phase. On the line it "
@@ -57,6 +58,9 @@ def report_page(ledger: Ledger, roof: Roof | None = None) -> str:
     if ledger.rows:
         note = "Kept only if the whole interval is above 1 and the result stays the same."
         body.append(sections.section("Ledger", note, sections.ledger_table(ledger)))
+    if ledger.bill is not None:
+        cost = sections.run_bill(ledger, ledger.bill)
+        body.append(sections.section("What the whole run costs", bill_title(ledger.bill), *cost))
     body += _time_sections(runs, ledger.samples, plots)
     body += _roofline_section(runs, roof, plots)
     body += _memory_section(runs, plots)

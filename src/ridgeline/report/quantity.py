@@ -86,6 +86,29 @@ def interval(low: float, high: float) -> str:
     return f"[{ratio(low)[:-1]}, {ratio(high)[:-1]}]"
 
 
+def hours(seconds: float) -> str:
+    """A long time, in hours whatever its length, so that a column of them can be compared.
+
+    >>> hours(1.17e6), hours(5.4e6), hours(1800.0)
+    ('325 h', '1,500 h', '0.500 h')
+    """
+    value = seconds / 3600
+    return f"{value:,.0f} h" if value >= 1000 else f"{digits(value)} h"
+
+
+def usd(value: float) -> str:
+    """An amount of money: three significant digits from a hundred dollars, cents below.
+
+    >>> usd(16311.0), usd(50_000.0), usd(213.4), usd(9.5), usd(0.00123)
+    ('$16,300', '$50,000', '$213', '$9.50', '$0.00123')
+    """
+    if not math.isfinite(value):
+        return f"${digits(value)}"
+    if value >= 99.995:
+        return f"${round(value, 2 - math.floor(math.log10(value))):,.0f}"
+    return f"${value:.2f}" if value >= 0.0995 or value == 0 else f"${digits(value)}"
+
+
 def percent(fraction: float) -> str:
     """A share, whole percents where a fraction of one would not be read.
 

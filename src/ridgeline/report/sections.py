@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ridgeline.records import Environment, Finding, Ledger, LedgerRow, StepProfile
+from ridgeline.records import Environment, Finding, Ledger, LedgerRow, RunBill, StepProfile
 from ridgeline.report import quantity, wording
 from ridgeline.report.bars import Fall, Part, legend, stacked, waterfall, whisker
 from ridgeline.report.markup import Markup, element, joined, table
+from ridgeline.report.run_bill import COLUMNS, bill_result, bill_rows
 
 OPERATORS = 12
 Runs = Sequence[tuple[str, StepProfile]]
@@ -95,6 +96,7 @@ def ledger_table(ledger: Ledger) -> Markup:
 
 def _ledger_row(row: LedgerRow, in_stack: bool, span: tuple[float, float]) -> Markup:
     measured = wording.was_measured(row)
+    remark = wording.remark(row, in_stack=in_stack)
     cells = [
         element("td", "✓" if in_stack else "–", class_="mark"),
         element("td", element("b", wording.row_name(row)), element("small", wording.options(row))),
@@ -106,9 +108,21 @@ def _ledger_row(row: LedgerRow, in_stack: bool, span: tuple[float, float]) -> Ma
         element("td", quantity.ratio(row.cumulative) if in_stack else "", class_="number"),
         element("td", quantity.seconds(row.step_seconds) if measured else "", class_="number"),
         element("td", quantity.memory(row.peak_memory_bytes) if measured else "", class_="number"),
-        element("td", wording.remark(row, in_stack=in_stack), class_="words"),
+        element("td", remark, _costs(row, in_stack), class_="words"),
     ]
     return element("tr", *cells, class_="kept" if in_stack else "rejected")
+
+
+def _costs(row: LedgerRow, in_stack: bool) -> Markup:
+    return element("small", f"costs: {row.costs}") if in_stack and row.costs else Markup("")
+
+
+def run_bill(ledger: Ledger, bill: RunBill) -> list[Markup]:
+    """What the whole run costs, technique by technique."""
+    parts = [table(list(COLUMNS), bill_rows(ledger, bill), text_columns=1)]
+    if ledger.final_rows:
+        parts.append(element("p", element("b", bill_result(bill))))
+    return parts
 
 
 def phase_bars(runs: Runs) -> Markup:

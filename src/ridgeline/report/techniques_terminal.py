@@ -68,7 +68,8 @@ def technique_view(found: TechniqueList, *, beside: Sequence[str]) -> Renderable
     grid.add_column(ratio=1)
     grid.add_row("cures", Text(", ".join(card.cures)))
     grid.add_row("costs", Text(card.costs))
-    grid.add_row("promise", Text(f"{card.promise}: {PROMISES[card.promise]}"))
+    meaning = PROMISES.get(card.promise)
+    grid.add_row("promise", Text(f"{card.promise}: {meaning}" if meaning else card.promise))
     grid.add_row("source", Text(card.source))
     grid.add_row("stage", Text(card.stage))
     if card.slot is not None:

@@ -16,9 +16,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ridgeline.records import Finding, Ledger, LedgerRow, Operator, StepProfile, Verdict
+from ridgeline.records import (
+    Finding,
+    Ledger,
+    LedgerRow,
+    Operator,
+    RunBill,
+    StepProfile,
+    Verdict,
+)
 from ridgeline.report import quantity, wording
 from ridgeline.report.fitted_table import FittedTable
+from ridgeline.report.run_bill import COLUMNS, bill_result, bill_rows, bill_title
 
 WIDE = 110
 """Columns from which a table shows what a narrow one folds away."""
@@ -79,6 +88,8 @@ def ledger_view(ledger: Ledger) -> RenderableType:
     if ledger.loss_check is not None:
         style = "" if ledger.loss_check.passed else "bold red"
         parts.append(Text(f"Loss: {ledger.loss_check.summary}", style=style))
+    if ledger.bill is not None:
+        parts += [Text(), _bill(ledger, ledger.bill)]
     files = [("stack", ledger.stack), ("report", ledger.report), ("patch", ledger.patch)]
     written = Table.grid(padding=(0, 2))
     for name, path in files:
@@ -254,6 +265,8 @@ class _LedgerTable:
 def _ledger_cells(row: LedgerRow, *, in_stack: bool, wide: bool) -> list[RenderableType]:
     name = Text(wording.row_name(row))
     remark = Text(wording.remark(row, in_stack=in_stack))
+    if in_stack and row.costs:
+        remark.append(f"\ncosts: {row.costs}")
     if wide:
         name.append(f" {wording.options(row)}" if row.options else "", style="dim")
     measured = wording.was_measured(row)
@@ -280,6 +293,18 @@ def _ledger_result(ledger: Ledger) -> Text:
     text.append(wording.claim(ledger), style="bold green" if ledger.cumulative > 1 else "bold")
     text.append(f" {quantity.interval(*ledger.cumulative_ci)}, {wording.proven(ledger)}")
     return text
+
+
+def _bill(ledger: Ledger, bill: RunBill) -> Group:
+    table = _table()
+    for place, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if place else "left", no_wrap=place > 0)
+    for row in bill_rows(ledger, bill):
+        table.add_row(*(Text(cell) for cell in row))
+    parts: list[RenderableType] = [Text(bill_title(bill), style="bold"), table]
+    if ledger.final_rows:
+        parts.append(Text(bill_result(bill), style="bold green"))
+    return Group(*parts)
 
 
 def _table(lead: int = 1) -> FittedTable:

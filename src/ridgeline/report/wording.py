@@ -138,11 +138,7 @@ def options(row: LedgerRow) -> str:
 
 def stack_rows(ledger: Ledger) -> list[LedgerRow]:
     """The rows that make up the final stack: kept, and not removed by a later re-try."""
-    kept = [row for row in ledger.rows if row.stage == "add" and row.kept]
-    if ledger.stack_rows or ledger.complete:
-        return [row for row in kept if set(row.members) <= set(ledger.stack_rows)]
-    removed = {row.technique for row in ledger.rows if row.stage != "add" and not row.kept}
-    return [row for row in kept if row.technique not in removed]
+    return ledger.final_rows
 
 
 def was_measured(row: LedgerRow) -> bool:

@@ -30,6 +30,7 @@ from ridgeline.records import Ledger, StepProfile
 from ridgeline.records.ledger import Options
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, Technique, all_techniques, options_of, technique
+from ridgeline.tune.billing import UNPRICED, RunTerms, billed
 from ridgeline.tune.duel import silent
 from ridgeline.tune.install import ENTRY
 from ridgeline.tune.memory import Memory, fingerprint
@@ -56,6 +57,8 @@ class Job:
     """Try only these techniques; empty: all that apply."""
     patch: bool = False
     """Also write the stack as a diff of the script, proved like a technique."""
+    terms: RunTerms = UNPRICED
+    """Length and price of the whole run, for the ledger's bill."""
 
     def __post_init__(self) -> None:
         if not self.budget_seconds > 0:
@@ -91,7 +94,7 @@ def tune(job: Job, *, ceilings: Ceilings | None = None, say: Say = silent) -> Le
         if len(search.stack) < 2 or search.is_out_of_time:
             break
         search.leave_out(member)
-    ledger = _finish(search, job)
+    ledger = billed(_finish(search, job), job.terms)
     write_record(job.out / "ledger.json", ledger)
     search.memory.forget()
     return ledger
@@ -128,7 +131,7 @@ def _begin(job: Job, ceilings: Ceilings | None, say: Say) -> Search:
 
 
 def _writer(job: Job) -> Callable[[Ledger], None]:
-    return lambda ledger: write_record(job.out / "ledger.json", ledger)
+    return lambda ledger: write_record(job.out / "ledger.json", billed(ledger, job.terms))
 
 
 def _profile(
