@@ -120,6 +120,8 @@ def test_json_is_one_document_with_the_documented_keys(folder: Path) -> None:
         "slower_phase",
         "peak_memory_ratio",
         "warnings",
+        "metric",
+        "metric_slowdown",
         "history",
     ]
     assert document["verdict"] == "slower"
@@ -333,3 +335,71 @@ def _records() -> list[type[msgspec.Struct]]:
         left += (children := left.pop().__subclasses__())
         found += children
     return found
+
+
+def requests(count: int, *, spike: float, every: int = 40) -> dict[str, object]:
+    """A load test of even requests, of which every fortieth is longer."""
+    seconds = step_samples(MEDIAN_SECONDS, count=count, seed=count)
+    seconds = [
+        MEDIAN_SECONDS * spike if index % every == 7 else min(each, MEDIAN_SECONDS * 1.1)
+        for index, each in enumerate(seconds)
+    ]
+    return {"record": "load-test", "request_seconds": seconds}
+
+
+@pytest.fixture
+def tails(folder: Path) -> Path:
+    for name, content in {
+        "even": requests(1000, spike=2.0),
+        "tail": requests(1100, spike=3.0),
+        "few": requests(200, spike=3.0),
+        "together": {
+            "record": "load-test",
+            "request_seconds": sorted(requests(400, spike=3.0)["request_seconds"]),  # type: ignore[call-overload]
+        },
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_a_tail_that_the_median_does_not_see_is_a_regression_of_p99(tails: Path) -> None:
+    output, error = run("even.json", "tail.json", "--metric", "median")
+    assert error is None
+    output, error = run("even.json", "tail.json", "--metric", "p99")
+    assert isinstance(error, Regression)
+    assert re.match(r"1\.5\d?× slower \[1\.\d+, 1\.\d+\] at p99", output)
+    output, error = run("tail.json", "even.json", "--metric", "p99", "--json")
+    assert error is None
+    document = json.loads(output)
+    assert (document["verdict"], document["decided_by"]) == ("faster", "p99")
+    assert document["metric_slowdown"]["ci_high"] < 1
+
+
+def test_the_tail_itself_is_a_metric(tails: Path) -> None:
+    output, error = run("even.json", "tail.json", "--metric", "p99/p50")
+    assert isinstance(error, Regression)
+    assert "more" in output.splitlines()[0]
+    assert "p99/p50" in output.splitlines()[0]
+    assert re.search(r"p99 / p50 +2\.\d+× +[23]\.\d+× +1\.\d+× \[", output)
+
+
+@pytest.mark.parametrize(
+    ("files", "metric", "said"),
+    [
+        (("even", "few"), "p99", "few.json: 200 requests cannot bound p99; it takes 368"),
+        (("few", "even"), "p99/p50", "few.json: 200 requests cannot bound p99; it takes 368"),
+        (("even", "tail"), "p99.9", "even.json: 1000 requests cannot bound p99.9; it takes 3688"),
+        (("even", "together"), "p99", "slow requests come in clusters, so that 400 are worth"),
+        (("even", "tail"), "p100", "--metric p100: give median, mean, a percentile"),
+        (("even", "tail"), "p0", "--metric p0: give median, mean, a percentile"),
+        (("even", "tail"), "p99/", "--metric p99/: give median, mean, a percentile"),
+        (("even", "tail"), "slowest", "--metric slowest: give median, mean, a percentile"),
+    ],
+)
+def test_a_figure_that_nothing_bounds_is_refused_with_what_it_takes(
+    tails: Path, files: tuple[str, str], metric: str, said: str
+) -> None:
+    output, error = run(*(f"{name}.json" for name in files), "--metric", metric)
+    assert output == ""
+    assert isinstance(error, InputError)
+    assert said in str(error)

@@ -14,6 +14,7 @@ from ridgeline.errors import InputError, Regression
 from ridgeline.measure import history as histories
 from ridgeline.measure.comparison import Comparison, compare_runs
 from ridgeline.measure.history import HistoryVerdict
+from ridgeline.measure.metric import parse_metric
 from ridgeline.measure.runs import read_run
 from ridgeline.report.comparison import (
     comparison_markdown,
@@ -48,6 +49,10 @@ def compare(
         float,
         typer.Option(help="Smallest slowdown that matters, beyond noise: 0.02 is 2 %."),
     ] = 0.02,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Judge by this alone: median, mean, a percentile (p99) or p99/p50."),
+    ] = None,
     json: Json = False,
     markdown: Annotated[
         Path | None, output_file("FILE", "Write Markdown for a CI comment; - for stdout.")
@@ -63,8 +68,9 @@ def compare(
     """
     if json and markdown == STDOUT:
         raise InputError("--json and --markdown - both write to stdout; give --markdown a file")
+    judged_by = None if metric is None else parse_metric(metric)
     new_run = read_run(new)
-    comparison = compare_runs(read_run(reference), new_run, threshold=threshold)
+    comparison = compare_runs(read_run(reference), new_run, threshold=threshold, metric=judged_by)
     judged: HistoryVerdict | None = None
     if history is not None:
         histories.append(history, histories.entry_of(new_run))

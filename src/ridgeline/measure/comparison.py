@@ -12,6 +12,12 @@ import math
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.measure.metric import (
+    Metric,
+    independent_samples,
+    metric_slowdown,
+    samples_needed,
+)
 from ridgeline.measure.runs import Origin, Run
 from ridgeline.measure.statistics import RatioInterval, bootstrap_ratio
 from ridgeline.records.distribution import Distribution
@@ -64,7 +70,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mean_slowdown: Slowdown
     """Of the mean step: rare long steps count in it, and it alone can also make a run slower."""
     decided_by: str | None
-    """`median` or `mean`; None when there is no difference."""
+    """`median`, `mean` or the metric asked for; None when there is no difference."""
     threshold: float
     confidence: float
     reference: Side
@@ -72,18 +78,25 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     phases: list[PhaseChange]
     """Largest change first."""
     slower_phase: str | None
-    """The phase that grew most, where the verdict is `slower`."""
+    """The phase that grew most, where the verdict is `slower` by the median or the mean."""
     peak_memory_ratio: float | None
     """New over reference; None where either was not measured."""
     warnings: list[str]
     """What makes the two runs hard to compare."""
+    metric: str | None = None
+    """The only figure that decides, by `--metric`; None: the median, and the mean."""
+    metric_slowdown: Slowdown | None = None
+    """Of that figure; None where none was asked for."""
 
 
-def compare_runs(reference: Run, new: Run, *, threshold: float = 0.02) -> Comparison:
+def compare_runs(
+    reference: Run, new: Run, *, threshold: float = 0.02, metric: Metric | None = None
+) -> Comparison:
     """Put two runs side by side; see `Comparison` for what the answer means.
 
     Slower: the interval of the median's or of the mean's slowdown lies above 1 + threshold.
-    Faster: the interval of the median's lies below 1 / (1 + threshold).
+    Faster: the interval of the median's lies below 1 / (1 + threshold). With a metric, its
+    interval alone decides, both ways; runs too short to bound it are refused.
     """
     if not (math.isfinite(threshold) and threshold >= 0):
         raise InputError(f"--threshold {threshold}: must be 0 or above (0.02 means 2 %)")
@@ -94,9 +107,17 @@ def compare_runs(reference: Run, new: Run, *, threshold: float = 0.02) -> Compar
         )
     median = bootstrap_ratio(new.samples, reference.samples, CONFIDENCE, statistic="median")
     mean = bootstrap_ratio(new.samples, reference.samples, CONFIDENCE, statistic="mean")
-    verdict, decided_by = _verdict(median, mean, threshold)
+    asked: RatioInterval | None = None
+    if metric is None:
+        verdict, decided_by = _verdict(median, mean, threshold)
+    else:
+        for run in (reference, new):
+            _refuse_too_few(run, metric)
+        asked = metric_slowdown(metric, new.samples, reference.samples, CONFIDENCE)
+        verdict, decided_by = _verdict_of(asked, metric, threshold)
     phases = _phase_changes(reference.phases, new.phases)
     grown = [phase for phase in phases if phase.difference_seconds > 0]
+    by_centre = verdict == "slower" and decided_by in ("median", "mean")
     memory_known = reference.peak_memory_bytes > 0 and new.peak_memory_bytes > 0
     return Comparison(
         verdict=verdict,
@@ -108,11 +129,13 @@ def compare_runs(reference: Run, new: Run, *, threshold: float = 0.02) -> Compar
         reference=_side(reference),
         new=_side(new),
         phases=phases,
-        slower_phase=grown[0].name if grown and verdict == "slower" else None,
+        slower_phase=grown[0].name if grown and by_centre else None,
         peak_memory_ratio=(
             new.peak_memory_bytes / reference.peak_memory_bytes if memory_known else None
         ),
         warnings=_warnings(reference, new),
+        metric=None if metric is None else metric.name,
+        metric_slowdown=None if asked is None else _slowdown(asked),
     )
 
 
@@ -126,6 +149,35 @@ def _verdict(
     if median.high < 1 / (1 + threshold):
         return "faster", "median"
     return "no difference", None
+
+
+def _verdict_of(asked: RatioInterval, metric: Metric, threshold: float) -> tuple[str, str | None]:
+    if asked.low > 1 + threshold:
+        return "slower", metric.name
+    if asked.high < 1 / (1 + threshold):
+        return "faster", metric.name
+    return "no difference", None
+
+
+def _refuse_too_few(run: Run, metric: Metric) -> None:
+    """A percentile that nothing bounds is no gate: it would let everything pass."""
+    for quantile in (metric.over, metric.under):
+        if quantile is None:
+            continue
+        count, needed = len(run.samples), samples_needed(quantile, CONFIDENCE)
+        worth = independent_samples(run.samples, quantile)
+        if count < needed:
+            raise InputError(
+                f"{run.source}: {count} {run.unit}s cannot bound p{100 * quantile:g}; it takes "
+                f"{needed} (--metric {metric.name})"
+            )
+        if worth < needed:
+            more = math.ceil(needed * count / max(worth, 1) / 10) * 10
+            raise InputError(
+                f"{run.source}: slow {run.unit}s come in clusters, so that {count} are worth "
+                f"{worth}, and p{100 * quantile:g} takes {needed}: measure about {more} "
+                f"(--metric {metric.name})"
+            )
 
 
 def _slowdown(interval: RatioInterval) -> Slowdown:

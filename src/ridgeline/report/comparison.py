@@ -19,6 +19,8 @@ STYLES = {"slower": "bold red", "faster": "bold green", "no difference": "bold"}
 def headline(comparison: Comparison) -> str:
     """The answer in one line, e.g. `1.23× slower [1.20, 1.26]`."""
     change = comparison.slowdown
+    if comparison.metric is not None and comparison.metric_slowdown is not None:
+        return _by_metric(comparison, comparison.metric, comparison.metric_slowdown)
     if comparison.verdict == "slower" and comparison.decided_by == "mean":
         change = comparison.mean_slowdown
         return f"{_factor(change)} slower on average {_bounds(change)}: long steps grew"
@@ -27,6 +29,22 @@ def headline(comparison: Comparison) -> str:
     if comparison.verdict == "faster":
         return f"{_factor(change)} faster {_bounds(change)}"
     return f"no difference beyond noise and {quantity.percent(comparison.threshold)}"
+
+
+def _by_metric(comparison: Comparison, metric: str, change: Slowdown) -> str:
+    if comparison.verdict == "no difference":
+        allowed = quantity.percent(comparison.threshold)
+        return f"no difference of {metric} beyond noise and {allowed}: {_new_over_old(change)}"
+    word = comparison.verdict
+    if "/" in metric:
+        word = "more" if word == "slower" else "less"
+    return f"{_factor(change)} {word} {_bounds(change)} at {metric}"
+
+
+def _new_over_old(change: Slowdown) -> str:
+    low, high = change.ci_low, change.ci_high
+    bounds = "[–, –]" if low is None or high is None else quantity.interval(low, high)
+    return f"{quantity.ratio(change.ratio)} {bounds}"
 
 
 def reason(comparison: Comparison) -> str | None:
@@ -119,23 +137,37 @@ def _metric_rows(comparison: Comparison) -> list[list[str]]:
         ["file", before.source, after.source, ""],
         [f"{after.unit}s", *_steps(before, after), ""],
     ]
-    for name, field, change in (
+    for name, field, judged in (
         (f"median {after.unit}", "p50", comparison.slowdown),
         (f"mean {after.unit}", "mean", comparison.mean_slowdown),
         (f"p95 {after.unit}", "p95", None),
+        (f"p99 {after.unit}", "p99", None),
     ):
         old, now = getattr(before.step_seconds, field), getattr(after.step_seconds, field)
         ratio = quantity.ratio(now / old)
-        if change is not None:
-            low, high = change.ci_low, change.ci_high
-            ratio += (
-                " [–, –]" if low is None or high is None else " " + quantity.interval(low, high)
-            )
-        rows.append([name, quantity.seconds(old), quantity.seconds(now), ratio])
+        change = comparison.metric_slowdown if comparison.metric == field else judged
+        rows.append(
+            [
+                name,
+                quantity.seconds(old),
+                quantity.seconds(now),
+                ratio if change is None else _new_over_old(change),
+            ]
+        )
+    rows.append(_tail_row(comparison))
     if comparison.peak_memory_ratio is not None:
         sizes = [quantity.memory(side.peak_memory_bytes) for side in (before, after)]
         rows.append(["peak memory", *sizes, quantity.ratio(comparison.peak_memory_ratio)])
     return rows
+
+
+def _tail_row(comparison: Comparison) -> list[str]:
+    """How much longer the slowest in a hundred is than the middle one."""
+    sides = (comparison.reference.step_seconds, comparison.new.step_seconds)
+    old, now = (side.p99 / side.p50 for side in sides)
+    asked = comparison.metric_slowdown if comparison.metric == "p99/p50" else None
+    ratio = quantity.ratio(now / old) if asked is None else _new_over_old(asked)
+    return ["p99 / p50", quantity.ratio(old), quantity.ratio(now), ratio]
 
 
 def _steps(before: Side, after: Side) -> tuple[str, str]:
