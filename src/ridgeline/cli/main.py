@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
     "techniques": ("ridgeline.cli.techniques", "what tune can apply: cures, costs, promises"),
     "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
+    "bisect": ("ridgeline.cli.bisect", "the git commit that made a command slower"),
     "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
     "trace summary": ("ridgeline.cli.trace", "busy, idle, compute, communication; what bounds it"),
     "trace idle": ("ridgeline.cli.trace", "why the GPU waited, and the largest gaps"),
