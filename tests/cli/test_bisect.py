@@ -287,10 +287,10 @@ for step in range(400):
     model(batch).square().mean().backward()
     optimizer.step()
 """
-    for number, layers in enumerate((4, 4, 20)):
-        history.commit(source.replace("LAYERS", str(layers)), f"Change {number}")
-    words = ["HEAD~2", "HEAD", "--json", "--rounds", "8", "--", "work.py"]
+    for layers in (4, 20):
+        history.commit(source.replace("LAYERS", str(layers)), f"{layers} layers")
+    words = ["HEAD~1", "HEAD", "--json", "--rounds", "8", "--", "work.py"]
     found = answer(bisect(history, *words))
-    assert found["culprit"]["subject"] == "Change 2"
+    assert found["culprit"]["subject"] == "20 layers"
     assert found["timed"] == "step"
     assert found["ci_low"] > 1.2

@@ -19,7 +19,7 @@ from ridgeline.measure.statistics import RatioInterval, ratio_interval
 
 STUDENT_995 = {3: 9.925, 4: 5.841, 6: 4.032, 8: 3.499, 12: 3.106, 18: 2.898}
 """Rounds → the 99.5 % point of Student's t with one degree of freedom less."""
-PROOF_LOOKS = (8, 12, 18)
+PROOF_LOOKS = (7, 12, 18)
 """Rounds after which the reported interval is looked at."""
 PROOF_CONFIDENCE = 0.983
 """Of each look: three at this level are 95 % together (Bonferroni)."""

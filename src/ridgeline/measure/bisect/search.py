@@ -25,7 +25,7 @@ from ridgeline.errors import InputError, Interrupted
 from ridgeline.hardware.ceilings import cache_folder
 from ridgeline.measure.bisect import decision
 from ridgeline.measure.bisect.commits import Checkouts, Repository
-from ridgeline.measure.bisect.timed_run import RunFailed, TimedRun, run_once
+from ridgeline.measure.bisect.timed_run import TIMED_WHOLE, RunFailed, TimedRun, run_once
 from ridgeline.measure.metric import MEDIAN, Metric
 from ridgeline.measure.statistics import RatioInterval
 from ridgeline.records.bisection import Bisection, Commit, Probe
@@ -245,16 +245,10 @@ class _Search:
         return self.question.metric.of(self._once(commit).samples)
 
     def _once(self, commit: Commit) -> TimedRun:
-        """One run; the first of a checkout fills caches and is left out."""
-        tree = self.checkouts.of(commit)
-        for _ in range(1 if commit.sha in self.warm else 2):
-            run = run_once(
-                self.question.command,
-                root=self.repository.root,
-                inside=self.repository.inside,
-                tree=tree,
-                patience_seconds=self.patience_seconds,
-            )
+        """One run; the first of a checkout fills caches, and is left out if it was timed whole."""
+        run = self._run(commit)
+        if commit.sha not in self.warm and run.what in TIMED_WHOLE:
+            run = self._run(commit)
         self.warm.add(commit.sha)
         known = self.memory.known
         if known.timed and run.what != known.timed:
@@ -263,6 +257,15 @@ class _Search:
             least, times = _PATIENCE
             self.patience_seconds = least + times * run.wall_seconds
         return run
+
+    def _run(self, commit: Commit) -> TimedRun:
+        return run_once(
+            self.question.command,
+            root=self.repository.root,
+            inside=self.repository.inside,
+            tree=self.checkouts.of(commit),
+            patience_seconds=self.patience_seconds,
+        )
 
     def _answer(
         self, total: Probe, parent: Commit, suspects: list[Commit], slow: Commit

@@ -28,6 +28,8 @@ from ridgeline.measure.runs import read_run
 _LABELLED = re.compile(r"(?:seconds|time)\s*[:=]\s*(\S+?)\s*(s|ms|us|µs|seconds)?")
 _WITH_UNIT = re.compile(r"(?:.*\s)?(\S+?)\s*(s|ms|us|µs|seconds)")
 _SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, None: 1.0}
+TIMED_WHOLE = ("printed time", "whole run")
+"""What is one figure of a run, caches and all; everything else has a warm-up of its own."""
 _GRACE_SECONDS = 10.0
 _STEPS = [sys.executable, "-m", "ridgeline.measure.bisect.time_steps"]
 
@@ -175,8 +177,8 @@ def _times(out: Path, wall_seconds: float) -> tuple[list[float], str]:
         found = pattern.fullmatch(line)
         seconds = _number(found.group(1)) if found else None
         if found and seconds is not None:
-            return [seconds * _SECONDS[found.group(2)]], "printed time"
-    return [wall_seconds], "whole run"
+            return [seconds * _SECONDS[found.group(2)]], TIMED_WHOLE[0]
+    return [wall_seconds], TIMED_WHOLE[1]
 
 
 def _number(text: str) -> float | None:
