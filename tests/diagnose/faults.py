@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 from tests.diagnose.profiles import (
     STEP_SECONDS,
@@ -17,7 +19,14 @@ from tests.diagnose.profiles import (
 
 from ridgeline.diagnose.reading import Reading
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.records import GraphBreak, MemorySplit, StepProfile, SyncPoint
+from ridgeline.records import (
+    Distribution,
+    GraphBreak,
+    MemorySplit,
+    StepProfile,
+    SyncPoint,
+    TailFacts,
+)
 
 MS = 1e-3 * STEP_SECONDS / 0.1
 DDP = {"wrapper": "DistributedDataParallel", "parameter_bytes": 40_000_000}
@@ -40,6 +49,18 @@ def readings() -> dict[str, Reading]:
 def _reading(profiles: list[StepProfile], ceilings: Ceilings | None = None) -> Reading:
     device = profiles[0].models[0].device.split(":")[0]
     return Reading(profile=profiles[0], ranks=tuple(profiles), ceilings=ceilings or limits(device))
+
+
+def a_tail(**changes: Any) -> TailFacts:
+    """Four calls of forty take three times as long."""
+    facts = TailFacts(
+        slow_steps=4,
+        excess_seconds=8 * STEP_SECONDS,
+        early_share=0.1,
+        phase_seconds={"forward": 8 * STEP_SECONDS},
+        size_correlation=None,
+    )
+    return replace(facts, **changes)
 
 
 def on_cpu() -> dict[str, StepProfile]:
@@ -78,6 +99,13 @@ def on_cpu() -> dict[str, StepProfile]:
             settings={"gc_seconds": 30 * MS, "gc_forced": 1.0, "gc_site": site(40)},
         ),
         "gc-pauses": profile(shares={"forward": 0.1}, settings={"gc_seconds": 10 * MS}),
+        "latency-tail": profile(
+            kind="inference",
+            step_seconds=Distribution.of([STEP_SECONDS] * 36 + [3 * STEP_SECONDS] * 4),
+            steps=40,
+            settings={"gc_seconds": 15 * MS},
+            tail=a_tail(),
+        ),
         "save-in-loop": profile(
             shares={"other": 0.4}, settings={"save_seconds": 40 * MS, "save_site": site(41)}
         ),

@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.diagnose.faults import readings, stragglers
-from tests.diagnose.profiles import gpu, hot, limits, op, profile, reading, site
+from tests.diagnose.faults import MS, a_tail, readings, stragglers
+from tests.diagnose.profiles import (
+    STEP_SECONDS,
+    gpu,
+    hot,
+    limits,
+    op,
+    profile,
+    reading,
+    site,
+    spread,
+)
 
 from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.diagnose.ranking import is_worthwhile
@@ -188,3 +198,41 @@ def test_every_cause_is_in_the_reference() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "findings.md"
     text = page.read_text()
     assert [cause for cause in CAUSES if f"`{cause}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "tail", "named"),
+    [
+        ({"gc_seconds": 15 * MS}, {}, "garbage collection"),
+        ({"compile_seconds": 6 * STEP_SECONDS, "recompiles": 3}, {}, "recompilation"),
+        ({"compile_seconds": 6 * STEP_SECONDS}, {}, "compilation"),
+        ({"empty_cache_seconds": 15 * MS}, {}, "emptying the allocator's cache"),
+        ({"cpu_wait_seconds": 15 * MS}, {}, "waiting for a core"),
+        ({}, {"phase_seconds": {"data": 7 * STEP_SECONDS}}, "waiting for input"),
+        ({}, {"size_correlation": 0.95}, "larger inputs"),
+        ({}, {"early_share": 1.0}, "warm-up of the first calls"),
+        ({}, {}, "unexplained, in forward"),
+        ({"gc_seconds": 1 * MS}, {}, "unexplained, in forward"),
+    ],
+)
+def test_a_tail_is_laid_to_what_took_the_time(
+    settings: dict[str, float], tail: dict[str, object], named: str
+) -> None:
+    slow = READINGS["latency-tail"].profile
+    made = replace(
+        slow,
+        settings=replace(slow.settings, **{"gc_seconds": 0.0, **settings}),
+        tail=a_tail(**tail),
+    )
+    finding = found(reading(made))["latency-tail"]
+    assert finding.evidence["cause"] == named
+    assert finding.gain_high == 1.0, "the typical call gets no faster"
+    assert (named in finding.summary) == (not named.startswith("unexplained"))
+
+
+def test_an_even_script_and_a_training_script_have_no_tail() -> None:
+    slow = READINGS["latency-tail"].profile
+    even = replace(slow, step_seconds=spread(STEP_SECONDS), tail=a_tail(slow_steps=0))
+    assert "latency-tail" not in found(reading(even))
+    assert "latency-tail" not in found(reading(replace(slow, kind="training")))
+    assert "latency-tail" not in found(reading(replace(slow, tail=a_tail(slow_steps=1))))

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.measure.tail import tail_facts
 from ridgeline.measure.wire import Facts, MemorySample, OperatorCall, Report, StepTimes
 from ridgeline.records import (
     Distribution,
@@ -142,6 +143,7 @@ def _profile(
         gradient_norms=operator_look.gradient_norms if operator_look else [],
         non_finite=_non_finite(windows.losses[rank], operator_look),
         step_samples=seconds,
+        tail=tail_facts(timed.steps),
         environment=_environment(command, facts),
         rank=rank,
         world_size=windows.ranks,

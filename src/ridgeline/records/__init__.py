@@ -22,6 +22,7 @@ from ridgeline.records.profile import (
     Site,
     StepProfile,
     SyncPoint,
+    TailFacts,
 )
 from ridgeline.records.store import read_record, write_record
 
@@ -45,6 +46,7 @@ __all__ = [
     "Site",
     "StepProfile",
     "SyncPoint",
+    "TailFacts",
     "Verdict",
     "read_record",
     "write_record",

@@ -249,6 +249,21 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per step, in which the stepping thread could have run but got no core."""
 
 
+class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The slow ones among the timed steps: those that took half as long again as the median."""
+
+    slow_steps: int
+    excess_seconds: float
+    """What they took beyond the median, all together."""
+    early_share: float
+    """Share of that in the first tenth of the timed steps: 0.1 where they are spread evenly."""
+    phase_seconds: dict[str, float]
+    """What each phase took beyond its own median in the slow steps, all together."""
+    size_correlation: float | None
+    """Spearman's, of a step's time with the tokens (or samples) in it; null where all are of one
+    size."""
+
+
 class StepProfile(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="profile"
 ):
@@ -304,3 +319,5 @@ class StepProfile(
     warnings: list[str] = []
     device_memory_bytes: int = 0
     """What the device has; RAM when the model is on the CPU; 0 where it is not known."""
+    tail: TailFacts | None = None
+    """Null in records of before it was noted."""

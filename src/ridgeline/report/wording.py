@@ -66,6 +66,7 @@ def rates(profile: StepProfile) -> list[tuple[str, str]]:
     facts = [
         (f"median {step}", quantity.seconds(profile.step_seconds.p50)),
         ("p95", quantity.seconds(profile.step_seconds.p95)),
+        *(tail(profile) if profile.kind == "inference" else []),
     ]
     if profile.samples_per_second is not None:
         facts.append(("samples/s", quantity.count(profile.samples_per_second)))
@@ -75,6 +76,17 @@ def rates(profile: StepProfile) -> list[tuple[str, str]]:
         facts.append(("MFU", quantity.percent(profile.mfu)))
     facts.append(("peak memory", quantity.memory(profile.peak_memory_bytes)))
     return facts
+
+
+def tail(profile: StepProfile) -> list[tuple[str, str]]:
+    """The slowest in a hundred calls, by which whoever waits for answers judges a script."""
+    times = profile.step_seconds
+    if times.p50 <= 0:
+        return []
+    return [
+        ("p99", quantity.seconds(times.p99)),
+        ("p99/p50", quantity.ratio(times.p99 / times.p50)),
+    ]
 
 
 def phases(profile: StepProfile) -> list[tuple[str, float]]:

@@ -27,7 +27,7 @@ from ridgeline.techniques import (
 CARD = Card(
     name="gc-freeze",
     title="Garbage collector frozen and made rarer",
-    cures=("gc-pauses",),
+    cures=("gc-pauses", "latency-tail"),
     costs="Reference cycles live longer, and with them any tensors that they hold.",
     source="Python documentation, gc.freeze and gc.set_threshold",
     promise="bit-equal",

@@ -25,7 +25,7 @@ from ridgeline.techniques import (
 CARD = Card(
     name="no-empty-cache",
     title="No empty_cache() in the loop",
-    cures=("empty-cache",),
+    cures=("empty-cache", "latency-tail"),
     costs="The process holds its peak memory, which another process on the GPU cannot use.",
     source="PyTorch documentation, CUDA semantics, memory management",
     promise="bit-equal",

@@ -29,7 +29,7 @@ from ridgeline.techniques import (
 CARD = Card(
     name="no-forced-gc",
     title="No gc.collect() in the loop",
-    cures=("forced-gc",),
+    cures=("forced-gc", "latency-tail"),
     costs="Reference cycles live until Python's own collection.",
     source="Python documentation, gc.collect",
     promise="bit-equal",
