@@ -15,6 +15,7 @@ from tests.report.records import (
 )
 
 from ridgeline.records import Ledger, Verdict
+from ridgeline.report.html import report_page
 from ridgeline.report.patch_header import patch_header
 from ridgeline.report.terminal import ledger_view, profile_view
 from ridgeline.tune.billing import RunTerms, billed
@@ -210,3 +211,37 @@ def test_a_patch_begins_with_its_ledger_and_every_line_of_it_is_a_comment() -> N
         "$50,000 → $21,600",
     ):
         assert said in header
+
+
+def a_ledger_that_compiles(startup_seconds: float, **terms: float) -> Ledger:
+    before = a_ledger()
+    rows = [
+        msgspec.structs.replace(row, startup_seconds=startup_seconds)
+        if row.technique == "torch-compile"
+        else row
+        for row in before.rows
+    ]
+    return billed(msgspec.structs.replace(before, rows=rows), RunTerms(**terms))
+
+
+def test_a_later_start_says_after_how_many_steps_it_has_paid() -> None:
+    # 14.2 s over a step that went from 106.5 ms to 97.7 ms.
+    ledger = a_ledger_that_compiles(14.2)
+    (row,) = [row for row in ledger.rows if row.technique == "torch-compile"]
+    saved = row.baseline_step_seconds - row.step_seconds
+    assert row.pays_after_steps == pytest.approx(14.2 / saved)
+    for view in (shown(ledger_view(ledger), 80), patch_header(ledger), report_page(ledger)):
+        assert "starts 14.2 s later, pays after 1,61" in words(view)
+
+
+def test_a_run_that_is_too_short_for_a_slow_start_is_told_so() -> None:
+    short = a_ledger_that_compiles(14.2, steps_to_train=1000.0)
+    assert "not within this run of 1,000" in words(shown(ledger_view(short), 80))
+    long = a_ledger_that_compiles(14.2, steps_to_train=10_000.0)
+    assert "not within this run" not in words(shown(ledger_view(long), 80))
+
+
+def test_a_start_like_any_other_is_not_spoken_of() -> None:
+    for startup_seconds in (0.3, -2.0):
+        text = shown(ledger_view(a_ledger_that_compiles(startup_seconds)), 80)
+        assert "later" not in text

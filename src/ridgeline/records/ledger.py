@@ -59,6 +59,12 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Technique → options of those that were added as one; empty for a single technique."""
     costs: str = ""
     """What the technique costs in memory, start-up, exactness or readability, by its card."""
+    startup_seconds: float | None = None
+    """What the script needs longer with it until its pace is steady (compilation, workers that
+    start), in the same duel; below 0 it starts faster; null where that was not measured."""
+    pays_after_steps: float | None = None
+    """Steps after which the faster step has earned that start-up; null where it was not measured,
+    or is never earned."""
     run_seconds: float | None = None
     """The whole run with the stack up to and including this row; null where the row is not in the
     stack or the length of the run is not known."""

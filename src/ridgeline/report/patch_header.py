@@ -36,6 +36,8 @@ def patch_header(ledger: Ledger) -> str:
         gained = f"{quantity.ratio(row.multiplier)} {quantity.interval(row.ci_low, row.ci_high)}"
         lines.append(f"{wording.row_name(row)}{options}: {gained}, {row.verification}")
         lines += [f"    costs: {row.costs}"] if row.costs else []
+        earned = wording.break_even(row, ledger)
+        lines += [f"    {earned}"] if earned else []
     if ledger.bill is not None:
         lines += ["", bill_title(ledger.bill), *_aligned(bill_rows(ledger, ledger.bill))]
         lines.append(bill_result(ledger.bill))

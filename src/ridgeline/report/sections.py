@@ -89,12 +89,16 @@ def ledger_table(ledger: Ledger) -> Markup:
     stack = wording.stack_rows(ledger)
     names = ["", "technique", "multiplier", "95 % interval", "", "cumulative", "step", "memory"]
     head = element("tr", *(element("th", name) for name in [*names, "verification"]))
-    rows = [_ledger_row(row, any(row is kept for kept in stack), span) for row in ledger.rows]
+    rows = [
+        _ledger_row(row, ledger, any(row is kept for kept in stack), span) for row in ledger.rows
+    ]
     inner = element("table", element("thead", head), element("tbody", *rows), class_="ledger")
     return element("div", inner, class_="scroll")
 
 
-def _ledger_row(row: LedgerRow, in_stack: bool, span: tuple[float, float]) -> Markup:
+def _ledger_row(
+    row: LedgerRow, ledger: Ledger, in_stack: bool, span: tuple[float, float]
+) -> Markup:
     measured = wording.was_measured(row)
     remark = wording.remark(row, in_stack=in_stack)
     cells = [
@@ -108,13 +112,16 @@ def _ledger_row(row: LedgerRow, in_stack: bool, span: tuple[float, float]) -> Ma
         element("td", quantity.ratio(row.cumulative) if in_stack else "", class_="number"),
         element("td", quantity.seconds(row.step_seconds) if measured else "", class_="number"),
         element("td", quantity.memory(row.peak_memory_bytes) if measured else "", class_="number"),
-        element("td", remark, _costs(row, in_stack), class_="words"),
+        element("td", remark, _costs(row, ledger, in_stack), class_="words"),
     ]
     return element("tr", *cells, class_="kept" if in_stack else "rejected")
 
 
-def _costs(row: LedgerRow, in_stack: bool) -> Markup:
-    return element("small", f"costs: {row.costs}") if in_stack and row.costs else Markup("")
+def _costs(row: LedgerRow, ledger: Ledger, in_stack: bool) -> Markup:
+    if not in_stack:
+        return Markup("")
+    said = [f"costs: {row.costs}" if row.costs else "", wording.break_even(row, ledger)]
+    return joined([element("small", text) for text in said if text])
 
 
 def run_bill(ledger: Ledger, bill: RunBill) -> list[Markup]:

@@ -257,16 +257,21 @@ class _LedgerTable:
             table.add_column("Verification", ratio=1)
         for row in self.ledger.rows:
             in_stack = any(row is kept for kept in stack)
-            cells = _ledger_cells(row, in_stack=in_stack, wide=wide)
+            cells = _ledger_cells(row, self.ledger, in_stack=in_stack, wide=wide)
             table.add_row(*cells, style="" if in_stack else "dim")
         yield table
 
 
-def _ledger_cells(row: LedgerRow, *, in_stack: bool, wide: bool) -> list[RenderableType]:
+def _ledger_cells(
+    row: LedgerRow, ledger: Ledger, *, in_stack: bool, wide: bool
+) -> list[RenderableType]:
     name = Text(wording.row_name(row))
     remark = Text(wording.remark(row, in_stack=in_stack))
     if in_stack and row.costs:
         remark.append(f"\ncosts: {row.costs}")
+    earned = wording.break_even(row, ledger) if in_stack else ""
+    if earned:
+        remark.append(f"\n{earned}")
     if wide:
         name.append(f" {wording.options(row)}" if row.options else "", style="dim")
     measured = wording.was_measured(row)

@@ -20,6 +20,8 @@ MEANING = {
 }
 
 MEMORY_KINDS = ("weights", "gradients", "optimizer", "activations", "other")
+SMALLEST_STARTUP_SECONDS = 1.0
+"""A start that is later by less is not spoken of: starts differ by as much from run to run."""
 SMALLEST_SHARE = 0.0005
 """Phases below this share of the step are left out of pictures."""
 
@@ -170,6 +172,21 @@ def remark(row: LedgerRow, *, in_stack: bool) -> str:
     if row.kept and row.stage == "add":
         return "taken out again when it was re-tried"
     return row.reason
+
+
+def break_even(row: LedgerRow, ledger: Ledger) -> str:
+    """When a row's slower start has paid for itself; empty where nothing is to be said."""
+    extra = row.startup_seconds
+    if extra is None or extra < SMALLEST_STARTUP_SECONDS:
+        return ""
+    starts = f"starts {quantity.seconds(extra)} later"
+    if row.pays_after_steps is None:
+        return f"{starts}, which it never earns"
+    steps = max(1, math.ceil(row.pays_after_steps))
+    text = f"{starts}, pays after {quantity.count(steps)} step{'s' if steps > 1 else ''}"
+    if ledger.bill is not None and ledger.bill.steps < steps:
+        return f"{text}: not within this run of {quantity.count(ledger.bill.steps)}"
+    return text
 
 
 def proven(ledger: Ledger) -> str:

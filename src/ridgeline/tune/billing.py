@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from ridgeline.cost.break_even import steps_to_pay
 from ridgeline.cost.money import RunCost, run_cost
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
@@ -61,7 +62,9 @@ UNPRICED = RunTerms()
 
 def billed(ledger: Ledger, terms: RunTerms) -> Ledger:
     """The ledger with the costs of its techniques and, where the run's length is known, money."""
-    rows = [replace(row, costs=_costs(row)) for row in ledger.rows]
+    rows = [
+        replace(row, costs=_costs(row), pays_after_steps=_pays_after(row)) for row in ledger.rows
+    ]
     ledger = replace(ledger, rows=rows)
     if not terms.says_how_long:
         return ledger
@@ -113,6 +116,12 @@ def _costs(row: LedgerRow) -> str:
     if len(cards) == 1:
         return cards[0].costs
     return " ".join(f"{card.name}: {card.costs}" for card in cards)
+
+
+def _pays_after(row: LedgerRow) -> float | None:
+    if row.startup_seconds is None:
+        return None
+    return steps_to_pay(row.startup_seconds, row.baseline_step_seconds, row.step_seconds)
 
 
 def _mean_step(ledger: Ledger) -> float:
