@@ -41,7 +41,8 @@ class TechniqueCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     costs: str
     """What it costs in memory, start-up time, exactness or readability."""
     promise: str
-    """What it may do to the training result: `bit-equal`, `rounding` or `statistical`."""
+    """What it may do to the training result: `bit-equal`, `rounding`, `reduced-precision` or
+    `statistical`."""
     source: str
     stage: str
     """When it is applied: stages follow each other in the order of the list."""

@@ -17,7 +17,8 @@ from ridgeline.report.fitted_table import FittedTable
 
 PROMISES = {
     "bit-equal": "every loss is the same number",
-    "rounding": "losses agree to rounding at first, and later within the seed spread",
+    "rounding": "losses part no further than when the script is disturbed by 2⁻¹⁸",
+    "reduced-precision": "losses part no further than when the script is disturbed by 2⁻⁸",
     "statistical": "losses differ no more than between two seeds",
 }
 
