@@ -3,8 +3,8 @@
 Round by round one run of each, in changing order, so that drift hits both alike. What is compared
 are the runs' own figures: two runs of the same code differ by more than their steps tell. A
 question of the search (nearer to the good commit or to the bad one?) is asked of Student's
-interval after 3, 4, 6, 8, 12 and 18 rounds, at 99 % each time, because the signed-rank interval of
-`compare` and `tune` cannot exist below 7 rounds at that confidence; what is reported in the end
+interval after 3, 4, 6, 8, 12, 18, … rounds, at 99 % each time, because the signed-rank interval of
+`tune` cannot exist below 8 rounds at that confidence; what is reported in the end
 comes from that one.
 """
 
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 from ridgeline.measure.statistics import RatioInterval, ratio_interval
 
-STUDENT_995 = {3: 9.925, 4: 5.841, 6: 4.032, 8: 3.499, 12: 3.106, 18: 2.898}
+STUDENT_995 = {3: 9.925, 4: 5.841, 6: 4.032, 8: 3.499, 12: 3.106, 18: 2.898, 27: 2.779, 40: 2.708}
 """Rounds → the 99.5 % point of Student's t with one degree of freedom less."""
-PROOF_LOOKS = (7, 12, 18)
+PROOF_LOOKS = (8, 12, 18, 27, 40)
 """Rounds after which the reported interval is looked at."""
-PROOF_CONFIDENCE = 0.983
-"""Of each look: three at this level are 95 % together (Bonferroni)."""
+PROOF_CONFIDENCE = 0.99
+"""Of each look: five at this level are 95 % together (Bonferroni)."""
 UNKNOWN = RatioInterval(ratio=1.0, low=0.0, high=math.inf, rounds=0)
 
 Figure = Callable[[], float]

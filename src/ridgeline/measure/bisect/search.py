@@ -57,8 +57,9 @@ class Question:
             raise InputError("nothing to run; put it after `--`: ridgeline bisect v1 HEAD -- CMD")
         if not (math.isfinite(self.threshold) and self.threshold >= 0):
             raise InputError(f"--threshold {self.threshold}: must be 0 or above (0.05 means 5 %)")
-        if self.most_rounds < min(decision.STUDENT_995):
-            raise InputError(f"--rounds {self.most_rounds}: at least 3 bound anything")
+        least, most = min(decision.STUDENT_995), max(decision.STUDENT_995)
+        if not least <= self.most_rounds <= most:
+            raise InputError(f"--rounds {self.most_rounds}: give {least} to {most}")
 
 
 class _Known(msgspec.Struct, kw_only=True):
@@ -86,8 +87,8 @@ def bisect(question: Question, *, say: Say) -> Bisection:
             found = search.run(commits)
         except KeyboardInterrupt:
             raise Interrupted(
-                f"interrupted; {len(memory.known.probes)} commits are known, "
-                "and the same command goes on from them"
+                f"interrupted; {_many(len(memory.known.probes), 'commit')} asked so far, "
+                "and the same command goes on from there"
             ) from None
     memory.forget()
     return found
@@ -138,7 +139,8 @@ class _Search:
         skipped: set[int] = set()
         low, high = -1, len(commits) - 1
         if self.memory.known.probes:
-            self.say(f"resuming: {len(self.memory.known.probes)} commits are known already")
+            asked = _many(len(self.memory.known.probes), "commit")
+            self.say(f"resuming: {asked} asked already")
         while True:
             open_ones = [i for i in range(low + 1, high) if i not in skipped]
             if not open_ones:
@@ -146,7 +148,7 @@ class _Search:
             middle = min(open_ones, key=lambda i: abs(i - (low + high) / 2))
             steps = math.ceil(math.log2(len(open_ones) + 1))
             self.say(
-                f"{len(open_ones)} commits left, about {steps} steps: asking "
+                f"{_many(len(open_ones), 'commit')} left, about {_many(steps, 'step')}: asking "
                 f"{_named(commits[middle])}"
             )
             probe = self._ask(commits[middle], level)
@@ -338,6 +340,10 @@ def _probe(commit: Commit, interval: RatioInterval, verdict: str, *, level: floa
         decided=interval.low > level or interval.high < level,
         reason="",
     )
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _named(commit: Commit) -> str:
