@@ -42,7 +42,7 @@ struct Spilling {
 };
 
 // What a block fetches in advance: from `next`, at every step `bytes` more, `stride` per panel.
-struct Fetch {
+struct FetchedPanels {
   const uint8_t* next;
   int64_t bytes, stride;
 };
@@ -129,7 +129,7 @@ inline __m512 zeros_at(const Job& job, int64_t index) {
 // Rows row … row + R by panels panel … panel + P, whose weights lie at `from`, `stride` apart.
 template <class Weights, class X, int R, int P>
 void block(const Weights& weights, const Job& job, const uint8_t* from, int64_t stride,
-           Fetch fetch, int64_t panel, int64_t row) {
+           FetchedPanels fetch, int64_t panel, int64_t row) {
   const X* x = static_cast<const X*>(job.x) + row * job.depth;
   const int64_t groups = job.groups();
   alignas(64) __m512 totals[R][2 * P];
@@ -183,7 +183,7 @@ void block(const Weights& weights, const Job& job, const uint8_t* from, int64_t 
 // Calls block() with the number of rows as a constant.
 template <class Weights, class X, int P, int R>
 void rows_by_panels(const Weights& weights, const Job& job, const uint8_t* from, int64_t stride,
-                    Fetch fetch, int64_t panel, int64_t row, int64_t rows) {
+                    FetchedPanels fetch, int64_t panel, int64_t row, int64_t rows) {
   if (rows >= R) return block<Weights, X, R, P>(weights, job, from, stride, fetch, panel, row);
   if constexpr (R > 1)
     rows_by_panels<Weights, X, P, R - 1>(weights, job, from, stride, fetch, panel, row, rows);
@@ -211,7 +211,7 @@ void pass_panels(const Job& job, int64_t begin, int64_t end) {
   const int64_t blocks = (job.rows + MOST_ROWS - 1) / MOST_ROWS;
   const auto share = [&](int64_t row, int64_t rows, int64_t step) {
     const int64_t of_step = bytes * step / job.depth;
-    return Fetch{from + bytes + bytes * row / job.rows, of_step * rows / job.rows, 0};
+    return FetchedPanels{from + bytes + bytes * row / job.rows, of_step * rows / job.rows, 0};
   };
   if (Weights::PACKED) scratch.resize(job.depth * PANEL * 2);
   for (; begin < end; ++begin, from += bytes) {
