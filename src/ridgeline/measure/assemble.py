@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.wire import Facts, MemorySample, OperatorCall, Report, StepTimes
 from ridgeline.records import (
     Distribution,
@@ -21,6 +22,7 @@ from ridgeline.records import (
     MemoryPoint,
     MemorySplit,
     Operator,
+    SideEffects,
     Site,
     StepProfile,
 )
@@ -58,6 +60,8 @@ class Windows:
     device: str = "cpu"
     """What the script said it runs on."""
     output: str = ""
+    outcome: Outcome | None = None
+    """What the script would have left."""
 
     def saw(self, reports: list[Report]) -> None:
         """Take note of a block on every rank."""
@@ -148,7 +152,14 @@ def _profile(
         warmup_steps=len(windows.warmup_seconds),
         steady=windows.steady,
         warnings=[*warnings, *_busy_warning(facts, Distribution.of(seconds).mean)],
+        side_effects=_side_effects(windows.outcome),
     )
+
+
+def _side_effects(outcome: Outcome | None) -> SideEffects | None:
+    if outcome is None:
+        return None
+    return SideEffects(protection=outcome.way, files=outcome.count, first_files=list(outcome.first))
 
 
 def _busy_warning(facts: Facts, step_seconds: float) -> list[str]:

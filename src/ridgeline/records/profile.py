@@ -249,6 +249,17 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per step, in which the stepping thread could have run but got no core."""
 
 
+class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a measured script would have left behind, and what kept it from doing so."""
+
+    protection: str
+    """`view`: it saw a copy-on-write view of the files. `copies`: old contents were put back."""
+    files: int = 0
+    """Files that it wrote, changed or removed; none of that lasts."""
+    first_files: list[str] = []
+    """Some of them, nearest to the working folder first."""
+
+
 class StepProfile(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="profile"
 ):
@@ -304,3 +315,5 @@ class StepProfile(
     warnings: list[str] = []
     device_memory_bytes: int = 0
     """What the device has; RAM when the model is on the CPU; 0 where it is not known."""
+    side_effects: SideEffects | None = None
+    """Absent in records of before it was noted."""

@@ -2,8 +2,7 @@
 
 Before `torch.save` (or a rename of something it wrote) overwrites a file, the old content is
 copied into the session's `saved` folder, once for all processes that share it; files that were
-not there before are noted too. When the conductor stops the run early it puts everything back;
-a script that ran to its own end keeps what it wrote.
+not there before are noted too. When the run has ended, everything is put back (`guard/kept.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from ridgeline.measure.guard.view import View
 from ridgeline.patches import patch
 from ridgeline.records.store import write_atomically
 
@@ -25,8 +25,9 @@ from ridgeline.records.store import write_atomically
 class SavedFiles:
     """Guards the files that one process writes with `torch.save`."""
 
-    def __init__(self, folder: Path | None, timed: Callable[[float], None]) -> None:
+    def __init__(self, folder: Path | None, view: View, timed: Callable[[float], None]) -> None:
         self._folder = folder  # None: the run may keep its files
+        self._view = view
         self._timed = timed
         self._known: set[str] = set()
         self._pid = os.getpid()
@@ -41,6 +42,8 @@ class SavedFiles:
         """Keep the old content of `path`, once."""
         real = os.path.abspath(os.fspath(path))
         if self._folder is None or real in self._known or os.getpid() != self._pid:
+            return
+        if self._view.holds(real) or self._view.may_keep(real):
             return
         self._known.add(real)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -73,20 +76,3 @@ class SavedFiles:
             original(src, dst, *args, **kwargs)
 
         return rename
-
-
-def put_back(folder: Path) -> list[str]:
-    """Undo what stopped runs saved, by the notes in their `saved` folder; returns the paths."""
-    restored = []
-    for note in sorted(folder.glob("*/path.json")):
-        path = json.loads(note.read_bytes())
-        content = note.with_name("content")
-        if content.exists():
-            temporary = f"{path}.ridgeline-restore"
-            shutil.copy2(content, temporary)
-            os.replace(temporary, path)
-        else:
-            Path(path).unlink(missing_ok=True)
-        restored.append(path)
-    shutil.rmtree(folder, ignore_errors=True)
-    return restored
