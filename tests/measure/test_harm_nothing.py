@@ -80,7 +80,7 @@ def run(folder: Path, way: str, words: list[str]) -> Run:
     return Run(done, before, tree(folder), way)
 
 
-@pytest.fixture(scope="module", params=["view"])
+@pytest.fixture(scope="module", params=["view", "copies"])
 def examined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     words = [str(SCRIPT), "40"] + ["programs"] * (request.param == "view")
     folder = tmp_path_factory.mktemp("work")

@@ -35,8 +35,8 @@ from ridgeline.measure.command import resolve, script_path
 from ridgeline.measure.guard.guardian import Outcome, Task
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.guard.start import Guarded
+from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import (
-    SESSION_NAME,
     SOCKET_NAME,
     Hello,
     Instrument,
@@ -49,7 +49,9 @@ BOOTSTRAP_FOLDER = Path(__file__).parent / "bootstrap"
 VIEW_VARIABLE = "RIDGELINE_VIEW"
 """`off`: protect files from inside, as where the kernel permits no view."""
 ENTRY = "ridgeline.measure.child.attach:attach"
+_LONGEST_FOLDER = 70
 _LEAVE_SECONDS = 20.0
+_INTERRUPT_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
 
@@ -72,7 +74,7 @@ class Conductor:
         self._entry = entry
         self.outcome: Outcome | None = None
         """How the user's files were protected, and what the script would have left; at the end."""
-        self._folder = Path(tempfile.mkdtemp(prefix="ridgeline-")).resolve()
+        self._folder = Path(tempfile.mkdtemp(prefix="ridgeline-", dir=_short_folder())).resolve()
         self._shared = session.saved_folder is not None
         """Does somebody else put back what the script overwrites?"""
         if not self._shared:
@@ -100,6 +102,7 @@ class Conductor:
                 self._task(),
             )
         except BaseException:
+            self._kill()
             self._clean()
             raise
         return self
@@ -110,10 +113,16 @@ class Conductor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None and not self.ended:
-            self.stop()
-        self._kill()
-        self._clean()
+        try:
+            if kind is None and not self.ended:
+                self.stop()
+            elif kind is not None and issubclass(kind, KeyboardInterrupt):
+                self._interrupt()
+        finally:
+            try:
+                self._kill()
+            finally:
+                self._clean()
 
     def _task(self) -> Task:
         """What the guardian has to know."""
@@ -193,6 +202,29 @@ class Conductor:
         if self._process is not None and self._connections:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE_SECONDS)
+
+    def _interrupt(self) -> None:
+        """Let the script know of a Ctrl-C as the terminal would, and give it time to end."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._thaw()
+        script = self._script_pid()
+        if script is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(script, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_INTERRUPT_SECONDS)
+
+    def _script_pid(self) -> int | None:
+        """The user's command: it leads a process group of its own."""
+        assert self._process is not None
+        if not isinstance(self._process, Guarded):
+            return self._process.pid
+        for pid in descendants(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(pid) == pid:
+                    return pid
+        return None
 
     def freeze(self) -> None:
         """Stop the whole process tree where it stands."""
@@ -307,7 +339,7 @@ class Conductor:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # orphans of the same session
         self._process.wait()
-        if not self._shared:
+        if not self._shared:  # nobody else does, where tests start scripts in their own way
             put_back(self._folder / "saved")
 
     def _clean(self) -> None:
@@ -317,6 +349,12 @@ class Conductor:
         self._log.close()
         self._last_output = self.output
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _short_folder() -> str:
+    """The temporary folder, unless a socket in it would have too long a name (108, unix(7))."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 - a folder in it
 
 
 def start(

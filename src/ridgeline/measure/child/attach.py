@@ -15,8 +15,9 @@ from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
 from ridgeline.measure.child.shake import Shaker
 from ridgeline.measure.child.sites import user_site
-from ridgeline.measure.guard.view import VIEW_NAME, View
-from ridgeline.measure.wire import SESSION_NAME, Session
+from ridgeline.measure.guard.inside import keeper_of
+from ridgeline.measure.guard.view import SESSION_NAME
+from ridgeline.measure.wire import Session
 
 
 def attach(session_folder: str) -> tuple[Agent, Session]:
@@ -36,18 +37,15 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
         Shaker(session.shake).install(points)
     if session.report:
         watch_habits(agent)
-        _watch_saves(agent, session, folder)
+        _watch_saves(agent, folder)
         Conversation(agent, folder)
     return agent, session
 
 
-def _watch_saves(agent: Agent, session: Session, session_folder: Path) -> None:
+def _watch_saves(agent: Agent, session_folder: Path) -> None:
     def saved(seconds: float) -> None:
         if agent.is_mine():
             agent.watched.switches.save_seconds += seconds
             agent.watched.switches.save_site = user_site()
 
-    noted = session_folder / VIEW_NAME
-    view = View.read(noted) if noted.exists() else View()
-    folder = Path(session.saved_folder) if session.saved_folder else None
-    SavedFiles(folder, view, saved).install()
+    SavedFiles(keeper_of(str(session_folder)), saved).install()

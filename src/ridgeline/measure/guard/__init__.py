@@ -5,8 +5,13 @@
     namespaces.py  the kernel's calls: unshare, mount, prctl
     mounts.py      which filesystems there are, and which folders to lay a view over
     view.py        the copy-on-write view: overlays in a mount namespace of the script's own
+    surroundings.py  what a run shares with other programs, and what belongs to its user
     changes.py     what the script wrote into its view
-    kept.py        what was kept of files before they were changed, and putting it back
+    inside.py      in each process of the run, before its first line:
+    keep.py        an audit hook that keeps what files were before they are changed
+    writers.py     libraries that it does not see
+    on_import.py   to be told when those are imported
+    kept.py        what was kept, and putting it back
 
 The guardian and what runs before the script's first line start in milliseconds: nothing here
 may import more than the standard library. What may not enter: torch, what a step is.

@@ -34,7 +34,7 @@ if __name__ == "__main__":
 from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.guard import namespaces, view
 from ridgeline.measure.guard.changes import Changes, changes_in, drop
-from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.guard.kept import put_back, unprotected
 from ridgeline.measure.guard.surroundings import Surroundings
 
 PLAN_NAME = "guardian.json"
@@ -82,6 +82,8 @@ class Outcome:
     """Why there was no view."""
     count: int
     first: list[str]
+    unprotected: list[str]
+    """A line for each file that may not be as it was."""
 
     def write(self, path: Path) -> None:
         """For the conductor."""
@@ -113,6 +115,7 @@ def main(plan: str) -> NoReturn:
     run = _start(task, places)
     deserted = _watch(run, task.lifeline)
     status = _end_all(run)
+    lost = unprotected(Path(task.saved))
     changes = _undo(task, lock, deserted=deserted)
     for place in places:
         drop(place)
@@ -124,6 +127,7 @@ def main(plan: str) -> NoReturn:
             why=run.why,
             count=changes.count,
             first=list(changes.first),
+            unprotected=lost,
         ).write(Path(task.session, OUTCOME_NAME))
     _end_like(status)
 

@@ -25,6 +25,8 @@ from ridgeline.measure.guard import namespaces
 from ridgeline.measure.guard.mounts import NEVER, Cover, is_within, lay_out, parse
 from ridgeline.measure.guard.surroundings import OwnFolders, Surroundings, special_files
 
+SESSION_NAME = "session.json"
+"""In the session's folder: what the script's process shall do."""
 VIEW_NAME = "view.json"
 """In the session's folder while the script runs in a view: what it covers."""
 LAYERS_PREFIX = "ridgeline-layers-"
