@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from ridgeline.measure.guard.offline import offline_variables
+
 SCRIPT = Path(__file__).parent / "scripts" / "writes_everywhere.py"
 RIDGELINE = [sys.executable, "-m", "ridgeline.cli.main"]
 WAYS = {"view": "on", "copies": "off"}
@@ -75,7 +77,8 @@ def run(folder: Path, way: str, words: list[str]) -> Run:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"RIDGELINE_VIEW": WAYS[way]},
+        env=os.environ
+        | {"RIDGELINE_VIEW": WAYS[way], "PYTHONPATH": str(SCRIPT.parent / "libraries")},
     )
     return Run(done, before, tree(folder), way)
 
@@ -97,3 +100,49 @@ def test_doctor_says_what_the_script_would_have_left(examined: Run) -> None:
     assert noted["protection"] == examined.way
     assert noted["files"] > 30
     assert len(noted["first_files"]) == 8
+
+
+def test_doctor_keeps_uploads_at_home_and_says_so(examined: Run) -> None:
+    noted = examined.document["profile"]["side_effects"]
+    assert noted["offline"] == ["huggingface_hub", "wandb"]
+    assert noted["unprotected"] == []
+
+
+KNOWN_DIFFERENCES = {"PYTHONPATH", "WORLD", "PWD", "_"}
+"""Of the environment: the first is how the interception gets in."""
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What a script sees of its surroundings: started plainly, and by doctor in both ways."""
+    folder = tmp_path_factory.mktemp("world")
+    cache = tmp_path_factory.mktemp("cache")
+    (folder / "input.txt").write_text("yes\nno\n")
+    words = [str(SCRIPT.with_name("tells_its_world.py")), "30", "--name", "a b"]
+    for name in ("plain", *WAYS):
+        start = (
+            [sys.executable] if name == "plain" else [*RIDGELINE, "doctor", "--steps", "8", "--"]
+        )
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache), "WORLD": name}
+        with (folder / "input.txt").open() as file:
+            subprocess.run(
+                [*start, *words],
+                cwd=folder,
+                check=True,
+                stdin=file,
+                capture_output=True,
+                start_new_session=True,
+                env=environment | {"RIDGELINE_VIEW": WAYS[name]} if name in WAYS else environment,
+            )
+    return {name: json.loads((cache / name).read_text()) for name in ("plain", *WAYS)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_sees_what_it_sees_without_us(way: str, worlds: dict[str, dict[str, Any]]) -> None:
+    plain, seen = dict(worlds["plain"]), dict(worlds[way])
+    without = plain.pop("environment")
+    with_us = seen.pop("environment")
+    added = {name for name in with_us if with_us[name] != without.get(name)} - KNOWN_DIFFERENCES
+    assert added == set(offline_variables(Path())), "what keeps libraries at home, and no more"
+    assert not set(without) - set(with_us)
+    assert seen == plain

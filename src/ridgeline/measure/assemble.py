@@ -159,7 +159,13 @@ def _profile(
 def _side_effects(outcome: Outcome | None) -> SideEffects | None:
     if outcome is None:
         return None
-    return SideEffects(protection=outcome.way, files=outcome.count, first_files=list(outcome.first))
+    return SideEffects(
+        protection=outcome.way,
+        files=outcome.count,
+        first_files=list(outcome.first),
+        unprotected=outcome.unprotected,
+        offline=outcome.offline,
+    )
 
 
 def _busy_warning(facts: Facts, step_seconds: float) -> list[str]:

@@ -34,6 +34,7 @@ from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.command import resolve, script_path
 from ridgeline.measure.guard.guardian import Outcome, Task
 from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.guard.offline import offline_variables
 from ridgeline.measure.guard.start import Guarded
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import (
@@ -98,7 +99,7 @@ class Conductor:
             self._process = start(
                 resolve(self.command),
                 self._log,
-                child_environment(self._folder, self._entry),
+                child_environment(self._folder, self._entry) | offline_variables(self._folder),
                 self._task(),
             )
         except BaseException:

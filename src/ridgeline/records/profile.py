@@ -258,6 +258,10 @@ class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Files that it wrote, changed or removed; none of that lasts."""
     first_files: list[str] = []
     """Some of them, nearest to the working folder first."""
+    unprotected: list[str] = []
+    """A line for each file that may not be as it was."""
+    offline: list[str] = []
+    """Libraries that were kept from sending anything anywhere."""
 
 
 class StepProfile(

@@ -16,6 +16,7 @@ import pandas
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint
+import wandb
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -27,6 +28,8 @@ small = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=11,
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 writer = SummaryWriter("events")
 here = Path.cwd()
+assert wandb.mode == "offline"
+small.push_to_hub("someone/model")  # there is no such account, nor any network
 
 
 def write(step):

@@ -12,6 +12,8 @@
     writers.py     libraries that it does not see
     on_import.py   to be told when those are imported
     kept.py        what was kept, and putting it back
+    snapshot.py    was it all?
+    offline.py     what a script would send elsewhere; the libraries stand in offline.toml
 
 The guardian and what runs before the script's first line start in milliseconds: nothing here
 may import more than the standard library. What may not enter: torch, what a step is.

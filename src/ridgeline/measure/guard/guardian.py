@@ -35,6 +35,8 @@ from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.guard import namespaces, view
 from ridgeline.measure.guard.changes import Changes, changes_in, drop
 from ridgeline.measure.guard.kept import put_back, unprotected
+from ridgeline.measure.guard.offline import seen
+from ridgeline.measure.guard.snapshot import differences, snapshot
 from ridgeline.measure.guard.surroundings import Surroundings
 
 PLAN_NAME = "guardian.json"
@@ -84,6 +86,8 @@ class Outcome:
     first: list[str]
     unprotected: list[str]
     """A line for each file that may not be as it was."""
+    offline: list[str]
+    """Libraries that were kept from sending anything."""
 
     def write(self, path: Path) -> None:
         """For the conductor."""
@@ -112,6 +116,8 @@ def main(plan: str) -> NoReturn:
         namespaces.adopt_orphans()
     lock = _hold(task)
     places = view.places_for_layers() if task.covered and sys.platform == "linux" else []
+    alone = not task.shared  # else others of this job may be writing
+    before = snapshot([task.cwd, *task.near]) if alone else {}
     run = _start(task, places)
     deserted = _watch(run, task.lifeline)
     status = _end_all(run)
@@ -119,6 +125,10 @@ def main(plan: str) -> NoReturn:
     changes = _undo(task, lock, deserted=deserted)
     for place in places:
         drop(place)
+    if alone:
+        named = {line.partition(": ")[0] for line in lost}
+        after = differences(before, snapshot([task.cwd, *task.near]))
+        lost += [line for line in after if line.partition(": ")[0] not in named]
     if deserted:
         shutil.rmtree(task.session, ignore_errors=True)
     else:
@@ -128,6 +138,7 @@ def main(plan: str) -> NoReturn:
             count=changes.count,
             first=list(changes.first),
             unprotected=lost,
+            offline=seen(Path(task.session)),
         ).write(Path(task.session, OUTCOME_NAME))
     _end_like(status)
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from ridgeline.measure.guard.keep import Keeper, watch
+from ridgeline.measure.guard.offline import stay_at_home
 from ridgeline.measure.guard.view import SESSION_NAME, VIEW_NAME, View
 from ridgeline.measure.guard.writers import watch_writers
 
@@ -24,4 +25,5 @@ def keeper_of(session_folder: str) -> Keeper | None:
         _keepers[session_folder] = keeper
         watch(keeper)
         watch_writers(keeper)
+        stay_at_home(Path(session_folder))
     return _keepers[session_folder]

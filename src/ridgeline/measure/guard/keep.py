@@ -94,7 +94,7 @@ class Keeper:
             self._note(entry, full, "none")
             return
         if stat.S_ISLNK(found.st_mode):
-            self._note(entry, full, "link", target=os.readlink(full))
+            self._note(entry, full, "link", target=os.readlink(full), found=found)
         elif stat.S_ISDIR(found.st_mode):
             self._note(entry, full, "folder", found=found)
         elif stat.S_ISREG(found.st_mode):

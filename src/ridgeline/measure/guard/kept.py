@@ -92,6 +92,7 @@ def _undo_file(note: Note, entry: Path) -> None:
 def _undo_link(note: Note, _entry: Path) -> None:
     _remove(note.path)
     os.symlink(note.target, note.path)
+    os.utime(note.path, ns=note.times, follow_symlinks=False)
 
 
 def _undo_folder(note: Note, _entry: Path) -> None:
