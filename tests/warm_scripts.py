@@ -21,21 +21,22 @@ from typing import BinaryIO
 from tests.cradle import Child, cradle
 
 from ridgeline.measure import conductor
+from ridgeline.measure.guard.guardian import Task
 
 start_cold = conductor.start
 
 
 def start_warm(
-    words: list[str], log: BinaryIO, environment: dict[str, str], cwd: Path | None
+    words: list[str], log: BinaryIO, environment: dict[str, str], task: Task
 ) -> subprocess.Popen[bytes] | Child:
     if words[0] != sys.executable or not words[1].endswith(".py"):
-        return start_cold(words, log, environment, cwd)
+        return start_cold(words, log, environment, task)
     pid = cradle().bear(
         "tests.warm_scripts:run_watched_script",
         [words[1:]],
         log=Path(log.name),
         environment=environment,
-        folder=cwd or Path.cwd(),
+        folder=Path(task.cwd),
     )
     return Child(pid)
 

@@ -25,6 +25,9 @@ COLLECTIVES: Final = (
 )  # fmt: skip
 """The blocking collectives that scripts call themselves."""
 
+UPLOADS: Final = ("create_repo", "create_commit", "upload_file", "upload_folder")
+"""What sends something to a hub."""
+
 PATCHED: Final[dict[str, str]] = {
     # -- the measured process: what a step is, and where its time goes
     "torch.nn.modules.module:_has_any_global_hook": "Dynamo warns of global hooks; it sees no ours",
@@ -55,7 +58,17 @@ PATCHED: Final[dict[str, str]] = {
         "what is computed a second time; taken out by no-checkpointing",
     # -- the measured process: the user's files and seeds stay the user's
     "torch:save": "an early end must not leave a half-trained file in the place of a good one",
-    "os:replace": "the same, of files that are saved beside and moved",
+    "torch.jit:save": "as torch.save: written in C++, where no audit hook sees it",
+    "safetensors.torch:serialize_file": "the same, in Rust",
+    "safetensors.numpy:serialize_file": "the same, in Rust",
+    "pyarrow.parquet.core:ParquetWriter.__init__": "the same, in C++",
+    "pandas.io.parquet:to_parquet": "the same, in C++",
+    **{
+        f"huggingface_hub.hf_api:{owner}{name}": "a measured run uploads nothing"
+        for owner in ("HfApi.", "")
+        for name in UPLOADS
+    },
+    "os:replace": "an overlay without root's rights cannot rename folders of its lower layer",
     "os:rename": "as os.replace",
     "torch:manual_seed": "other seeds tell how far chance alone moves a loss",
     "torch.random:manual_seed": "as torch.manual_seed",

@@ -209,22 +209,22 @@ def test_a_stopped_script_leaves_its_checkpoints_as_they_were(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "best.pt").write_bytes(b"weeks of training")
     (tmp_path / "last.pt").write_bytes(b"more of it")
-    measure(command("saves.py", "5000"), Plan(steps=8, warmup=2, window=2))
+    with Conductor(command("saves.py", "5000"), Session()) as run:
+        run.steps(8)
     assert (tmp_path / "best.pt").read_bytes() == b"weeks of training"
     assert (tmp_path / "last.pt").read_bytes() == b"more of it"
-    assert not (tmp_path / "tmp.pt").exists()
-    assert not (tmp_path / "final.pt").exists(), "`finally` of a run cut short must not run"
-    assert not (tmp_path / "except_ran").exists()
-    assert (tmp_path / "exit_handler_ran").exists(), "exit handlers clean up: they must run"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.pt", "last.pt"]
+    assert run.output == "exit handler ran", "they clean up; `except`, `finally` must not run"
 
 
-def test_a_script_that_ends_by_itself_runs_its_handlers(
+def test_a_script_that_ends_by_itself_runs_its_handlers_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with Conductor(command("saves.py", "12"), Session()) as run:
         assert run.steps(500)[0].ended
-    assert (tmp_path / "final.pt").exists()
+    assert run.output.splitlines() == ["finally ran", "exit handler ran"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failing_script_is_reported_in_its_own_words() -> None:

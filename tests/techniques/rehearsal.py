@@ -110,7 +110,8 @@ def _in_child(words: list[str], stack: dict[str, Any], folder: Path) -> dict[str
     import torch
 
     from ridgeline.measure.child.attach import attach
-    from ridgeline.measure.wire import SESSION_NAME, Session
+    from ridgeline.measure.guard.view import SESSION_NAME
+    from ridgeline.measure.wire import Session
     from ridgeline.techniques import technique
 
     # One rank only writes this; all of them write the same.

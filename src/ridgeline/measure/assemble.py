@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.tail import tail_facts
 from ridgeline.measure.wire import Facts, MemorySample, OperatorCall, Report, StepTimes
 from ridgeline.records import (
@@ -22,6 +23,7 @@ from ridgeline.records import (
     MemoryPoint,
     MemorySplit,
     Operator,
+    SideEffects,
     Site,
     StepProfile,
 )
@@ -59,6 +61,8 @@ class Windows:
     device: str = "cpu"
     """What the script said it runs on."""
     output: str = ""
+    outcome: Outcome | None = None
+    """What the script would have left."""
 
     def saw(self, reports: list[Report]) -> None:
         """Take note of a block on every rank."""
@@ -150,6 +154,19 @@ def _profile(
         warmup_steps=len(windows.warmup_seconds),
         steady=windows.steady,
         warnings=[*warnings, *_busy_warning(facts, Distribution.of(seconds).mean)],
+        side_effects=_side_effects(windows.outcome),
+    )
+
+
+def _side_effects(outcome: Outcome | None) -> SideEffects | None:
+    if outcome is None:
+        return None
+    return SideEffects(
+        protection=outcome.way,
+        files=outcome.count,
+        first_files=list(outcome.first),
+        unprotected=outcome.unprotected,
+        offline=outcome.offline,
     )
 
 

@@ -15,7 +15,10 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -27,11 +30,14 @@ from typing import BinaryIO, Self
 import msgspec
 
 from ridgeline.errors import ChildDied, ScriptError
-from ridgeline.measure.child.saved_files import put_back
 from ridgeline.measure.child_tree import descendants
-from ridgeline.measure.command import resolve
+from ridgeline.measure.command import resolve, script_path
+from ridgeline.measure.guard.guardian import Outcome, Task
+from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.guard.offline import offline_variables
+from ridgeline.measure.guard.start import Guarded
+from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import (
-    SESSION_NAME,
     SOCKET_NAME,
     Hello,
     Instrument,
@@ -41,8 +47,12 @@ from ridgeline.measure.wire import (
 )
 
 BOOTSTRAP_FOLDER = Path(__file__).parent / "bootstrap"
+VIEW_VARIABLE = "RIDGELINE_VIEW"
+"""`off`: protect files from inside, as where the kernel permits no view."""
 ENTRY = "ridgeline.measure.child.attach:attach"
+_LONGEST_FOLDER = 70
 _LEAVE_SECONDS = 20.0
+_INTERRUPT_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
 
@@ -63,11 +73,13 @@ class Conductor:
         self.ended = False
         """The script ran to its own end."""
         self._entry = entry
-        self._folder = Path(tempfile.mkdtemp(prefix="ridgeline-"))
-        self._saved = self._folder / "saved" if session.saved_folder is None else None
-        """What the script overwrites, where nobody else looks after it."""
-        if self._saved is not None:
-            session = msgspec.structs.replace(session, saved_folder=str(self._saved))
+        self.outcome: Outcome | None = None
+        """How the user's files were protected, and what the script would have left; at the end."""
+        self._folder = Path(tempfile.mkdtemp(prefix="ridgeline-", dir=_short_folder())).resolve()
+        self._shared = session.saved_folder is not None
+        """Does somebody else put back what the script overwrites?"""
+        if not self._shared:
+            session = msgspec.structs.replace(session, saved_folder=str(self._folder / "saved"))
         self._session = session
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
@@ -87,10 +99,11 @@ class Conductor:
             self._process = start(
                 resolve(self.command),
                 self._log,
-                child_environment(self._folder, self._entry),
-                self._cwd,
+                child_environment(self._folder, self._entry) | offline_variables(self._folder),
+                self._task(),
             )
         except BaseException:
+            self._kill()
             self._clean()
             raise
         return self
@@ -101,12 +114,31 @@ class Conductor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None and not self.ended:
-            self.stop()
-        self._kill()
-        if self._saved is not None and not self.ended:
-            put_back(self._saved)
-        self._clean()
+        try:
+            if kind is None and not self.ended:
+                self.stop()
+            elif kind is not None and issubclass(kind, KeyboardInterrupt):
+                self._interrupt()
+        finally:
+            try:
+                self._kill()
+            finally:
+                self._clean()
+
+    def _task(self) -> Task:
+        """What the guardian has to know."""
+        assert self._session.saved_folder is not None
+        script = script_path(self.command)
+        return Task(
+            words=[],
+            cwd=str((self._cwd or Path.cwd()).resolve()),
+            session=str(self._folder),
+            lifeline=-1,
+            saved=self._session.saved_folder,
+            shared=self._shared,
+            covered=os.environ.get(VIEW_VARIABLE) != "off",
+            near=[str(script.parent)] if script is not None else [],
+        )
 
     @property
     def output(self) -> str:
@@ -172,10 +204,35 @@ class Conductor:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE_SECONDS)
 
+    def _interrupt(self) -> None:
+        """Let the script know of a Ctrl-C as the terminal would, and give it time to end."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._thaw()
+        script = self._script_pid()
+        if script is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(script, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_INTERRUPT_SECONDS)
+
+    def _script_pid(self) -> int | None:
+        """The user's command: it leads a process group of its own."""
+        assert self._process is not None
+        if not isinstance(self._process, Guarded):
+            return self._process.pid
+        for pid in descendants(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(pid) == pid:
+                    return pid
+        return None
+
     def freeze(self) -> None:
         """Stop the whole process tree where it stands."""
         assert self._process is not None
-        self._frozen = [self._process.pid, *descendants(self._process.pid)]
+        self._frozen = descendants(self._process.pid)
+        if not isinstance(self._process, Guarded):  # a guardian has to stay awake
+            self._frozen.insert(0, self._process.pid)
         _signal_all(self._frozen, signal.SIGSTOP)
 
     # -- conversation ----------------------------------------------------------------------
@@ -217,7 +274,7 @@ class Conductor:
             self._check_alive("before its first step")
         connection = self._listener.accept()
         hello = msgspec.msgpack.decode(self._read(connection), type=Hello)
-        return connection, hello
+        return connection, msgspec.structs.replace(hello, pid=_pid_of(connection) or hello.pid)
 
     def _receive(self, connection: Connection) -> Report:
         return msgspec.msgpack.decode(self._read(connection), type=Report)
@@ -273,12 +330,18 @@ class Conductor:
     def _kill(self) -> None:
         if self._process is None:
             return
+        if isinstance(self._process, Guarded):
+            self._process.end()
+            self.outcome = self._process.outcome()
+            return
         tree = [self._process.pid, *descendants(self._process.pid)]
         if self._process.poll() is None or len(tree) > 1:
             _signal_all(tree, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # orphans of the same session
         self._process.wait()
+        if not self._shared:  # nobody else does, where tests start scripts in their own way
+            put_back(self._folder / "saved")
 
     def _clean(self) -> None:
         for connection in self._connections:
@@ -289,19 +352,17 @@ class Conductor:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _short_folder() -> str:
+    """The temporary folder, unless a socket in it would have too long a name (108, unix(7))."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 - a folder in it
+
+
 def start(
-    words: list[str], log: BinaryIO, environment: dict[str, str], cwd: Path | None
+    words: list[str], log: BinaryIO, environment: dict[str, str], task: Task
 ) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, deaf, that prints into `log`."""
-    return subprocess.Popen(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        env=environment,
-        cwd=cwd,
-        start_new_session=True,
-    )
+    """The user's command under a guardian, deaf; it prints into `log`."""
+    return Guarded(words, log, environment, task)
 
 
 def child_environment(folder: Path, entry: str) -> dict[str, str]:
@@ -313,8 +374,18 @@ def child_environment(folder: Path, entry: str) -> dict[str, str]:
     environment["PYTHONPATH"] = os.pathsep.join(path)
     environment["RIDGELINE_SESSION"] = str(folder)
     environment["RIDGELINE_ENTRY"] = entry
-    environment["RIDGELINE_CONDUCTOR"] = str(os.getpid())
     return environment
+
+
+def _pid_of(connection: Connection) -> int | None:
+    """The process at the other end, as it is called here: it may have a namespace of its own."""
+    if sys.platform != "linux":
+        return None
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        pid, _, _ = struct.unpack(
+            "3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        )
+    return int(pid)
 
 
 def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:

@@ -153,6 +153,7 @@ def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Prog
         windows.complete = bool(windows.timed) and (not plan.window or "profiler" in windows.looks)
         windows.ranks = len(run.hellos) or 1
         windows.device = run.hellos[0].device if run.hellos else "cpu"
+    windows.outcome = run.outcome
     return windows
 
 

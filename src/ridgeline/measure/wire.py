@@ -33,7 +33,6 @@ from ridgeline.records import (
 from ridgeline.records.ledger import Options
 
 SOCKET_NAME = "conductor.sock"
-SESSION_NAME = "session.json"
 
 Instrument = Literal["none", "operators", "profiler", "sampler"]
 

@@ -264,6 +264,21 @@ class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     size."""
 
 
+class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a measured script would have left behind, and what kept it from doing so."""
+
+    protection: str
+    """`view`: it saw a copy-on-write view of the files. `copies`: old contents were put back."""
+    files: int = 0
+    """Files that it wrote, changed or removed; none of that lasts."""
+    first_files: list[str] = []
+    """Some of them, nearest to the working folder first."""
+    unprotected: list[str] = []
+    """A line for each file that may not be as it was."""
+    offline: list[str] = []
+    """Libraries that were kept from sending anything anywhere."""
+
+
 class StepProfile(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="profile"
 ):
@@ -321,3 +336,5 @@ class StepProfile(
     """What the device has; RAM when the model is on the CPU; 0 where it is not known."""
     tail: TailFacts | None = None
     """Null in records of before it was noted."""
+    side_effects: SideEffects | None = None
+    """Absent in records of before it was noted."""

@@ -69,6 +69,9 @@ def profile_view(
         parts += [blank, _OperatorTable(profile)]
     for warning in _profile_warnings(profile):
         parts += [blank, Text(warning, style="yellow")]
+    files = wording.files_statement(profile)
+    if files is not None:
+        parts += [blank, Text(files, style="dim")]
     parts.append(blank)
     if findings:
         parts.append(Text("What to do, most worthwhile first", style="bold"))
@@ -97,6 +100,9 @@ def ledger_view(ledger: Ledger) -> RenderableType:
             written.add_row(Text(name, style="dim"), Text(path, overflow="fold"))
     if written.row_count:
         parts += [Text(), written]
+    kept = wording.files_statement(ledger.baseline)
+    if kept is not None:
+        parts += [Text(), Text(kept, style="dim")]
     parts += [Text(note, style="yellow") for note in ledger.notes]
     return Group(*parts)
 

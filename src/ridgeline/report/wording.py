@@ -51,6 +51,24 @@ def measured(profile: StepProfile) -> str:
     return text if profile.steady else text + ", not yet steady"
 
 
+def files_statement(profile: StepProfile) -> str | None:
+    """What the script wrote while it was measured, and that it is gone; None: it is not known."""
+    seen = profile.side_effects
+    if seen is None:
+        return None
+    offline = f" Kept offline: {', '.join(seen.offline)}." * bool(seen.offline)
+    if seen.unprotected:
+        return f"Your files: NOT all as they were: {'; '.join(seen.unprotected)}.{offline}"
+    if seen.files == 0:
+        return f"Your files: as they were; the script wrote none.{offline}"
+    folder = profile.environment.cwd.rstrip("/") + "/"
+    names = ", ".join(path.removeprefix(folder) for path in seen.first_files)
+    more = ", …" if seen.files > len(seen.first_files) else ""
+    count = f"{seen.files} file" + "s" * (seen.files != 1)
+    wrote = f"what the script wrote ({count}: {names}{more}) is undone"
+    return f"Your files: as they were; {wrote}.{offline}"
+
+
 def limit_statement(profile: StepProfile) -> str:
     """How near the hardware's limit the step is."""
     return f"{quantity.percent(profile.limit_fraction)} of the hardware limit"

@@ -19,8 +19,8 @@ from pathlib import Path
 from time import monotonic
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.child.saved_files import put_back
 from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.statistics import RatioInterval, is_steady, ratio_interval
 from ridgeline.measure.wire import Applied, Report, Session
 from ridgeline.tune.install import ENTRY

@@ -15,7 +15,8 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.measure.command import resolve
 from ridgeline.measure.conductor import child_environment
-from ridgeline.measure.wire import SESSION_NAME, Applied, Session
+from ridgeline.measure.guard.view import SESSION_NAME
+from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow
 from ridgeline.records.input_file import read_toml
 from ridgeline.records.ledger import Options

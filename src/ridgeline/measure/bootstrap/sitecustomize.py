@@ -60,6 +60,16 @@ def _run_hidden_sitecustomize() -> None:
         sys.modules["sitecustomize"] = own
 
 
+def _keep_files() -> None:
+    """Keep what this process changes, from its first line on, unless it runs in a view."""
+    try:
+        inside = importlib.import_module("ridgeline.measure.guard.inside")
+    except ImportError:
+        return  # an interpreter of another environment
+    inside.keeper_of(os.environ["RIDGELINE_SESSION"])
+
+
 _run_hidden_sitecustomize()
 if "RIDGELINE_SESSION" in os.environ:
+    _keep_files()
     sys.meta_path.insert(0, _WaitForTorch())

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
-import sys
 from pathlib import Path
 
 import msgspec
@@ -19,9 +15,9 @@ from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
 from ridgeline.measure.child.shake import Shaker
 from ridgeline.measure.child.sites import user_site
-from ridgeline.measure.wire import SESSION_NAME, Session
-
-_PR_SET_PDEATHSIG = 1
+from ridgeline.measure.guard.inside import keeper_of
+from ridgeline.measure.guard.view import SESSION_NAME
+from ridgeline.measure.wire import Session
 
 
 def attach(session_folder: str) -> tuple[Agent, Session]:
@@ -40,27 +36,16 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     if session.shake:
         Shaker(session.shake).install(points)
     if session.report:
-        _end_with_the_conductor()
         watch_habits(agent)
-        _watch_saves(agent, session)
+        _watch_saves(agent, folder)
         Conversation(agent, folder)
     return agent, session
 
 
-def _end_with_the_conductor() -> None:
-    """Ask the kernel to end this process with its conductor, even one that stands frozen.
-
-    prctl(2), PR_SET_PDEATHSIG; only Linux has it, and only a direct child needs it.
-    """
-    if sys.platform == "linux" and os.environ.get("RIDGELINE_CONDUCTOR") == str(os.getppid()):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _watch_saves(agent: Agent, session: Session) -> None:
+def _watch_saves(agent: Agent, session_folder: Path) -> None:
     def saved(seconds: float) -> None:
         if agent.is_mine():
             agent.watched.switches.save_seconds += seconds
             agent.watched.switches.save_site = user_site()
 
-    folder = Path(session.saved_folder) if session.saved_folder else None
-    SavedFiles(folder, saved).install()
+    SavedFiles(keeper_of(str(session_folder)), saved).install()

@@ -1,92 +1,64 @@
-"""A measured run is cut short, so what it saves must not replace what the user had.
+"""The time that saving takes, and folders that are saved beside and moved.
 
-Before `torch.save` (or a rename of something it wrote) overwrites a file, the old content is
-copied into the session's `saved` folder, once for all processes that share it; files that were
-not there before are noted too. When the conductor stops the run early it puts everything back;
-a script that ran to its own end keeps what it wrote.
+What a script saves does not last: see `guard/view.py` and `guard/keep.py`.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from ridgeline.measure.guard.keep import Keeper
 from ridgeline.patches import patch
-from ridgeline.records.store import write_atomically
 
 
 class SavedFiles:
-    """Guards the files that one process writes with `torch.save`."""
+    """Looks after what one process saves."""
 
-    def __init__(self, folder: Path | None, timed: Callable[[float], None]) -> None:
-        self._folder = folder  # None: the run may keep its files
+    def __init__(self, keeper: Keeper | None, timed: Callable[[float], None]) -> None:
+        self._keeper = keeper  # None: the run may keep its files
         self._timed = timed
-        self._known: set[str] = set()
-        self._pid = os.getpid()
 
     def install(self) -> None:
-        """Patch `torch.save`, `os.replace` and `os.rename`."""
-        patch("torch:save", self._guarded_save)
-        patch("os:replace", self._guarded_rename)
-        patch("os:rename", self._guarded_rename)
-
-    def remember(self, path: str | os.PathLike[str]) -> None:
-        """Keep the old content of `path`, once."""
-        real = os.path.abspath(os.fspath(path))
-        if self._folder is None or real in self._known or os.getpid() != self._pid:
+        """Patch `torch.save`, and the other writers once they are imported."""
+        patch("torch:save", self._timed_save)
+        if self._keeper is None:
             return
-        self._known.add(real)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        entry = self._folder / hashlib.sha256(real.encode()).hexdigest()
-        try:
-            entry.mkdir()
-        except FileExistsError:
-            return  # a process beside this one kept the old content already
-        if os.path.isfile(real):
-            shutil.copy2(real, entry / "content")
-        write_atomically(entry / "path.json", json.dumps(real).encode())
+        patch("os:rename", _moving_folders)
+        patch("os:replace", _moving_folders)
 
-    def _guarded_save(self, original: Callable[..., None]) -> Callable[..., None]:
+    def _timed_save(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
             started = perf_counter()
-            if isinstance(f, (str, os.PathLike)):
-                self.remember(f)
+            self._remember(f)
             original(obj, f, *args, **kwargs)
             self._timed(perf_counter() - started)
 
         return save
 
-    def _guarded_rename(self, original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def rename(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
-            named = isinstance(src, (str, os.PathLike)) and isinstance(dst, (str, os.PathLike))
-            if named and os.path.abspath(os.fspath(src)) in self._known:
-                self.remember(dst)
-            original(src, dst, *args, **kwargs)
-
-        return rename
+    def _remember(self, file: Any) -> None:
+        if self._keeper is not None and isinstance(file, (str, os.PathLike)):
+            self._keeper.before(file, "anew")
 
 
-def put_back(folder: Path) -> list[str]:
-    """Undo what stopped runs saved, by the notes in their `saved` folder; returns the paths."""
-    restored = []
-    for note in sorted(folder.glob("*/path.json")):
-        path = json.loads(note.read_bytes())
-        content = note.with_name("content")
-        if content.exists():
-            temporary = f"{path}.ridgeline-restore"
-            shutil.copy2(content, temporary)
-            os.replace(temporary, path)
-        else:
-            Path(path).unlink(missing_ok=True)
-        restored.append(path)
-    shutil.rmtree(folder, ignore_errors=True)
-    return restored
+def _moving_folders(original: Callable[..., None]) -> Callable[..., None]:
+    """Without root's rights an overlay cannot rename a folder of the layer below: copy it."""
+
+    @functools.wraps(original)
+    def rename(src: Any, dst: Any, **kwargs: Any) -> None:
+        try:
+            original(src, dst, **kwargs)
+        except OSError as error:
+            here = not kwargs and os.path.isdir(src) and not os.path.exists(dst)
+            if error.errno != errno.EXDEV or not here:
+                raise
+            shutil.copytree(src, dst, symlinks=True)
+            shutil.rmtree(src)
+
+    return rename

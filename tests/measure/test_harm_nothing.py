@@ -1,0 +1,148 @@
+"""A measured script leaves nothing behind: files are hashed before and after the command.
+
+In both ways: with a view of the files of its own, and with copies kept from inside
+(`RIDGELINE_VIEW=off`), as where the kernel permits no view.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ridgeline.measure.guard.offline import offline_variables
+
+SCRIPT = Path(__file__).parent / "scripts" / "writes_everywhere.py"
+RIDGELINE = [sys.executable, "-m", "ridgeline.cli.main"]
+WAYS = {"view": "on", "copies": "off"}
+
+
+def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
+    """All of a folder: what each entry is, its rights, its time, its content."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        entry = path.lstat()
+        if stat.S_ISLNK(entry.st_mode):
+            content = os.readlink(path)
+        elif stat.S_ISREG(entry.st_mode):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            content = ""
+        times = entry.st_mtime_ns if stat.S_ISREG(entry.st_mode) else 0
+        found[str(path.relative_to(folder))] = (stat.filemode(entry.st_mode), times, content)
+    return found
+
+
+def plant(folder: Path) -> None:
+    """What the script will write to, rename and remove."""
+    for name in ("old.txt", "old.pt", "old.bin", "old.safetensors", "removed.txt", "cut.txt",
+                 "by_rm.txt", "by_mv.txt", "runs.db.backup", "table.csv"):  # fmt: skip
+        (folder / name).write_bytes(b"weeks of training: " + name.encode())
+    for name in ("kept", "gone", "whole"):
+        (folder / name).mkdir()
+        (folder / name / "inner.txt").write_text(f"inside of {name}")
+    (folder / "link").symlink_to("old.txt")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command and the folder that it ran in."""
+
+    done: subprocess.CompletedProcess[str]
+    before: dict[str, tuple[Any, ...]]
+    after: dict[str, tuple[Any, ...]]
+    way: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it said with --json."""
+        assert self.done.returncode == 0, self.done.stderr
+        return json.loads(self.done.stdout)
+
+
+def run(folder: Path, way: str, words: list[str]) -> Run:
+    plant(folder)
+    before = tree(folder)
+    done = subprocess.run(
+        [*RIDGELINE, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ
+        | {"RIDGELINE_VIEW": WAYS[way], "PYTHONPATH": str(SCRIPT.parent / "libraries")},
+    )
+    return Run(done, before, tree(folder), way)
+
+
+@pytest.fixture(scope="module", params=["view", "copies"])
+def examined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    words = [str(SCRIPT), "40"] + ["programs"] * (request.param == "view")
+    folder = tmp_path_factory.mktemp("work")
+    return run(folder, request.param, ["doctor", "--steps", "8", "--json", "--", *words])
+
+
+def test_doctor_leaves_every_file_as_it_was(examined: Run) -> None:
+    assert examined.document["profile"]["steps"] > 0
+    assert examined.after == examined.before
+
+
+def test_doctor_says_what_the_script_would_have_left(examined: Run) -> None:
+    noted = examined.document["profile"]["side_effects"]
+    assert noted["protection"] == examined.way
+    assert noted["files"] > 30
+    assert len(noted["first_files"]) == 8
+
+
+def test_doctor_keeps_uploads_at_home_and_says_so(examined: Run) -> None:
+    noted = examined.document["profile"]["side_effects"]
+    assert noted["offline"] == ["huggingface_hub", "wandb"]
+    assert noted["unprotected"] == []
+
+
+KNOWN_DIFFERENCES = {"PYTHONPATH", "WORLD", "PWD", "_"}
+"""Of the environment: the first is how the interception gets in."""
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What a script sees of its surroundings: started plainly, and by doctor in both ways."""
+    folder = tmp_path_factory.mktemp("world")
+    cache = tmp_path_factory.mktemp("cache")
+    (folder / "input.txt").write_text("yes\nno\n")
+    words = [str(SCRIPT.with_name("tells_its_world.py")), "30", "--name", "a b"]
+    for name in ("plain", *WAYS):
+        start = (
+            [sys.executable] if name == "plain" else [*RIDGELINE, "doctor", "--steps", "8", "--"]
+        )
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache), "WORLD": name}
+        with (folder / "input.txt").open() as file:
+            subprocess.run(
+                [*start, *words],
+                cwd=folder,
+                check=True,
+                stdin=file,
+                capture_output=True,
+                start_new_session=True,
+                env=environment | {"RIDGELINE_VIEW": WAYS[name]} if name in WAYS else environment,
+            )
+    return {name: json.loads((cache / name).read_text()) for name in ("plain", *WAYS)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_sees_what_it_sees_without_us(way: str, worlds: dict[str, dict[str, Any]]) -> None:
+    plain, seen = dict(worlds["plain"]), dict(worlds[way])
+    without = plain.pop("environment")
+    with_us = seen.pop("environment")
+    added = {name for name in with_us if with_us[name] != without.get(name)} - KNOWN_DIFFERENCES
+    assert added == set(offline_variables(Path())), "what keeps libraries at home, and no more"
+    assert not set(without) - set(with_us)
+    assert seen == plain
