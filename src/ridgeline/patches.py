@@ -57,6 +57,7 @@ PATCHED: Final[dict[str, str]] = {
     "torch:save": "an early end must not leave a half-trained file in the place of a good one",
     "os:replace": "the same, of files that are saved beside and moved",
     "os:rename": "as os.replace",
+    "os:_exit": "a script that leaves like this says what was seen of it first",
     "torch:manual_seed": "other seeds tell how far chance alone moves a loss",
     "torch.random:manual_seed": "as torch.manual_seed",
     "torch.cuda:manual_seed_all": "as torch.manual_seed",
@@ -162,6 +163,11 @@ PRIVATE: Final[dict[str, str]] = {
     "torch._inductor.config:fallback_random": "the same random numbers as without compiling",
     # -- tensors and operators as they are dispatched
     "torch.utils._python_dispatch:TorchDispatchMode": "sees every operator",
+    "torch.utils._python_dispatch:_get_current_dispatch_mode_stack":
+        "modes of the script's own, which ours must not get between",
+    "torch.utils._python_dispatch:_pop_mode": "takes ours out from below one of the script's",
+    "torch.utils._python_dispatch:_push_mode": "and puts the script's back",
+    "torch._subclasses.fake_tensor:FakeTensorMode._mode_key": "which of torch's own modes one is",
     "torch.utils._python_dispatch:_disable_current_modes": "our own work is not counted",
     "torch.utils._pytree:tree_leaves": "the tensors inside of any structure",
     "torch.utils._pytree:tree_flatten": "takes a batch apart",

@@ -13,6 +13,7 @@ from importlib import metadata
 import msgspec
 import numpy as np
 
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.tail import tail_facts
 from ridgeline.measure.wire import Facts, MemorySample, OperatorCall, Report, StepTimes
@@ -67,7 +68,8 @@ class Windows:
         for losses, report in zip(self.losses, reports, strict=True):
             losses.extend(report.losses)
         self.seen_steps += len(reports[0].steps)
-        self.warnings += [w for w in reports[0].warnings if w not in self.warnings]
+        for report in reports:
+            self.warnings += [w for w in report.warnings if w not in self.warnings]
         if any(report.ended for report in reports):
             self.ended = True
             self.forwards_without_steps = self.seen_steps == 0 and reports[0].forwards_seen > 0
@@ -168,7 +170,6 @@ def _busy_warning(facts: Facts, step_seconds: float) -> list[str]:
 def _latest_facts(windows: Windows, rank: int) -> Facts:
     """Facts of the timed window, completed by what only the instruments could see."""
     timed = windows.timed[rank].facts
-    assert timed is not None, "timed steps always ask for facts"
     last = next(
         (
             report.facts
@@ -177,6 +178,10 @@ def _latest_facts(windows: Windows, rank: int) -> Facts:
         ),
         None,
     )
+    if timed is None:
+        timed = last
+    if timed is None:  # what failed there has been noted
+        raise RidgelineError(f"what the script uses could not be read: {windows.warnings[-1]}")
     if last is None:
         return timed
     seen = last.settings

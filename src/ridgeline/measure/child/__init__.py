@@ -2,6 +2,8 @@
 
     attach.py      the entry point that the bootstrap calls once torch is imported
     clock.py       exclusive time per phase from a list of marks
+    guard.py       where an error of our own ends
+    anatomy.py     what a module consists of, whatever its class has redefined
     agent.py       the state machine of steps, and the conversation with the conductor
     hooks.py       where a step is intercepted; `ridgeline/patches.py` lists what is replaced
     points.py      the hook points that techniques use

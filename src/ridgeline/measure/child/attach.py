@@ -12,6 +12,7 @@ import msgspec
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.conversation import Conversation
+from ridgeline.measure.child.guard import attempt, write_to
 from ridgeline.measure.child.habits import watch_habits
 from ridgeline.measure.child.hooks import Hooks
 from ridgeline.measure.child.points import Points
@@ -32,18 +33,20 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     agent = Agent(points, assume_inference=session.assume_inference, recording=session.report)
     hooks = Hooks(agent)
     points.time_compiled_call = hooks.time_compiled_call
-    hooks.install()
-    if session.fix_seed:
-        fix_seeds(session.seed_offset)
-    if session.seed_offset:
-        offset_seeds(session.seed_offset)
-    if session.shake:
-        Shaker(session.shake).install(points)
     if session.report:
-        _end_with_the_conductor()
-        watch_habits(agent)
-        _watch_saves(agent, session)
-        Conversation(agent, folder)
+        write_to(folder)
+    attempt(hooks.install, otherwise=None)
+    if session.fix_seed:
+        attempt(fix_seeds, session.seed_offset, otherwise=None)
+    if session.seed_offset:
+        attempt(offset_seeds, session.seed_offset, otherwise=None)
+    if session.shake:
+        attempt(Shaker(session.shake).install, points, otherwise=None)
+    if session.report:
+        attempt(_end_with_the_conductor, otherwise=None)
+        attempt(watch_habits, agent, otherwise=None)
+        attempt(_watch_saves, agent, session, otherwise=None)
+        attempt(Conversation, agent, folder, otherwise=None)
     return agent, session
 
 
@@ -60,7 +63,7 @@ def _watch_saves(agent: Agent, session: Session) -> None:
     def saved(seconds: float) -> None:
         if agent.is_mine():
             agent.watched.switches.save_seconds += seconds
-            agent.watched.switches.save_site = user_site()
+            agent.watched.switches.save_site = attempt(user_site, otherwise=None)
 
     folder = Path(session.saved_folder) if session.saved_folder else None
     SavedFiles(folder, saved).install()

@@ -54,7 +54,16 @@ def shown(path: str) -> str:
     """A file as it would be typed from the folder in which the process started."""
     real = os.path.realpath(path)
     relative = os.path.relpath(real, START_FOLDER)
-    return real if relative.startswith("..") else relative
+    return as_text(real if relative.startswith("..") else relative)
+
+
+def as_text(name: str) -> str:
+    r"""A path that can be written down: file systems allow others.
+
+    >>> as_text("caf\udce9.py")
+    'caf?.py'
+    """
+    return name.encode(errors="replace").decode()
 
 
 START_FOLDER = os.path.realpath(os.getcwd())
