@@ -27,9 +27,11 @@ from typing import BinaryIO, Self
 import msgspec
 
 from ridgeline.errors import ChildDied, ScriptError
+from ridgeline.measure.child.guard import MISHAPS_NAME
 from ridgeline.measure.child.saved_files import put_back
 from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.command import resolve
+from ridgeline.measure.crash import ScriptFailed, crash_of
 from ridgeline.measure.wire import (
     SESSION_NAME,
     SOCKET_NAME,
@@ -44,6 +46,8 @@ BOOTSTRAP_FOLDER = Path(__file__).parent / "bootstrap"
 ENTRY = "ridgeline.measure.child.attach:attach"
 _LEAVE_SECONDS = 20.0
 _POLL_SECONDS = 0.25
+_OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""These come from outside: a user, a scheduler, the kernel that ran out of memory."""
 
 
 class Conductor:
@@ -72,6 +76,7 @@ class Conductor:
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
         self._patience_seconds = patience_seconds
+        self._started = 0.0
         self._waiting_since = 0.0
         self._connections: list[Connection] = []
         self._first: list[Report] = []
@@ -80,6 +85,7 @@ class Conductor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self._started = time.monotonic()
         (self._folder / SESSION_NAME).write_bytes(msgspec.json.encode(self._session))
         self._listener = Listener(str(self._folder / SOCKET_NAME), family="AF_UNIX")
         self._log = self._log_path.open("ab")
@@ -172,6 +178,13 @@ class Conductor:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE_SECONDS)
 
+    def outlast(self, seconds: float) -> int | None:
+        """Wait until the script has ended, for so long; its exit code, None when it goes on."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.poll()
+
     def freeze(self) -> None:
         """Stop the whole process tree where it stands."""
         assert self._process is not None
@@ -254,15 +267,22 @@ class Conductor:
         code = self._process.poll()
         self.ended = True
         command = " ".join(self.command)
-        if code is not None and code < 0:
+        if code is not None and -code in _OUTSIDE_SIGNALS:
             name = signal.Signals(-code).name
             raise ChildDied(f"`{command}` was killed by {name} {when}")
         if code is None or code == 0:
             raise ScriptError(
                 f"`{command}` ended {when}: no optimizer step and no repeated call of a model "
                 "was seen; is this the script that trains?",
+                details="\n".join(self.mishaps()),
             )
-        raise ScriptError(f"`{command}` failed (exit code {code}): {_last_line(self.output)}")
+        crash = crash_of(code, self.output)
+        raise ScriptFailed(self.command, crash, time.monotonic() - self._started)
+
+    def mishaps(self) -> list[str]:
+        """Where our own code failed in the script's process, for want of a report that says so."""
+        path = self._folder / MISHAPS_NAME
+        return path.read_text(errors="replace").splitlines() if path.exists() else []
 
     # -- processes -------------------------------------------------------------------------
 
@@ -321,8 +341,3 @@ def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, number)
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"

@@ -16,6 +16,7 @@ from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.assemble import Windows, assemble
 from ridgeline.measure.conductor import ENTRY, Conductor
+from ridgeline.measure.crash import ScriptFailed, judged
 from ridgeline.measure.statistics import is_steady
 from ridgeline.measure.wire import Instrument, Report, Session
 from ridgeline.records import StepProfile
@@ -84,7 +85,10 @@ def measure(
     say = progress or _silent
     wants_looks = plan.window > 0
     for _ in range(3):
-        windows = _run(command, plan, session, entry, say)
+        try:
+            windows = _run(command, plan, session, entry, say)
+        except ScriptFailed as failed:
+            raise judged(command, failed, say) from None
         total = windows.seen_steps
         if windows.forwards_without_steps:
             session = replace_session(session)

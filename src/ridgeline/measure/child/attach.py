@@ -50,6 +50,18 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     return agent, session
 
 
+def protect(session_folder: str) -> None:
+    """Entry point of a run without us: the user's files are kept, nothing else is touched."""
+    folder = Path(session_folder)
+    session = msgspec.json.decode((folder / SESSION_NAME).read_bytes(), type=Session)
+    saved = Path(session.saved_folder) if session.saved_folder else None
+    attempt(SavedFiles(saved, _untimed).install, otherwise=None)
+
+
+def _untimed(seconds: float) -> None:
+    """Nobody measures this run."""
+
+
 def _end_with_the_conductor() -> None:
     """Ask the kernel to end this process with its conductor, even one that stands frozen.
 
