@@ -94,7 +94,7 @@ def test_an_empty_profile_does_not_stop_the_view() -> None:
             other_bytes=0,
         ),
     )
-    assert "0 % of the hardware limit" in shown(profile_view(profile, [], Verdict.INPUT_BOUND))
+    assert "limit is was not looked at" in shown(profile_view(profile, [], Verdict.INPUT_BOUND))
 
 
 def test_brackets_in_the_users_names_are_text_and_no_markup() -> None:

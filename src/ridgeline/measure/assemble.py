@@ -36,6 +36,7 @@ _SPEED_VARIABLES = (
 
 _BUSY_SHARE = 0.15
 """Share of the step without a core from which the reader is warned."""
+FEW_STEPS = 4
 _LEAST_GROWTHS = 4
 """So many steps must have been seen to grow before growth is believed."""
 _STEADY_SHARE = 0.8
@@ -47,7 +48,11 @@ class Windows:
 
     warmup_seconds: list[float] = field(default_factory=list)
     timed: list[Report] = field(default_factory=list)
+    slow: list[list[Report]] = field(default_factory=list)
+    """Steps of the warm-up that ran one by one."""
     looks: dict[str, list[Report]] = field(default_factory=dict)
+    tried: list[str] = field(default_factory=list)
+    """Instruments that were asked for, whether they could look or not."""
     losses: list[list[float]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seen_steps: int = 0
@@ -73,6 +78,25 @@ class Windows:
         if any(report.ended for report in reports):
             self.ended = True
             self.forwards_without_steps = self.seen_steps == 0 and reports[0].forwards_seen > 0
+
+    def seconds(self) -> list[float]:
+        """Of the steps that were timed; of the last that came before, when there are none."""
+        if self.timed and self.timed[0].steps:
+            return [step.seconds for step in self.timed[0].steps]
+        return [step.seconds for reports in self.slow[-1:] for step in reports[0].steps]
+
+    def settle(self) -> None:
+        """Let the last slow step speak where none could be timed, and say how few there are."""
+        if not (self.timed and self.timed[0].steps) and self.seconds():
+            self.timed = self.slow[-1]
+            self.warmup_seconds = self.warmup_seconds[:-1]
+            self.steady = False
+        if 0 < len(self.seconds()) < FEW_STEPS and max(self.seconds()) > 1.0:
+            few = len(self.seconds())
+            self.warnings.append(
+                f"from {few} step{'s' if few > 1 else ''}: there was no time for more, and what "
+                "one step differs from another is not known; --budget gives it more"
+            )
 
     def look(self, name: str, rank: int) -> Report | None:
         """What an instrument reported on one rank; None when it did not run."""

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,7 @@ import msgspec
 from ridgeline.errors import ChildDied, ScriptError
 from ridgeline.measure.child.guard import MISHAPS_NAME
 from ridgeline.measure.child.saved_files import put_back
+from ridgeline.measure.child.standing import STANDING_NAME
 from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.command import resolve
 from ridgeline.measure.crash import ScriptFailed, crash_of
@@ -46,8 +47,13 @@ BOOTSTRAP_FOLDER = Path(__file__).parent / "bootstrap"
 ENTRY = "ridgeline.measure.child.attach:attach"
 _LEAVE_SECONDS = 20.0
 _POLL_SECONDS = 0.25
+_WORD_SECONDS = 5.0
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """These come from outside: a user, a scheduler, the kernel that ran out of memory."""
+
+
+class OutOfPatience(ScriptError):
+    """The script is alive, but the time for it is over."""
 
 
 class Conductor:
@@ -61,6 +67,7 @@ class Conductor:
         entry: str = ENTRY,
         cwd: Path | None = None,
         patience_seconds: float | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self.command = command
         self.hellos: list[Hello] = []
@@ -76,6 +83,10 @@ class Conductor:
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
         self._patience_seconds = patience_seconds
+        self._say = say
+        """Hears every few seconds that the script is still at it, and where."""
+        self._spoke = 0.0
+        self._timed_some = False
         self._started = 0.0
         self._waiting_since = 0.0
         self._connections: list[Connection] = []
@@ -160,6 +171,7 @@ class Conductor:
                 self._await_end()
                 self._raise_ended("while it was measured")
         reports = [self._receive(connection) for connection in self._connections]
+        self._timed_some |= bool(reports[0].steps)
         self._after(reports)
         if not first:
             return reports
@@ -225,7 +237,7 @@ class Conductor:
 
     def _accept(self) -> tuple[Connection, Hello]:
         listening = self._listener._listener._socket  # type: ignore[attr-defined]
-        self._waiting_since = time.monotonic()
+        self._waiting_since = self._spoke = time.monotonic()
         while not wait([listening], timeout=_POLL_SECONDS):
             self._check_alive("before its first step")
         connection = self._listener.accept()
@@ -236,7 +248,7 @@ class Conductor:
         return msgspec.msgpack.decode(self._read(connection), type=Report)
 
     def _read(self, connection: Connection) -> bytes:
-        self._waiting_since = time.monotonic()
+        self._waiting_since = self._spoke = time.monotonic()
         while not connection.poll(_POLL_SECONDS):
             self._check_alive("while it was measured")
         try:
@@ -250,12 +262,36 @@ class Conductor:
         assert self._process is not None
         if self._process.poll() is not None:
             self._raise_ended(when)
-        waited = time.monotonic() - self._waiting_since
-        if self._patience_seconds is not None and waited > self._patience_seconds:
-            raise ScriptError(
-                f"`{' '.join(self.command)}` did not answer for {waited:.0f} s {when}; give it "
-                "more time with --budget, or less to do before it trains"
+        now = time.monotonic()
+        waited = now - self._waiting_since
+        if self._patience_seconds is not None and waited > self._patience():
+            raise OutOfPatience(
+                f"`{' '.join(self.command)}` did not answer for {waited:.0f} s {when}"
+                f"{self._standing()}; give it more time with --budget, or less to do before it "
+                "trains"
             )
+        if self._say is not None and now - self._spoke >= _WORD_SECONDS:
+            self._spoke = now
+            if self.hellos:
+                self._say(f"in a step for {waited:.0f} s")
+            else:
+                self._say(f"no step yet after {now - self._started:.0f} s{self._standing()}")
+
+    def _patience(self) -> float:
+        """Until the first step, all of it; then a wait ends not long after all of it is over."""
+        assert self._patience_seconds is not None
+        if not self.hellos:
+            return self._patience_seconds
+        left = self._patience_seconds - (self._waiting_since - self._started)
+        # A first step that came late is worth the wait for one that can be timed.
+        share = 0.1 if self._timed_some else 0.5
+        return max(0.0, left) + share * self._patience_seconds
+
+    def _standing(self) -> str:
+        """Which line of the user's the script is on, where it tells."""
+        path = self._folder / STANDING_NAME
+        told = path.read_text(errors="replace") if path.exists() else ""
+        return f": it is at {told}" if told else ""
 
     def _await_end(self) -> None:
         assert self._process is not None

@@ -62,9 +62,9 @@ def profile_view(
         _headline(profile, findings, verdict),
         blank,
         _phase_table(profile),
-        blank,
-        _memory_lines(profile),
     ]
+    if profile.peak_memory_bytes:
+        parts += [blank, _memory_lines(profile)]
     if profile.operators:
         parts += [blank, _OperatorTable(profile)]
     for warning in _profile_warnings(profile):
@@ -114,7 +114,7 @@ def _headline(profile: StepProfile, findings: Sequence[Finding], verdict: Verdic
     color = "green" if not findings else "bold yellow"
     title = Text()
     title.append(verdict.value, style=f"bold {color}")
-    title.append(f": {wording.MEANING[verdict]}")
+    title.append(f"{wording.few_steps(profile)}: {wording.MEANING[verdict]}")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=30)
     grid.add_column(no_wrap=True)

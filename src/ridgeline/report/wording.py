@@ -51,13 +51,24 @@ def measured(profile: StepProfile) -> str:
     return text if profile.steady else text + ", not yet steady"
 
 
+def few_steps(profile: StepProfile) -> str:
+    """What a verdict that stands on hardly a step has to add."""
+    if profile.steps >= 4:
+        return ""
+    return f" (from {profile.steps} step{'s' if profile.steps > 1 else ''})"
+
+
 def limit_statement(profile: StepProfile) -> str:
     """How near the hardware's limit the step is."""
+    if not profile.operators:
+        return "how far the hardware's limit is was not looked at"
     return f"{quantity.percent(profile.limit_fraction)} of the hardware limit"
 
 
 def clean_statement(profile: StepProfile) -> str:
     """What a script without findings is told."""
+    if not profile.operators:
+        return "Nothing was found in the phases alone; operators were not looked at."
     distance = max(0.0, 1 - profile.limit_fraction)
     return f"Nothing worth doing: {quantity.percent(distance)} from the limit."
 
@@ -76,7 +87,8 @@ def rates(profile: StepProfile) -> list[tuple[str, str]]:
         facts.append(("tokens/s", quantity.count(profile.tokens_per_second)))
     if profile.mfu is not None:
         facts.append(("MFU", quantity.percent(profile.mfu)))
-    facts.append(("peak memory", quantity.memory(profile.peak_memory_bytes)))
+    if profile.peak_memory_bytes:
+        facts.append(("peak memory", quantity.memory(profile.peak_memory_bytes)))
     return facts
 
 

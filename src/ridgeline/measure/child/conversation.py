@@ -34,6 +34,7 @@ from ridgeline.measure.child.inputs import mean_of
 from ridgeline.measure.child.operators import LiveMemory, OperatorMode
 from ridgeline.measure.child.profiler import ProfilerWindow
 from ridgeline.measure.child.sampler import Sampler
+from ridgeline.measure.child.standing import Standing
 from ridgeline.measure.wire import SOCKET_NAME, Facts, Hello, Order, Report, StepTimes
 from ridgeline.measure.wire import Instrument as Instruments
 from ridgeline.patches import patch
@@ -56,6 +57,8 @@ class Conversation:
         self._reported_losses = 0
         self._pid = os.getpid()
         self._usage = facts.usage_now()
+        self._standing = Standing(session)
+        self._standing.start()
         agent.on_boundary = self.boundary
         agent.on_fork = self._forked
         atexit.register(self._ended)
@@ -80,6 +83,7 @@ class Conversation:
         return True
 
     def _connect(self) -> None:
+        self._standing.stop()
         connection = Client(str(self._session / SOCKET_NAME), family="AF_UNIX")
         if connection.fileno() < _LEAST_DESCRIPTOR:
             # The script closed its stdin, stdout or stderr: what it prints must not come here.
@@ -115,7 +119,8 @@ class Conversation:
         self._order = order
         self._left = order.steps
         self._until = monotonic() + (order.within_seconds or math.inf)
-        self._agent.watched.anchored |= order.facts
+        # One step alone does not show which optimizer steps least often.
+        self._agent.watched.anchored |= order.facts and order.steps > 1
         self._agent.watched.restart()
         self._instrument = _started(order.instrument, self._agent)
         self._agent.clock.cuda = self._uses_cuda()
