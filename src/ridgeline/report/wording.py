@@ -58,6 +58,20 @@ def few_steps(profile: StepProfile) -> str:
     return f" (from {profile.steps} step{'s' if profile.steps > 1 else ''})"
 
 
+def place(where: str, width: int) -> str:
+    """`file:line` in so many columns: what gives way is the middle of the path.
+
+    >>> place("src/train.py:12", 40), place("/home/me/projects/vision/src/train.py:12", 28)
+    ('src/train.py:12', '/home/me…ion/src/train.py:12')
+    """
+    if len(where) <= width:
+        return where
+    file, colon, line = where.rpartition(":")
+    room = max(width - len(colon + line) - 1, 8)
+    head = room // 3
+    return f"{file[:head]}…{file[len(file) - (room - head) :]}{colon}{line}"
+
+
 def limit_statement(profile: StepProfile) -> str:
     """How near the hardware's limit the step is."""
     if not profile.operators:

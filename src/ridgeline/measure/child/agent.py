@@ -200,7 +200,7 @@ class Agent:
         else:
             self._count_inputs(module, args, kwargs)
             if self.latest_model is not None and self.latest_model.float_outputs is None:
-                self.latest_model.float_outputs = float_outputs(result)
+                self.latest_model.float_outputs = attempt(float_outputs, result, otherwise=[])
             self._remember_output(result)
             self._maybe_inference_boundary(module)
 
