@@ -5,6 +5,7 @@
     │   ├── MissingExtra        2   an optional dependency is not installed
     │   └── ScriptError         2   the user's own script failed (it also fails without us)
     ├── ChildDied               1   the measured process was killed or vanished
+    ├── OurDefect               1   the user's script fails, but not without us
     ├── Regression              3   slower (`compare`) or worse (`compress`) than allowed
     ├── Interrupted           130   Ctrl-C, with what is left and how to go on
     └── Preempted             143   SIGTERM, the same
@@ -51,6 +52,11 @@ class RidgelineError(Exception):
 
     exit_code = 1
 
+    def __init__(self, message: str = "", *, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+        """Lines to show above the message: a traceback of the user's script."""
+
 
 class InputError(RidgelineError):
     """What the user gave cannot be used. The message names it and the cure."""
@@ -73,6 +79,10 @@ class ScriptError(InputError):
 
 class ChildDied(RidgelineError):
     """The measured process was killed, or stopped answering."""
+
+
+class OurDefect(RidgelineError):
+    """The user's script failed under us, and runs without us."""
 
 
 class Interrupted(RidgelineError):

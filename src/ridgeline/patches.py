@@ -70,6 +70,7 @@ PATCHED: Final[dict[str, str]] = {
     },
     "os:replace": "an overlay without root's rights cannot rename folders of its lower layer",
     "os:rename": "as os.replace",
+    "os:_exit": "a script that leaves like this says what was seen of it first",
     "torch:manual_seed": "other seeds tell how far chance alone moves a loss",
     "torch.random:manual_seed": "as torch.manual_seed",
     "torch.cuda:manual_seed_all": "as torch.manual_seed",
@@ -175,6 +176,11 @@ PRIVATE: Final[dict[str, str]] = {
     "torch._inductor.config:fallback_random": "the same random numbers as without compiling",
     # -- tensors and operators as they are dispatched
     "torch.utils._python_dispatch:TorchDispatchMode": "sees every operator",
+    "torch.utils._python_dispatch:_get_current_dispatch_mode_stack":
+        "modes of the script's own, which ours must not get between",
+    "torch.utils._python_dispatch:_pop_mode": "takes ours out from below one of the script's",
+    "torch.utils._python_dispatch:_push_mode": "and puts the script's back",
+    "torch._subclasses.fake_tensor:FakeTensorMode._mode_key": "which of torch's own modes one is",
     "torch.utils._python_dispatch:_disable_current_modes": "our own work is not counted",
     "torch.utils._pytree:tree_leaves": "the tensors inside of any structure",
     "torch.utils._pytree:tree_flatten": "takes a batch apart",

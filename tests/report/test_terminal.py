@@ -94,7 +94,7 @@ def test_an_empty_profile_does_not_stop_the_view() -> None:
             other_bytes=0,
         ),
     )
-    assert "0 % of the hardware limit" in shown(profile_view(profile, [], Verdict.INPUT_BOUND))
+    assert "limit is was not looked at" in shown(profile_view(profile, [], Verdict.INPUT_BOUND))
 
 
 def test_brackets_in_the_users_names_are_text_and_no_markup() -> None:
@@ -245,3 +245,11 @@ def test_a_start_like_any_other_is_not_spoken_of() -> None:
     for startup_seconds in (0.3, -2.0):
         text = shown(ledger_view(a_ledger_that_compiles(startup_seconds)), 80)
         assert "later" not in text
+
+
+def test_a_line_number_stays_whole_at_80_columns_however_long_the_path() -> None:
+    path = "/home/someone/projects/" + "a_folder_of_some_length/" * 4 + "train.py:1234"
+    found = [msgspec.structs.replace(findings()[0], where=[path, "b.py:2", "c.py:3", "d.py:4"])]
+    lines = shown(profile_view(a_profile(), found, Verdict.INPUT_BOUND), width=80).splitlines()
+    assert [line for line in lines if line.rstrip().endswith("train.py:1234")]
+    assert not [line for line in lines if "d.py:4" in line]

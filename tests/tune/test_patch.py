@@ -797,3 +797,34 @@ def test_whatever_is_placed_parses_and_other_lines_stay(tmp_path, data, script):
         assert all(line in remaining for line in kept)  # in order, byte for byte
     if not patch.placed:
         assert patch.diff == ""
+
+
+def test_a_patch_is_of_the_repository_wherever_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ridgeline.tune.prove import patch_root, patched_contender, shadow
+
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    script = tmp_path / "repo" / "jobs" / "train.py"
+    script.parent.mkdir()
+    script.write_text("print('as it stood')\n")
+    monkeypatch.chdir(script.parent)
+    root = patch_root(["train.py"])
+    assert root == tmp_path / "repo"
+    patched = tmp_path / "shadow"
+    shadow({Path("jobs/train.py"): "print('patched')\n"}, root, patched, script)
+    contender = patched_contender(["train.py"], root, patched)
+    assert contender.command == [str(patched / "jobs" / "train.py")]
+    assert contender.cwd == patched / "jobs"
+    assert (patched / "jobs" / "train.py").read_text() == "print('patched')\n"
+    assert script.read_text() == "print('as it stood')\n"
+
+
+def test_reasons_that_lines_could_not_be_written_for_are_told_once_and_thrice_at_most() -> None:
+    from ridgeline.tune.prove import _unplaced
+
+    reasons = [(name, "there is no loop") for name in ("a", "b", "a")]
+    assert _unplaced(reasons) == [
+        "patch: a, b could not be written into the script, there is no loop"
+    ]
+    assert len(_unplaced([("a", f"reason {number}") for number in range(9)])) == 4

@@ -214,6 +214,8 @@ def _run_command(name: str, arguments: list[str], begin: Callable[[], None]) -> 
     except usage_error as error:
         return _complain(f"{error.format_message().rstrip('.')}; {_advice(name, arguments)}", 2)
     except RidgelineError as error:
+        if error.details:
+            sys.stderr.write(error.details.rstrip() + "\n")
         return _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)

@@ -40,8 +40,9 @@ def verdict(reading: Reading) -> Verdict:
 def waiting_seconds(reading: Reading) -> dict[Verdict, float]:
     """Seconds of a typical step that pass without work on the device, by what is waited for."""
     synchronising = sync_seconds(reading)
-    host = 0.0
-    if reading.operators():  # without operators every phase would look like Python
+    # Without operators every phase would look like Python, but for what is none of a model's.
+    host = reading.phase_seconds("other")
+    if reading.operators():
         small = total_seconds(reading.small_operators(*COMPUTE))
         host = max(0.0, reading.gap_seconds(*COMPUTE) + small - synchronising)
     return {

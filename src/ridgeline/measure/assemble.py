@@ -13,6 +13,7 @@ from importlib import metadata
 import msgspec
 import numpy as np
 
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.tail import tail_facts
@@ -37,6 +38,7 @@ _SPEED_VARIABLES = (
 
 _BUSY_SHARE = 0.15
 """Share of the step without a core from which the reader is warned."""
+FEW_STEPS = 4
 _LEAST_GROWTHS = 4
 """So many steps must have been seen to grow before growth is believed."""
 _STEADY_SHARE = 0.8
@@ -48,7 +50,11 @@ class Windows:
 
     warmup_seconds: list[float] = field(default_factory=list)
     timed: list[Report] = field(default_factory=list)
+    slow: list[list[Report]] = field(default_factory=list)
+    """Steps of the warm-up that ran one by one."""
     looks: dict[str, list[Report]] = field(default_factory=dict)
+    tried: list[str] = field(default_factory=list)
+    """Instruments that were asked for, whether they could look or not."""
     losses: list[list[float]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seen_steps: int = 0
@@ -71,10 +77,30 @@ class Windows:
         for losses, report in zip(self.losses, reports, strict=True):
             losses.extend(report.losses)
         self.seen_steps += len(reports[0].steps)
-        self.warnings += [w for w in reports[0].warnings if w not in self.warnings]
+        for report in reports:
+            self.warnings += [w for w in report.warnings if w not in self.warnings]
         if any(report.ended for report in reports):
             self.ended = True
             self.forwards_without_steps = self.seen_steps == 0 and reports[0].forwards_seen > 0
+
+    def seconds(self) -> list[float]:
+        """Of the steps that were timed; of the last that came before, when there are none."""
+        if self.timed and self.timed[0].steps:
+            return [step.seconds for step in self.timed[0].steps]
+        return [step.seconds for reports in self.slow[-1:] for step in reports[0].steps]
+
+    def settle(self) -> None:
+        """Let the last slow step speak where none could be timed, and say how few there are."""
+        if not (self.timed and self.timed[0].steps) and self.seconds():
+            self.timed = self.slow[-1]
+            self.warmup_seconds = self.warmup_seconds[:-1]
+            self.steady = False
+        if 0 < len(self.seconds()) < FEW_STEPS and max(self.seconds()) > 1.0:
+            few = len(self.seconds())
+            self.warnings.append(
+                f"from {few} step{'s' if few > 1 else ''}: there was no time for more, and what "
+                "one step differs from another is not known; --budget gives it more"
+            )
 
     def look(self, name: str, rank: int) -> Report | None:
         """What an instrument reported on one rank; None when it did not run."""
@@ -185,7 +211,6 @@ def _busy_warning(facts: Facts, step_seconds: float) -> list[str]:
 def _latest_facts(windows: Windows, rank: int) -> Facts:
     """Facts of the timed window, completed by what only the instruments could see."""
     timed = windows.timed[rank].facts
-    assert timed is not None, "timed steps always ask for facts"
     last = next(
         (
             report.facts
@@ -194,6 +219,10 @@ def _latest_facts(windows: Windows, rank: int) -> Facts:
         ),
         None,
     )
+    if timed is None:
+        timed = last
+    if timed is None:  # what failed there has been noted
+        raise RidgelineError(f"what the script uses could not be read: {windows.warnings[-1]}")
     if last is None:
         return timed
     seen = last.settings

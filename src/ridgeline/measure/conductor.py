@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from types import TracebackType
@@ -30,8 +30,11 @@ from typing import BinaryIO, Self
 import msgspec
 
 from ridgeline.errors import ChildDied, ScriptError
+from ridgeline.measure.child.guard import MISHAPS_NAME
+from ridgeline.measure.child.standing import STANDING_NAME
 from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.command import resolve, script_path
+from ridgeline.measure.crash import ScriptFailed, crash_of
 from ridgeline.measure.guard.guardian import Outcome, Task
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.guard.offline import offline_variables
@@ -54,6 +57,13 @@ _LONGEST_FOLDER = 70
 _LEAVE_SECONDS = 20.0
 _INTERRUPT_SECONDS = 5.0
 _POLL_SECONDS = 0.25
+_WORD_SECONDS = 5.0
+_OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""These come from outside: a user, a scheduler, the kernel that ran out of memory."""
+
+
+class OutOfPatience(ScriptError):
+    """The script is alive, but the time for it is over."""
 
 
 class Conductor:
@@ -67,6 +77,7 @@ class Conductor:
         entry: str = ENTRY,
         cwd: Path | None = None,
         patience_seconds: float | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self.command = command
         self.hellos: list[Hello] = []
@@ -84,6 +95,11 @@ class Conductor:
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
         self._patience_seconds = patience_seconds
+        self._say = say
+        """Hears every few seconds that the script is still at it, and where."""
+        self._spoke = 0.0
+        self._timed_some = False
+        self._started = 0.0
         self._waiting_since = 0.0
         self._connections: list[Connection] = []
         self._first: list[Report] = []
@@ -92,6 +108,7 @@ class Conductor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self._started = time.monotonic()
         (self._folder / SESSION_NAME).write_bytes(msgspec.json.encode(self._session))
         self._listener = Listener(str(self._folder / SOCKET_NAME), family="AF_UNIX")
         self._log = self._log_path.open("ab")
@@ -186,6 +203,7 @@ class Conductor:
                 self._await_end()
                 self._raise_ended("while it was measured")
         reports = [self._receive(connection) for connection in self._connections]
+        self._timed_some |= bool(reports[0].steps)
         self._after(reports)
         if not first:
             return reports
@@ -226,6 +244,13 @@ class Conductor:
                 if os.getpgid(pid) == pid:
                     return pid
         return None
+
+    def outlast(self, seconds: float) -> int | None:
+        """Wait until the script has ended, for so long; its exit code, None when it goes on."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.poll()
 
     def freeze(self) -> None:
         """Stop the whole process tree where it stands."""
@@ -269,7 +294,7 @@ class Conductor:
 
     def _accept(self) -> tuple[Connection, Hello]:
         listening = self._listener._listener._socket  # type: ignore[attr-defined]
-        self._waiting_since = time.monotonic()
+        self._waiting_since = self._spoke = time.monotonic()
         while not wait([listening], timeout=_POLL_SECONDS):
             self._check_alive("before its first step")
         connection = self._listener.accept()
@@ -280,7 +305,7 @@ class Conductor:
         return msgspec.msgpack.decode(self._read(connection), type=Report)
 
     def _read(self, connection: Connection) -> bytes:
-        self._waiting_since = time.monotonic()
+        self._waiting_since = self._spoke = time.monotonic()
         while not connection.poll(_POLL_SECONDS):
             self._check_alive("while it was measured")
         try:
@@ -294,12 +319,36 @@ class Conductor:
         assert self._process is not None
         if self._process.poll() is not None:
             self._raise_ended(when)
-        waited = time.monotonic() - self._waiting_since
-        if self._patience_seconds is not None and waited > self._patience_seconds:
-            raise ScriptError(
-                f"`{' '.join(self.command)}` did not answer for {waited:.0f} s {when}; give it "
-                "more time with --budget, or less to do before it trains"
+        now = time.monotonic()
+        waited = now - self._waiting_since
+        if self._patience_seconds is not None and waited > self._patience():
+            raise OutOfPatience(
+                f"`{' '.join(self.command)}` did not answer for {waited:.0f} s {when}"
+                f"{self._standing()}; give it more time with --budget, or less to do before it "
+                "trains"
             )
+        if self._say is not None and now - self._spoke >= _WORD_SECONDS:
+            self._spoke = now
+            if self.hellos:
+                self._say(f"in a step for {waited:.0f} s")
+            else:
+                self._say(f"no step yet after {now - self._started:.0f} s{self._standing()}")
+
+    def _patience(self) -> float:
+        """Until the first step, all of it; then a wait ends not long after all of it is over."""
+        assert self._patience_seconds is not None
+        if not self.hellos:
+            return self._patience_seconds
+        left = self._patience_seconds - (self._waiting_since - self._started)
+        # A first step that came late is worth the wait for one that can be timed.
+        share = 0.1 if self._timed_some else 0.5
+        return max(0.0, left) + share * self._patience_seconds
+
+    def _standing(self) -> str:
+        """Which line of the user's the script is on, where it tells."""
+        path = self._folder / STANDING_NAME
+        told = path.read_text(errors="replace") if path.exists() else ""
+        return f": it is at {told}" if told else ""
 
     def _await_end(self) -> None:
         assert self._process is not None
@@ -311,15 +360,22 @@ class Conductor:
         code = self._process.poll()
         self.ended = True
         command = " ".join(self.command)
-        if code is not None and code < 0:
+        if code is not None and -code in _OUTSIDE_SIGNALS:
             name = signal.Signals(-code).name
             raise ChildDied(f"`{command}` was killed by {name} {when}")
         if code is None or code == 0:
             raise ScriptError(
                 f"`{command}` ended {when}: no optimizer step and no repeated call of a model "
                 "was seen; is this the script that trains?",
+                details="\n".join(self.mishaps()),
             )
-        raise ScriptError(f"`{command}` failed (exit code {code}): {_last_line(self.output)}")
+        crash = crash_of(code, self.output)
+        raise ScriptFailed(self.command, crash, time.monotonic() - self._started)
+
+    def mishaps(self) -> list[str]:
+        """Where our own code failed in the script's process, for want of a report that says so."""
+        path = self._folder / MISHAPS_NAME
+        return path.read_text(errors="replace").splitlines() if path.exists() else []
 
     # -- processes -------------------------------------------------------------------------
 
@@ -392,8 +448,3 @@ def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, number)
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"

@@ -15,7 +15,8 @@ from time import monotonic
 from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.assemble import Windows, assemble
-from ridgeline.measure.conductor import ENTRY, Conductor
+from ridgeline.measure.conductor import ENTRY, Conductor, OutOfPatience
+from ridgeline.measure.crash import ScriptFailed, judged
 from ridgeline.measure.statistics import is_steady
 from ridgeline.measure.wire import Instrument, Report, Session
 from ridgeline.records import StepProfile
@@ -26,6 +27,8 @@ CeilingsOf = Callable[[str], Ceilings | None]
 
 _BLOCK = 5
 _MIN_TIMED = 8
+_SLOW_SECONDS = 1.0
+"""Steps that take longer run one by one, and are not left out while there are few."""
 _WINDOW = 3
 _SAMPLER_SECONDS = 1.5
 _LEAST_SAMPLED = 6
@@ -84,7 +87,10 @@ def measure(
     say = progress or _silent
     wants_looks = plan.window > 0
     for _ in range(3):
-        windows = _run(command, plan, session, entry, say)
+        try:
+            windows = _run(command, plan, session, entry, say)
+        except ScriptFailed as failed:
+            raise judged(command, failed, say) from None
         total = windows.seen_steps
         if windows.forwards_without_steps:
             session = replace_session(session)
@@ -96,6 +102,7 @@ def measure(
             break
         say(f"the script ends after {total} steps: measuring again with a plan that fits")
         plan = shorter
+    windows.settle()
     if not windows.timed or not windows.timed[0].steps:
         raise ScriptError(
             f"`{' '.join(command)}` took {total} step(s): too few to measure; let it run longer"
@@ -139,7 +146,9 @@ def _plan_for(plan: Plan, total: int) -> Plan:
 def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Progress) -> Windows:
     started = monotonic()
     windows = Windows()
-    with Conductor(command, session, entry=entry, patience_seconds=plan.budget_seconds) as run:
+    with Conductor(
+        command, session, entry=entry, patience_seconds=plan.budget_seconds, say=say
+    ) as run:
         say("starting the script")
         try:
             _warm_up(run, plan, windows, say, started)
@@ -147,10 +156,13 @@ def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Prog
                 _time(run, plan, windows, say, started)
             for name in ("sampler", "operators", "profiler"):
                 if plan.window and not windows.ended:
-                    _look(run, plan, name, windows, say)
+                    _look(run, plan, name, windows, say, started)
+        except OutOfPatience:
+            if not windows.seconds():
+                raise
         finally:
             windows.output = run.output
-        windows.complete = bool(windows.timed) and (not plan.window or "profiler" in windows.looks)
+        windows.complete = bool(windows.timed) and (not plan.window or "profiler" in windows.tried)
         windows.ranks = len(run.hellos) or 1
         windows.device = run.hellos[0].device if run.hellos else "cpu"
     windows.outcome = run.outcome
@@ -160,17 +172,20 @@ def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Prog
 def _warm_up(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
     wanted = plan.warmup if plan.warmup is not None else plan.max_warmup
     while len(windows.warmup_seconds) < wanted:
-        block = min(_BLOCK, wanted - len(windows.warmup_seconds))
-        reports = run.steps(block)
+        slow = not windows.warmup_seconds or windows.warmup_seconds[-1] > _SLOW_SECONDS
+        block = 1 if slow else min(_BLOCK, wanted - len(windows.warmup_seconds))
+        reports = run.steps(block, facts=slow)
         windows.saw(reports)
         windows.warmup_seconds += [step.seconds for step in reports[0].steps]
+        if slow:
+            windows.slow.append(reports)
         say(f"warming up: step {len(windows.warmup_seconds)}")
         if windows.ended:
             return
         if plan.warmup is None and is_steady(windows.warmup_seconds):
             windows.steady = True
             return
-        if monotonic() - started > 0.4 * plan.budget_seconds:
+        if monotonic() - started + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
             break
     windows.steady = plan.warmup is not None
 
@@ -183,22 +198,39 @@ def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: 
         per_step = statistics.median(recent)
         affordable = int(0.5 * left / max(per_step, 1e-6))
         steps = max(_MIN_TIMED, min(plan.steps, affordable))
-    say(f"timing {steps} steps")
-    reports = run.steps(steps, facts=True, within_seconds=max(0.6 * left, 1.0))
+    # Where steps are slow, some of what is left is for looking closer at one.
+    share = 0.3 if recent and 8 * recent[-1] > left else 0.6
+    say(f"timing {steps} steps" if share > 0.3 else "timing as many steps as there is time for")
+    reports = run.steps(steps, facts=True, within_seconds=max(share * left, 1.0))
     windows.saw(reports)
     windows.timed = reports
 
 
-def _look(run: Conductor, plan: Plan, name: Instrument, windows: Windows, say: Progress) -> None:
+def _look(
+    run: Conductor, plan: Plan, name: Instrument, windows: Windows, say: Progress, started: float
+) -> None:
+    windows.tried.append(name)
     steps = plan.window
-    if name == "sampler" and windows.timed and windows.timed[0].steps:
-        mean = sum(s.seconds for s in windows.timed[0].steps) / len(windows.timed[0].steps)
+    mean = statistics.mean(windows.seconds() or [0.0])
+    left = plan.budget_seconds - (monotonic() - started)
+    if mean > max(_SLOW_SECONDS, left):
+        windows.warnings.append(
+            f"no time was left to look closer ({name}): a step takes {mean:.0f} s; --budget "
+            f"{60 * math.ceil((plan.budget_seconds + 8 * mean) / 60)} gives it some"
+        )
+        return
+    if name == "sampler" and mean:
         wanted = max(_LEAST_SAMPLED, math.ceil(_SAMPLER_SECONDS / max(mean, 1e-6)))
         steps = min(wanted, plan.max_sampled, max(_LEAST_SAMPLED, plan.steps))
+    # Half of what is left for each: the last two are slower than the steps that were timed.
+    within = max(left / 2, 1.0)
+    if mean > _SLOW_SECONDS:
+        steps = max(1, min(steps, int(within / mean)))
     say(f"looking closer: {name}, {steps} steps")
-    reports = run.steps(steps, name, facts=True)
+    reports = run.steps(steps, name, facts=True, within_seconds=within)
     windows.saw(reports)
-    if not windows.ended or len(reports[0].steps) >= steps:
+    seen = windows.ended and len(reports[0].steps) < steps
+    if not seen and reports[0].steps and all(r.instrument == name for r in reports):
         windows.looks[name] = reports
 
 

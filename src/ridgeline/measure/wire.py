@@ -145,6 +145,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     steps: list[StepTimes]
     losses: list[float]
+    instrument: Instrument = "none"
+    """The one that was at work: an order may ask for one that this script does not allow."""
     gradient_norms: list[float] = []
     non_finite: int = 0
     operators: list[OperatorCall] = []

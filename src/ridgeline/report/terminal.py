@@ -32,6 +32,9 @@ from ridgeline.report.run_bill import COLUMNS, bill_result, bill_rows, bill_titl
 WIDE = 110
 """Columns from which a table shows what a narrow one folds away."""
 OPERATORS = 8
+PLACES = 3
+PLACE_WIDTH = 60
+"""Of a place in a finding's column at 80 columns: the line number is never broken off."""
 PHASE_COLORS = {
     "data": "yellow",
     "copy": "bright_yellow",
@@ -62,9 +65,9 @@ def profile_view(
         _headline(profile, findings, verdict),
         blank,
         _phase_table(profile),
-        blank,
-        _memory_lines(profile),
     ]
+    if profile.peak_memory_bytes:
+        parts += [blank, _memory_lines(profile)]
     if profile.operators:
         parts += [blank, _OperatorTable(profile)]
     for warning in _profile_warnings(profile):
@@ -120,7 +123,7 @@ def _headline(profile: StepProfile, findings: Sequence[Finding], verdict: Verdic
     color = "green" if not findings else "bold yellow"
     title = Text()
     title.append(verdict.value, style=f"bold {color}")
-    title.append(f": {wording.MEANING[verdict]}")
+    title.append(f"{wording.few_steps(profile)}: {wording.MEANING[verdict]}")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=30)
     grid.add_column(no_wrap=True)
@@ -232,7 +235,8 @@ def _finding_block(number: int, finding: Finding) -> Table:
     body = Text(finding.summary, style="bold")
     body.append("\n" + finding.cure, style="not bold")
     if finding.where:
-        body.append("\n" + ", ".join(finding.where), style="not bold cyan")
+        for place in finding.where[:PLACES]:
+            body.append("\n" + wording.place(place, PLACE_WIDTH), style="not bold cyan")
     facts = " · ".join(f"{label} {value}" for label, value in wording.evidence(finding))
     if facts:
         body.append("\n" + facts, style="not bold dim")

@@ -69,13 +69,38 @@ def files_statement(profile: StepProfile) -> str | None:
     return f"Your files: as they were; {wrote}.{offline}"
 
 
+def few_steps(profile: StepProfile) -> str:
+    """What a verdict that stands on hardly a step has to add."""
+    if profile.steps >= 4:
+        return ""
+    return f" (from {profile.steps} step{'s' if profile.steps > 1 else ''})"
+
+
+def place(where: str, width: int) -> str:
+    """`file:line` in so many columns: what gives way is the middle of the path.
+
+    >>> place("src/train.py:12", 40), place("/home/me/projects/vision/src/train.py:12", 28)
+    ('src/train.py:12', '/home/me…ion/src/train.py:12')
+    """
+    if len(where) <= width:
+        return where
+    file, colon, line = where.rpartition(":")
+    room = max(width - len(colon + line) - 1, 8)
+    head = room // 3
+    return f"{file[:head]}…{file[len(file) - (room - head) :]}{colon}{line}"
+
+
 def limit_statement(profile: StepProfile) -> str:
     """How near the hardware's limit the step is."""
+    if not profile.operators:
+        return "how far the hardware's limit is was not looked at"
     return f"{quantity.percent(profile.limit_fraction)} of the hardware limit"
 
 
 def clean_statement(profile: StepProfile) -> str:
     """What a script without findings is told."""
+    if not profile.operators:
+        return "Nothing was found in the phases alone; operators were not looked at."
     distance = max(0.0, 1 - profile.limit_fraction)
     return f"Nothing worth doing: {quantity.percent(distance)} from the limit."
 
@@ -94,7 +119,8 @@ def rates(profile: StepProfile) -> list[tuple[str, str]]:
         facts.append(("tokens/s", quantity.count(profile.tokens_per_second)))
     if profile.mfu is not None:
         facts.append(("MFU", quantity.percent(profile.mfu)))
-    facts.append(("peak memory", quantity.memory(profile.peak_memory_bytes)))
+    if profile.peak_memory_bytes:
+        facts.append(("peak memory", quantity.memory(profile.peak_memory_bytes)))
     return facts
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
@@ -74,7 +75,7 @@ def apply(points: Points, options: Options) -> Undo:
     patched: dict[type, Any] = {}
 
     def checkpoint_blocks(module: nn.Module) -> None:
-        blocks = [m for m in module.modules() if type(m).__name__ == options["block"]]
+        blocks = [m for m in parts(module) if type(m).__name__ == options["block"]]
         for kind in {type(block) for block in blocks} - set(patched):
             patched[kind] = kind.forward
             kind.forward = _checkpointed(kind.forward, str(options["kind"]))

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
@@ -110,7 +111,7 @@ def apply(points: Points, options: Options) -> Undo:
                 enable(True)
                 undone.append(functools.partial(enable, False))
             points.changed(CARD.name, "fused backends allowed")
-        for part in module.modules():
+        for part in parts(module):
             if _is_eager(part):
                 part.set_attn_implementation("sdpa")  # type: ignore[operator]
                 undone.append(functools.partial(part.set_attn_implementation, "eager"))  # type: ignore[arg-type]

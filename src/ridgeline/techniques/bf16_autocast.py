@@ -7,9 +7,10 @@ computed outside the autocast region has the precision it would have inside it.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
@@ -85,7 +86,9 @@ def apply(points: Points, options: Options) -> Undo:
     import torch
 
     def around(module: nn.Module) -> AbstractContextManager[Any]:
-        device = next(module.parameters()).device.type
+        device = parameters(module)[0].device.type
+        if not torch.amp.is_autocast_available(device):
+            return nullcontext()
         points.changed(CARD.name, f"forward runs under torch.autocast({device!r}, bfloat16)")
         return torch.autocast(device, dtype=torch.bfloat16)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
@@ -71,7 +72,7 @@ def apply(points: Points, options: Options) -> Undo:
     converted: list[nn.Module] = []
 
     def convert(module: nn.Module) -> None:
-        weights = [p for p in module.parameters() if p.dim() == 4]
+        weights = [p for p in parameters(module) if p.dim() == 4]
         if all(w.is_contiguous(memory_format=torch.channels_last) for w in weights):
             return
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

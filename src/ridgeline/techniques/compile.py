@@ -14,6 +14,7 @@ import importlib.util
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
@@ -169,11 +170,11 @@ def apply(points: Points, options: Options) -> Undo:
 
 
 def _targets(module: nn.Module, options: Options) -> list[nn.Module]:
-    if any(part._compiled_call_impl is not None for part in module.modules()):
+    if any(part._compiled_call_impl is not None for part in parts(module)):
         return []
     if not options.get("regional"):
         return [_unwrapped(module)]
-    return [part for part in module.modules() if type(part).__name__ == options["regional"]]
+    return [part for part in parts(module) if type(part).__name__ == options["regional"]]
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
@@ -63,7 +64,7 @@ def apply(points: Points, options: Options) -> Undo:
     captured: list[nn.Module] = []
 
     def capture(module: nn.Module) -> None:
-        if any(part._compiled_call_impl is not None for part in module.modules()):
+        if any(part._compiled_call_impl is not None for part in parts(module)):
             return
         module._compiled_call_impl = _graphed_call(module)
         captured.append(module)

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.measure.child.anatomy import parameters
+from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
 from ridgeline.records.ledger import Options
@@ -94,7 +96,9 @@ def apply(points: Points, options: Options) -> Undo:
     def around(module: nn.Module) -> AbstractContextManager[Any]:
         if not scaler.usable:
             return nullcontext()
-        device = next(module.parameters()).device.type
+        device = parameters(module)[0].device.type
+        if not torch.amp.is_autocast_available(device):
+            return nullcontext()
         points.changed(
             CARD.name,
             f"forward runs under torch.autocast({device!r}, float16); loss scale "
@@ -170,7 +174,8 @@ class Scaler:
         def scaling(original: Callable[..., None]) -> Callable[..., None]:
             @functools.wraps(original)
             def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
-                if self._dividing or not self._fits(tensors, grad_tensors, kwargs):
+                fits = attempt(self._fits, tensors, grad_tensors, kwargs, otherwise=False)
+                if self._dividing or not fits:
                     original(tensors, grad_tensors, *args, **kwargs)
                     return
                 root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
@@ -211,7 +216,7 @@ class Scaler:
 
                 @functools.wraps(hooked)
                 def run(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-                    if self.usable and self._overflowed(optimizer):
+                    if self.usable and attempt(self._overflowed, optimizer, otherwise=False):
                         return None
                     return hooked(optimizer, *args, **kwargs)
 

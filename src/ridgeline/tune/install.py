@@ -13,4 +13,7 @@ def install(session_folder: str) -> None:
     agent, session = attach(session_folder)
     stack = sorted(session.stack, key=lambda applied: technique(applied.technique).CARD.stage)
     for applied in stack:
-        technique(applied.technique).apply(agent.points, applied.options)
+        try:
+            technique(applied.technique).apply(agent.points, applied.options)
+        except Exception as error:
+            agent.points.fails(applied.technique, error)

@@ -39,24 +39,25 @@ class Patch:
     """Technique, edit, and why it has no place."""
 
 
-def write_patch(edits: Sequence[Named], root: Path) -> Patch:
+def write_patch(edits: Sequence[Named], root: Path, start: Path | None = None) -> Patch:
     """Place `edits` in the files below `root`.
 
     An edit after which a file does not compile counts as unplaced, and the others stand.
     """
     root = root.resolve()
-    attempt = _Attempt(edits, root)
+    start = (start or root).resolve()
+    attempt = _Attempt(edits, root, start)
     if not attempt.broken:
         return attempt.patch()
     good: list[Named] = []
     bad: list[tuple[str, Edit, str]] = []
     for named in edits:
-        attempt = _Attempt([*good, named], root)
+        attempt = _Attempt([*good, named], root, start)
         if attempt.broken:
             bad.append((*named, attempt.broken))
         else:
             good.append(named)
-    patch = _Attempt(good, root).patch()
+    patch = _Attempt(good, root, start).patch()
     return Patch(
         diff=patch.diff,
         files=patch.files,
@@ -68,8 +69,9 @@ def write_patch(edits: Sequence[Named], root: Path) -> Patch:
 class _Attempt:
     """All edits at once, on fresh sources."""
 
-    def __init__(self, edits: Sequence[Named], root: Path) -> None:
+    def __init__(self, edits: Sequence[Named], root: Path, start: Path) -> None:
         self._root = root
+        self._start = start
         self._sources: dict[Path, Source] = {}
         self._placed: list[Named] = []
         self._unplaced: list[tuple[str, Edit, str]] = []
@@ -136,7 +138,7 @@ class _Attempt:
             raise CannotPlace("; ".join(reasons) or "there is no file to change")
 
     def _source(self, file: str) -> Source:
-        path = (self._root / file).resolve()
+        path = (self._start / file).resolve()
         if path not in self._sources:
             self._sources[path] = _read(path, file, self._root)
         return self._sources[path]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ridgeline.measure.child.sites import project_root
 from ridgeline.measure.command import script_path
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Ledger
@@ -23,6 +24,8 @@ from ridgeline.tune.patch import Patch, write_patch
 from ridgeline.tune.search import Search, label_of
 
 PATCH_NAME = "tuned.patch"
+_REASONS = 3
+"""Distinct reasons that are told; a fourth says no more."""
 
 
 def prove_patch(search: Search, ledger: Ledger, context: Context, out: Path) -> Ledger:
@@ -31,9 +34,8 @@ def prove_patch(search: Search, ledger: Ledger, context: Context, out: Path) -> 
     Returns the ledger with a row of stage `patch`, and notes on lines that could not be placed.
     """
     root = patch_root(search.command)
-    patch = write_patch(_edits(search.stack, context), root)
-    for name, _, reason in patch.unplaced:
-        search.notes.append(f"patch: {name} could not be written into the script, {reason}")
+    patch = write_patch(_edits(search.stack, context), root, Path.cwd())
+    search.notes += _unplaced([(name, reason) for name, _, reason in patch.unplaced])
     if not patch.diff:
         return replace(ledger, notes=list(search.notes))
     search.say("running the patched script against the script as it stood")
@@ -66,13 +68,30 @@ def _edits(stack: list[Applied], context: Context) -> list[tuple[str, Edit]]:
     ]
 
 
+def _unplaced(reasons: list[tuple[str, str]]) -> list[str]:
+    """Which techniques could not be written down: each reason once, and no more than three."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        names.setdefault(reason, []).append(name)
+    notes = [
+        f"patch: {', '.join(dict.fromkeys(found))} could not be written into the script, {reason}"
+        for reason, found in names.items()
+    ]
+    more = len(notes) - _REASONS
+    return notes if more <= 0 else [*notes[:_REASONS], f"patch: and {more} reason(s) more"]
+
+
 def patch_root(command: list[str]) -> Path:
     """The folder that the diff's paths are relative to.
 
-    Where the user stands, or the script's own folder when it lies elsewhere.
+    The repository of the script, or the project; where there is none, the folder where the user
+    stands, or the script's own when it lies elsewhere.
     """
     script = script_path(command)
     here = Path.cwd()
+    project = project_root(str(here if script is None else script.parent))
+    if project is not None:
+        return Path(project)
     if script is None or script.is_relative_to(here):
         return here
     return script.parent
@@ -87,7 +106,9 @@ def shadow(files: dict[Path, str], root: Path, folder: Path, script: Path | None
     if script is not None and script not in real:
         real[script] = script.read_text()
     opened: set[Path] = set()
-    for path in real:
+    here = Path.cwd()
+    stands = [here / "here"] if here.is_relative_to(root) else []  # it is imported from there
+    for path in (*real, *stands):
         for parent in (root, *_between(root, path)):
             if parent not in opened:
                 opened.add(parent)
@@ -122,7 +143,9 @@ def patched_contender(command: list[str], root: Path, folder: Path) -> Contender
     if script is not None:
         index = next(i for i, word in enumerate(words) if word.endswith(".py"))
         words[index] = str(folder / script.relative_to(root))
-    return Contender(command=words, cwd=folder if root == Path.cwd() else None)
+    here = Path.cwd()
+    cwd = folder / here.relative_to(root) if here.is_relative_to(root) else None
+    return Contender(command=words, cwd=cwd)
 
 
 __all__ = ["PATCH_NAME", "Patch", "prove_patch"]

@@ -2,8 +2,11 @@
 
     attach.py      the entry point that the bootstrap calls once torch is imported
     clock.py       exclusive time per phase from a list of marks
+    guard.py       where an error of our own ends
+    anatomy.py     what a module consists of, whatever its class has redefined
     agent.py       the state machine of steps, and the conversation with the conductor
     hooks.py       where a step is intercepted; `ridgeline/patches.py` lists what is replaced
+    standing.py    where the script stands before its first step
     points.py      the hook points that techniques use
     fetch_times.py how long making a batch takes, workers included
     facts.py       reading models, optimizers, loaders and switches

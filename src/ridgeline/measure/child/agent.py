@@ -9,6 +9,7 @@ of each outermost call, and is called inference.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -20,11 +21,13 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ridgeline.measure.child.clock import PhaseClock
+from ridgeline.measure.child.guard import attempt, guarded, tell
 from ridgeline.measure.child.inputs import (
     batch_size,
     float_outputs,
     padding_share,
     projection,
+    scalar,
     tensor_bytes,
     tensors_in,
 )
@@ -35,6 +38,9 @@ from ridgeline.measure.child.watched import ModelWatch, OptimizerWatch, Watched
 INFERENCE_CALLS = 8
 """Outermost calls without optimizer or backward after which a script counts as inference."""
 OUTPUTS_KEPT = 24
+PATIENT_BACKWARDS = 64
+PATIENT_SECONDS = 10.0
+"""So many backwards, or a few over so long, without a step of an optimizer that was made."""
 
 
 class Agent:
@@ -50,23 +56,33 @@ class Agent:
         self.watched = Watched()
         self.kind: str | None = None
         """`training` or `inference`, once known."""
-        self.losses: list[torch.Tensor] = []
+        self.losses: list[list[torch.Tensor]] = []
+        """By step, one of each backward: they may lie on several devices, and are not read yet."""
         self.step_losses: list[torch.Tensor] = []
         self.samples = 0
         self.tokens = 0
         self.step_inputs: list[tuple[int, int]] = []
         self.active = True
         self.on_boundary: Any = None
+        self.on_fork: Any = None
+        """Asked in a forked child whether it may be the process that trains."""
         self.on_gradients: Any = None
         """Called before the anchor's step while gradients are whole (instruments use it)."""
         self._thread: int | None = None
         self._anchor: torch.optim.Optimizer | None = None
-        self._optimizer_depth = 0
+        self._stepping: list[tuple[torch.optim.Optimizer, int]] = []
+        """Optimizers inside their step, outermost first, each with the clock's depth before."""
         self._forward_context: ExitStack | None = None
         self._forward_depth = 0
         self.latest_model: ModelWatch | None = None
         """The outermost module that runs, or ran last."""
         self.forwards_seen = 0
+        self._by_backward = False
+        """Steps end with backwards, for the optimizer's own are not seen."""
+        self._unstepped = 0
+        self._unstepped_since = 0.0
+        self.must_train = False
+        """Calls of a model are no steps, however many (a loader's worker may make some)."""
         self._assume_inference = assume_inference
         self._scales: dict[int, float] = {}
 
@@ -80,6 +96,32 @@ class Agent:
             return True
         return threading.get_ident() == self._thread
 
+    def trains_here(self) -> bool:
+        """As `is_mine`, asked where something trains.
+
+        A thread that trains is of more interest than one that only called a model, or has ended.
+        """
+        if self.is_mine():
+            return True
+        if self.active and (self.kind != "training" or self._thread not in sys._current_frames()):
+            self._thread = threading.get_ident()
+            return True
+        return False
+
+    def _born_again(self) -> None:
+        """This is a forked child of a process that has not stepped yet: it may be what trains."""
+        self._thread = None
+        self.must_train = True
+        self.kind = None
+        self.forwards_seen = 0
+
+    def forked(self) -> None:
+        """This process is a forked child, most often a loader's worker."""
+        if self.active and self.on_fork is not None and self.on_fork():
+            self._born_again()
+        else:
+            self.abandon()
+
     def abandon(self) -> None:
         """Stop observing (a forked child: a loader's worker)."""
         self.active = False
@@ -90,27 +132,30 @@ class Agent:
         if not self.is_mine():
             yield
             return
-        self.clock.enter(name)
+        attempt(self.clock.enter, name, otherwise=None)
         try:
             yield
         finally:
-            self.clock.leave()
+            attempt(self.clock.leave, otherwise=None)
 
     # -- forward ---------------------------------------------------------------------------
 
+    @guarded(otherwise=False)
     def before_forward(self, module: nn.Module) -> bool:
         """An outermost module is about to run. False: leave it alone."""
         if self.clock.is_inside("backward"):  # checkpointing runs forwards again
             return False
         watch = self.watched.model(module)
-        if watch is None:  # a loss or a metric: no parameters, not worth a phase of its own
+        if watch is None or watch.is_meta:
+            # A loss or a metric without parameters is not worth a phase of its own; a model of
+            # which only the shapes are there computes nothing.
             return False
         self._own_thread()
         training = torch.is_grad_enabled() and module.training
         if not watch.prepared and (training or self._is_inference_call()):
             watch.prepared = True
             for prepare in self.points.on_model:
-                prepare(module)
+                self.points.call(prepare, module)
         watch.calls += 1
         self.latest_model = watch
         if watch.site is None or (training and not watch.site_in_training):
@@ -129,7 +174,7 @@ class Agent:
         if self.points.around_forward:
             self._forward_context = ExitStack()
             for around in self.points.around_forward:
-                self._forward_context.enter_context(around(module))
+                self.points.enter(self._forward_context, around, module)
         return True
 
     def after_forward(
@@ -137,10 +182,17 @@ class Agent:
     ) -> Any:
         """An outermost module has run, or raised. Returns the output for the script."""
         if self._forward_context is not None:
-            self._forward_context.close()
-            self._forward_context = None
+            context, self._forward_context = self._forward_context, None
+            attempt(context.close, otherwise=None)
         for after in self.points.after_forward:
-            result = after(module, result)
+            result = self.points.call(after, module, result, otherwise=result)
+        self._forward_ended(module, args, kwargs, result)
+        return result
+
+    @guarded()
+    def _forward_ended(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         evaluating = self.clock.phase == "evaluation"
         self.clock.leave_to(self._forward_depth)
         if evaluating:
@@ -148,11 +200,11 @@ class Agent:
         else:
             self._count_inputs(module, args, kwargs)
             if self.latest_model is not None and self.latest_model.float_outputs is None:
-                self.latest_model.float_outputs = float_outputs(result)
+                self.latest_model.float_outputs = attempt(float_outputs, result, otherwise=[])
             self._remember_output(result)
             self._maybe_inference_boundary(module)
-        return result
 
+    @guarded()
     def _count_inputs(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
@@ -166,6 +218,7 @@ class Agent:
             with _disable_current_modes():  # our own operators are not the script's
                 self.watched.padding.append(padding_share(integers))
 
+    @guarded()
     def _remember_output(self, result: Any) -> None:
         """Keep a projection of the first outputs of what may be an inference script.
 
@@ -175,8 +228,8 @@ class Agent:
             return
         if self.recording:
             output = next(tensors_in(result), None)
-            if output is not None and output.is_floating_point():
-                self.losses.append(projection(output.detach()))
+            if output is not None and output.is_floating_point() and not output.is_meta:
+                self.losses.append([projection(output.detach())])
 
     @property
     def _trains(self) -> bool:
@@ -186,7 +239,7 @@ class Agent:
         return not self._trains and self.forwards_seen >= INFERENCE_CALLS // 2
 
     def _maybe_inference_boundary(self, module: nn.Module) -> None:
-        if self.kind == "training" or not self.watched.is_main_model(module):
+        if self.kind == "training" or self.must_train or not self.watched.is_main_model(module):
             return
         self.forwards_seen += 1
         if self._trains:
@@ -200,10 +253,14 @@ class Agent:
 
     # -- backward --------------------------------------------------------------------------
 
+    @guarded(otherwise=False)
     def before_backward(self, tensors: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """An outermost backward is about to run. False: it is nested, or not ours."""
-        if not self.is_mine() or self.clock.is_inside("backward"):
+        if not self.trains_here() or self.clock.is_inside("backward"):
             return False
+        roots = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+        if roots and all(isinstance(root, torch.Tensor) and root.is_meta for root in roots):
+            return False  # shapes only: somebody counts FLOPs
         self._own_thread()
         if self.kind != "training":
             self._becomes_training()
@@ -214,7 +271,7 @@ class Agent:
             switches.retain_graph_site = user_site()
         if switches.backward_site is None:
             switches.backward_site = user_site()
-        self._remember_loss(tensors)
+        self._remember_loss(roots)
         self.clock.enter("backward")
         return True
 
@@ -224,14 +281,33 @@ class Agent:
             return contextlib.nullcontext()
         stack = ExitStack()
         for around in self.points.around_backward:
-            stack.enter_context(around())
+            self.points.enter(stack, around)
         return stack
 
+    @guarded()
     def after_backward(self) -> None:
         """An outermost backward has run."""
         self.clock.leave()
-        if not self.watched.optimizers_made:
+        if not self.watched.optimizers_made or self._never_steps():
             self._boundary()
+
+    def _never_steps(self) -> bool:
+        """Have so many backwards gone by without a step that one is not to be expected?"""
+        if self._anchor is not None or self.clock.is_inside("optimizer"):
+            return False
+        self._unstepped += 1
+        if self._unstepped == 1:
+            self._unstepped_since = perf_counter()
+        waited = perf_counter() - self._unstepped_since
+        if self._unstepped < PATIENT_BACKWARDS and (
+            self._unstepped < 3 or waited < PATIENT_SECONDS
+        ):
+            return False
+        self._by_backward = True
+        tell(
+            "no step of the script's optimizer was seen: a step is taken to end with each backward"
+        )
+        return True
 
     def _becomes_training(self) -> None:
         self.kind = "training"
@@ -241,58 +317,73 @@ class Agent:
         self.step_inputs.clear()
         self.clock.restart()
 
+    @guarded()
     def scaled(self, scaled: torch.Tensor, factor: float) -> None:
         """A gradient scaler multiplied the loss: remember by how much."""
         self.watched.switches.gradient_scaler = True
         self._scales = {id(scaled): factor}
 
-    def _remember_loss(self, tensors: Any) -> None:
+    @guarded()
+    def _remember_loss(self, roots: list[Any]) -> None:
         if not self.recording:
             return
-        roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
         for root in roots:
-            if isinstance(root, torch.Tensor) and root.numel() == 1:
-                value = root.detach().float().reshape(())
+            value = scalar(root) if isinstance(root, torch.Tensor) else None
+            if value is not None:
                 factor = self._scales.pop(id(root), None)
-                self.step_losses.append(value.clone() if factor is None else value / factor)
+                self.step_losses.append(value if factor is None else value / factor)
 
     # -- optimizer -------------------------------------------------------------------------
 
+    @guarded()
     def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is being constructed."""
         if self.active:
             self.watched.optimizer_made(optimizer, user_site())
 
+    @guarded()
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer is about to step (frameworks nest them: the outermost counts)."""
-        if not self.is_mine():
+        if not self.trains_here():
             return
         self._own_thread()
-        self._optimizer_depth += 1
+        self._forget_aborted(optimizer)
+        self._stepping.append((optimizer, self.clock.depth))
         watch = self.watched.optimizer(optimizer)
         if not watch.prepared:
             watch.prepared = True
             for prepare in self.points.on_optimizer:
-                prepare(optimizer)
+                self.points.call(prepare, optimizer)
         if watch.step_site is None:
             watch.step_site = user_site()
-        if self._optimizer_depth == 1:
+        if len(self._stepping) == 1:
             if self.on_gradients is not None:
-                self.on_gradients(optimizer)
+                attempt(self.on_gradients, optimizer, otherwise=None)
             self.clock.enter("optimizer")
 
+    def _forget_aborted(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer that steps again while inside its step had raised, and was caught."""
+        for index, (inside, depth) in enumerate(self._stepping):
+            if inside is optimizer:
+                del self._stepping[index:]
+                self.clock.leave_to(depth)
+                return
+
+    @guarded()
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer has stepped."""
-        if not self.is_mine() or self._optimizer_depth == 0:
+        if not self.is_mine() or not self._stepping:
             return
-        self._optimizer_depth -= 1
-        if self._optimizer_depth:
+        _, depth = self._stepping.pop()
+        if self._stepping:
             return
-        self.clock.leave()
+        self.clock.leave_to(depth)
         if self.kind != "training":
             self._becomes_training()
         watch = self.watched.optimizer(optimizer)
         watch.steps += 1
+        if self._by_backward and self.watched.look_closer:
+            return  # a compiled step that runs eagerly for as long as operators are looked at
         other = optimizer is not self._anchor
         if self._anchor is None or (other and self._is_better_anchor(watch)):
             self._anchor = optimizer
@@ -314,11 +405,13 @@ class Agent:
 
     # -- input -----------------------------------------------------------------------------
 
+    @guarded()
     def loader_made(self, loader: Any) -> None:
         """A DataLoader was constructed."""
         if self.active:
             self.watched.loader_made(loader, user_site())
 
+    @guarded()
     def loader_started(self, loader: Any, iterator: Any, seconds: float) -> None:
         """A DataLoader was asked for a new iterator."""
         if self.is_mine():
@@ -333,10 +426,15 @@ class Agent:
         started = perf_counter()
         with self.phase("data"):
             yield
+        self._waited(iterator, perf_counter() - started)
+
+    @guarded()
+    def _waited(self, iterator: Any, seconds: float) -> None:
         watch = self.watched.loader_of(iterator)
         if watch is not None:
-            watch.waited(perf_counter() - started)
+            watch.waited(seconds)
 
+    @guarded()
     def fetched(self, iterator: Any, batch: Any) -> None:
         """The loop got a batch."""
         watch = self.watched.loader_of(iterator)
@@ -349,6 +447,7 @@ class Agent:
         if self._thread is None:
             self._thread = threading.get_ident()
 
+    @guarded()
     def _boundary(self) -> None:
         for watch in self.watched.optimizers.values():
             watch.since_anchor = 0
@@ -356,11 +455,11 @@ class Agent:
             self.clock.boundary()
             self.step_inputs.append((self.samples, self.tokens))
             if self.step_losses:
-                self.losses.append(torch.stack(self.step_losses).mean())
+                self.losses.append(self.step_losses)
         self.samples = self.tokens = 0
-        self.step_losses.clear()
+        self.step_losses = []
         for after in self.points.after_step:
-            after()
+            self.points.call(after)
         if self.on_boundary is not None:
             self.on_boundary()
 

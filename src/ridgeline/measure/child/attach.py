@@ -8,6 +8,7 @@ import msgspec
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.conversation import Conversation
+from ridgeline.measure.child.guard import attempt, write_to
 from ridgeline.measure.child.habits import watch_habits
 from ridgeline.measure.child.hooks import Hooks
 from ridgeline.measure.child.points import Points
@@ -28,24 +29,35 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     agent = Agent(points, assume_inference=session.assume_inference, recording=session.report)
     hooks = Hooks(agent)
     points.time_compiled_call = hooks.time_compiled_call
-    hooks.install()
-    if session.fix_seed:
-        fix_seeds(session.seed_offset)
-    if session.seed_offset:
-        offset_seeds(session.seed_offset)
-    if session.shake:
-        Shaker(session.shake).install(points)
     if session.report:
-        watch_habits(agent)
-        _watch_saves(agent, folder)
-        Conversation(agent, folder)
+        write_to(folder)
+    attempt(hooks.install, otherwise=None)
+    if session.fix_seed:
+        attempt(fix_seeds, session.seed_offset, otherwise=None)
+    if session.seed_offset:
+        attempt(offset_seeds, session.seed_offset, otherwise=None)
+    if session.shake:
+        attempt(Shaker(session.shake).install, points, otherwise=None)
+    if session.report:
+        attempt(watch_habits, agent, otherwise=None)
+        attempt(_watch_saves, agent, folder, otherwise=None)
+        attempt(Conversation, agent, folder, otherwise=None)
     return agent, session
+
+
+def protect(session_folder: str) -> None:
+    """Entry point of a run without us: the user's files are kept, nothing else is touched."""
+    attempt(SavedFiles(keeper_of(session_folder), _untimed).install, otherwise=None)
+
+
+def _untimed(seconds: float) -> None:
+    """Nobody measures this run."""
 
 
 def _watch_saves(agent: Agent, session_folder: Path) -> None:
     def saved(seconds: float) -> None:
         if agent.is_mine():
             agent.watched.switches.save_seconds += seconds
-            agent.watched.switches.save_site = user_site()
+            agent.watched.switches.save_site = attempt(user_site, otherwise=None)
 
     SavedFiles(keeper_of(str(session_folder)), saved).install()

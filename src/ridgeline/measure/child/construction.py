@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ridgeline.measure.child.guard import attempt
 from ridgeline.patches import Undo, patch
 
 
@@ -23,10 +24,14 @@ def edit_arguments(constructor: str, edit: Callable[[dict[str, Any]], None]) -> 
 
         @functools.wraps(original)
         def init(made: Any, *args: Any, **kwargs: Any) -> None:
+            args, kwargs = attempt(edited, made, args, kwargs, otherwise=(args, kwargs))
+            original(made, *args, **kwargs)
+
+        def edited(made: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             _, *bound = signature.bind(made, *args, **kwargs).arguments.items()
             arguments = dict(bound)
             edit(arguments)
-            original(made, **arguments)
+            return (), arguments
 
         return init
 

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.anatomy import children, named_parameters, parameters, parts
+from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.watched import LoaderWatch, ModelWatch, OptimizerWatch
 from ridgeline.records import (
     GraphBreak,
@@ -25,84 +27,92 @@ from ridgeline.records import (
 )
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
+UNKNOWN = "unknown"
+"""Of a switch that torch refuses to tell."""
 _ATTENTION_NAMES = ("attention", "attn", "multihead")
 
 
 def model_facts(agent: Agent, steps: int) -> list[ModelFacts]:
     """Every outermost module with parameters that was called, largest first."""
     facts = [
-        _model(module, watch, max(steps, 1))
+        attempt(_model, module, watch, max(steps, 1), otherwise=None)
         for watch in agent.watched.models.values()
         if watch.num_parameters and (module := watch.module()) is not None and watch.calls
     ]
-    return sorted(facts, key=lambda f: -f.num_parameters)
+    return sorted((f for f in facts if f is not None), key=lambda f: -f.num_parameters)
 
 
 def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
-    parameters = list(module.parameters())
-    modules = list(module.modules())
+    weights = parameters(module)
+    modules = parts(module)
     wrapper = type(module).__name__ if type(module).__name__ in _WRAPPERS else None
     inner = module.module if wrapper and isinstance(module.module, nn.Module) else module
     if type(inner).__name__ == "OptimizedModule":
         inner = inner._orig_mod  # type: ignore[assignment]
-    block, repeats = repeated_block(inner)
+    block, repeats = attempt(repeated_block, inner, otherwise=(None, 0))
     convolutions = [m for m in modules if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Conv3d))]
     names = {type(m).__name__.lower() for m in modules}
     return ModelFacts(
         name=type(inner).__name__,
         num_parameters=watch.num_parameters,
-        num_parameter_tensors=len(parameters),
-        parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
-        num_trainable=sum(p.numel() for p in parameters if p.requires_grad),
-        dtype=str(parameters[0].dtype).removeprefix("torch."),
-        device=str(parameters[0].device),
+        num_parameter_tensors=len(weights),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in weights),
+        num_trainable=sum(p.numel() for p in weights if p.requires_grad),
+        dtype=str(weights[0].dtype).removeprefix("torch."),
+        device=str(weights[0].device),
         num_modules=len(modules),
-        training=module.training,
+        training=bool(module.training),
         repeated_block=block,
         num_repeated=repeats,
         has_convolutions=bool(convolutions),
-        channels_last=_is_channels_last(convolutions),
+        channels_last=attempt(_is_channels_last, convolutions, otherwise=False),
         has_recurrent=any(isinstance(m, nn.RNNBase) for m in modules),
         has_dropout=any(isinstance(m, nn.Dropout) and m.p > 0 for m in modules),
         has_attention=any(word in name for name in names for word in _ATTENTION_NAMES),
-        checkpointing=watch.recomputed or _recomputes_in_compiled_code(module),
+        checkpointing=watch.recomputed
+        or attempt(_recomputes_in_compiled_code, module, otherwise=False),
         compiled=_is_compiled(module) or _is_compiled(inner),
         wrapper=wrapper,
-        ddp_find_unused=bool(getattr(module, "find_unused_parameters", False)),
-        ddp_static_graph=bool(getattr(module, "static_graph", False)),
-        ddp_bucket_view=bool(getattr(module, "gradient_as_bucket_view", False)),
+        ddp_find_unused=_is_on(wrapper, module, "find_unused_parameters"),
+        ddp_static_graph=_is_on(wrapper, module, "static_graph"),
+        ddp_bucket_view=_is_on(wrapper, module, "gradient_as_bucket_view"),
         forward_site=watch.site,
         calls_per_step=watch.calls / steps,
         float_outputs=watch.float_outputs or [],
-        odd_dimensions=odd_dimensions(inner),
+        odd_dimensions=attempt(odd_dimensions, inner, otherwise={}),
     )
+
+
+def _is_on(wrapper: str | None, module: nn.Module, switch: str) -> bool:
+    return wrapper is not None and bool(getattr(module, switch, False))
 
 
 def _is_compiled(module: nn.Module) -> bool:
     if type(module).__name__ == "OptimizedModule":
         return True
-    return any(m._compiled_call_impl is not None for m in module.modules())
+    return any(m._compiled_call_impl is not None for m in parts(module))
 
 
 def _recomputes_in_compiled_code(module: nn.Module) -> bool:
     """What runs again there cannot be seen: the modules' own switch (transformers) is asked."""
     return _is_compiled(module) and any(
         getattr(part, "gradient_checkpointing", False) is True and part.training
-        for part in module.modules()
+        for part in parts(module)
     )
 
 
 def repeated_block(module: nn.Module) -> tuple[str | None, int]:
     """Class and count of the container-held block that repeats and holds most parameters."""
     best: tuple[int, str, int] | None = None
-    for container in module.modules():
-        if not isinstance(container, (nn.ModuleList, nn.Sequential)):
+    for container in parts(module):
+        if not isinstance(container, (nn.ModuleList, nn.ModuleDict, nn.Sequential)):
             continue
-        counts = Counter(type(child).__name__ for child in container)
+        held = children(container)
+        counts = Counter(type(child).__name__ for child in held)
         for name, count in counts.items():
-            children = [child for child in container if type(child).__name__ == name]
-            weight = sum(p.numel() for child in children for p in child.parameters())
-            deep = any(True for _ in children[0].children())
+            alike = [child for child in held if type(child).__name__ == name]
+            weight = sum(p.numel() for child in alike for p in parameters(child))
+            deep = bool(children(alike[0]))
             if count >= 2 and deep and weight and (best is None or weight > best[0]):
                 best = (weight, name, count)
     return (best[1], best[2]) if best else (None, 0)
@@ -111,7 +121,7 @@ def repeated_block(module: nn.Module) -> tuple[str | None, int]:
 def odd_dimensions(module: nn.Module, at_most: int = 8) -> dict[str, int]:
     """Matmul weights with a dimension that is not a multiple of 8, by name."""
     odd: dict[str, int] = {}
-    for name, parameter in module.named_parameters():
+    for name, parameter in named_parameters(module):
         if parameter.dim() != 2 or len(odd) >= at_most:
             continue
         bad = [size for size in parameter.shape if size % 8 and size >= 32]
@@ -129,18 +139,21 @@ def _is_channels_last(convolutions: list[Any]) -> bool:
 
 def optimizer_facts(agent: Agent, steps: int) -> list[OptimizerFacts]:
     """Every optimizer that stepped, in the order they were made."""
-    return [
-        _optimizer(optimizer, watch, max(steps, 1))
+    facts = [
+        attempt(_optimizer, optimizer, watch, max(steps, 1), otherwise=None)
         for watch in agent.watched.optimizers.values()
         if (optimizer := watch.optimizer()) is not None and watch.prepared
     ]
+    return [fact for fact in facts if fact is not None]
 
 
 def _optimizer(
     optimizer: torch.optim.Optimizer, watch: OptimizerWatch, steps: int
 ) -> OptimizerFacts:
-    groups = optimizer.param_groups
-    parameters = [p for group in groups for p in group["params"]]
+    groups = [group for group in optimizer.param_groups if isinstance(group, dict)]
+    weights = [
+        p for group in groups for p in group.get("params", ()) if isinstance(p, torch.Tensor)
+    ]
     state = [
         value
         for entry in optimizer.state.values()
@@ -150,8 +163,8 @@ def _optimizer(
     ]
     return OptimizerFacts(
         name=type(optimizer).__name__,
-        num_parameter_tensors=len(parameters),
-        num_parameters=sum(p.numel() for p in parameters),
+        num_parameter_tensors=len(weights),
+        num_parameters=sum(p.numel() for p in weights),
         fused=any(bool(group.get("fused")) for group in groups),
         foreach=any(bool(group.get("foreach")) for group in groups),
         supports_fused="fused" in inspect.signature(type(optimizer).__init__).parameters,
@@ -165,11 +178,12 @@ def _optimizer(
 
 def loader_facts(agent: Agent) -> list[LoaderFacts]:
     """Every DataLoader that was iterated."""
-    return [
-        _loader(loader, watch, agent)
+    facts = [
+        attempt(_loader, loader, watch, agent, otherwise=None)
         for watch in agent.watched.loaders.values()
         if (loader := watch.loader()) is not None and (watch.waits or watch.starts)
     ]
+    return [fact for fact in facts if fact is not None]
 
 
 def _loader(loader: Any, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
@@ -177,18 +191,15 @@ def _loader(loader: Any, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
     wait = sum(waits) / len(waits)
     padding = agent.watched.padding
     fetch = watch.fetches.per_batch()
-    try:
-        batches = len(loader)
-    except TypeError:
-        batches = None  # an iterable dataset has no length
+    size, ahead = (_whole(getattr(loader, n, None)) for n in ("batch_size", "prefetch_factor"))
     return LoaderFacts(
-        batch_size=loader.batch_size,
+        batch_size=size,
         num_workers=loader.num_workers,
         pin_memory=bool(loader.pin_memory),
         persistent_workers=bool(loader.persistent_workers),
-        prefetch_factor=loader.prefetch_factor,
+        prefetch_factor=ahead,
         dataset=type(loader.dataset).__name__,
-        num_batches=batches,
+        num_batches=_length(loader),
         batch_bytes=watch.batch_bytes,
         site=watch.site,
         fetch_seconds=fetch[0] if fetch else None,
@@ -198,6 +209,18 @@ def _loader(loader: Any, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
         start_seconds=sum(watch.starts) / len(watch.starts) if watch.starts else 0.0,
         padding_share=sum(padding) / len(padding) if padding else 0.0,
     )
+
+
+def _length(loader: Any) -> int | None:
+    """Batches that it says it has; an iterable dataset has no length, and a length may fail."""
+    try:
+        return len(loader)
+    except Exception:  # the script's own answer to a question that the script never asked
+        return None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +238,8 @@ def usage_now() -> Usage:
     return Usage(
         cpu_seconds=process_time(),
         cpu_wait_seconds=cpu_wait_seconds(),
-        recompiles=recompiles(),
-        compile_seconds=compile_seconds(),
+        recompiles=attempt(recompiles, otherwise=0),
+        compile_seconds=attempt(compile_seconds, otherwise=0.0),
     )
 
 
@@ -229,7 +252,7 @@ def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) 
     return Settings(
         num_threads=torch.get_num_threads(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
-        matmul_precision=torch.get_float32_matmul_precision(),
+        matmul_precision=_matmul_precision(),
         autocast_dtype=switches.autocast_dtype,
         gradient_scaler=switches.gradient_scaler,
         anomaly_detection=torch.is_anomaly_enabled(),
@@ -260,14 +283,21 @@ def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) 
         copy_from_pageable=counters.pageable_copies,
         recompute_seconds=switches.recompute_seconds / steps,
         checkpoint_site=switches.checkpoint_site,
-        graph_compiles=_dynamo_count("stats", "unique_graphs"),
-        recompiles=recompiles() - usage.recompiles,
-        compile_seconds=compile_seconds() - usage.compile_seconds,
+        graph_compiles=attempt(_dynamo_count, "stats", "unique_graphs", otherwise=0),
+        recompiles=max(0, attempt(recompiles, otherwise=0) - usage.recompiles),
+        compile_seconds=max(0.0, attempt(compile_seconds, otherwise=0.0) - usage.compile_seconds),
         padding_share=sum(padding) / len(padding) if padding else 0.0,
         empty_cache_seconds=switches.empty_cache_seconds / steps,
         cpu_seconds=(process_time() - usage.cpu_seconds) / steps,
         cpu_wait_seconds=(cpu_wait_seconds() - usage.cpu_wait_seconds) / steps,
     )
+
+
+def _matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch refuses once the script has used the switch's new name
+        return UNKNOWN
 
 
 def graph_breaks() -> list[GraphBreak]:
@@ -278,6 +308,7 @@ def graph_breaks() -> list[GraphBreak]:
     return [
         GraphBreak(reason=reason.splitlines()[0][:200], site=_site_in(reason), count=count)
         for reason, count in counters["graph_break"].most_common(20)
+        if reason.strip()
     ]
 
 
@@ -329,14 +360,22 @@ def cpu_wait_seconds() -> float:
 
 def device_name(agent: Agent) -> str:
     """`cuda:0 NVIDIA …` or `cpu`: what the largest model sits on."""
-    models = [m for w in agent.watched.models.values() if (m := w.module()) is not None]
-    largest = max(models, key=lambda m: sum(p.numel() for p in m.parameters()), default=None)
-    if largest is None:
+    return attempt(_device_name, agent, otherwise="cpu")
+
+
+def _device_name(agent: Agent) -> str:
+    models = [
+        (watch.num_parameters, module)
+        for watch in agent.watched.models.values()
+        if (module := watch.module()) is not None and not watch.is_meta
+    ]
+    if not models:
         return "cpu"
-    parameter = next(largest.parameters(), None)
-    if parameter is None or parameter.device.type != "cuda":
-        return parameter.device.type if parameter is not None else "cpu"
-    return f"cuda {torch.cuda.get_device_name(parameter.device)}"
+    _, largest = max(models, key=lambda model: model[0])
+    weight = next((weight for _, weight in named_parameters(largest)), None)
+    if weight is None or weight.device.type != "cuda":
+        return weight.device.type if weight is not None else "cpu"
+    return f"cuda {torch.cuda.get_device_name(weight.device)}"
 
 
 def device_memory_bytes(agent: Agent) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from ridgeline.measure.child.guard import attempt
 from ridgeline.patches import patch
 
 _FIELDS = 3
@@ -64,9 +65,11 @@ def _timed(
             return original(fetcher, indices)
         started, cpu_started = perf_counter(), thread_time()
         batch = original(fetcher, indices)
-        worker = get_worker_info()
-        row = 0 if worker is None else worker.id + 1
-        times.add(row, perf_counter() - started, thread_time() - cpu_started)
+        attempt(count, times, perf_counter() - started, thread_time() - cpu_started, otherwise=None)
         return batch
+
+    def count(times: FetchTimes, seconds: float, cpu_seconds: float) -> None:
+        worker = get_worker_info()
+        times.add(0 if worker is None else worker.id + 1, seconds, cpu_seconds)
 
     return fetch

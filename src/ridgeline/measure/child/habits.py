@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.child.watched import ModelWatch
 from ridgeline.patches import patch
@@ -31,7 +32,7 @@ def watch_habits(agent: Agent) -> None:
         "torch._tensor_str:_str": _time_printing,
     }
     for name, counter in counters.items():
-        patch(name, functools.partial(counter, agent))
+        attempt(patch, name, functools.partial(counter, agent), otherwise=None)
 
 
 def _time_printing(agent: Agent, original: Callable[..., str]) -> Callable[..., str]:
@@ -42,7 +43,7 @@ def _time_printing(agent: Agent, original: Callable[..., str]) -> Callable[..., 
         started = perf_counter()
         result = original(tensor, **options)
         if agent.is_mine():
-            agent.watched.printed(user_site(), perf_counter() - started)
+            agent.watched.printed(attempt(user_site, otherwise=None), perf_counter() - started)
         return result
 
     return text
@@ -53,11 +54,11 @@ def _count_collections(agent: Agent, original: Callable[..., int]) -> Callable[.
     def collect(*args: Any, **kwargs: Any) -> int:
         if not agent.is_mine():
             return original(*args, **kwargs)
-        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch."):
+        if str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch."):
             with agent.watched.uncounted_collections():  # torch.compile tidies up after itself
                 return original(*args, **kwargs)
         agent.watched.switches.gc_forced += 1
-        agent.watched.switches.gc_site = user_site()
+        agent.watched.switches.gc_site = attempt(user_site, otherwise=None)
         return original(*args, **kwargs)
 
     return collect
@@ -72,17 +73,21 @@ def _count_empty_cache(agent: Agent, original: Callable[[], None]) -> Callable[[
             switches = agent.watched.switches
             switches.empty_cache += 1
             switches.empty_cache_seconds += perf_counter() - started
-            switches.empty_cache_site = user_site()
+            switches.empty_cache_site = attempt(user_site, otherwise=None)
 
     return empty_cache
 
 
 def _notice_zero_grad(agent: Agent, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
-    def zero_grad(optimizer: torch.optim.Optimizer, set_to_none: bool = True) -> None:
-        if not set_to_none and agent.is_mine():
+    def zero_grad(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        if (args or kwargs) and not torch.compiler.is_compiling() and agent.is_mine():
+            attempt(notice, optimizer, *args, *kwargs.values(), otherwise=None)
+        original(optimizer, *args, **kwargs)
+
+    def notice(optimizer: torch.optim.Optimizer, set_to_none: bool) -> None:
+        if not set_to_none:
             agent.watched.optimizer(optimizer).zeroed_in_place += 1
-        original(optimizer, set_to_none)
 
     return zero_grad
 
@@ -91,9 +96,15 @@ def _notice_scaler(agent: Agent, original: Callable[..., Any]) -> Callable[..., 
     @functools.wraps(original)
     def scale(scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
-        if isinstance(outputs, torch.Tensor) and scaler.is_enabled() and agent.is_mine():
-            agent.scaled(scaled, scaler.get_scale())
+        if torch.compiler.is_compiling():
+            return scaled
+        if isinstance(outputs, torch.Tensor) and agent.is_mine():
+            attempt(notice, scaler, scaled, otherwise=None)
         return scaled
+
+    def notice(scaler: Any, scaled: torch.Tensor) -> None:
+        if scaler.is_enabled():
+            agent.scaled(scaled, scaler.get_scale())
 
     return scale
 
@@ -106,7 +117,7 @@ def _time_recompute(agent: Agent, original: Callable[..., Any]) -> Callable[...,
         if torch.compiler.is_compiling() or not agent.is_mine():
             return original(function, *args, **kwargs)
         if agent.watched.switches.checkpoint_site is None:
-            agent.watched.switches.checkpoint_site = user_site()
+            agent.watched.switches.checkpoint_site = attempt(user_site, otherwise=None)
 
         model: ModelWatch | None = None
 

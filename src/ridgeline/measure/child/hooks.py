@@ -31,6 +31,7 @@ from torch.optim.optimizer import (
 )
 
 from ridgeline.measure.child.fetch_times import time_fetches
+from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.patches import COLLECTIVES, patch
 
 if TYPE_CHECKING:
@@ -49,14 +50,17 @@ class Hooks:
 
     def install(self) -> None:
         """Patch torch. Called once per process."""
-        self._arm()
-        self._hide_from_dynamo()
-        self._optimizers()
-        self._backward()
-        self._loader()
-        self._compile()
-        self._collectives()
-        os.register_at_fork(after_in_child=self._disarm_in_fork)
+        for installer in (
+            self._arm,
+            self._hide_from_dynamo,
+            self._optimizers,
+            self._backward,
+            self._loader,
+            self._compile,
+            self._collectives,
+        ):
+            attempt(installer, otherwise=None)
+        os.register_at_fork(after_in_child=self._in_fork)
 
     # -- modules ---------------------------------------------------------------------------
 
@@ -66,20 +70,28 @@ class Hooks:
     def _disarm(self) -> None:
         torch_module._global_forward_pre_hooks.pop(_HOOK, None)
 
-    def _disarm_in_fork(self) -> None:
-        self._disarm()
-        self.agent.abandon()
+    @guarded()
+    def _in_fork(self) -> None:
+        self.agent.forked()
+        if self.agent.active:
+            self._inside = None
+            self._arm()
+        else:
+            self._disarm()
 
     def _before_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or not self.agent.is_mine():
             return
-        if not self._begin(module):
-            return
+        if self._begin(module) and not attempt(self._await_end, module, otherwise=False):
+            self._finish(module, (), {}, None)
+
+    def _await_end(self, module: nn.Module) -> bool:
         # Put straight into the dictionaries: registering through the public method would
         # allocate handles on every call. `_end_module` takes them out again.
         module._forward_hooks[_HOOK] = self._end_module
         module._forward_hooks_with_kwargs[_HOOK] = True
         module._forward_hooks_always_called[_HOOK] = True
+        return True
 
     def _hide_from_dynamo(self) -> None:
         """Keep torch.compile from warning of our global hook.
@@ -109,10 +121,13 @@ class Hooks:
     def _end_module(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
+        attempt(self._clear, module, otherwise=None)
+        return self._finish(module, args, kwargs, result)
+
+    def _clear(self, module: nn.Module) -> None:
         module._forward_hooks.pop(_HOOK, None)
         module._forward_hooks_with_kwargs.pop(_HOOK, None)
         module._forward_hooks_always_called.pop(_HOOK, None)
-        return self._finish(module, args, kwargs, result)
 
     def _finish(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -129,7 +144,7 @@ class Hooks:
             @functools.wraps(original)
             def compile_module(module: nn.Module, *args: Any, **kwargs: Any) -> None:
                 original(module, *args, **kwargs)
-                hooks.time_compiled_call(module)
+                attempt(hooks.time_compiled_call, module, otherwise=None)
 
             return compile_module
 
@@ -162,8 +177,17 @@ class Hooks:
 
     def _optimizers(self) -> None:
         agent = self.agent
-        register_optimizer_step_pre_hook(agent.before_step)
-        register_optimizer_step_post_hook(agent.after_step)
+
+        def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            if not torch.compiler.is_compiling():  # a compiled step is left whole, and unseen
+                agent.before_step(optimizer, args, kwargs)
+
+        def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            if not torch.compiler.is_compiling():
+                agent.after_step(optimizer, args, kwargs)
+
+        register_optimizer_step_pre_hook(before)
+        register_optimizer_step_post_hook(after)
 
         def noticing(original: Callable[..., None]) -> Callable[..., None]:
             @functools.wraps(original)
@@ -187,7 +211,7 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            if not agent.before_backward(tensors, args, kwargs):
+            if torch.compiler.is_compiling() or not agent.before_backward(tensors, args, kwargs):
                 original(tensors, *args, **kwargs)
                 return
             try:
@@ -213,13 +237,19 @@ class Hooks:
         @functools.wraps(original)
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
             if agent.points.on_loader:
-                bound = signature.bind(loader, *args, **kwargs)
-                kwargs = {k: v for k, v in bound.arguments.items() if k != "self"}
-                args = ()
-                for callback in agent.points.on_loader:
-                    callback(kwargs)
+                args, kwargs = attempt(edited, loader, args, kwargs, otherwise=(args, kwargs))
             original(loader, *args, **kwargs)
             agent.loader_made(loader)
+
+        def edited(loader: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            bound = signature.bind(loader, *args, **kwargs)
+            wanted = {k: v for k, v in bound.arguments.items() if k != "self"}
+            for callback in agent.points.on_loader:
+                changed = dict(wanted)
+                agent.points.call(callback, changed)
+                if not agent.points.has_failed(callback):
+                    wanted = changed
+            return (), wanted
 
         return init
 
@@ -233,7 +263,7 @@ class Hooks:
                 iterator = original(loader)
             agent.loader_started(loader, iterator, perf_counter() - started)
             for callback in agent.points.wrap_loader:
-                iterator = callback(loader, iterator)
+                iterator = agent.points.call(callback, loader, iterator, otherwise=iterator)
             return iterator
 
         return iterate
@@ -246,7 +276,7 @@ class Hooks:
             with agent.fetching(iterator):
                 batch = original(iterator)
             for callback in agent.points.on_batch:
-                batch = callback(batch)
+                batch = agent.points.call(callback, batch, otherwise=batch)
             agent.fetched(iterator, batch)
             return batch
 

@@ -66,6 +66,31 @@ def padding_share(tokens: torch.Tensor) -> float:
     return float(padded.sum()) / tokens.numel()
 
 
+def scalar(loss: torch.Tensor) -> torch.Tensor | None:
+    """A copy of a loss that can be read later; None when it holds no number of its own.
+
+    A loss on the meta device has no value, and what a sharded one holds here is a part of it.
+    """
+    if loss.numel() != 1 or loss.is_meta:
+        return None
+    value = loss.detach()
+    placements = getattr(value, "placements", None)
+    if placements is not None:
+        if not all(placement.is_replicate() for placement in placements):
+            return None
+        value = value.to_local()  # type: ignore[attr-defined]
+    if value.layout is not torch.strided:
+        value = value.to_dense()
+    if value.is_complex():
+        value = value.real
+    return value.float().reshape(()).clone()
+
+
+def mean_of(losses: list[torch.Tensor]) -> float:
+    """The mean of one step's losses, wherever each lies."""
+    return sum(float(loss) for loss in losses) / len(losses)
+
+
 def projection(output: torch.Tensor) -> torch.Tensor:
     """One number that moves when any element of `output` does.
 

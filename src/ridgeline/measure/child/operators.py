@@ -16,11 +16,18 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.anatomy import buffers, parameters
+from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.wire import MemorySample, OperatorCall
 from ridgeline.records import SyncPoint
@@ -64,9 +71,20 @@ class OperatorMode(TorchDispatchMode):
         started = perf_counter()
         out = func(*args, **kwargs)
         seconds = perf_counter() - started
-        packet = func._overloadpacket
-        self._record(func, packet, args, kwargs, out, seconds)
+        self._record(func, args, kwargs, out, seconds)
         return out
+
+    def leave(self) -> None:
+        """Take the mode off, from below one of the script's own if it has entered one since."""
+        modes = _get_current_dispatch_mode_stack()
+        if not any(mode is self for mode in modes):
+            return
+        above = modes[1 + next(i for i, mode in enumerate(modes) if mode is self) :]
+        for mode in reversed(above):
+            _pop_mode(getattr(mode, "_mode_key", None))
+        self.__exit__(None, None, None)
+        for mode in above:
+            _push_mode(mode)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -77,9 +95,9 @@ class OperatorMode(TorchDispatchMode):
         finally:
             self._paused = False
 
-    def _record(
-        self, func: Any, packet: Any, args: Any, kwargs: Any, out: Any, seconds: float
-    ) -> None:
+    @guarded()
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> None:
+        packet = func._overloadpacket
         inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         outputs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         phase = self.agent.clock.phase
@@ -92,10 +110,9 @@ class OperatorMode(TorchDispatchMode):
         moved = 0.0
         if written and not func.is_view:
             moved = float(sum(map(_bytes, inputs)) + sum(map(_bytes, written)))
-        formula = flop_registry.get(packet) or FLOP_FORMULAS.get(packet)
-        flops = float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
+        flops = attempt(_flops, packet, args, kwargs, out, otherwise=0.0)
         dtype = next((_dtype(t) for t in inputs if t.is_floating_point()), "")
-        shapes = ",".join(str(list(t.shape)).replace(" ", "") for t in inputs if t.dim())
+        shapes = ",".join(filter(None, map(_sizes, inputs)))
         name = packet._qualified_op_name
         self.agent.watched.operator_names.add(name)
         key = (name, shapes, dtype, phase)
@@ -153,6 +170,11 @@ class OperatorMode(TorchDispatchMode):
             for (kind, _, _), row in self.syncs.items()
         ]
         return sorted(points, key=lambda p: (-p.seconds, -p.calls))
+
+
+def _flops(packet: Any, args: Any, kwargs: Any, out: Any) -> float:
+    formula = flop_registry.get(packet) or FLOP_FORMULAS.get(packet)
+    return float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
 
 
 def _changed(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
@@ -254,23 +276,27 @@ class LiveMemory:
         """Count what is alive already: weights, gradients, optimizer state."""
         for watch in self.agent.watched.models.values():
             module = watch.module()
-            if module is None:
-                continue
-            for parameter in module.parameters():
-                self._add(parameter, "weights")
-                if parameter.grad is not None:
-                    self._add(parameter.grad, "gradients")
-            for buffer in module.buffers():
-                self._add(buffer, "weights")
+            if module is not None:
+                attempt(self._count_weights, module, otherwise=None)
         for stepped in self.agent.watched.optimizers.values():
             optimizer = stepped.optimizer()
-            if optimizer is None:
-                continue
-            for state in optimizer.state.values():
-                for value in tree_leaves(state):
-                    if isinstance(value, torch.Tensor):
-                        self._add(value, "optimizer")
+            if optimizer is not None:
+                attempt(self._count_state, optimizer, otherwise=None)
         self._note("other", force=True)
+
+    def _count_weights(self, module: torch.nn.Module) -> None:
+        for parameter in parameters(module):
+            self._add(parameter, "weights")
+            if parameter.grad is not None:
+                self._add(parameter.grad, "gradients")
+        for buffer in buffers(module):
+            self._add(buffer, "weights")
+
+    def _count_state(self, optimizer: torch.optim.Optimizer) -> None:
+        for state in optimizer.state.values():
+            for value in tree_leaves(state):
+                if isinstance(value, torch.Tensor):
+                    self._add(value, "optimizer")
 
     def made(self, outputs: list[torch.Tensor], phase: str) -> None:
         """New tensors came out of an operator."""
@@ -281,6 +307,7 @@ class LiveMemory:
         if grew:
             self._note(phase)
 
+    @guarded()
     def retag_gradient(self, parameter: torch.Tensor) -> None:
         """A parameter's gradient is whole: what was a temporary is a gradient now."""
         if parameter.grad is None:
@@ -351,6 +378,14 @@ def _total(sample: MemorySample) -> int:
         + sample.activations_bytes
         + sample.other_bytes
     )
+
+
+def _sizes(tensor: torch.Tensor) -> str:
+    """Its shape as `[2,3]`; nothing of a scalar, or where rows differ in length."""
+    sizes = list(tensor.shape)
+    if not sizes or not all(isinstance(size, int) for size in sizes):
+        return ""
+    return str(sizes).replace(" ", "")
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -7,10 +7,13 @@ nothing. A technique says what it changed with `changed`; one that never did had
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ridgeline.measure.child.guard import note
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +51,56 @@ class Points:
     effects: dict[str, str] = field(default_factory=dict)
     """Technique → what it changed, in words."""
 
+    failed: dict[str, str] = field(default_factory=dict)
+    """Technique → the line that says where in its code it failed."""
+
     def changed(self, technique: str, what: str) -> None:
         """Say that `technique` took effect, e.g. `2 optimizers fused`."""
-        self.effects[technique] = what
+        if technique not in self.failed:
+            self.effects[technique] = what
+
+    def call(self, callback: Callable[..., Any], *args: Any, otherwise: Any = None) -> Any:
+        """What a technique's callback returns; `otherwise` when its technique fails, or has."""
+        if self.has_failed(callback):
+            return otherwise
+        try:
+            return callback(*args)
+        except Exception as error:
+            self.fails(_technique(callback), error)
+            return otherwise
+
+    def has_failed(self, callback: Callable[..., Any]) -> bool:
+        """Has the technique that this callback belongs to failed?"""
+        return bool(self.failed) and _technique(callback) in self.failed
+
+    def enter(self, stack: ExitStack, around: Callable[..., Any], *args: Any) -> None:
+        """Hold a technique's context until `stack` is closed; one that fails is not held."""
+        context = self.call(around, *args)
+        if context is None:
+            return
+        try:
+            context.__enter__()
+        except Exception as error:
+            self.fails(_technique(around), error)
+        else:
+            stack.push(functools.partial(self._leave, around, context))
+
+    def _leave(
+        self, around: Callable[..., Any], context: AbstractContextManager[Any], *error: Any
+    ) -> None:
+        """What the script raises goes on through; what the context itself raises does not."""
+        try:
+            context.__exit__(*error)
+        except Exception as failure:
+            if failure is not error[1]:
+                self.fails(_technique(around), failure)
+
+    def fails(self, technique: str, error: Exception) -> None:
+        """A technique whose code fails has changed nothing, and is not asked again."""
+        self.failed[technique] = note(error)
+        self.effects.pop(technique, None)
+
+
+def _technique(callback: Callable[..., Any]) -> str:
+    """The technique's name, which is that of the module that its callback stands in."""
+    return str(getattr(callback, "__module__", "")).rpartition(".")[2].replace("_", "-")

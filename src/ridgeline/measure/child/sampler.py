@@ -16,6 +16,7 @@ from time import perf_counter
 from types import FrameType
 
 from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.guard import guarded
 from ridgeline.measure.child.sites import is_user_file, shown
 from ridgeline.records import HotLine, Site
 
@@ -55,6 +56,7 @@ class Sampler:
             for (file, line, function, phase, leaf), seconds in longest
         ]
 
+    @guarded()
     def _run(self) -> None:
         before = perf_counter()
         while not self._done.wait(_INTERVAL_SECONDS):
@@ -84,7 +86,7 @@ def _stack(thread: int) -> _Stack | None:
     frame: FrameType | None = sys._current_frames().get(thread)
     if frame is None:
         return None
-    module = frame.f_globals.get("__name__", "")
+    module = str(frame.f_globals.get("__name__", ""))
     lines = []
     while frame is not None:
         code = frame.f_code

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ridgeline.measure.child.anatomy import is_unfinished, parameters
 from ridgeline.measure.child.fetch_times import FetchTimes
+from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.records import Site
 
 
@@ -31,6 +33,10 @@ class ModelWatch:
     """A part of its forward ran again inside backward."""
     float_outputs: list[bool] | None = None
     """As in `ModelFacts`; None before its first forward."""
+    unfinished: bool = False
+    """A lazy part has no parameters yet: to be counted again at the next call."""
+    is_meta: bool = False
+    """Its parameters have shapes and no values."""
 
 
 @dataclass(slots=True)
@@ -143,15 +149,23 @@ class Watched:
         return bool(self.optimizers)
 
     def model(self, module: nn.Module) -> ModelWatch | None:
-        """The watch of an outermost module; None when it has no parameters."""
+        """The watch of an outermost module; None when it has, and will have, no parameters."""
         watch = self.models.get(id(module))
-        if watch is not None and watch.module() is module:
-            return watch if watch.num_parameters else None
-        count = sum(p.numel() for p in module.parameters())
-        watch = ModelWatch(module=weakref.ref(module), num_parameters=count)
-        self.models[id(module)] = watch
-        self._largest = max(self._largest, count)
-        return watch if count else None
+        if watch is None or watch.module() is not module:
+            watch = ModelWatch(module=weakref.ref(module), num_parameters=0, unfinished=True)
+            self.models[id(module)] = watch
+        if watch.unfinished:
+            attempt(self._count, module, watch, otherwise=None)
+        return watch if watch.num_parameters or watch.unfinished else None
+
+    def _count(self, module: nn.Module, watch: ModelWatch) -> None:
+        watch.unfinished = False  # what fails here is not tried at every call
+        found = parameters(module)
+        watch.num_parameters = sum(parameter.numel() for parameter in found)
+        watch.is_meta = bool(found) and found[0].is_meta
+        watch.unfinished = is_unfinished(module)
+        if not watch.is_meta:
+            self._largest = max(self._largest, watch.num_parameters)
 
     def is_main_model(self, module: nn.Module) -> bool:
         """Is this the largest outermost module seen so far?"""
@@ -178,6 +192,7 @@ class Watched:
             dataset=id(loader.dataset),
         )
 
+    @guarded()
     def fetch_times(self, dataset: Any) -> FetchTimes | None:
         """Where to add the time of a batch that is made of this dataset."""
         for watch in self.loaders.values():
@@ -202,6 +217,7 @@ class Watched:
             return None
         return known[1]
 
+    @guarded()
     def printed(self, site: Site | None, seconds: float) -> None:
         """A tensor was turned into text."""
         if site is not None:

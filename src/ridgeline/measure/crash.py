@@ -1,0 +1,143 @@
+"""What a script's own crash looked like, and whether it also happens without Ridgeline.
+
+The traceback is the script's: our frames are cut out of it. To tell whose fault it is, the command
+runs once more as the user would run it, with no more of ours in it than what keeps files safe.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ridgeline.errors import OurDefect, RidgelineError, ScriptError
+from ridgeline.measure.wire import Session
+
+PROTECT = "ridgeline.measure.child.attach:protect"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_BEGINS = "Traceback (most recent call last):"
+_LINES_SHOWN = 40
+_LEAST_SECONDS = 15.0
+_MOST_SECONDS = 120.0
+_MARGIN = 2.0
+"""A run that lasts so many times as long as the one that failed does not fail the same way."""
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
+_ADDRESS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """How a command ended, when it failed."""
+
+    exit_code: int
+    """Negative: the number of the signal that killed it."""
+    traceback: str
+    """The script's own frames and the error; empty where Python printed none."""
+    last_line: str
+
+    @property
+    def what(self) -> str:
+        """The error in one line, or the signal."""
+        if self.traceback:
+            return self.traceback.splitlines()[-1]
+        if self.exit_code < 0:
+            return f"killed by {signal.Signals(-self.exit_code).name}"
+        return self.last_line or f"exit code {self.exit_code}, and it printed nothing"
+
+    def is_like(self, other: Crash) -> bool:
+        """The same error, numbers and addresses aside?"""
+        return _ADDRESS.sub("", self.what) == _ADDRESS.sub("", other.what)
+
+
+def crash_of(exit_code: int, output: str) -> Crash:
+    """Read it from what the script printed last."""
+    block = _last_traceback(output.splitlines())
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    kept = _without_us(block)
+    if len(kept) > _LINES_SHOWN:
+        half = _LINES_SHOWN // 2
+        kept = [*kept[:half], f"  … {len(kept) - 2 * half} lines …", *kept[-half:]]
+    return Crash(
+        exit_code=exit_code,
+        traceback="\n".join(kept),
+        last_line=lines[-1] if lines else "",
+    )
+
+
+def _last_traceback(lines: list[str]) -> list[str]:
+    """The last traceback that was printed, with those that led to it."""
+    starts = [index for index, line in enumerate(lines) if line.strip() == _BEGINS]
+    if not starts:
+        return []
+    start = starts[-1]
+    end = _end_of(lines, start)
+    for earlier in reversed(starts[:-1]):
+        between = [line for line in lines[_end_of(lines, earlier) : start] if line.strip()]
+        if len(between) != 1 or "exception" not in between[0]:
+            break  # "During handling of the above exception, another exception occurred:"
+        start = earlier
+    return lines[start:end]
+
+
+def _end_of(lines: list[str], start: int) -> int:
+    """One past the error that ends the traceback; further lines of its message included."""
+    for index in range(start + 1, len(lines)):
+        if lines[index] and not lines[index][0].isspace():
+            return index + 1
+    return len(lines)
+
+
+def _without_us(block: list[str]) -> list[str]:
+    """The lines without frames of ours."""
+    kept: list[str] = []
+    skipping = False
+    for line in block:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            skipping = frame["file"].startswith(_PACKAGE)
+        elif not line.startswith(" "):
+            skipping = False
+        if not skipping:
+            kept.append(line)
+    return kept
+
+
+class ScriptFailed(ScriptError):
+    """A command that failed by itself, with what it takes to ask whose fault it is."""
+
+    def __init__(self, command: list[str], crash: Crash, after_seconds: float) -> None:
+        super().__init__(_told(command, crash), details=crash.traceback)
+        self.crash = crash
+        self.after_seconds = after_seconds
+
+
+def _told(command: list[str], crash: Crash) -> str:
+    return f"`{' '.join(command)}` failed (exit code {crash.exit_code}): {crash.what}"
+
+
+def judged(command: list[str], failed: ScriptFailed, say: Callable[[str], None]) -> RidgelineError:
+    """The error to raise for a script that failed under us: is it its own fault, or ours?"""
+    crash = failed.crash
+    limit = min(max(_MARGIN * failed.after_seconds + 5.0, _LEAST_SECONDS), _MOST_SECONDS)
+    say(f"the script failed; running it without ridgeline, for at most {limit:.0f} s, to compare")
+    alone = _run_alone(command, limit)
+    told = _told(command, crash)
+    if alone is None:
+        told += " (it does NOT fail without ridgeline: this is our defect, please report it)"
+        return OurDefect(told, details=crash.traceback)
+    if alone.is_like(crash):
+        told += " (it fails the same way without ridgeline)"
+    else:
+        told += f" (without ridgeline it fails too, but otherwise: {alone.what})"
+    return ScriptError(told, details=crash.traceback)
+
+
+def _run_alone(command: list[str], limit_seconds: float) -> Crash | None:
+    """How the command fails without us; None when it ends well, or is still at it."""
+    from ridgeline.measure.conductor import Conductor
+
+    with Conductor(command, Session(), entry=PROTECT) as run:
+        code = run.outlast(limit_seconds)
+        return crash_of(code, run.output) if code else None

@@ -1,0 +1,104 @@
+"""A script that crashes: its own traceback is shown, and whether it also crashes without us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli.main import run
+from ridgeline.measure.crash import crash_of
+
+pytestmark = pytest.mark.usefixtures("warm")
+LOOP = """import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+class Shy(torch.nn.Linear):
+    def forward(self, x):
+        if self._forward_hooks:
+            raise RuntimeError("somebody watches")
+        return super().forward(x)
+
+
+def loss_of(step):
+    if step == 5:
+        torch.randn(2, 3) @ torch.randn(2, 3)
+    return model(torch.randn(2, 4)).sum()
+
+
+for step in range(50):
+    loss_of(step).backward()
+    optimizer.step()
+    with open("written.txt", "w") as file:
+        file.write("by the script")
+"""
+
+
+def test_a_scripts_own_crash_shows_its_traceback_without_our_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(LOOP)
+    assert run(["doctor", "--", "train.py"]) == 2
+    told = capsys.readouterr().err
+    assert "it fails the same way without ridgeline" in told.splitlines()[-1]
+    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in told.splitlines()[-1]
+    assert 'train.py", line 16, in loss_of' in told
+    assert "ridgeline/measure" not in told
+    assert "running it without ridgeline" in told
+
+
+def test_a_crash_that_needs_us_is_our_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shy = LOOP.replace("\n\ndef loss_of", "\n\nmodel = Shy(4, 4)\n\n\ndef loss_of")
+    Path("train.py").write_text(shy.replace("step == 5", "step < 0"))
+    assert run(["doctor", "--", "train.py"]) == 1
+    told = capsys.readouterr().err
+    assert "it does NOT fail without ridgeline" in told.splitlines()[-1]
+    assert "somebody watches" in told
+
+
+CHAINED = """step 3
+Traceback (most recent call last):
+  File "/home/me/train.py", line 4, in load
+    open("absent")
+FileNotFoundError: [Errno 2] No such file or directory: 'absent'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/home/me/train.py", line 9, in <module>
+    load()
+  File "{ours}", line 200, in backward
+    original(tensors, *args, **kwargs)
+    ~~~~~~~~^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/train.py", line 6, in load
+    raise KeyError("absent")
+KeyError: 'absent'
+terminate called
+"""
+
+
+def test_a_chain_of_errors_is_kept_and_our_frames_are_not() -> None:
+    import ridgeline.measure.child.hooks as ours
+
+    crash = crash_of(1, CHAINED.replace("{ours}", ours.__file__))
+    assert crash.what == "KeyError: 'absent'"
+    assert "FileNotFoundError" in crash.traceback
+    assert "original(tensors" not in crash.traceback
+    assert crash.traceback.count('File "/home/me/train.py"') == 3
+
+
+def test_crashes_are_alike_when_only_numbers_differ() -> None:
+    one, two, other = (
+        crash_of(1, f'Traceback (most recent call last):\n  File "a", line 1\n{error}')
+        for error in ("E: at 0x7f01, 3", "E: at 0x7fee, 4", "F: at 0x7f01, 3")
+    )
+    assert one.is_like(two)
+    assert not one.is_like(other)
+    assert crash_of(-11, "").what == "killed by SIGSEGV"

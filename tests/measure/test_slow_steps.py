@@ -1,0 +1,63 @@
+"""A handful of slow steps: a partial profile within the budget, and words meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli.main import run
+from ridgeline.measure.assemble import Windows
+from ridgeline.measure.wire import Report, StepTimes
+
+pytestmark = pytest.mark.usefixtures("warm")
+SLOW = str(Path(__file__).parent / "scripts" / "slow_steps.py")
+
+
+def test_slow_steps_give_a_profile_of_few_within_the_budget(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started = time.monotonic()
+    assert run(["doctor", "--budget", "12", "--json", "--", SLOW, "0", "2"]) == 0
+    assert time.monotonic() - started < 3 * 12  # the probe of the machine comes on top
+    captured = capsys.readouterr()
+    profile = json.loads(captured.out)["profile"]
+    assert 1 <= profile["steps"] <= 4
+    assert not profile["steady"]
+    assert profile["step_seconds"]["p50"] == pytest.approx(2.0, rel=0.3)
+    assert [line for line in profile["warnings"] if line.startswith("from ")]
+
+
+def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["doctor", "--budget", "6", "--", SLOW, "600", "0"]) == 2
+    *words, last = capsys.readouterr().err.splitlines()
+    assert [line for line in words if line.startswith("no step yet after 5 s: it is at ")]
+    assert "did not answer for 6 s before its first step: it is at " in last
+    assert "slow_steps.py:14 in evaluate" in last
+
+
+def test_a_step_that_outlasts_the_budget_costs_what_comes_after_it_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    text = Path(SLOW).read_text().replace("while True:", "for step in range(50):")
+    text = text.replace("before, each = (float(word) for word in sys.argv[1:])", "before = 0")
+    script.write_text(text.replace("time.sleep(each)", "time.sleep(1.2 if step < 2 else 600)"))
+    assert run(["doctor", "--budget", "6", "--", str(script)]) == 0
+    shown = capsys.readouterr().out
+    assert "(from 1 step)" in shown
+    assert "operators were not looked at" in " ".join(shown.split())
+
+
+def test_the_last_slow_step_speaks_where_none_was_timed() -> None:
+    step = StepTimes(seconds=30.0, phases={"forward": 30.0}, samples=1, tokens=0)
+    windows = Windows(warmup_seconds=[40.0, 30.0])
+    windows.slow = [[Report(steps=[], losses=[])], [Report(steps=[step], losses=[])]]
+    windows.settle()
+    assert windows.timed[0].steps == [step]
+    assert windows.warmup_seconds == [40.0]
+    assert windows.warnings[0].startswith("from 1 step:")
