@@ -59,7 +59,7 @@ def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path,
     (row,) = [r for r in ledger.rows if r.stage == "add" and r.kept]
     assert row.verified
     assert row.ci_low <= row.multiplier <= row.ci_high
-    assert row.rounds >= 8
+    assert row.rounds >= 3
 
 
 def test_json_on_stdout_is_the_contract(finished: tuple[Path, str]) -> None:
@@ -172,7 +172,9 @@ def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path, budget: 
     assert read_record(ledger, Ledger).complete
 
 
-def test_a_killed_script_leaves_a_clear_line_and_a_usable_ledger(tmp_path: Path) -> None:
+def test_a_script_that_is_killed_is_started_again_and_the_ledger_is_finished(
+    tmp_path: Path,
+) -> None:
     process = started(tmp_path)
     ledger = tmp_path / "out" / "ledger.json"
     wait_for(ledger.exists, process)
@@ -188,6 +190,6 @@ def test_a_killed_script_leaves_a_clear_line_and_a_usable_ledger(tmp_path: Path)
     for pid in contenders():
         os.kill(pid, signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
-    assert "SIGKILL" in errors
+    assert process.returncode == 0, errors
     assert "Traceback" not in errors
-    assert read_record(ledger, Ledger).baseline.steps > 0
+    assert read_record(ledger, Ledger).complete

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from ridgeline.cli.durations import duration_option
 from ridgeline.cli.output_options import Json, output_file
 from ridgeline.errors import InputError
 
@@ -33,7 +34,7 @@ def doctor(
         typer.Option(help="Steps before them; without it, until the step time is steady."),
     ] = None,
     budget: Annotated[
-        float, typer.Option(help="Wall seconds in all; fewer steps are timed if need be.")
+        float, duration_option("Wall time in all; fewer steps are timed if need be:")
     ] = 120.0,
     json: Json = False,
     out: Annotated[Path | None, output_file("FILE.json", "Also write that document here.")] = None,

@@ -71,7 +71,8 @@ class Conductor:
         self._session = session
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
-        self._patience_seconds = patience_seconds
+        self.patience_seconds = patience_seconds
+        """How long it may not answer; None: for ever. May be changed between orders."""
         self._waiting_since = 0.0
         self._connections: list[Connection] = []
         self._first: list[Report] = []
@@ -107,6 +108,11 @@ class Conductor:
         if self._saved is not None and not self.ended:
             put_back(self._saved)
         self._clean()
+
+    @property
+    def is_running(self) -> bool:
+        """The process that was started is still there, frozen or not."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def output(self) -> str:
@@ -238,7 +244,7 @@ class Conductor:
         if self._process.poll() is not None:
             self._raise_ended(when)
         waited = time.monotonic() - self._waiting_since
-        if self._patience_seconds is not None and waited > self._patience_seconds:
+        if self.patience_seconds is not None and waited > self.patience_seconds:
             raise ScriptError(
                 f"`{' '.join(self.command)}` did not answer for {waited:.0f} s {when}; give it "
                 "more time with --budget, or less to do before it trains"

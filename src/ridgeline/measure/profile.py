@@ -9,20 +9,52 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Protocol
 
 from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.assemble import Windows, assemble
 from ridgeline.measure.conductor import ENTRY, Conductor
 from ridgeline.measure.statistics import is_steady
-from ridgeline.measure.wire import Instrument, Report, Session
+from ridgeline.measure.wire import Hello, Instrument, Report, Session
 from ridgeline.records import StepProfile
 
 Progress = Callable[[str], None]
 CeilingsOf = Callable[[str], Ceilings | None]
 """Tells the ceilings of a device, `cpu` or `cuda`, once it is known what the script runs on."""
+
+
+class Run(Protocol):
+    """A run of the script that takes orders: a `Conductor`, or whoever passes them on to one."""
+
+    @property
+    def ended(self) -> bool:
+        """The script ran to its own end."""
+
+    @property
+    def hellos(self) -> list[Hello]:
+        """Who said hello, one per rank."""
+
+    @property
+    def output(self) -> str:
+        """The end of what the script printed."""
+
+    def steps(
+        self,
+        count: int,
+        instrument: Instrument = "none",
+        *,
+        facts: bool = False,
+        within_seconds: float | None = None,
+    ) -> list[Report]:
+        """Run steps as `Conductor.steps` does."""
+
+
+Conduct = Callable[[Session], AbstractContextManager[Run]]
+"""Gives the run to measure; leaving it decides whether the script goes on to live."""
 
 _BLOCK = 5
 _MIN_TIMED = 8
@@ -69,12 +101,14 @@ def measure(
     entry: str = ENTRY,
     ceilings: Ceilings | CeilingsOf | None = None,
     progress: Progress | None = None,
+    conduct: Conduct | None = None,
 ) -> list[StepProfile]:
     """Profile `command`; one `StepProfile` per rank, rank 0 first.
 
     A script shorter than the plan is run once more with a plan that fits it; one of a few steps
     is timed in one run and looked at closer in another. A script that makes an optimizer but
-    never steps it is measured as inference.
+    never steps it is measured as inference. `conduct` gives a run that is alive already, or that
+    stays alive afterwards; without it the script is started, and stopped at the end.
 
     Raises:
         InputError: the script does not exist, fails, or never steps.
@@ -82,9 +116,10 @@ def measure(
     """
     session = session or Session()
     say = progress or _silent
+    start = conduct or _starter(command, plan, entry)
     wants_looks = plan.window > 0
     for _ in range(3):
-        windows = _run(command, plan, session, entry, say)
+        windows = _run(start(session), plan, say)
         total = windows.seen_steps
         if windows.forwards_without_steps:
             session = replace_session(session)
@@ -102,7 +137,7 @@ def measure(
         )
     if wants_looks and plan.window == 0:
         say("running it once more, to look closer")
-        windows.looks = _run(command, _LOOKS_ONLY, session, entry, say).looks
+        windows.looks = _run(start(session), _LOOKS_ONLY, say).looks
     if callable(ceilings):
         ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
     return assemble(command, windows, ceilings)
@@ -136,10 +171,16 @@ def _plan_for(plan: Plan, total: int) -> Plan:
     return replace(plan, warmup=warmup, steps=steps, window=window, max_sampled=sampled)
 
 
-def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Progress) -> Windows:
+def _starter(command: list[str], plan: Plan, entry: str) -> Conduct:
+    return lambda session: Conductor(
+        command, session, entry=entry, patience_seconds=plan.budget_seconds
+    )
+
+
+def _run(running: AbstractContextManager[Run], plan: Plan, say: Progress) -> Windows:
     started = monotonic()
     windows = Windows()
-    with Conductor(command, session, entry=entry, patience_seconds=plan.budget_seconds) as run:
+    with running as run:
         say("starting the script")
         try:
             _warm_up(run, plan, windows, say, started)
@@ -156,7 +197,7 @@ def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Prog
     return windows
 
 
-def _warm_up(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
+def _warm_up(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
     wanted = plan.warmup if plan.warmup is not None else plan.max_warmup
     while len(windows.warmup_seconds) < wanted:
         block = min(_BLOCK, wanted - len(windows.warmup_seconds))
@@ -174,7 +215,7 @@ def _warm_up(run: Conductor, plan: Plan, windows: Windows, say: Progress, starte
     windows.steady = plan.warmup is not None
 
 
-def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
+def _time(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
     recent = windows.warmup_seconds[-_BLOCK:]
     left = plan.budget_seconds - (monotonic() - started)
     steps = plan.steps
@@ -188,7 +229,7 @@ def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: 
     windows.timed = reports
 
 
-def _look(run: Conductor, plan: Plan, name: Instrument, windows: Windows, say: Progress) -> None:
+def _look(run: Run, plan: Plan, name: Instrument, windows: Windows, say: Progress) -> None:
     steps = plan.window
     if name == "sampler" and windows.timed and windows.timed[0].steps:
         mean = sum(s.seconds for s in windows.timed[0].steps) / len(windows.timed[0].steps)
