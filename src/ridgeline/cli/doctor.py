@@ -18,6 +18,9 @@ from ridgeline.errors import InputError
 if TYPE_CHECKING:
     from ridgeline.diagnose.doctor import Examination
 
+_TIMED_SECONDS = 6.0
+"""Enough for a median that is good to a few percent; the first verdict should not wait longer."""
+
 
 def doctor(
     command: Annotated[
@@ -28,7 +31,10 @@ def doctor(
         list[str] | None,
         typer.Option(metavar="FILE", help="Judge profiler traces; several, folders, globs."),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps to time.")] = 40,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Steps to time; without it 40, or those of six seconds."),
+    ] = None,
     warmup: Annotated[
         int | None,
         typer.Option(help="Steps before them; without it, until the step time is steady."),
@@ -58,7 +64,9 @@ def doctor(
     from ridgeline.measure.profile import Plan
     from ridgeline.report.terminal import profile_view
 
-    plan = Plan(steps=steps, warmup=warmup, budget_seconds=budget)
+    plan = Plan(warmup=warmup, budget_seconds=budget, timed_seconds=_TIMED_SECONDS)
+    if steps is not None:
+        plan = Plan(steps=steps, warmup=warmup, budget_seconds=budget)
     resolve(command)
     with progress() as say:
         examination = examine(command, plan, progress=say)

@@ -18,8 +18,9 @@ from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.assemble import Windows, assemble
 from ridgeline.measure.conductor import ENTRY, Conductor
+from ridgeline.measure.first_look import first_look
 from ridgeline.measure.statistics import is_steady
-from ridgeline.measure.wire import Hello, Instrument, Report, Session
+from ridgeline.measure.wire import Hello, Instrument, Report, Session, StepTimes
 from ridgeline.records import StepProfile
 
 Progress = Callable[[str], None]
@@ -76,6 +77,8 @@ class Plan:
     """Wall time for the whole measurement; timed steps shrink to fit, to no fewer than 8."""
     window: int = _WINDOW
     """Steps under each instrument; 0 leaves the instruments out."""
+    timed_seconds: float = math.inf
+    """Timed steps end after so long, once there are 8 of them."""
     max_warmup: int = 60
     max_sampled: int = 200
     """Steps under the sampler, at most; it takes as many as give enough samples."""
@@ -199,20 +202,24 @@ def _run(running: AbstractContextManager[Run], plan: Plan, say: Progress) -> Win
 
 def _warm_up(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
     wanted = plan.warmup if plan.warmup is not None else plan.max_warmup
+    latest: list[StepTimes] = []
     while len(windows.warmup_seconds) < wanted:
         block = min(_BLOCK, wanted - len(windows.warmup_seconds))
         reports = run.steps(block)
         windows.saw(reports)
         windows.warmup_seconds += [step.seconds for step in reports[0].steps]
         say(f"warming up: step {len(windows.warmup_seconds)}")
+        latest = reports[0].steps or latest
         if windows.ended:
             return
         if plan.warmup is None and is_steady(windows.warmup_seconds):
             windows.steady = True
-            return
+            break
         if monotonic() - started > 0.4 * plan.budget_seconds:
             break
-    windows.steady = plan.warmup is not None
+    windows.steady |= plan.warmup is not None
+    if latest:
+        say(first_look(latest))
 
 
 def _time(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
@@ -221,7 +228,7 @@ def _time(run: Run, plan: Plan, windows: Windows, say: Progress, started: float)
     steps = plan.steps
     if recent and plan.steps > _MIN_TIMED:
         per_step = statistics.median(recent)
-        affordable = int(0.5 * left / max(per_step, 1e-6))
+        affordable = int(min(0.5 * left, plan.timed_seconds) / max(per_step, 1e-6))
         steps = max(_MIN_TIMED, min(plan.steps, affordable))
     say(f"timing {steps} steps")
     reports = run.steps(steps, facts=True, within_seconds=max(0.6 * left, 1.0))

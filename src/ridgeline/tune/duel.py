@@ -29,6 +29,9 @@ _LEAD_IN_BELOW_SECONDS = 0.5
 """Refilling caches after a thaw takes milliseconds: a step longer than this does not feel it."""
 _WARMUP_BLOCK = 2
 _MAX_WARMUP = 40
+_ENOUGH_WARMUP, _ENOUGH_WARMUP_SECONDS = 6, 6.0
+"""A run whose steps never level (a busy machine) is warm after so many that took so long: the
+first two, which compile and allocate, not counted. What unrest is left, the rounds will show."""
 _SETTLED_STEPS = 3
 _SETTLED_WITHIN = 0.05
 """So many steps within 5 % of each other are level: no need to wait for two windows."""
@@ -176,13 +179,17 @@ def _warm_up(live: Live, plan: DuelPlan) -> None:
     """Run until the step time has settled."""
     while not (live.is_warm or live.ended):
         live.steps(_WARMUP_BLOCK)
-        done = len(live.seconds) >= _MAX_WARMUP or plan.is_over()
-        if done or _has_settled(live.seconds):
+        if plan.is_over() or _is_warm(live.seconds):
             live.warmed_up()
 
 
-def _has_settled(seconds: Sequence[float]) -> bool:
-    """Level by two windows, or plainly level over the last few steps."""
+def _is_warm(seconds: Sequence[float]) -> bool:
+    """Level by two windows, or plainly level over the last few steps; or it takes too long."""
+    stepped = sum(seconds[2:])
+    if len(seconds) >= _MAX_WARMUP:
+        return True
+    if len(seconds) >= _ENOUGH_WARMUP and stepped > _ENOUGH_WARMUP_SECONDS:
+        return True
     last = seconds[-_SETTLED_STEPS:]
     level = len(last) == _SETTLED_STEPS and max(last) < (1 + _SETTLED_WITHIN) * min(last)
     return level or is_steady(seconds)

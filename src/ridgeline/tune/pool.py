@@ -25,7 +25,7 @@ from ridgeline.tune.entry import ENTRY
 
 MOST_ALIVE = 6
 """Copies that are kept however large the machine's memory is."""
-LEAST_PATIENCE_SECONDS = 5.0
+LEAST_PATIENCE_SECONDS = 2.0
 _EVEN_STEPS = 20
 """So many steps of the same size must have been seen before all are believed to be."""
 

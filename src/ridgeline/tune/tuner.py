@@ -56,8 +56,10 @@ Show = Callable[[Ledger], None]
 
 PROFILE_AGAIN_AFTER = 1.5
 """Gain since the last profile from which the step is another one."""
-_BASELINE = Plan(steps=20)
-_TUNED = Plan(steps=12, warmup=1)
+_BASELINE = Plan(steps=20, timed_seconds=6.0)
+_TUNED = Plan(steps=12, warmup=1, timed_seconds=4.0)
+_PROFILE_STEPS = 40
+"""What a profile costs in steps, those under instruments counted as several."""
 _QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
 """Share of the budget for the rounds of one question, and its bounds in seconds."""
 _ENDING_SHARE, _MOST_ENDING_SECONDS = 0.12, 20.0
@@ -225,11 +227,13 @@ def _profile(
 
 
 def _profile_of_the_stack(search: Search) -> StepProfile | None:
-    """The tuned script's profile, remembered or measured now; None where that failed."""
+    """The tuned script's profile, remembered or measured now; None without the time for it."""
     profiles, key = search.memory.answers.profiles, key_of(search.stack)
     if key not in profiles:
+        left = search.deadline - monotonic()
+        if left < _PROFILE_STEPS * search.baseline.step_seconds.mean:
+            return None
         search.say("profiling the tuned script")
-        left = max(search.deadline - monotonic(), 1.0)
         plan = dataclasses.replace(_TUNED, budget_seconds=min(left, 60.0))
         try:
             profiles[key] = _profile(
@@ -315,7 +319,7 @@ def _finish(search: Search, job: Job) -> Ledger:
         return ledger
     ledger = replace(
         search.ledger(),
-        tuned=_profile_at_the_end(search),
+        tuned=_profile_of_the_stack(search),
         cumulative=row.multiplier,
         cumulative_ci=(row.ci_low, row.ci_high),
         step_seconds=(row.baseline_step_seconds, row.step_seconds),
@@ -349,11 +353,3 @@ def _whole(search: Search) -> LedgerRow | None:
         search.notes.append(f"the whole stack did not hold: {row.reason}; without {last.technique}")
         search.stack = [m for m in search.stack if m.technique not in last.members]
     return None
-
-
-def _profile_at_the_end(search: Search) -> StepProfile | None:
-    """The final stack's profile, unless the budget has ended and it is not known already."""
-    known = search.memory.answers.profiles.get(key_of(search.stack))
-    if known is not None or monotonic() > search.deadline:
-        return known
-    return _profile_of_the_stack(search)
