@@ -12,7 +12,7 @@ import pytest
 from ridgeline.measure.wire import Applied
 from ridgeline.tune import duel as duels
 from ridgeline.tune.duel import Duel, DuelPlan, duel
-from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool
+from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPT = [str(SCRIPTS / "waits_for_data.py")]
@@ -96,8 +96,18 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
     first = pool.take(one)
     first.steps(31)
     result = duel(pool, one, other, plan(2.0))
-    assert not pool.take(one).is_even
-    assert pool.take(one).index == pool.take(other).index
+    sides = [pool.take(one), pool.take(other)]
+    assert not are_even(sides)
+    assert sides[0].index == sides[1].index
+    assert result.rounds >= 1
+
+
+def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) -> None:
+    pool.take(AS_IT_IS).steps(60)
+    result = duel(pool, AS_IT_IS, FED, plan(2.0))
+    sides = [pool.take(AS_IT_IS), pool.take(FED)]
+    assert are_even(sides)
+    assert sides[0].index > sides[1].index
     assert result.rounds >= 1
 
 

@@ -191,6 +191,18 @@ def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path, budget: 
     assert read_record(ledger, Ledger).complete
 
 
+def test_an_interruption_after_the_first_proof_leaves_its_stack(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    stack = tmp_path / "out" / "stack.toml"
+    wait_for(stack.exists, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert [row.name for row in read_stack(stack).technique] == ["loader-workers"]
+    ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
+    assert ledger.cumulative > 1
+    assert ledger.cumulative_ci[0] > 1, "the whole was measured directly: it is the first row"
+
+
 def test_a_script_that_is_killed_is_started_again_and_the_ledger_is_finished(
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,7 @@
 Both live in the pool; while one runs, the other is frozen at a step boundary. They do the same
 step of the script in every round, so that steps of uneven work compare like with like: whoever
 is behind catches up first, or the one ahead is started anew, whichever is quicker. Only where
-every step is seen to be the same work (`Live.is_even`) they go on from where they stand. The
+every step is seen to be the same work (`are_even`) they go on from where they stand. The
 first step after a thaw refills caches and is left out, where steps are short enough for that to
 matter. Where two copies do not fit on the device, each block is a run of its own.
 
@@ -21,7 +21,7 @@ from time import monotonic
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
 from ridgeline.measure.statistics import RatioInterval, is_steady
-from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool
+from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
 
 _BLOCK_SECONDS = 0.6
 _MIN_BLOCK, _MAX_BLOCK = 1, 64
@@ -198,7 +198,7 @@ def _is_warm(seconds: Sequence[float]) -> bool:
 def _aligned(pool: Pool, sides: list[Live], plan: DuelPlan) -> list[Live]:
     """Both at the same step of the script, or both at work that is the same in every step."""
     restarted = False
-    while sides[0].index != sides[1].index and not all(side.is_even for side in sides):
+    while sides[0].index != sides[1].index and not are_even(sides):
         behind, ahead = sorted(sides, key=lambda side: side.index)
         gap = ahead.index - behind.index
         anew = ahead.start_seconds + _pace(ahead) * max(behind.index - _MAX_WARMUP // 4, 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +69,10 @@ class Live:
         """From the start of the process to where it was warm: loading, compiling, settling."""
         self._patience = patience
         self._begun = monotonic()
-        self._sizes: set[tuple[int, int]] = set()
-        self._evaluated = False
+        self.sizes: set[tuple[int, int]] = set()
+        """Samples and tokens of the steps so far."""
+        self.evaluated = False
+        """Did it evaluate between steps?"""
 
     @property
     def ended(self) -> bool:
@@ -91,15 +93,6 @@ class Live:
     def output(self) -> str:
         """The end of what the script printed."""
         return self.conductor.output
-
-    @property
-    def is_even(self) -> bool:
-        """Is every step the same work, so that steps of different index compare like with like?
-
-        Batches of one size, and no evaluation between them. What was not seen is not believed.
-        """
-        sized = len(self._sizes) == 1 and (0, 0) not in self._sizes
-        return sized and not self._evaluated and len(self.seconds) >= _EVEN_STEPS
 
     def steps(
         self,
@@ -135,10 +128,22 @@ class Live:
         self.applied = report.applied
         if timed:
             self.seconds += slowest(reports)
-        self._sizes |= {(step.samples, step.tokens) for step in report.steps}
-        self._evaluated |= any(step.phases.get("evaluation") for step in report.steps)
+        self.sizes |= {(step.samples, step.tokens) for step in report.steps}
+        self.evaluated |= any(step.phases.get("evaluation") for step in report.steps)
         self.peak_memory_bytes = max(self.peak_memory_bytes, report.memory_peak_bytes)
         self.non_finite += report.non_finite
+
+
+def are_even(sides: Sequence[Live]) -> bool:
+    """Is every step the same work, so that steps of different index compare like with like?
+
+    Batches of one size on all sides, and no evaluation between them, over enough steps of one of
+    them: they run the same script. What was not seen is not believed.
+    """
+    sizes = set().union(*(side.sizes for side in sides))
+    sized = len(sizes) == 1 and (0, 0) not in sizes
+    seen = max(side.index for side in sides)
+    return sized and seen >= _EVEN_STEPS and not any(side.evaluated for side in sides)
 
 
 def slowest(reports: list[Report]) -> list[float]:
