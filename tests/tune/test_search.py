@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 from tests.diagnose.profiles import profile
@@ -96,6 +97,27 @@ def test_a_stack_that_holds_is_one_question_and_then_a_row_for_each_member(
     whole = one.whole()
     assert len(asked) == measured, "the whole was measured already: it is not measured again"
     assert (whole.stage, whole.multiplier, ledger.cumulative) == ("whole", 2.6, 2.6)
+
+
+def test_a_member_that_changed_nothing_is_told_without_another_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[frozenset[str]] = []
+    ratios: Ratios = {frozenset({FASTER, FROZEN}): (1.5, 1.6, 1.7)}
+    one = search(monkeypatch, tmp_path, ratios, asked)
+    one.add_what_holds(members(FASTER, FROZEN))
+    seen = SimpleNamespace(applied={FASTER: "forward runs under autocast"})
+    monkeypatch.setattr(one.pool, "alive", lambda contender: seen)
+    one.split(one.groups()[0])
+    assert len(asked) == 1
+    assert one.stack == members(FASTER)
+    kept, idle = one.ledger().rows
+    assert (kept.technique, kept.multiplier, kept.kept) == (FASTER, 1.6, True)
+    assert (idle.technique, idle.kept, idle.reason) == (
+        FROZEN, False, "changed nothing in this script",
+    )  # fmt: skip
+    assert one.whole().multiplier == 1.6
+    assert len(asked) == 1
 
 
 def test_a_member_whose_absence_does_not_slow_the_stack_is_dropped(

@@ -160,7 +160,7 @@ def _ready(pool: Pool, name: str, contender: Contender, plan: DuelPlan) -> Live:
     Memory and gradients are looked at here, before anything is timed: so both sides of every
     duel have been under the profiler, or neither.
     """
-    was_alive = pool.has(contender)
+    was_alive = pool.alive(contender) is not None
     try:
         live = pool.take(contender)
         _warm_up(live, plan)

@@ -178,10 +178,10 @@ class Pool:
         self._alive[contender.key] = live  # the one asked for last stands last
         return live
 
-    def has(self, contender: Contender) -> bool:
-        """Is the contender alive and in the middle of its script?"""
+    def alive(self, contender: Contender) -> Live | None:
+        """The contender's run, when it is in the middle of its script."""
         live = self._alive.get(contender.key)
-        return live is not None and live.can_go_on
+        return live if live is not None and live.can_go_on else None
 
     def drop(self, contender: Contender) -> None:
         """End the contender's run, if it has one."""

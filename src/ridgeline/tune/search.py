@@ -29,6 +29,7 @@ Say = Callable[[str], None]
 WEAKEST_FIRST: tuple[Promise, ...] = ("statistical", "reduced-precision", "rounding", "bit-equal")
 WHOLE = "whole stack"
 PATCHED = "patched script"
+NO_EFFECT = "changed nothing in this script"
 COULD_BE_WORTHLESS = 1.1
 """A member that is this much faster beyond doubt is not left out once more: what came after it
 would have to do the same work."""
@@ -145,7 +146,8 @@ class Search:
         beside the stack below. A member without which the group is as fast is dropped. Where a
         question fails or the time runs out, what is left stays one row.
         """
-        members = [Applied(technique=n, options=o) for n, o in group.together.items()]
+        group = self._without_idle(group)
+        members = members_of(group)
         start = self.stack.index(members[0])
         below, above = self.stack[:start], self.stack[start + len(members) :]
         place = next(i for i, row in enumerate(self.rows) if row is group)
@@ -176,6 +178,39 @@ class Search:
     def groups(self) -> list[LedgerRow]:
         """Rows of the stack that were measured as one."""
         return [row for row in self.rows_of_the_stack() if row.together]
+
+    def _without_idle(self, group: LedgerRow) -> LedgerRow:
+        """The same row without members that changed nothing in this script.
+
+        The run with the others alone would do the very same, so it is not started.
+        """
+        alive = self.pool.alive(self._contender(self.stack))
+        members = members_of(group)
+        idle = [m for m in members if alive is not None and m.technique not in alive.applied]
+        if not idle or len(idle) == len(members):
+            return group
+        start = self.stack.index(members[0])
+        busy = [member for member in members if member not in idle]
+        below = self.stack[:start]
+        asked = Asked.of(busy, "", "add")
+        rest = replace(
+            group, technique=asked.technique, options=asked.options, together=asked.together
+        )
+        step = self.baseline.step_seconds.p50
+        rows = [not_measured(Asked.of([one], "", "add"), NO_EFFECT, step) for one in idle]
+        place = next(i for i, row in enumerate(self.rows) if row is group)
+        self.rows[place : place + 1] = [rest, *rows]
+        self.stack = [member for member in self.stack if member not in idle]
+        self._answer_too([*below, *members], [*below, *busy], below, rest)
+        return rest
+
+    def _answer_too(
+        self, was: list[Applied], now: list[Applied], below: list[Applied], row: LedgerRow
+    ) -> None:
+        """What was measured of one stack holds for another that does the same."""
+        answers = self.memory.answers
+        answers.rows[_question(below, now)] = row
+        answers.samples[_question(below, now)] = answers.samples.get(_question(below, was), {})
 
     def undecided(self) -> list[Applied]:
         """Neither clearly faster nor clearly not; the best settings of each.
@@ -304,8 +339,7 @@ class Search:
                     continue
                 return not_measured(asked, reason, self.baseline.step_seconds.p50)
         if result.had_no_effect:
-            unchanged = "changed nothing in this script"
-            return not_measured(asked, unchanged, self.baseline.step_seconds.p50)
+            return not_measured(asked, NO_EFFECT, self.baseline.step_seconds.p50)
         check = check_of(result) if check_of is not None else self._check(result, a, added)
         row = measured(asked, result, check, self.threshold)
         if key is not None:
@@ -337,6 +371,12 @@ class Search:
             stack=_rounding(a.stack),
             thorough=result.interval.low > 1.0,
         )
+
+
+def members_of(row: LedgerRow) -> list[Applied]:
+    """The techniques of a row, with their options."""
+    together = row.together or {row.technique: row.options}
+    return [Applied(technique=name, options=options) for name, options in together.items()]
 
 
 def _question(a: list[Applied], b: list[Applied]) -> str:
