@@ -60,6 +60,8 @@ def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path,
     assert row.verified
     assert row.ci_low <= row.multiplier <= row.ci_high
     assert row.rounds >= 3
+    assert row.cumulative == pytest.approx(row.multiplier)
+    assert row.multiplier == ledger.cumulative, "one member: its duel is the proof of the whole"
 
 
 def test_json_on_stdout_is_the_contract(finished: tuple[Path, str]) -> None:

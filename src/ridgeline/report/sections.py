@@ -110,7 +110,11 @@ def _ledger_row(
             "td", quantity.interval(row.ci_low, row.ci_high) if measured else "", class_="number"
         ),
         element("td", whisker(row.ci_low, row.multiplier, row.ci_high, span) if measured else ""),
-        element("td", quantity.ratio(row.cumulative) if in_stack else "", class_="number"),
+        element(
+            "td",
+            quantity.ratio(wording.row_total(ledger, row)) if in_stack else "",
+            class_="number",
+        ),
         element("td", quantity.seconds(step) if measured else "", class_="number"),
         element("td", quantity.memory(row.peak_memory_bytes) if measured else "", class_="number"),
         element("td", remark, _costs(row, ledger, in_stack), class_="words"),

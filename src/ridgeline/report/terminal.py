@@ -285,7 +285,7 @@ def _ledger_cells(
         name if wide else Group(name, Padding(Text(remark.plain, style="dim"), (0, 0, 0, 1))),
         Text(quantity.ratio(row.multiplier) if measured else "–", style="bold" if in_stack else ""),
         quantity.interval(row.ci_low, row.ci_high) if measured else "",
-        quantity.ratio(row.cumulative) if in_stack else "",
+        quantity.ratio(wording.row_total(ledger, row)) if in_stack else "",
         quantity.seconds(wording.row_step(ledger, row, in_stack=in_stack)) if measured else "",
         quantity.memory(row.peak_memory_bytes) if measured else "",
     ]

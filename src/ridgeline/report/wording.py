@@ -220,6 +220,17 @@ def ledger_steps(ledger: Ledger) -> tuple[float, float]:
     return before, before / ledger.cumulative
 
 
+def row_total(ledger: Ledger, row: LedgerRow) -> float:
+    """What the stack up to and including a row gains.
+
+    The product of the rows; of the last row what was measured directly, all at once, because
+    that is the same stack: the headline and the last total are one number.
+    """
+    stack = stack_rows(ledger)
+    is_last = bool(stack) and row is stack[-1]
+    return ledger.cumulative if is_last and ledger.step_seconds is not None else row.cumulative
+
+
 def row_step(ledger: Ledger, row: LedgerRow, *, in_stack: bool) -> float:
     """The step with a row applied, on the headline's clock.
 
@@ -229,6 +240,6 @@ def row_step(ledger: Ledger, row: LedgerRow, *, in_stack: bool) -> float:
     """
     before, _ = ledger_steps(ledger)
     if in_stack or row.stage == "leave-one-out":
-        return before / row.cumulative
+        return before / row_total(ledger, row)
     below = 1.0 if row.stage == "patch" else row.cumulative
     return before / (below * row.multiplier)
