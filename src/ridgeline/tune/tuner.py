@@ -62,7 +62,7 @@ _PROFILE_STEPS = 40
 """What a profile costs in steps, those under instruments counted as several."""
 _QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
 """Share of the budget for the rounds of one question, and its bounds in seconds."""
-_ENDING_SHARE, _MOST_ENDING_SECONDS = 0.12, 20.0
+_ENDING_SHARE, _LEAST_ENDING_SECONDS, _MOST_ENDING_SECONDS = 0.12, 4.0, 20.0
 """What the last proof and the writing may take of the budget; as much again for a patch."""
 
 
@@ -98,6 +98,8 @@ class Job:
     def ending_seconds(self) -> float:
         """What is kept back of the budget for what comes after the last question."""
         ending = min(_ENDING_SHARE * self.budget_seconds, _MOST_ENDING_SECONDS)
+        # The page alone takes a second or two to write; a tiny budget is not all for that.
+        ending = max(ending, min(_LEAST_ENDING_SECONDS, 0.25 * self.budget_seconds))
         return 2 * ending if self.patch else ending
 
 
