@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
@@ -261,3 +263,14 @@ def test_what_an_earlier_job_measured_is_said_to_be_lost_where_it_cannot_be_read
     torn = Memory(tmp_path / "answers.json", "fingerprint")
     assert not torn.resumed
     assert "answers.json" in (torn.lost or "")
+
+
+def test_who_asks_the_questions_loads_neither_torch_nor_a_parser() -> None:
+    """Either takes longer than the first word may."""
+    code = (
+        "import sys; import ridgeline.tune.tuner, ridgeline.cli.tune_progress; "
+        "print(sorted({'torch', 'libcst', 'plotly'} & set(sys.modules)))"
+    )
+    words = [sys.executable, "-c", code]
+    seen = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "[]"
