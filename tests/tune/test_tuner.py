@@ -53,7 +53,7 @@ def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path,
     ledger = read_record(folder / "out" / "ledger.json", Ledger)
     assert ledger.complete
     assert ledger.stack_rows == ["loader-workers"]
-    assert ledger.cumulative_ci[0] > 1.2
+    assert ledger.cumulative_ci[0] > 1.01
     assert ledger.loss_check is not None
     assert ledger.loss_check.passed
     (row,) = [r for r in ledger.rows if r.stage == "add" and r.kept]
