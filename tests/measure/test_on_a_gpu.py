@@ -16,7 +16,7 @@ from ridgeline.measure.probe import ceilings
 from ridgeline.measure.profile import Plan, measure
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.install import ENTRY
+from ridgeline.tune.entry import ENTRY
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,6 +1,7 @@
 """The probe, for real but quick, and what `ceilings` does with its cache."""
 
 import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -181,7 +182,8 @@ def test_a_cache_that_cannot_be_written_is_reported_and_the_result_kept(
 def test_a_busy_result_is_tried_again_and_the_better_kept(
     measured: Ceilings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = msgspec.structs.replace(measured, cpu_time_share=0.6)
+    an_hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="seconds")
+    busy = msgspec.structs.replace(measured, cpu_time_share=0.6, date=an_hour_ago)
     save_ceilings(busy)
     worse = msgspec.structs.replace(measured, cpu_time_share=0.3)
     calls = count_probes(monkeypatch, worse)
@@ -190,6 +192,25 @@ def test_a_busy_result_is_tried_again_and_the_better_kept(
     count_probes(monkeypatch, quiet(measured))
     assert not probing.ceilings(quick=True).busy
     assert cached_ceilings() == quiet(measured)
+
+
+def test_a_machine_that_stays_busy_is_not_probed_for_every_command(
+    measured: Ceilings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = msgspec.structs.replace(measured, cpu_time_share=0.6)
+    calls = count_probes(monkeypatch, busy)
+    assert probing.ceilings(quick=True) == probing.ceilings(quick=True) == busy
+    assert calls == [True]
+
+
+def test_old_ceilings_are_measured_anew(
+    measured: Ceilings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = datetime.now(UTC) - timedelta(days=100)
+    save_ceilings(quiet(msgspec.structs.replace(measured, date=old.isoformat())))
+    calls = count_probes(monkeypatch, quiet(measured))
+    probing.ceilings(quick=True)
+    assert calls == [True]
 
 
 def test_progress_goes_from_nothing_to_done(monkeypatch: pytest.MonkeyPatch) -> None:

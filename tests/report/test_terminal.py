@@ -113,6 +113,25 @@ def test_the_ledger_ends_on_the_gain_of_the_whole_stack() -> None:
         assert path in text
 
 
+def test_steps_totals_and_headline_are_one_set_of_numbers() -> None:
+    rows = [
+        a_row("bf16-autocast", 2.0, 2.0, step_seconds=3.05),  # timed when the machine was busy
+        a_row("fused-optimizer", 1.25, 2.5, step_seconds=0.31),
+    ]
+    ledger = a_ledger(
+        rows=rows,
+        stack_rows=["bf16-autocast", "fused-optimizer"],
+        cumulative=2.4,
+        step_seconds=(1.2, 0.5),
+    )
+    text = shown(ledger_view(ledger), 130)
+    first, last = (line for line in text.splitlines() if line.startswith("✓"))
+    assert "600 ms" in first, "half of the headline's step, whatever the clock said that day"
+    assert "2.40×" in last
+    assert "500 ms" in last
+    assert "1.20 s → 500 ms per step: 2.40× faster" in text
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_every_row_is_there_and_a_rejected_one_says_why(width: int) -> None:
     text = words(shown(ledger_view(a_ledger()), width))

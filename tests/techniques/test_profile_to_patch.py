@@ -15,7 +15,7 @@ from ridgeline.measure.conductor import Conductor
 from ridgeline.measure.profile import Plan, measure
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.install import ENTRY
+from ridgeline.tune.entry import ENTRY
 from ridgeline.tune.patch import write_patch
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ridgeline.measure.wire import Applied
 from ridgeline.tune import duel as duels
-from ridgeline.tune.duel import Contender, ContenderFailed, DuelPlan, duel
+from ridgeline.tune.duel import Duel, DuelPlan, duel
+from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
 
-SCRIPT = [str(Path(__file__).parent / "scripts" / "waits_for_data.py")]
+SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPT = [str(SCRIPTS / "waits_for_data.py")]
+UNEVEN = [str(SCRIPTS / "uneven_batches.py")]
 WORKERS = Applied(technique="loader-workers", options={"num_workers": 2})
+AS_IT_IS = Contender(command=SCRIPT)
+FED = Contender(command=SCRIPT, stack=(WORKERS,))
 pytestmark = pytest.mark.usefixtures("warm")
 
 
@@ -24,56 +29,127 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duels, "_BLOCK_SECONDS", 0.2)
 
 
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    one = Pool()
+    yield one
+    one.close(at_once=True)
+
+
+@pytest.fixture(scope="module")
+def used(warm: None) -> Iterator[tuple[Pool, Duel]]:
+    """A pool in which a duel was fought, and the duel."""
+    one = Pool()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duels, "_BLOCK_SECONDS", 0.2)
+        yield one, duel(one, AS_IT_IS, FED, plan())
+    one.close(at_once=True)
+
+
 def plan(seconds: float = 60.0, *, resident: bool = True) -> DuelPlan:
     return DuelPlan(threshold=0.01, seconds=seconds, resident=resident)
 
 
-def test_a_real_gain_is_measured_and_its_losses_compared() -> None:
-    result = duel(Contender(command=SCRIPT), Contender(command=SCRIPT, stack=(WORKERS,)), plan())
-    assert result.interval.low > 1.2
-    assert "loader-workers" in result.b_applied
-    assert len(result.a_losses) > 20
-    assert result.a_losses[:20] == result.b_losses[:20]
+def pid_of(pool: Pool, contender: Contender) -> int:
+    return pool.take(contender).hellos[0].pid
+
+
+def test_a_real_gain_is_measured_and_its_losses_compared(used: tuple[Pool, Duel]) -> None:
+    pool, result = used
+    assert result.interval.low > 1.01
+    assert "loader-workers" in pool.take(FED).applied
+    assert len(result.a_losses) > 12
+    assert result.a_losses[:12] == result.b_losses[:12]
     assert result.b_peak_memory_bytes > 0
     assert result.b_non_finite == 0
 
 
-def test_a_technique_that_changes_nothing_ends_the_duel_at_once() -> None:
+def test_a_large_gain_needs_few_rounds(used: tuple[Pool, Duel]) -> None:
+    assert 3 <= used[1].interval.rounds <= 12
+
+
+def test_the_next_question_goes_on_with_the_process_that_is_alive(
+    used: tuple[Pool, Duel],
+) -> None:
+    pool, before = used
+    known = pid_of(pool, FED)
+    other = Contender(command=SCRIPT, stack=(Applied(technique="gc-freeze"), WORKERS))
+    result = duel(pool, FED, other, plan(1.0))
+    assert pid_of(pool, FED) == known
+    assert len(result.a_losses) > len(before.b_losses), "it went on from where it stood"
+
+
+def test_an_incumbent_that_died_is_started_again(used: tuple[Pool, Duel]) -> None:
+    pool, _ = used
+    known = pid_of(pool, AS_IT_IS)
+    died = pool.take(AS_IT_IS).conductor._process
+    assert died is not None
+    os.kill(known, signal.SIGKILL)
+    died.wait(20)
+    result = duel(pool, AS_IT_IS, FED, plan())
+    assert result.interval.low > 1.01
+    assert pid_of(pool, AS_IT_IS) != known
+
+
+def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
+    one, other = Contender(command=UNEVEN), Contender(command=UNEVEN, cwd=SCRIPTS)
+    first = pool.take(one)
+    first.steps(31)
+    result = duel(pool, one, other, plan(2.0))
+    sides = [pool.take(one), pool.take(other)]
+    assert not are_even(sides)
+    assert sides[0].index == sides[1].index
+    assert result.rounds >= 1
+
+
+def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) -> None:
+    pool.take(AS_IT_IS).steps(60)
+    result = duel(pool, AS_IT_IS, FED, plan(2.0))
+    sides = [pool.take(AS_IT_IS), pool.take(FED)]
+    assert are_even(sides)
+    assert sides[0].index > sides[1].index
+    assert result.rounds >= 1
+
+
+def test_a_technique_that_changes_nothing_ends_the_duel_at_once(pool: Pool) -> None:
     nothing = Applied(technique="no-checkpointing")
-    result = duel(Contender(command=SCRIPT), Contender(command=SCRIPT, stack=(nothing,)), plan())
+    result = duel(pool, AS_IT_IS, Contender(command=SCRIPT, stack=(nothing,)), plan())
     assert result.had_no_effect
     assert result.interval.rounds == 0
 
 
-def test_a_script_against_itself_is_no_gain() -> None:
-    result = duel(Contender(command=SCRIPT), Contender(command=SCRIPT), plan(5.0))
+def test_a_script_against_itself_is_no_gain(pool: Pool) -> None:
+    result = duel(pool, AS_IT_IS, Contender(command=SCRIPT, cwd=SCRIPTS), plan(5.0))
     assert result.interval.low < 1.05
     assert result.interval.high > 0.95
-    assert result.a_losses[:20] == result.b_losses[:20]
+    assert result.a_losses[:12] == result.b_losses[:12]
 
 
-def test_a_device_that_holds_one_copy_is_measured_one_run_at_a_time() -> None:
-    workers = Contender(command=SCRIPT, stack=(WORKERS,))
-    result = duel(Contender(command=SCRIPT), workers, plan(3.0, resident=False))
+def test_a_device_that_holds_one_copy_is_measured_one_run_at_a_time(pool: Pool) -> None:
+    pool.room = 1
+    result = duel(pool, AS_IT_IS, FED, plan(3.0, resident=False))
     assert result.interval.rounds >= 1
     assert result.interval.ratio > 1.2
 
 
-def test_the_side_that_fails_is_named(tmp_path: Path) -> None:
+def test_the_side_that_fails_is_named(tmp_path: Path, pool: Pool) -> None:
     script = tmp_path / "fails.py"
     script.write_text("import torch\nraise RuntimeError('no luck')\n")
     with pytest.raises(ContenderFailed, match="no luck") as failure:
-        duel(Contender(command=SCRIPT), Contender(command=[str(script)]), plan())
+        duel(pool, AS_IT_IS, Contender(command=[str(script)]), plan())
     assert failure.value.side == "b"
 
 
-def test_a_killed_side_is_named_with_its_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill_b(sides: list[duels._Side], block: int, *, flip: bool) -> None:
-        victim = sides[1].conductor.hellos[0].pid
-        threading.Timer(0.0, os.kill, (victim, signal.SIGKILL)).run()
-        sides[1].run(block)
+def test_a_killed_side_is_named_with_its_signal(
+    monkeypatch: pytest.MonkeyPatch, pool: Pool
+) -> None:
+    fought = duels._round
+
+    def kill_b(sides: list[Live], *args: object, **kwargs: object) -> bool:
+        os.kill(sides[1].hellos[0].pid, signal.SIGKILL)
+        return fought(sides, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(duels, "_round", kill_b)
     with pytest.raises(ContenderFailed, match="SIGKILL") as failure:
-        duel(Contender(command=SCRIPT), Contender(command=SCRIPT), plan())
+        duel(pool, AS_IT_IS, FED, plan())
     assert failure.value.side == "b"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 from tests.diagnose.profiles import profile
 
 import ridgeline.tune.search as searching
+from ridgeline.errors import ChildDied
 from ridgeline.measure.statistics import RatioInterval
 from ridgeline.measure.wire import Applied
 from ridgeline.techniques import technique
-from ridgeline.tune.duel import Contender, Duel, DuelPlan
+from ridgeline.tune.duel import Duel, DuelPlan
 from ridgeline.tune.memory import Memory
+from ridgeline.tune.pool import Contender, ContenderFailed, Pool
 from ridgeline.tune.search import Search
 from ridgeline.tune.stack import stack_of
 
@@ -27,13 +32,17 @@ def search(
 ) -> Search:
     """A search whose duels end as `ratios` says of the techniques that one side has more."""
 
-    def duel(a: Contender, b: Contender, plan: DuelPlan) -> Duel:
+    def duel(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
         added = frozenset(m.technique for m in b.stack) - {m.technique for m in a.stack}
         asked.append(added)
         low, ratio, high = ratios[added]
         interval = RatioInterval(ratio=ratio, low=low, high=high, rounds=18)
         return Duel(
-            interval=interval, a_steps=[1.0], b_steps=[1 / ratio], a_losses=LOSSES, b_losses=LOSSES
+            interval=interval,
+            a_rounds=[1.0],
+            b_rounds=[1 / ratio],
+            a_losses=list(LOSSES),
+            b_losses=list(LOSSES),
         )
 
     monkeypatch.setattr(searching, "duel", duel)
@@ -51,35 +60,158 @@ def search(
     )
 
 
+def members(*names: str) -> list[Applied]:
+    return [Applied(technique=name) for name in names]
+
+
 def try_all(one: Search, *names: str) -> None:
-    for name in names:
-        one.add(technique(name), {})
+    for member in members(*names):
+        one.add([member])
 
 
-def test_techniques_too_small_to_tell_alone_are_kept_when_they_prove_themselves_together(
+FASTER, FUSED, FROZEN = "bf16-autocast", "fused-optimizer", "gc-freeze"
+UNCLEAR = (0.95, 1.02, 1.09)
+
+
+def test_a_stack_that_holds_is_one_question_and_then_a_row_for_each_member(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[frozenset[str]] = []
-    both = frozenset({"fused-optimizer", "gc-freeze"})
-    one = search(
-        monkeypatch,
-        tmp_path,
-        {
-            frozenset({"bf16-autocast"}): (1.8, 2.0, 2.2),
-            frozenset({"fused-optimizer"}): (0.95, 1.02, 1.09),
-            frozenset({"gc-freeze"}): (0.94, 1.01, 1.08),
-            frozenset({"set-to-none"}): (0.90, 0.95, 1.0),
-            both: (1.03, 1.06, 1.09),
-        },
-        asked,
-    )
-    try_all(one, "bf16-autocast", "fused-optimizer", "gc-freeze", "set-to-none")
-    members = one.add_together()
-    assert {member.technique for member in members} == both
-    assert asked[-1] == both, "what is clearly slower is not taken along"
-    assert [m.technique for m in one.stack] == ["bf16-autocast", "fused-optimizer", "gc-freeze"]
+    ratios: Ratios = {
+        frozenset({FASTER, FUSED, FROZEN}): (2.5, 2.6, 2.7),
+        frozenset({FROZEN}): (1.05, 1.1, 1.15),
+        frozenset({FASTER, FUSED}): (2.2, 2.3, 2.4),
+        frozenset({FUSED}): (1.2, 1.3, 1.4),
+        frozenset({FASTER}): (1.7, 1.8, 1.9),
+    }
+    one = search(monkeypatch, tmp_path, ratios, asked)
+    one.add_what_holds(members(FASTER, FUSED, FROZEN))
+    assert asked == [frozenset({FASTER, FUSED, FROZEN})], "the first answer is the headline"
+    assert one.ledger().cumulative == 2.6
+    for group in one.groups():
+        one.split(group)
     ledger = one.ledger()
-    assert ledger.rows[-1].members == ["fused-optimizer", "gc-freeze"]
+    assert [row.technique for row in ledger.rows] == [FASTER, FUSED, FROZEN]
+    assert [row.multiplier for row in ledger.rows] == pytest.approx([1.8, 1.3, 1.1])
+    assert ledger.rows[-1].cumulative == pytest.approx(1.8 * 1.3 * 1.1)
+    assert ledger.stack_rows == [FASTER, FUSED, FROZEN]
+    measured = len(asked)
+    whole = one.whole()
+    assert len(asked) == measured, "the whole was measured already: it is not measured again"
+    assert (whole.stage, whole.multiplier, ledger.cumulative) == ("whole", 2.6, 2.6)
+
+
+def test_a_member_that_changed_nothing_is_told_without_another_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[frozenset[str]] = []
+    ratios: Ratios = {frozenset({FASTER, FROZEN}): (1.5, 1.6, 1.7)}
+    one = search(monkeypatch, tmp_path, ratios, asked)
+    one.add_what_holds(members(FASTER, FROZEN))
+    seen = SimpleNamespace(applied={FASTER: "forward runs under autocast"})
+    monkeypatch.setattr(one.pool, "alive", lambda contender: seen)
+    one.split(one.groups()[0])
+    assert len(asked) == 1
+    assert one.stack == members(FASTER)
+    kept, idle = one.ledger().rows
+    assert (kept.technique, kept.multiplier, kept.kept) == (FASTER, 1.6, True)
+    assert (idle.technique, idle.kept, idle.reason) == (
+        FROZEN, False, "changed nothing in this script",
+    )  # fmt: skip
+    assert one.whole().multiplier == 1.6
+    assert len(asked) == 1
+
+
+def test_a_member_whose_absence_does_not_slow_the_stack_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ratios: Ratios = {
+        frozenset({FASTER, FUSED, FROZEN}): (2.0, 2.1, 2.2),
+        frozenset({FROZEN}): (0.98, 1.0, 1.005),
+        frozenset({FASTER, FUSED}): (2.0, 2.1, 2.2),
+        frozenset({FUSED}): (1.1, 1.2, 1.3),
+        frozenset({FASTER}): (1.6, 1.7, 1.8),
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    one.add_what_holds(members(FASTER, FUSED, FROZEN))
+    one.split(one.groups()[0])
+    assert [m.technique for m in one.stack] == [FASTER, FUSED]
+    dropped = next(row for row in one.ledger().rows if row.technique == FROZEN)
+    assert not dropped.kept
+    assert "not faster" in dropped.reason
+
+
+def test_a_stack_whose_gain_is_all_the_last_members_keeps_that_one_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ratios: Ratios = {
+        frozenset({FASTER, FUSED}): (1.4, 1.5, 1.6),
+        frozenset({FUSED}): (1.4, 1.5, 1.6),
+        frozenset({FASTER}): (0.97, 0.99, 1.005),
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    one.add_what_holds(members(FASTER, FUSED))
+    one.split(one.groups()[0])
+    assert [m.technique for m in one.stack] == [FUSED]
+    assert {row.technique: row.kept for row in one.ledger().rows} == {FASTER: False, FUSED: True}
+
+
+def test_a_stack_that_does_not_hold_is_tried_by_halves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[frozenset[str]] = []
+    ratios: Ratios = {
+        frozenset({FASTER, FUSED, FROZEN}): (0.7, 0.8, 0.9),
+        frozenset({FASTER, FUSED}): (1.9, 2.0, 2.1),
+        frozenset({FROZEN}): (0.3, 0.4, 0.5),
+    }
+    one = search(monkeypatch, tmp_path, ratios, asked)
+    one.add_what_holds(members(FASTER, FUSED, FROZEN))
+    assert [m.technique for m in one.stack] == [FASTER, FUSED]
+    assert one.ledger().cumulative == pytest.approx(2.0)
+
+
+def test_a_side_question_that_fails_costs_its_row_and_not_the_search(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def dies(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
+        raise ContenderFailed("a", ChildDied("`train.py` was killed by SIGKILL"))
+
+    one = search(monkeypatch, tmp_path, {}, [])
+    monkeypatch.setattr(searching, "duel", dies)
+    one.add_what_holds(members(FUSED))
+    (row,) = one.ledger().rows
+    assert not row.kept
+    assert "SIGKILL" in row.reason
+
+
+def test_step_times_and_ratio_of_a_row_agree(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = search(monkeypatch, tmp_path, {frozenset({FUSED}): (1.2, 1.3, 1.4)}, [])
+    row = one.add(members(FUSED))
+    assert row.baseline_step_seconds / row.step_seconds == pytest.approx(row.multiplier)
+
+
+def test_techniques_too_small_to_tell_alone_are_asked_about_together_and_are_one_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both = frozenset({FUSED, FROZEN})
+    ratios: Ratios = {
+        frozenset({FASTER}): (1.8, 2.0, 2.2),
+        frozenset({FUSED}): UNCLEAR,
+        frozenset({FROZEN}): (0.94, 1.01, 1.08),
+        frozenset({"set-to-none"}): (0.90, 0.95, 1.0),
+        both: (1.03, 1.06, 1.09),
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    try_all(one, FASTER, FUSED, FROZEN, "set-to-none")
+    small = one.undecided()
+    assert {member.technique for member in small} == both, "the clearly slower is not taken along"
+    one.add(small)
+    assert [m.technique for m in one.stack] == [FASTER, FUSED, FROZEN]
+    ledger = one.ledger()
+    assert ledger.rows[-1].members == [FUSED, FROZEN]
     assert ledger.cumulative == pytest.approx(2.0 * 1.06)
     assert math.isclose(ledger.rows[-1].cumulative, ledger.cumulative)
     rows = stack_of(ledger).technique
@@ -87,52 +219,34 @@ def test_techniques_too_small_to_tell_alone_are_kept_when_they_prove_themselves_
     assert "measured as one" in rows[-1].verification
 
 
-def test_one_technique_that_is_too_small_to_tell_is_not_tried_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[frozenset[str]] = []
-    ratios: Ratios = {frozenset({"fused-optimizer"}): (0.95, 1.02, 1.09)}
-    one = search(monkeypatch, tmp_path, ratios, asked)
-    try_all(one, "fused-optimizer")
-    assert one.add_together() == []
-    assert len(asked) == 1
-    assert one.stack == []
-
-
 def test_what_does_not_hold_together_leaves_the_stack_as_it_was(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    both = frozenset({"fused-optimizer", "gc-freeze"})
     ratios: Ratios = {
-        frozenset({"fused-optimizer"}): (0.95, 1.02, 1.09),
-        frozenset({"gc-freeze"}): (0.95, 1.02, 1.09),
-        both: (0.97, 1.01, 1.05),
+        frozenset({FUSED}): UNCLEAR,
+        frozenset({FROZEN}): UNCLEAR,
+        frozenset({FUSED, FROZEN}): (0.97, 1.01, 1.05),
     }
     one = search(monkeypatch, tmp_path, ratios, [])
-    try_all(one, "fused-optimizer", "gc-freeze")
-    assert one.add_together() == []
+    try_all(one, FUSED, FROZEN)
+    assert not one.add(one.undecided()).kept
     assert one.stack == []
-    assert not one.rows[-1].kept
     assert one.ledger().cumulative == 1.0
 
 
-def test_of_two_techniques_in_one_slot_the_better_goes_into_the_group(
+def test_of_two_undecided_techniques_in_one_slot_the_better_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    slot = technique("bf16-autocast").CARD.slot
+    slot = technique(FASTER).CARD.slot
     assert slot == technique("fp16-autocast").CARD.slot is not None
-    both = frozenset({"fp16-autocast", "gc-freeze"})
     ratios: Ratios = {
-        frozenset({"bf16-autocast"}): (0.95, 1.01, 1.09),
+        frozenset({FASTER}): (0.95, 1.01, 1.09),
         frozenset({"fp16-autocast"}): (0.96, 1.03, 1.09),
-        frozenset({"gc-freeze"}): (0.95, 1.02, 1.09),
-        both: (1.02, 1.05, 1.08),
+        frozenset({FROZEN}): UNCLEAR,
     }
     one = search(monkeypatch, tmp_path, ratios, [])
-    try_all(one, "bf16-autocast", "fp16-autocast", "gc-freeze")
-    assert one.add_together() == [
-        Applied(technique="fp16-autocast"), Applied(technique="gc-freeze"),
-    ]  # fmt: skip
+    try_all(one, FASTER, "fp16-autocast", FROZEN)
+    assert one.undecided() == members("fp16-autocast", FROZEN)
 
 
 def test_what_an_earlier_job_measured_is_said_to_be_lost_where_it_cannot_be_read(
@@ -149,3 +263,14 @@ def test_what_an_earlier_job_measured_is_said_to_be_lost_where_it_cannot_be_read
     torn = Memory(tmp_path / "answers.json", "fingerprint")
     assert not torn.resumed
     assert "answers.json" in (torn.lost or "")
+
+
+def test_who_asks_the_questions_loads_neither_torch_nor_a_parser() -> None:
+    """Either takes longer than the first word may."""
+    code = (
+        "import sys; import ridgeline.tune.tuner, ridgeline.cli.tune_progress; "
+        "print(sorted({'torch', 'libcst', 'plotly'} & set(sys.modules)))"
+    )
+    words = [sys.executable, "-c", code]
+    seen = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "[]"

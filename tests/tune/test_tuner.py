@@ -53,13 +53,15 @@ def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path,
     ledger = read_record(folder / "out" / "ledger.json", Ledger)
     assert ledger.complete
     assert ledger.stack_rows == ["loader-workers"]
-    assert ledger.cumulative_ci[0] > 1.2
+    assert ledger.cumulative_ci[0] > 1.01
     assert ledger.loss_check is not None
     assert ledger.loss_check.passed
     (row,) = [r for r in ledger.rows if r.stage == "add" and r.kept]
     assert row.verified
     assert row.ci_low <= row.multiplier <= row.ci_high
-    assert row.rounds >= 8
+    assert row.rounds >= 3
+    assert row.cumulative == pytest.approx(row.multiplier)
+    assert row.multiplier == ledger.cumulative, "one member: its duel is the proof of the whole"
 
 
 def test_json_on_stdout_is_the_contract(finished: tuple[Path, str]) -> None:
@@ -113,6 +115,25 @@ def test_the_ledger_the_page_and_the_patch_say_what_the_run_costs(
     assert all(line.startswith("#") for line in head)
     assert any("costs: Memory and start-up of the workers" in line for line in head)
     assert any(line.startswith("# as it stood") and "$" in line for line in head)
+
+
+def test_the_budget_is_the_wall_time_of_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: None
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.read_text())
+    monkeypatch.chdir(tmp_path)
+    begun = time.monotonic()
+    assert run(["tune", "--out", "out", "--budget", "20s", "--", "train.py"]) == 0
+    spent = time.monotonic() - begun
+    assert spent < 1.1 * 20
+    ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
+    assert ledger.complete
+    if ledger.stack_rows:  # a machine with other work may not get that far
+        assert ledger.step_seconds is not None
+        before, after = ledger.step_seconds
+        assert before / after == pytest.approx(ledger.cumulative)
+        names = [row.name for row in read_stack(tmp_path / "out" / "stack.toml").technique]
+        assert names == ledger.stack_rows
 
 
 def started(folder: Path) -> subprocess.Popen[str]:
@@ -172,7 +193,21 @@ def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path, budget: 
     assert read_record(ledger, Ledger).complete
 
 
-def test_a_killed_script_leaves_a_clear_line_and_a_usable_ledger(tmp_path: Path) -> None:
+def test_an_interruption_after_the_first_proof_leaves_its_stack(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    stack = tmp_path / "out" / "stack.toml"
+    wait_for(stack.exists, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert [row.name for row in read_stack(stack).technique] == ["loader-workers"]
+    ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
+    assert ledger.cumulative > 1
+    assert ledger.cumulative_ci[0] > 1, "the whole was measured directly: it is the first row"
+
+
+def test_a_script_that_is_killed_is_started_again_and_the_ledger_is_finished(
+    tmp_path: Path,
+) -> None:
     process = started(tmp_path)
     ledger = tmp_path / "out" / "ledger.json"
     wait_for(ledger.exists, process)
@@ -188,6 +223,6 @@ def test_a_killed_script_leaves_a_clear_line_and_a_usable_ledger(tmp_path: Path)
     for pid in contenders():
         os.kill(pid, signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
-    assert "SIGKILL" in errors
+    assert process.returncode == 0, errors
     assert "Traceback" not in errors
-    assert read_record(ledger, Ledger).baseline.steps > 0
+    assert read_record(ledger, Ledger).complete

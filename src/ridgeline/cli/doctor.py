@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from ridgeline.cli.durations import duration_option
 from ridgeline.cli.output_options import Json, output_file
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.diagnose.doctor import Examination
+
+_TIMED_SECONDS = 6.0
+"""Enough for a median that is good to a few percent; the first verdict should not wait longer."""
 
 
 def doctor(
@@ -27,13 +31,16 @@ def doctor(
         list[str] | None,
         typer.Option(metavar="FILE", help="Judge profiler traces; several, folders, globs."),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps to time.")] = 40,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Steps to time; without it 40, or those of six seconds."),
+    ] = None,
     warmup: Annotated[
         int | None,
         typer.Option(help="Steps before them; without it, until the step time is steady."),
     ] = None,
     budget: Annotated[
-        float, typer.Option(help="Wall seconds in all; fewer steps are timed if need be.")
+        float, duration_option("Wall time in all; fewer steps are timed if need be:")
     ] = 120.0,
     json: Json = False,
     out: Annotated[Path | None, output_file("FILE.json", "Also write that document here.")] = None,
@@ -57,7 +64,9 @@ def doctor(
     from ridgeline.measure.profile import Plan
     from ridgeline.report.terminal import profile_view
 
-    plan = Plan(steps=steps, warmup=warmup, budget_seconds=budget)
+    plan = Plan(warmup=warmup, budget_seconds=budget, timed_seconds=_TIMED_SECONDS)
+    if steps is not None:
+        plan = Plan(steps=steps, warmup=warmup, budget_seconds=budget)
     resolve(command)
     with progress() as say:
         examination = examine(command, plan, progress=say)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli.durations import duration_option, duration_text
 from ridgeline.cli.output_options import Json
 
 REPORT_NAME = "report.html"
@@ -18,7 +19,7 @@ def tune(
         "ridgeline-tune"
     ),
     budget: Annotated[
-        float, typer.Option(help="Wall seconds for the search; what is under way is finished.")
+        float, duration_option("Wall time for everything, the last proof included:")
     ] = 900.0,
     threshold: Annotated[
         float, typer.Option(help="Keep what is faster by more than this beyond doubt.")
@@ -47,16 +48,13 @@ def tune(
     Writes ledger.json, stack.toml (for `ridgeline run`) and report.html into the folder. An
     interrupted job resumes when the same command is given again.
     """
-    from msgspec.structs import replace
+    from time import monotonic
 
-    from ridgeline.cli.show import print_json, print_view, progress
+    begun = monotonic()
+
+    from ridgeline.cli.tune_progress import watching
     from ridgeline.errors import Interrupted
     from ridgeline.measure.command import resolve
-    from ridgeline.measure.probe import ceilings
-    from ridgeline.records.store import write_record
-    from ridgeline.report.html import write_report
-    from ridgeline.report.patch_header import head_patch
-    from ridgeline.report.terminal import ledger_view
     from ridgeline.tune.billing import RunTerms
     from ridgeline.tune.tuner import Job
     from ridgeline.tune.tuner import tune as run_job
@@ -73,14 +71,25 @@ def tune(
         ),
     )
     resolve(command)
-    with progress() as say:
+    with watching(begun, budget) as (say, show):
+        say(f"{' '.join(command)}: at most {duration_text(budget)}; everything goes into {out}")
+        from ridgeline.measure.probe import ceilings
+
         peaks = ceilings(quick=True, progress=lambda what, _: say(f"probing this machine: {what}"))
         try:
-            ledger = run_job(job, ceilings=peaks, say=say)
+            ledger = run_job(job, ceilings=peaks, say=say, show=show, begun=begun)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"interrupted; what was measured is in {out}, and the same command goes on from it"
             ) from None
+    from msgspec.structs import replace
+
+    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.records.store import write_record
+    from ridgeline.report.html import write_report
+    from ridgeline.report.patch_header import head_patch
+    from ridgeline.report.terminal import ledger_view
+
     ledger = replace(ledger, report=str(out / REPORT_NAME))
     write_report(out / REPORT_NAME, ledger)
     write_record(out / "ledger.json", ledger)

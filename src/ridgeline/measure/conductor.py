@@ -95,6 +95,8 @@ class Conductor:
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
         self._patience_seconds = patience_seconds
+        self._patience_is_exact = False
+        """It is that of each answer, and not that of the whole run."""
         self._say = say
         """Hears every few seconds that the script is still at it, and where."""
         self._spoke = 0.0
@@ -156,6 +158,16 @@ class Conductor:
             covered=os.environ.get(VIEW_VARIABLE) != "off",
             near=[str(script.parent)] if script is not None else [],
         )
+
+    def wait_for(self, seconds: float | None) -> None:
+        """Give each answer from now on so long, and no more; None: for ever."""
+        self._patience_seconds = seconds
+        self._patience_is_exact = True
+
+    @property
+    def is_running(self) -> bool:
+        """The process that was started is still there, frozen or not."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def output(self) -> str:
@@ -337,7 +349,7 @@ class Conductor:
     def _patience(self) -> float:
         """Until the first step, all of it; then a wait ends not long after all of it is over."""
         assert self._patience_seconds is not None
-        if not self.hellos:
+        if self._patience_is_exact or not self.hellos:
             return self._patience_seconds
         left = self._patience_seconds - (self._waiting_since - self._started)
         # A first step that came late is worth the wait for one that can be timed.

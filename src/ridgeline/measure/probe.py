@@ -9,6 +9,7 @@ only when there is something to measure.
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -34,6 +35,8 @@ Progress = Callable[[str, float], None]
 SMALLEST_BUFFER_BYTES = 64 * 2**20
 GPU_BUFFER_BYTES = 2**30
 COPY_BUFFER_BYTES = 256 * 2**20
+CEILINGS_EXPIRE_SECONDS = 90 * 86400.0
+BUSY_SERVES_SECONDS = 900.0
 
 
 def ceilings(
@@ -42,16 +45,23 @@ def ceilings(
     """The cached ceilings of this machine, or newly probed ones.
 
     A full result in the cache serves `quick` too; a quick one does not serve a full request. One
-    that was measured while others kept the machine busy is tried again, and the better of the two
-    kept. An unreadable cache file is reported through `progress`, probed again and replaced.
+    that was measured while others kept the machine busy is tried again (for a quick request not
+    within `BUSY_SERVES_SECONDS`: a machine that stays busy is not probed for every command), and
+    the better of the two kept. After `CEILINGS_EXPIRE_SECONDS` the machine is measured anew: a
+    new kernel, firmware or neighbour changes what it can do. An unreadable cache file is reported
+    through `progress`, probed again and replaced.
     """
     report = progress or _ignore
     lookup = read_cache(device)
     known = lookup.ceilings
     if known is not None and known.quick and not quick:
         known = None
-    if known is not None and not known.busy:
-        return known
+    if known is not None:
+        age = _age_seconds(known)
+        if age > CEILINGS_EXPIRE_SECONDS:
+            known = None
+        elif not known.busy or (quick and age < BUSY_SERVES_SECONDS):
+            return known
     if lookup.problem is not None:
         report(f"cannot read the cached ceilings, probing again: {lookup.problem}", 0.0)
     measured = probe(progress, device, quick=quick)
@@ -176,6 +186,13 @@ class _Steps:
     def __call__(self, what: str) -> None:
         self._progress(what, min(1.0, self._done / self._num_steps))
         self._done += 1
+
+
+def _age_seconds(known: Ceilings) -> float:
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(known.date)).total_seconds()
+    except (ValueError, TypeError):  # no date, or one without its zone
+        return math.inf
 
 
 def _share(measured: Ceilings) -> float:

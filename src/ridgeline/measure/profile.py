@@ -9,21 +9,59 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Protocol
 
 from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.assemble import Windows, assemble
 from ridgeline.measure.conductor import ENTRY, Conductor, OutOfPatience
 from ridgeline.measure.crash import ScriptFailed, judged
+from ridgeline.measure.first_look import first_look
+from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.statistics import is_steady
-from ridgeline.measure.wire import Instrument, Report, Session
+from ridgeline.measure.wire import Hello, Instrument, Report, Session, StepTimes
 from ridgeline.records import StepProfile
 
 Progress = Callable[[str], None]
 CeilingsOf = Callable[[str], Ceilings | None]
 """Tells the ceilings of a device, `cpu` or `cuda`, once it is known what the script runs on."""
+
+
+class Run(Protocol):
+    """A run of the script that takes orders: a `Conductor`, or whoever passes them on to one."""
+
+    @property
+    def ended(self) -> bool:
+        """The script ran to its own end."""
+
+    @property
+    def hellos(self) -> list[Hello]:
+        """Who said hello, one per rank."""
+
+    @property
+    def output(self) -> str:
+        """The end of what the script printed."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the user's files were protected; None as long as the run goes on."""
+
+    def steps(
+        self,
+        count: int,
+        instrument: Instrument = "none",
+        *,
+        facts: bool = False,
+        within_seconds: float | None = None,
+    ) -> list[Report]:
+        """Run steps as `Conductor.steps` does."""
+
+
+Conduct = Callable[[Session], AbstractContextManager[Run]]
+"""Gives the run to measure; leaving it decides whether the script goes on to live."""
 
 _BLOCK = 5
 _MIN_TIMED = 8
@@ -47,6 +85,8 @@ class Plan:
     """Wall time for the whole measurement; timed steps shrink to fit, to no fewer than 8."""
     window: int = _WINDOW
     """Steps under each instrument; 0 leaves the instruments out."""
+    timed_seconds: float = math.inf
+    """Timed steps end after so long, once there are 8 of them."""
     max_warmup: int = 60
     max_sampled: int = 200
     """Steps under the sampler, at most; it takes as many as give enough samples."""
@@ -72,12 +112,14 @@ def measure(
     entry: str = ENTRY,
     ceilings: Ceilings | CeilingsOf | None = None,
     progress: Progress | None = None,
+    conduct: Conduct | None = None,
 ) -> list[StepProfile]:
     """Profile `command`; one `StepProfile` per rank, rank 0 first.
 
     A script shorter than the plan is run once more with a plan that fits it; one of a few steps
     is timed in one run and looked at closer in another. A script that makes an optimizer but
-    never steps it is measured as inference.
+    never steps it is measured as inference. `conduct` gives a run that is alive already, or that
+    stays alive afterwards; without it the script is started, and stopped at the end.
 
     Raises:
         InputError: the script does not exist, fails, or never steps.
@@ -85,10 +127,11 @@ def measure(
     """
     session = session or Session()
     say = progress or _silent
+    start = conduct or _starter(command, plan, entry, say)
     wants_looks = plan.window > 0
     for _ in range(3):
         try:
-            windows = _run(command, plan, session, entry, say)
+            windows = _run(start(session), plan, say)
         except ScriptFailed as failed:
             raise judged(command, failed, say) from None
         total = windows.seen_steps
@@ -109,7 +152,7 @@ def measure(
         )
     if wants_looks and plan.window == 0:
         say("running it once more, to look closer")
-        windows.looks = _run(command, _LOOKS_ONLY, session, entry, say).looks
+        windows.looks = _run(start(session), _LOOKS_ONLY, say).looks
     if callable(ceilings):
         ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
     return assemble(command, windows, ceilings)
@@ -143,12 +186,16 @@ def _plan_for(plan: Plan, total: int) -> Plan:
     return replace(plan, warmup=warmup, steps=steps, window=window, max_sampled=sampled)
 
 
-def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Progress) -> Windows:
+def _starter(command: list[str], plan: Plan, entry: str, say: Progress) -> Conduct:
+    return lambda session: Conductor(
+        command, session, entry=entry, patience_seconds=plan.budget_seconds, say=say
+    )
+
+
+def _run(running: AbstractContextManager[Run], plan: Plan, say: Progress) -> Windows:
     started = monotonic()
     windows = Windows()
-    with Conductor(
-        command, session, entry=entry, patience_seconds=plan.budget_seconds, say=say
-    ) as run:
+    with running as run:
         say("starting the script")
         try:
             _warm_up(run, plan, windows, say, started)
@@ -169,8 +216,9 @@ def _run(command: list[str], plan: Plan, session: Session, entry: str, say: Prog
     return windows
 
 
-def _warm_up(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
+def _warm_up(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
     wanted = plan.warmup if plan.warmup is not None else plan.max_warmup
+    latest: list[StepTimes] = []
     while len(windows.warmup_seconds) < wanted:
         slow = not windows.warmup_seconds or windows.warmup_seconds[-1] > _SLOW_SECONDS
         block = 1 if slow else min(_BLOCK, wanted - len(windows.warmup_seconds))
@@ -180,23 +228,26 @@ def _warm_up(run: Conductor, plan: Plan, windows: Windows, say: Progress, starte
         if slow:
             windows.slow.append(reports)
         say(f"warming up: step {len(windows.warmup_seconds)}")
+        latest = reports[0].steps or latest
         if windows.ended:
             return
         if plan.warmup is None and is_steady(windows.warmup_seconds):
             windows.steady = True
-            return
+            break
         if monotonic() - started + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
             break
-    windows.steady = plan.warmup is not None
+    windows.steady |= plan.warmup is not None
+    if latest:
+        say(first_look(latest))
 
 
-def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
+def _time(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
     recent = windows.warmup_seconds[-_BLOCK:]
     left = plan.budget_seconds - (monotonic() - started)
     steps = plan.steps
     if recent and plan.steps > _MIN_TIMED:
         per_step = statistics.median(recent)
-        affordable = int(0.5 * left / max(per_step, 1e-6))
+        affordable = int(min(0.5 * left, plan.timed_seconds) / max(per_step, 1e-6))
         steps = max(_MIN_TIMED, min(plan.steps, affordable))
     # Where steps are slow, some of what is left is for looking closer at one.
     share = 0.3 if recent and 8 * recent[-1] > left else 0.6
@@ -207,7 +258,7 @@ def _time(run: Conductor, plan: Plan, windows: Windows, say: Progress, started: 
 
 
 def _look(
-    run: Conductor, plan: Plan, name: Instrument, windows: Windows, say: Progress, started: float
+    run: Run, plan: Plan, name: Instrument, windows: Windows, say: Progress, started: float
 ) -> None:
     windows.tried.append(name)
     steps = plan.window

@@ -40,9 +40,9 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cumulative: float
     """Product of the multipliers of the kept rows up to and including this one."""
     step_seconds: float
-    """Median step with this row applied."""
+    """Step with this row applied, from the rounds behind the multiplier."""
     baseline_step_seconds: float
-    """Median step of the stack above, measured in the same interleaved run."""
+    """Step of the stack above, from the same rounds: their quotient is the multiplier."""
     peak_memory_bytes: int
     verified: bool
     verification: str
@@ -117,6 +117,9 @@ class Ledger(
     cumulative: float
     """Baseline over full stack, measured directly side by side (not the product)."""
     cumulative_ci: tuple[float, float]
+    step_seconds: tuple[float, float] | None = None
+    """Step of the baseline and of the full stack, from the rounds behind `cumulative`, which is
+    their quotient; None where no stack was proved."""
     loss_check: LossCheck | None
     findings: list[Finding]
     stack: str | None

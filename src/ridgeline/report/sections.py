@@ -101,6 +101,7 @@ def _ledger_row(
 ) -> Markup:
     measured = wording.was_measured(row)
     remark = wording.remark(row, in_stack=in_stack)
+    step = wording.row_step(ledger, row, in_stack=in_stack) if measured else 0.0
     cells = [
         element("td", "✓" if in_stack else "–", class_="mark"),
         element("td", element("b", wording.row_name(row)), element("small", wording.options(row))),
@@ -109,8 +110,12 @@ def _ledger_row(
             "td", quantity.interval(row.ci_low, row.ci_high) if measured else "", class_="number"
         ),
         element("td", whisker(row.ci_low, row.multiplier, row.ci_high, span) if measured else ""),
-        element("td", quantity.ratio(row.cumulative) if in_stack else "", class_="number"),
-        element("td", quantity.seconds(row.step_seconds) if measured else "", class_="number"),
+        element(
+            "td",
+            quantity.ratio(wording.row_total(ledger, row)) if in_stack else "",
+            class_="number",
+        ),
+        element("td", quantity.seconds(step) if measured else "", class_="number"),
         element("td", quantity.memory(row.peak_memory_bytes) if measured else "", class_="number"),
         element("td", remark, _costs(row, ledger, in_stack), class_="words"),
     ]

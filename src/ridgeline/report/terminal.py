@@ -89,7 +89,7 @@ def ledger_view(ledger: Ledger) -> RenderableType:
     """The ledger of a tune: one line per technique tried, and what the stack gained in all."""
     parts: list[RenderableType] = [_origin(ledger.baseline), Text()]
     if ledger.rows:
-        parts += [_LedgerTable(ledger), Text()]
+        parts += [ledger_table(ledger), Text()]
     parts.append(_ledger_result(ledger))
     if ledger.loss_check is not None:
         style = "" if ledger.loss_check.passed else "bold red"
@@ -108,6 +108,11 @@ def ledger_view(ledger: Ledger) -> RenderableType:
         parts += [Text(), Text(kept, style="dim")]
     parts += [Text(note, style="yellow") for note in ledger.notes]
     return Group(*parts)
+
+
+def ledger_table(ledger: Ledger) -> RenderableType:
+    """The rows of a ledger, finished or growing."""
+    return _LedgerTable(ledger)
 
 
 def _origin(profile: StepProfile) -> Text:
@@ -290,8 +295,8 @@ def _ledger_cells(
         name if wide else Group(name, Padding(Text(remark.plain, style="dim"), (0, 0, 0, 1))),
         Text(quantity.ratio(row.multiplier) if measured else "–", style="bold" if in_stack else ""),
         quantity.interval(row.ci_low, row.ci_high) if measured else "",
-        quantity.ratio(row.cumulative) if in_stack else "",
-        quantity.seconds(row.step_seconds) if measured else "",
+        quantity.ratio(wording.row_total(ledger, row)) if in_stack else "",
+        quantity.seconds(wording.row_step(ledger, row, in_stack=in_stack)) if measured else "",
         quantity.memory(row.peak_memory_bytes) if measured else "",
     ]
     return [*cells, remark] if wide else cells

@@ -254,10 +254,36 @@ def claim(ledger: Ledger) -> str:
 
 
 def ledger_steps(ledger: Ledger) -> tuple[float, float]:
-    """Median step of the script as it stood and with the full stack, side by side if measured."""
+    """Step of the script as it stood and with the full stack: their quotient is the claim."""
+    if ledger.step_seconds is not None:
+        return ledger.step_seconds
     samples = ledger.samples
     if samples.get("baseline") and samples.get("tuned"):
         return median(samples["baseline"]), median(samples["tuned"])
     before = ledger.baseline.step_seconds.p50
-    after = ledger.tuned.step_seconds.p50 if ledger.tuned else before / ledger.cumulative
-    return before, after
+    return before, before / ledger.cumulative
+
+
+def row_total(ledger: Ledger, row: LedgerRow) -> float:
+    """What the stack up to and including a row gains.
+
+    The product of the rows; of the last row what was measured directly, all at once, because
+    that is the same stack: the headline and the last total are one number.
+    """
+    stack = stack_rows(ledger)
+    is_last = bool(stack) and row is stack[-1]
+    return ledger.cumulative if is_last and ledger.step_seconds is not None else row.cumulative
+
+
+def row_step(ledger: Ledger, row: LedgerRow, *, in_stack: bool) -> float:
+    """The step with a row applied, on the headline's clock.
+
+    Each row was timed in a duel of its own, when the machine was faster or slower than in the
+    one behind the headline. Ratios survive that, seconds do not: so the ratios are applied to
+    the headline's step.
+    """
+    before, _ = ledger_steps(ledger)
+    if in_stack or row.stage == "leave-one-out":
+        return before / row_total(ledger, row)
+    below = 1.0 if row.stage == "patch" else row.cumulative
+    return before / (below * row.multiplier)

@@ -1,15 +1,19 @@
 """Stack techniques, measure each against the stack without it, verify, and keep the ledger.
 
-    tuner.py     the whole job: profile, candidates, greedy stacking, leaving out, final proof
+    tuner.py     the whole job: profile, the stack as a whole, its members, the final proof
+    candidates.py  which techniques to ask about next, and how many in one question
     search.py    a question becomes a duel, a duel becomes a row
-    duel.py      two runs of the script measured in turn, A B A B …
+    pool.py      the contenders that are alive, frozen between questions
+    duel.py      two runs of the script measured in turn, A B B A …
+    row.py       a duel written down as a row of the ledger
     losses.py    does the changed run still train the same model?
     memory.py    what was proved already, on disk, so that an interrupted job resumes
     stack.py     stack.toml, and running a script with it
     patch.py     the same stack as a diff of the user's own script (patch_source.py reads it,
                  patch_tree.py finds places in it, patch_rewrite.py changes it)
     prove.py     the patched script is run, verified and measured before it is offered
-    install.py   (in the child) applies a stack to the running script
+    seeds.py     losses of the script under other seeds
+    install.py   (in the child) applies a stack to the running script; entry.py names it
 
 What may not enter: the name of any single technique. Nothing becomes a row by assertion.
 Start reading at `tuner.py`. This file loads none of them: `install.py` runs in the user's
@@ -28,10 +32,17 @@ if TYPE_CHECKING:
     from ridgeline.hardware.ceilings import Ceilings
     from ridgeline.records import Ledger
     from ridgeline.tune.search import Say
-    from ridgeline.tune.tuner import Job
+    from ridgeline.tune.tuner import Job, Show
 
 
-def tune(job: Job, *, ceilings: Ceilings | None = None, say: Say = lambda _: None) -> Ledger:
+def tune(
+    job: Job,
+    *,
+    ceilings: Ceilings | None = None,
+    say: Say = lambda _: None,
+    show: Show = lambda _: None,
+    begun: float | None = None,
+) -> Ledger:
     """Tune one script; returns the ledger and leaves it in the job's folder.
 
     See `ridgeline.tune.tuner.tune`.
@@ -42,7 +53,7 @@ def tune(job: Job, *, ceilings: Ceilings | None = None, say: Say = lambda _: Non
     """
     from ridgeline.tune import tuner
 
-    return tuner.tune(job, ceilings=ceilings, say=say)
+    return tuner.tune(job, ceilings=ceilings, say=say, show=show, begun=begun)
 
 
 # What the import system finds under the room's name: it asks for `__path__` and `__name__` alone,

@@ -1,108 +1,63 @@
 """Two runs of the same script, measured in turn: A B B A …, so that drift hits both alike.
 
-Both processes live side by side; while one runs, the other is frozen at a step boundary. Both
-are at the same step of the script in every round, so steps of uneven work compare like with
-like. The first step after a thaw refills caches and is left out. Where two copies do not fit
-on the device, each block is a run of its own.
+Both live in the pool; while one runs, the other is frozen at a step boundary. They do the same
+step of the script in every round, so that steps of uneven work compare like with like: whoever
+is behind catches up first, or the one ahead is started anew, whichever is quicker. Only where
+every step is seen to be the same work (`are_even`) they go on from where they stand. The
+first step after a thaw refills caches and is left out, where steps are short enough for that to
+matter. Where two copies do not fit on the device, each block is a run of its own.
+
+How many rounds it takes is decided by what they show (`measure/sequential.py`).
 """
 
 from __future__ import annotations
 
 import math
-import shutil
 import statistics
-import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.conductor import Conductor
-from ridgeline.measure.guard.kept import put_back
-from ridgeline.measure.statistics import RatioInterval, is_steady, ratio_interval
-from ridgeline.measure.wire import Applied, Report, Session
-from ridgeline.tune.install import ENTRY
+from ridgeline.measure.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
+from ridgeline.measure.statistics import RatioInterval, is_steady
+from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
 
-LOOKS = (8, 12, 18)
-"""Rounds after which the interval is looked at; it may end the duel early."""
-CONFIDENCE = 0.983
-"""Of each look: three looks at this level are 95 % together (Bonferroni)."""
-NOTHING_KNOWN = RatioInterval(ratio=1.0, low=0.0, high=math.inf, rounds=0)
 _BLOCK_SECONDS = 0.6
-_MIN_BLOCK, _MAX_BLOCK = 2, 64
+_MIN_BLOCK, _MAX_BLOCK = 1, 64
+_LEAD_IN_BELOW_SECONDS = 0.5
+"""Refilling caches after a thaw takes milliseconds: a step longer than this does not feel it."""
+_WARMUP_BLOCK = 2
 _MAX_WARMUP = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """One side of a duel."""
-
-    command: list[str]
-    stack: tuple[Applied, ...] = ()
-    cwd: Path | None = None
-    """Where it runs; None: where we are."""
-
-
-class ContenderFailed(Exception):
-    """One side's script failed; says which and why."""
-
-    def __init__(self, side: str, error: RidgelineError) -> None:
-        super().__init__(str(error))
-        self.side = side
-        self.error = error
+_ENOUGH_WARMUP, _ENOUGH_WARMUP_SECONDS = 6, 6.0
+"""A run whose steps never level (a busy machine) is warm after so many that took so long: the
+first two, which compile and allocate, not counted. What unrest is left, the rounds will show."""
+_SETTLED_STEPS = 3
+_SETTLED_WITHIN = 0.05
+"""So many steps within 5 % of each other are level: no need to wait for two windows."""
+_LOOK_STEPS = 2
 
 
 @dataclass(slots=True)
 class Duel:
     """What a duel found. Ratios are time of A over time of B: above 1, B is faster."""
 
-    interval: RatioInterval
+    interval: RatioInterval = NOTHING_KNOWN
+    a_rounds: list[float] = field(default_factory=list)
+    """Mean seconds per step of A, by round."""
+    b_rounds: list[float] = field(default_factory=list)
     a_steps: list[float] = field(default_factory=list)
     b_steps: list[float] = field(default_factory=list)
     a_losses: list[float] = field(default_factory=list)
     b_losses: list[float] = field(default_factory=list)
     b_peak_memory_bytes: int = 0
     b_non_finite: int = 0
-    b_applied: dict[str, str] = field(default_factory=dict)
     had_no_effect: bool = False
 
-
-@dataclass(slots=True)
-class _Side:
-    """One contender while it runs."""
-
-    name: str
-    conductor: Conductor
-    losses: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    applied: dict[str, str] = field(default_factory=dict)
-
-    def run(self, steps: int) -> list[float]:
-        """Run a block; seconds of its steps, slowest rank of each."""
-        try:
-            reports = self.conductor.steps(steps)
-        except RidgelineError as error:
-            raise ContenderFailed(self.name, error) from error
-        self.losses += reports[0].losses
-        self.applied = reports[0].applied
-        return slowest(reports)
-
-    def look(self, steps: int) -> Report:
-        """Run a block under the profiler: memory and gradients."""
-        try:
-            report = self.conductor.steps(steps, "profiler")[0]
-        except RidgelineError as error:
-            raise ContenderFailed(self.name, error) from error
-        self.losses += report.losses
-        return report
-
-
-def slowest(reports: list[Report]) -> list[float]:
-    """Seconds per step; with several ranks a step lasts as long as its slowest rank."""
-    in_step = zip(*(report.steps for report in reports), strict=False)
-    return [max(step.seconds for step in steps) for steps in in_step]
+    @property
+    def rounds(self) -> int:
+        """Pairs of blocks that count."""
+        return len(self.a_rounds)
 
 
 def silent(text: str) -> None:
@@ -117,20 +72,22 @@ class DuelPlan:
         *,
         threshold: float,
         seconds: float,
+        deadline: float = math.inf,
         resident: bool = True,
         say: Callable[[str], None] = silent,
     ) -> None:
         self.threshold = threshold
         self.seconds = seconds
-        self.deadline = math.inf
-        self.patience_seconds = max(2 * seconds, 300.0)
+        """For the rounds; starting, compiling and warming up do not count."""
+        self.deadline = deadline
+        """When even the starts must be over, on `monotonic`'s clock."""
         self.resident = resident
         self.say = say
 
     def begin(self) -> None:
-        """Both sides are warm; compilation and loading do not count against the rounds."""
-        if math.isinf(self.deadline):
-            self.deadline = monotonic() + self.seconds
+        """Both sides are warm: the rounds begin."""
+        self.deadline = min(self.deadline, monotonic() + self.seconds)
+        self.seconds = math.inf
 
     def is_over(self) -> bool:
         """Has the time for this duel run out?"""
@@ -143,160 +100,196 @@ class DuelPlan:
         return clear_gain or clear_loss
 
 
-def duel(a: Contender, b: Contender, plan: DuelPlan) -> Duel:
+def duel(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
     """Measure B against A.
 
     Raises:
         ContenderFailed: the script of one side failed or was killed.
     """
-    saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
-    result = Duel(interval=NOTHING_KNOWN)
-    rounds: list[tuple[float, float]] = []
-    try:
-        while len(rounds) < LOOKS[-1] and not plan.is_over():
-            before = len(rounds)
-            if plan.resident:
-                _side_by_side(a, b, plan, result, rounds, saved)
-            else:
-                _one_at_a_time(a, b, plan, result, rounds, saved)
-            if result.had_no_effect or len(rounds) == before:
-                break
-            if len(rounds) >= LOOKS[0] and plan.is_decided(result.interval):
-                break
-    finally:
-        put_back(saved / "files")
-        shutil.rmtree(saved, ignore_errors=True)
-    result.interval = _interval(rounds)
+    result = Duel()
+    while result.rounds < MOST_ROUNDS and not (result.rounds and plan.is_over()):
+        before = result.rounds
+        if plan.resident:
+            _side_by_side(pool, a, b, plan, result)
+        else:
+            _one_at_a_time(pool, a, b, plan, result)
+        if result.had_no_effect or result.rounds == before:
+            break
+        if plan.is_decided(result.interval):
+            break
+    result.interval = interval_of(result.a_rounds, result.b_rounds)
     return result
 
 
-def _conductor(contender: Contender, plan: DuelPlan, saved: Path) -> Conductor:
-    session = Session(stack=list(contender.stack), fix_seed=True, saved_folder=str(saved / "files"))
-    return Conductor(
-        contender.command,
-        session,
-        entry=ENTRY,
-        cwd=contender.cwd,
-        patience_seconds=plan.patience_seconds,
-    )
-
-
-def _side_by_side(
-    a: Contender,
-    b: Contender,
-    plan: DuelPlan,
-    result: Duel,
-    rounds: list[tuple[float, float]],
-    saved: Path,
-) -> None:
-    with ExitStack() as running:
-        sides = [
-            _Side(name, running.enter_context(_conductor(contender, plan, saved)))
-            for name, contender in (("a", a), ("b", b))
-        ]
-        block = _warm_up(sides, plan)
-        _keep(result, sides)
-        result.had_no_effect = not _took_effect(a, b, result.b_applied)
-        if block == 0 or result.had_no_effect:
-            return
-        plan.begin()
-        while len(rounds) < LOOKS[-1] and not plan.is_over():
-            times = _round(sides, block, flip=len(rounds) % 2 == 1)
-            _keep(result, sides)
-            if times is None:
-                return
-            rounds.append(times)
-            if len(rounds) in LOOKS:
-                result.interval = _interval(rounds)
-                plan.say(f"{len(rounds)} rounds: {result.interval.ratio:.3f}×")
-                if plan.is_decided(result.interval):
-                    break
-        _look_at(sides[1], result)
-        _keep(result, sides)
-
-
-def _warm_up(sides: list[_Side], plan: DuelPlan) -> int:
-    """Run both, in turn and in step, until both are steady; returns the steps per block.
-
-    0: the script ended before it was steady.
-    """
-    seconds: list[list[float]] = [[] for _ in sides]
-    size = 4
-    while True:
-        for side, seen in zip(sides, seconds, strict=True):
-            seen.extend(side.run(size))
-            if side.conductor.ended:
-                return 0
-        settled = all(is_steady(seen) for seen in seconds)
-        if settled or len(seconds[0]) >= _MAX_WARMUP or plan.is_over():
-            break
-    slow = max(statistics.median(seen[-size:]) for seen in seconds)
-    return max(_MIN_BLOCK, min(_MAX_BLOCK, math.ceil(_BLOCK_SECONDS / slow))) + 1
-
-
-def _round(sides: list[_Side], block: int, *, flip: bool) -> tuple[float, float] | None:
-    """One block of each; mean seconds per step of A and of B, None when the script ended."""
-    means: dict[str, float] = {}
-    for side in reversed(sides) if flip else sides:
-        steps = side.run(block)
-        if len(steps) < block:
-            return None
-        side.seconds += steps[1:]
-        means[side.name] = sum(steps[1:]) / (block - 1)
-    if any(side.conductor.ended for side in sides):
-        return None
-    return means["a"], means["b"]
-
-
-def _one_at_a_time(
-    a: Contender,
-    b: Contender,
-    plan: DuelPlan,
-    result: Duel,
-    rounds: list[tuple[float, float]],
-    saved: Path,
-) -> None:
-    """A round of two whole starts: for devices that hold one copy only."""
-    means: dict[str, float] = {}
+def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result: Duel) -> None:
+    """Rounds until it is decided, or one of the scripts ends."""
     sides = []
     for name, contender in (("a", a), ("b", b)):
-        with _conductor(contender, plan, saved) as conductor:
-            side = _Side(name, conductor)
-            sides.append(side)
-            block = _warm_up([side], plan)
-            plan.begin()
-            steps = side.run(block or _MIN_BLOCK)
-            if not steps:
-                return
-            side.seconds += steps
-            means[name] = sum(steps) / len(steps)
-            if name == "b" and not conductor.ended:
-                _look_at(side, result)
-    _keep(result, sides)
-    result.had_no_effect = not _took_effect(a, b, result.b_applied)
-    rounds.append((means["a"], means["b"]))
-    result.interval = _interval(rounds)
-
-
-def _look_at(side: _Side, result: Duel) -> None:
-    if side.conductor.ended:
+        live = _ready(pool, name, contender, plan)
+        sides.append(live)
+        _keep_losses(result, name, live)
+        if live.ended:
+            return
+    if not _took_effect(a, b, sides[1].applied):
+        result.had_no_effect = True
         return
-    report = side.look(3)
-    result.b_peak_memory_bytes = max(result.b_peak_memory_bytes, report.memory_peak_bytes)
-    result.b_non_finite += report.non_finite
+    sides = _aligned(pool, sides, plan)
+    result.b_peak_memory_bytes = sides[1].peak_memory_bytes
+    lead, block = _block(sides)
+    plan.begin()
+    while result.rounds < MOST_ROUNDS and not plan.is_over():
+        if not _round(sides, lead, block, result, flip=result.rounds % 2 == 1):
+            break
+        if result.rounds in LOOKS:
+            result.interval = interval_of(result.a_rounds, result.b_rounds)
+            plan.say(_so_far(result))
+            if plan.is_decided(result.interval):
+                break
+    _keep(result, sides)
 
 
-def _keep(result: Duel, sides: list[_Side]) -> None:
-    """Keep the longest trajectories seen, and all timed steps."""
-    a, b = sides
-    if len(a.losses) > len(result.a_losses):
-        result.a_losses = list(a.losses)
-    if len(b.losses) > len(result.b_losses):
-        result.b_losses = list(b.losses)
-    result.a_steps += a.seconds
-    result.b_steps += b.seconds
-    a.seconds, b.seconds = [], []
-    result.b_applied = dict(b.applied)
+def _so_far(result: Duel) -> str:
+    found = result.interval
+    upper = f"{found.high:.3f}" if math.isfinite(found.high) else "?"
+    return f"  {result.rounds} rounds: {found.ratio:.3f}× [{found.low:.3f}, {upper}]"
+
+
+def _ready(pool: Pool, name: str, contender: Contender, plan: DuelPlan) -> Live:
+    """The contender's run, warm and looked at; one that died since it was last asked starts anew.
+
+    Memory and gradients are looked at here, before anything is timed: so both sides of every
+    duel have been under the profiler, or neither.
+    """
+    was_alive = pool.alive(contender) is not None
+    try:
+        live = pool.take(contender)
+        _warm_up(live, plan)
+        if not live.was_looked_at and not live.ended:
+            live.was_looked_at = True
+            live.steps(_LOOK_STEPS, "profiler")
+    except RidgelineError as error:
+        pool.drop(contender)
+        if was_alive:
+            return _ready(pool, name, contender, plan)
+        raise ContenderFailed(name, error) from error
+    return live
+
+
+def _warm_up(live: Live, plan: DuelPlan) -> None:
+    """Run until the step time has settled."""
+    while not (live.is_warm or live.ended):
+        live.steps(_WARMUP_BLOCK)
+        if plan.is_over() or _is_warm(live.seconds):
+            live.warmed_up()
+
+
+def _is_warm(seconds: Sequence[float]) -> bool:
+    """Level by two windows, or plainly level over the last few steps; or it takes too long."""
+    stepped = sum(seconds[2:])
+    if len(seconds) >= _MAX_WARMUP:
+        return True
+    if len(seconds) >= _ENOUGH_WARMUP and stepped > _ENOUGH_WARMUP_SECONDS:
+        return True
+    last = seconds[-_SETTLED_STEPS:]
+    level = len(last) == _SETTLED_STEPS and max(last) < (1 + _SETTLED_WITHIN) * min(last)
+    return level or is_steady(seconds)
+
+
+def _aligned(pool: Pool, sides: list[Live], plan: DuelPlan) -> list[Live]:
+    """Both at the same step of the script, or both at work that is the same in every step."""
+    restarted = False
+    while sides[0].index != sides[1].index and not are_even(sides):
+        behind, ahead = sorted(sides, key=lambda side: side.index)
+        gap = ahead.index - behind.index
+        anew = ahead.start_seconds + _pace(ahead) * max(behind.index - _MAX_WARMUP // 4, 0)
+        if anew < _pace(behind) * gap and not restarted and not plan.is_over():
+            restarted = True
+            name = "ab"[sides.index(ahead)]
+            pool.drop(ahead.contender)
+            sides["ab".index(name)] = _ready(pool, name, ahead.contender, plan)
+            continue
+        _run(behind, "ab"[sides.index(behind)], gap)
+        if behind.ended:
+            break
+    return sides
+
+
+def _pace(live: Live) -> float:
+    return statistics.median(live.seconds[-10:]) if live.seconds else math.inf
+
+
+def _block(sides: list[Live]) -> tuple[int, int]:
+    """Steps to lead in with, and steps to time, of one block."""
+    slow = max(_pace(side) for side in sides)
+    block = max(_MIN_BLOCK, min(_MAX_BLOCK, math.ceil(_BLOCK_SECONDS / slow)))
+    return (1 if min(_pace(side) for side in sides) < _LEAD_IN_BELOW_SECONDS else 0), block
+
+
+def _round(sides: list[Live], lead: int, block: int, result: Duel, *, flip: bool) -> bool:
+    """One block of each; False when a script ended."""
+    timed: list[list[float]] = [[], []]
+    for place in (1, 0) if flip else (0, 1):
+        live = sides[place]
+        live_before = len(live.seconds)
+        _run(live, "ab"[place], lead + block)
+        steps = live.seconds[live_before:]
+        if len(steps) < lead + block:
+            return False
+        timed[place] = steps[lead:]
+    a, b = timed
+    result.a_rounds.append(sum(a) / len(a))
+    result.b_rounds.append(sum(b) / len(b))
+    result.a_steps += a
+    result.b_steps += b
+    return not any(side.ended for side in sides)
+
+
+def _run(live: Live, name: str, steps: int) -> None:
+    try:
+        live.steps(steps)
+    except RidgelineError as error:
+        raise ContenderFailed(name, error) from error
+
+
+def _one_at_a_time(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result: Duel) -> None:
+    """A round of two whole starts: for devices that hold one copy only."""
+    blocks: list[list[float]] = []
+    for name, contender in (("a", a), ("b", b)):
+        for other in (a, b):
+            pool.drop(other)
+        live = _ready(pool, name, contender, plan)
+        plan.begin()
+        before = len(live.seconds)
+        if not live.ended:
+            _, block = _block([live])
+            _run(live, name, max(block, 2))
+        blocks.append(live.seconds[before:])
+        _keep_losses(result, name, live)
+        if name == "b":
+            result.b_peak_memory_bytes = live.peak_memory_bytes
+            result.b_non_finite = live.non_finite
+            result.had_no_effect = not _took_effect(a, b, live.applied)
+        if not blocks[-1]:
+            return
+    result.a_rounds.append(statistics.mean(blocks[0]))
+    result.b_rounds.append(statistics.mean(blocks[1]))
+    result.a_steps += blocks[0]
+    result.b_steps += blocks[1]
+    result.interval = interval_of(result.a_rounds, result.b_rounds)
+
+
+def _keep(result: Duel, sides: list[Live]) -> None:
+    """Keep the longest trajectories seen, and what was seen of B beside its times."""
+    for name, live in zip("ab", sides, strict=True):
+        _keep_losses(result, name, live)
+    result.b_peak_memory_bytes = max(result.b_peak_memory_bytes, sides[1].peak_memory_bytes)
+    result.b_non_finite = sides[1].non_finite
+
+
+def _keep_losses(result: Duel, name: str, live: Live) -> None:
+    known = result.a_losses if name == "a" else result.b_losses
+    if len(live.losses) > len(known):
+        known[:] = live.losses
 
 
 def _took_effect(a: Contender, b: Contender, applied: dict[str, str]) -> bool:
@@ -304,7 +297,4 @@ def _took_effect(a: Contender, b: Contender, applied: dict[str, str]) -> bool:
     return not added or any(name in applied for name in added)
 
 
-def _interval(rounds: list[tuple[float, float]]) -> RatioInterval:
-    if not rounds:
-        return NOTHING_KNOWN
-    return ratio_interval([r[0] for r in rounds], [r[1] for r in rounds], CONFIDENCE)
+__all__ = ["Contender", "ContenderFailed", "Duel", "DuelPlan", "duel", "silent"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ridgeline.measure.child.attach import attach
 from ridgeline.techniques import technique
 
-ENTRY = "ridgeline.tune.install:install"
-
 
 def install(session_folder: str) -> None:
     """Entry point that the bootstrap calls once torch is imported."""

@@ -54,7 +54,7 @@ def prove_patch(search: Search, ledger: Ledger, context: Context, out: Path) -> 
         search.notes.append(f"patch: not offered, {row.reason}")
     return replace(
         ledger,
-        rows=list(search.rows),
+        rows=search.ledger().rows,
         notes=list(search.notes),
         patch=str(out / PATCH_NAME) if row.kept else None,
     )

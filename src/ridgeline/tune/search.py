@@ -1,33 +1,40 @@
 """One search: what was asked, what was measured, and the rows that came of it.
 
-`tuner.py` decides what to ask next; here a question becomes a duel, a duel becomes a row.
+`tuner.py` decides what to ask next; here a question becomes a duel, a duel becomes a row. Every
+question is one of two stacks of the same script, the second with something added to the first;
+an answer is remembered under the two, whatever made it be asked, so nothing is measured twice.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
 from msgspec.structs import replace
 
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.measure.statistics import RatioInterval
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Finding, Ledger, LedgerRow, LossCheck, StepProfile
-from ridgeline.records.ledger import Options
-from ridgeline.techniques import Promise, Technique, technique
+from ridgeline.techniques import Promise, technique
+from ridgeline.tune.candidates import key_of, label_of, slot_of
 from ridgeline.tune.duel import Contender, ContenderFailed, Duel, DuelPlan, duel
 from ridgeline.tune.memory import Memory
+from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
+from ridgeline.tune.row import Asked, measured, needed, not_measured
 from ridgeline.tune.verify import Verifier
 
 Say = Callable[[str], None]
-Row = Callable[[Duel], LedgerRow]
 WEAKEST_FIRST: tuple[Promise, ...] = ("statistical", "reduced-precision", "rounding", "bit-equal")
+WHOLE = "whole stack"
+PATCHED = "patched script"
+NO_EFFECT = "changed nothing in this script"
+COULD_BE_WORTHLESS = 1.1
+"""A member that is this much faster beyond doubt is not left out once more: what came after it
+would have to do the same work."""
 _COPIES_MUST_LEAVE = 0.9
-"""Share of the device's memory that two copies of the script may take together."""
+"""Share of the device's memory that all copies of the script may take together."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,13 +44,16 @@ class Search:
     command: list[str]
     threshold: float
     duel_seconds: float
+    """For the rounds of one question."""
     deadline: float
+    """When the last question must be answered, on `monotonic`'s clock."""
     memory: Memory
     baseline: StepProfile
     ceilings: Ceilings | None
     findings: list[Finding]
     say: Say
     on_row: Callable[[Ledger], None]
+    pool: Pool = field(default_factory=Pool)
     stack: list[Applied] = field(default_factory=list)
     rows: list[LedgerRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -51,7 +61,13 @@ class Search:
     verifier: Verifier = field(init=False)
 
     def __post_init__(self) -> None:
-        self.verifier = Verifier(self.command, self.memory, self.say)
+        self.verifier = Verifier(
+            self.command,
+            self.memory,
+            self.say,
+            step_seconds=self.baseline.step_seconds.p50,
+            patience=lambda: max(self.pool.deadline - monotonic(), LEAST_PATIENCE_SECONDS),
+        )
 
     @property
     def is_out_of_time(self) -> bool:
@@ -66,18 +82,28 @@ class Search:
     @property
     def cumulative(self) -> float:
         """Product of the multipliers of the stack's members, each as it was added."""
+        return math.prod(row.multiplier for row in self.rows_of_the_stack())
+
+    def rows_of_the_stack(self) -> list[LedgerRow]:
+        """The kept rows that make up the stack, in the order kept."""
         names = {member.technique for member in self.stack}
-        kept = [r for r in self.rows if r.kept and r.stage == "add" and names >= set(r.members)]
-        return math.prod(row.multiplier for row in kept)
+        return [r for r in self.rows if r.kept and r.stage == "add" and names >= set(r.members)]
 
     def ledger(self) -> Ledger:
         """The ledger as it stands, incomplete."""
+        rows, product = [], 1.0
+        in_stack = self.rows_of_the_stack()
+        for row in self.rows:
+            product *= row.multiplier if any(row is kept for kept in in_stack) else 1.0
+            rows.append(replace(row, cumulative=product))
+        direct = self.known([], self.stack)
+        interval = (direct.ci_low, direct.ci_high) if direct else (product, product)
         return Ledger(
             baseline=self.baseline,
             tuned=None,
-            rows=list(self.rows),
-            cumulative=self.cumulative,
-            cumulative_ci=(self.cumulative, self.cumulative),
+            rows=rows,
+            cumulative=direct.multiplier if direct else product,
+            cumulative_ci=interval if self.stack else (1.0, 1.0),
             loss_check=None,
             findings=self.findings,
             stack=None,
@@ -90,93 +116,141 @@ class Search:
             skipped=dict(self.skipped),
         )
 
-    # -- the three questions -----------------------------------------------------------------
+    # -- the questions -----------------------------------------------------------------------
 
-    def add(self, module: Technique, options: Options) -> None:
-        """Is the stack faster, and still right, with this technique on top?"""
-        card = module.CARD
-        added = Applied(technique=card.name, options=options)
-        row = self._ask(
-            f"add {key_of(self.stack)} + {key_of([added])}",
-            (self.stack, [*self.stack, added]),
-            lambda result: self._judge(result, self._check(result, [added]), added, "add"),
-            lambda reason: self._not_measured(added, reason, "add"),
-        )
-        if row.kept:
-            self.stack.append(added)
-            row = replace(row, cumulative=self.cumulative * row.multiplier)
-        self.rows.append(row)
-        self.say(f"{label_of(card.name, options)}: {row.reason}")
-        self.on_row(self.ledger())
-
-    def add_together(self) -> list[Applied]:
-        """Are the techniques that alone were too small to tell worth having together?
-
-        Returns those that were added: all of them or none.
-        """
-        members = self._undecided()
-        if len(members) < 2 or self.is_out_of_time:
-            return []
-        self.say(f"trying together {key_of(members)}")
-        asked = Applied(technique=" + ".join(member.technique for member in members))
-        row = self._ask(
-            f"add together {key_of(self.stack)} + {key_of(members)}",
-            (self.stack, [*self.stack, *members]),
-            lambda result: self._judge(result, self._check(result, members), asked, "add"),
-            lambda reason: self._not_measured(asked, reason, "add"),
-        )
-        together = {member.technique: member.options for member in members}
-        cumulative = self.cumulative * (row.multiplier if row.kept else 1.0)
-        self.rows.append(replace(row, together=together, cumulative=cumulative))
+    def add(self, members: list[Applied]) -> LedgerRow:
+        """Is the stack faster, and still right, with these on top, as one?"""
+        row = self.ask(self.stack, [*self.stack, *members])
         if row.kept:
             self.stack.extend(members)
-        self.say(f"together: {row.reason}")
+        self.rows.append(row)
+        self.say(f"{key_of(members)}: {row.reason}")
         self.on_row(self.ledger())
-        return members if row.kept else []
+        return row
 
-    def _undecided(self) -> list[Applied]:
-        """Verified, and neither clearly faster nor clearly not; the best settings of each."""
+    def add_what_holds(self, members: list[Applied]) -> None:
+        """Add these as one; where they do not hold, each half of them, and so on."""
+        if not members or self.is_out_of_time:
+            return
+        self.say(f"trying {key_of(members)}")
+        if self.add(members).kept or len(members) == 1:
+            return
+        half = (len(members) + 1) // 2
+        self.add_what_holds(members[:half])
+        self.add_what_holds(members[half:])
+
+    def split(self, group: LedgerRow) -> None:
+        """Give each member of a row that was measured as one a row of its own.
+
+        From the last (weakest) on: the group without it beside the group, then what is left
+        beside the stack below. A member without which the group is as fast is dropped. Where a
+        question fails or the time runs out, what is left stays one row.
+        """
+        group = self._without_idle(group)
+        members = members_of(group)
+        start = self.stack.index(members[0])
+        below, above = self.stack[:start], self.stack[start + len(members) :]
+        place = next(i for i, row in enumerate(self.rows) if row is group)
+        while len(members) > 1 and not self.is_out_of_time:
+            rest, last = members[:-1], members[-1:]
+            self.say(f"what {key_of(last)} is worth on top of {key_of(rest)}")
+            own = self.ask([*below, *rest], [*below, *members])
+            if own.rounds == 0:
+                break
+            left = self.ask(below, [*below, *rest])
+            if not left.kept:
+                if not own.kept:
+                    break  # neither shows without the other
+                rest, last = last, []
+                own, left = left, self.ask(below, [*below, *rest])
+                if not left.kept:
+                    break
+            self.rows[place : place + 1] = [left, own]
+            members = rest
+            if not own.kept:
+                self.stack[:] = [*below, *members, *above]
+                above = self.stack[start + len(members) :]
+            else:
+                above = [*last, *above]
+            self.say(f"{key_of(last or rest)}: {own.reason}")
+            self.on_row(self.ledger())
+
+    def groups(self) -> list[LedgerRow]:
+        """Rows of the stack that were measured as one."""
+        return [row for row in self.rows_of_the_stack() if row.together]
+
+    def _without_idle(self, group: LedgerRow) -> LedgerRow:
+        """The same row without members that changed nothing in this script.
+
+        The run with the others alone would do the very same, so it is not started.
+        """
+        alive = self.pool.alive(self._contender(self.stack))
+        members = members_of(group)
+        idle = [m for m in members if alive is not None and m.technique not in alive.applied]
+        if not idle or len(idle) == len(members):
+            return group
+        start = self.stack.index(members[0])
+        busy = [member for member in members if member not in idle]
+        below = self.stack[:start]
+        asked = Asked.of(busy, "", "add")
+        rest = replace(
+            group, technique=asked.technique, options=asked.options, together=asked.together
+        )
+        step = self.baseline.step_seconds.p50
+        rows = [not_measured(Asked.of([one], "", "add"), NO_EFFECT, step) for one in idle]
+        place = next(i for i, row in enumerate(self.rows) if row is group)
+        self.rows[place : place + 1] = [rest, *rows]
+        self.stack = [member for member in self.stack if member not in idle]
+        self._answer_too([*below, *members], [*below, *busy], below, rest)
+        return rest
+
+    def _answer_too(
+        self, was: list[Applied], now: list[Applied], below: list[Applied], row: LedgerRow
+    ) -> None:
+        """What was measured of one stack holds for another that does the same."""
+        answers = self.memory.answers
+        answers.rows[_question(below, now)] = row
+        answers.samples[_question(below, now)] = answers.samples.get(_question(below, was), {})
+
+    def undecided(self) -> list[Applied]:
+        """Neither clearly faster nor clearly not; the best settings of each.
+
+        Their losses were not looked at closely: those of all of them together will be.
+        """
         taken = {slot_of(member.technique) for member in self.stack}
         found: list[Applied] = []
         for row in sorted(self.rows, key=lambda row: -row.multiplier):
+            unclear = row.rounds and row.ci_low <= 1 + self.threshold < row.ci_high
+            if row.stage != "add" or not unclear or row.together:
+                continue
             slot = slot_of(row.technique)
-            unclear = row.verified and not row.kept and row.ci_high > 1 + self.threshold
-            if row.stage == "add" and unclear and slot not in taken:
+            if slot not in taken:
                 taken.add(slot)
                 found.append(Applied(technique=row.technique, options=row.options))
         return found
 
-    def leave_out(self, member: Applied) -> None:
+    def leave_out_what_came_early(self) -> None:
+        """Could a technique added later have made an earlier one worthless? Small gains could."""
+        for row in self.rows_of_the_stack()[:-1]:
+            if row.together or row.ci_low > COULD_BE_WORTHLESS or self.is_out_of_time:
+                continue
+            member = next(m for m in self.stack if m.technique == row.technique)
+            self._leave_out(member)
+
+    def _leave_out(self, member: Applied) -> None:
         """Is the stack still faster with this member than without it?"""
-        card = technique(member.technique).CARD
+        self.say(f"trying without {label_of(member.technique, member.options)}")
         without = [other for other in self.stack if other is not member]
-        row = self._ask(
-            f"leave {key_of(self.stack)} - {key_of([member])}",
-            (without, self.stack),
-            lambda result: self._judge(
-                result, self._check(result, [member], without), member, "leave-one-out"
-            ),
-            lambda reason: self._not_measured(member, reason, "leave-one-out"),
-        )
-        if not row.kept:
-            self.stack.remove(member)
-        self.rows.append(replace(row, cumulative=self.cumulative))
-        self.say(f"without {label_of(card.name, member.options)}: {row.reason}")
+        row = self.ask(without, self.stack, stage="leave-one-out")
+        if not row.kept and row.rounds:
+            self.stack[:] = without
+        self.rows.append(row)
+        self.say(f"without {label_of(member.technique, member.options)}: {row.reason}")
         self.on_row(self.ledger())
 
-    def whole(self) -> tuple[LedgerRow, dict[str, list[float]]]:
-        """How much faster is the full stack than the script as it stood? And the step times."""
-        key = f"whole {key_of(self.stack)}"
-        all_of_it = Applied(technique="whole stack")
-        row = self._ask(
-            key,
-            ([], self.stack),
-            lambda result: self._judge(
-                result, self._check(result, self.stack, []), all_of_it, "whole"
-            ),
-            lambda reason: self._not_measured(all_of_it, reason, "whole"),
-        )
-        return row, self.memory.answers.samples.get(key, {})
+    def whole(self) -> LedgerRow:
+        """How much faster is the full stack than the script as it stood?"""
+        return self.ask([], self.stack, stage="whole", name=WHOLE)
 
     def patched(self, contender: Contender, placed: list[Applied]) -> LedgerRow:
         """Is the patched script faster than the script as it stood, and the same as its stack?
@@ -184,134 +258,134 @@ class Search:
         A script that holds only a part of the stack has no twin to be compared with: it is
         held to what that part promises.
         """
-        asked = Applied(technique="patched script")
-        as_it_stood = Contender(command=self.command)
-        try:
-            result = duel(as_it_stood, contender, self._plan())
-        except ContenderFailed as failure:
-            if failure.side == "a":
-                raise failure.error from None
-            return self._not_measured(asked, str(failure.error), "patch")
-        stacked = self.whole()[0].loss_check
-        if len(placed) == len(self.stack) and stacked is not None:
-            check = self.verifier.check(
-                "rounding", stacked.candidate, result.b_losses, stack=_rounding(self.stack)
+        stacked = self.whole().loss_check
+        twin = stacked if len(placed) == len(self.stack) else None
+
+        def same_as_the_stack(result: Duel) -> LossCheck:
+            assert twin is not None, "only asked where there is one"
+            return self.verifier.check(
+                "rounding", twin.candidate, result.b_losses, stack=_rounding(self.stack)
             )
-        else:
-            check = self._check(result, placed, [])
-        return self._judge(result, check, asked, "patch")
+
+        try:
+            return self._measure(
+                self._contender([]),
+                contender,
+                placed,
+                PATCHED,
+                "patch",
+                check_of=same_as_the_stack if twin is not None else None,
+            )
+        finally:
+            self.pool.drop(contender)
 
     # -- measuring and judging ---------------------------------------------------------------
 
-    def _ask(
-        self,
-        key: str,
-        stacks: tuple[list[Applied], list[Applied]],
-        judge: Row,
-        failed: Callable[[str], LedgerRow],
+    def ask(
+        self, a: list[Applied], b: list[Applied], *, stage: str = "add", name: str = ""
     ) -> LedgerRow:
         """The row for a question: remembered, or measured now and remembered."""
-        answers = self.memory.answers
-        if key in answers.rows:
-            return answers.rows[key]
-        a, b = (Contender(command=self.command, stack=tuple(stack)) for stack in stacks)
-        try:
-            result = duel(a, b, self._plan())
-        except ContenderFailed as failure:
-            if failure.side == "a":
-                raise failure.error from None
-            row = failed(str(failure.error))
-        else:
-            row = judge(result)
-            answers.samples[key] = {"a": result.a_steps, "b": result.b_steps}
-        answers.rows[key] = row
-        self.memory.save()
+        answers, key = self.memory.answers, _question(a, b)
+        row = answers.rows.get(key)
+        if row is None:
+            added = [member for member in b if member not in a]
+            row = self._measure(self._contender(a), self._contender(b), added, name, stage, key)
+            if row.rounds or not self.is_out_of_time:
+                answers.rows[key] = row
+                self.memory.save()
+        return self._as_asked(row, stage, name)
+
+    def known(self, a: list[Applied], b: list[Applied]) -> LedgerRow | None:
+        """The answer to a question that was asked already."""
+        return self.memory.answers.rows.get(_question(a, b))
+
+    def samples(self, b: list[Applied]) -> dict[str, list[float]]:
+        """Step seconds of the script as it stood and of a stack, from their own duel."""
+        found = self.memory.answers.samples.get(_question([], b), {})
+        return {"baseline": found.get("a", []), "tuned": found.get("b", [])}
+
+    def _contender(self, stack: list[Applied]) -> Contender:
+        return Contender(command=self.command, stack=tuple(stack))
+
+    def _as_asked(self, row: LedgerRow, stage: str, name: str) -> LedgerRow:
+        """The same numbers, judged by what this stage needs."""
+        kept = row.verified and row.ci_low > needed(stage, self.threshold)
+        named = replace(row, technique=name, options={}, together={}) if name else row
+        return replace(named, stage=stage, kept=kept)
+
+    def _measure(
+        self,
+        a: Contender,
+        b: Contender,
+        added: list[Applied],
+        name: str,
+        stage: str,
+        key: str | None = None,
+        check_of: Callable[[Duel], LossCheck] | None = None,
+    ) -> LedgerRow:
+        """Measure now; a side that fails costs this row, not the search."""
+        asked = Asked.of(added, name, stage)
+        for attempt in (1, 2):
+            try:
+                result = duel(self.pool, a, b, self._plan(len(added)))
+                break
+            except ContenderFailed as failure:
+                reason = str(failure.error)
+                if self.is_out_of_time:
+                    reason = "the budget ran out before it was measured"
+                elif failure.side == "a" and attempt == 1:
+                    # It ran before: something outside ended it.
+                    self.say(f"starting again: {reason}")
+                    continue
+                return not_measured(asked, reason, self.baseline.step_seconds.p50)
+        if result.had_no_effect:
+            return not_measured(asked, NO_EFFECT, self.baseline.step_seconds.p50)
+        check = check_of(result) if check_of is not None else self._check(result, a, added)
+        row = measured(asked, result, check, self.threshold)
+        if key is not None:
+            self.memory.answers.samples[key] = {"a": result.a_steps, "b": result.b_steps}
         return row
 
-    def _plan(self) -> DuelPlan:
+    def _plan(self, members: int) -> DuelPlan:
         return DuelPlan(
             threshold=self.threshold,
-            seconds=self.duel_seconds,
-            resident=self._two_fit(),
+            seconds=self.duel_seconds * (2 if members > 1 else 1),
+            deadline=self.deadline,
+            resident=self.copies_that_fit() > 1,
             say=self.say,
         )
 
-    def _two_fit(self) -> bool:
-        """Do two copies of the script fit on the device side by side?"""
-        capacity = self.baseline.device_memory_bytes
-        return not capacity or (2 * self.baseline.peak_memory_bytes < _COPIES_MUST_LEAVE * capacity)
+    def copies_that_fit(self) -> int:
+        """How many copies of the script fit on the device side by side."""
+        capacity, each = self.baseline.device_memory_bytes, self.baseline.peak_memory_bytes
+        if not capacity or not each:
+            return self.pool.room
+        return max(1, min(self.pool.room, int(_COPIES_MUST_LEAVE * capacity / each)))
 
-    def _check(
-        self, result: Duel, added: list[Applied], on: list[Applied] | None = None
-    ) -> LossCheck:
-        """Did what was added on top of a stack (None: the present one) keep its promise?"""
+    def _check(self, result: Duel, a: Contender, added: list[Applied]) -> LossCheck:
+        """Did what was added to A keep its promise?"""
         return self.verifier.check(
             weakest_promise(added),
             result.a_losses,
             result.b_losses,
-            stack=_rounding(self.stack if on is None else on),
-        )
-
-    def _judge(self, result: Duel, check: LossCheck, asked: Applied, stage: str) -> LedgerRow:
-        if result.had_no_effect:
-            return self._not_measured(asked, "changed nothing in this script", stage)
-        interval = result.interval
-        needed = 1 + self.threshold if stage == "add" else 1.0
-        finite = result.b_non_finite == 0
-        verified = check.passed and finite
-        return LedgerRow(
-            technique=asked.technique,
-            options=asked.options,
-            multiplier=interval.ratio,
-            ci_low=interval.low,
-            ci_high=interval.high if math.isfinite(interval.high) else interval.ratio,
-            cumulative=self.cumulative,
-            step_seconds=statistics.median(result.b_steps or [0.0]),
-            baseline_step_seconds=statistics.median(result.a_steps or [0.0]),
-            peak_memory_bytes=result.b_peak_memory_bytes,
-            verified=verified,
-            verification=f"{check.kind}: {check.summary}; gradients "
-            + ("finite" if finite else "not finite"),
-            kept=interval.low > needed and verified,
-            reason=_reason(interval, check, finite=finite, needed=needed),
-            stage=stage,
-            loss_check=check,
-            rounds=interval.rounds,
-        )
-
-    def _not_measured(self, asked: Applied, reason: str, stage: str) -> LedgerRow:
-        return LedgerRow(
-            technique=asked.technique,
-            options=asked.options,
-            multiplier=1.0,
-            ci_low=0.0,
-            ci_high=1.0,
-            cumulative=self.cumulative,
-            step_seconds=self.baseline.step_seconds.p50,
-            baseline_step_seconds=self.baseline.step_seconds.p50,
-            peak_memory_bytes=0,
-            verified=False,
-            verification="not measured",
-            kept=False,
-            reason=reason,
-            stage=stage,
+            stack=_rounding(a.stack),
+            thorough=result.interval.low > 1.0,
         )
 
 
-def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, needed: float) -> str:
-    if interval.rounds == 0:
-        return "no round could be measured: the script is too short, or the time ran out"
-    measured = f"{interval.ratio:.3f}× [{interval.low:.3f}, {interval.high:.3f}]"
-    if not check.passed:
-        return f"rejected, {check.summary} ({measured})"
-    if not finite:
-        return f"rejected, gradients are not finite ({measured})"
-    if interval.low > needed:
-        return f"kept, {measured}"
-    return f"not faster beyond doubt: {measured}"
+def members_of(row: LedgerRow) -> list[Applied]:
+    """The techniques of a row, with their options."""
+    together = row.together or {row.technique: row.options}
+    return [Applied(technique=name, options=options) for name, options in together.items()]
 
 
-def _rounding(stack: list[Applied]) -> list[Applied]:
+def _question(a: list[Applied], b: list[Applied]) -> str:
+    """Two stacks, whatever the order in which their members were kept."""
+    below, above = (sorted(stack, key=lambda member: member.technique) for stack in (a, b))
+    return f"{key_of(below)} | {key_of(above)}"
+
+
+def _rounding(stack: Sequence[Applied]) -> list[Applied]:
     """The members on which a small disturbance grows in another way than on the script alone."""
     return [one for one in stack if technique(one.technique).CARD.promise == "reduced-precision"]
 
@@ -322,17 +396,4 @@ def weakest_promise(stack: list[Applied]) -> Promise:
     return next(promise for promise in WEAKEST_FIRST if promise in promises)
 
 
-def slot_of(name: str) -> str:
-    """What a technique excludes others from: its slot, or its own name."""
-    return technique(name).CARD.slot or name
-
-
-def key_of(stack: list[Applied]) -> str:
-    """A stack in words."""
-    return " ".join(label_of(m.technique, m.options) for m in stack) or "nothing"
-
-
-def label_of(name: str, options: Options) -> str:
-    """A technique with its options in words."""
-    settings = ",".join(f"{key}={value}" for key, value in sorted(options.items()))
-    return f"{name}({settings})" if settings else name
+__all__ = ["PATCHED", "Say", "Search", "key_of", "label_of", "slot_of", "weakest_promise"]

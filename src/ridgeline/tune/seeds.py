@@ -16,49 +16,64 @@ from msgspec.structs import replace
 from ridgeline.measure.conductor import Conductor
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.wire import Applied, Session
-from ridgeline.tune.install import ENTRY
+from ridgeline.tune.entry import ENTRY
 
 OFFSETS = (1009, 2003)
 """Added to every seed that the script sets."""
 
 
-def seed_losses(command: list[str], steps: int) -> list[list[float]]:
-    """Trajectories of `steps` losses under other seeds."""
-    return _trajectories(command, steps, [Session(fix_seed=True, seed_offset=o) for o in OFFSETS])
+def seed_sessions() -> list[Session]:
+    """Runs under other seeds."""
+    return [Session(fix_seed=True, seed_offset=offset) for offset in OFFSETS]
 
 
-def repeat_losses(command: list[str], steps: int) -> list[float]:
-    """One more trajectory under the same seed: how well does the script repeat itself?"""
-    return _trajectories(command, steps, [Session(fix_seed=True)])[0]
+def repeat_session() -> Session:
+    """One more run under the same seed: how well does the script repeat itself?"""
+    return Session(fix_seed=True)
 
 
-def shaken_losses(
-    command: list[str], steps: int, size: float, stack: Sequence[Applied] = ()
-) -> list[float]:
-    """The trajectory with parameters and gradients disturbed by a relative `size`."""
-    session = Session(fix_seed=True, shake=size, stack=list(stack))
-    return _trajectories(command, steps, [session])[0]
+def shaken_session(size: float, stack: Sequence[Applied] = ()) -> Session:
+    """A run with parameters and gradients disturbed by a relative `size`."""
+    return Session(fix_seed=True, shake=size, stack=list(stack))
 
 
-def _trajectories(command: list[str], steps: int, sessions: list[Session]) -> list[list[float]]:
+def trajectories(
+    command: list[str],
+    steps: int,
+    sessions: list[Session],
+    *,
+    patience_seconds: float | None = None,
+) -> list[list[float]]:
+    """The first `steps` losses of each run.
+
+    All start at once and wait at their first boundary: loading need not be waited for in turn.
+    """
     saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
+    kept = str(saved / "files")
     try:
-        kept = str(saved / "files")
-        return [
-            _trajectory(command, steps, replace(session, saved_folder=kept)) for session in sessions
-        ]
+        with ExitStack() as running:
+            started = [
+                running.enter_context(
+                    Conductor(
+                        command,
+                        replace(session, saved_folder=kept),
+                        entry=ENTRY,
+                        patience_seconds=patience_seconds,
+                    )
+                )
+                for session in sessions
+            ]
+            return [_trajectory(conductor, steps) for conductor in started]
     finally:
         put_back(saved / "files")
         shutil.rmtree(saved, ignore_errors=True)
 
 
-def _trajectory(command: list[str], steps: int, session: Session) -> list[float]:
+def _trajectory(conductor: Conductor, steps: int) -> list[float]:
     losses: list[float] = []
-    with ExitStack() as running:
-        conductor = running.enter_context(Conductor(command, session, entry=ENTRY))
-        while len(losses) < steps and not conductor.ended:
-            reports = conductor.steps(max(1, steps - len(losses)))
-            losses += reports[0].losses
-            if not reports[0].losses:
-                break
+    while len(losses) < steps and not conductor.ended:
+        reports = conductor.steps(max(1, steps - len(losses)))
+        losses += reports[0].losses
+        if not reports[0].losses:
+            break
     return losses[:steps]

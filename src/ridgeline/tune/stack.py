@@ -22,7 +22,7 @@ from ridgeline.records.input_file import read_toml
 from ridgeline.records.ledger import Options
 from ridgeline.records.store import write_atomically
 from ridgeline.techniques import technique
-from ridgeline.tune.install import ENTRY
+from ridgeline.tune.entry import ENTRY
 
 
 class StackRow(

@@ -1,20 +1,26 @@
 """The whole job: profile the script, try every technique that fits, keep what proves itself.
 
-1. Profile the script as it stands and diagnose it.
-2. Candidates are the techniques that apply, most promising first (geometric mean of the
-   expected gain's two ends). Each is measured against the stack so far in a duel, and kept when
-   the lower end of its confidence interval clears the threshold and its losses verify.
-3. Techniques that alone were too small to tell are tried together.
-4. Each member but the last is left out once more: a technique added later may have made it
-   worthless. One that no longer proves itself is dropped.
-5. The script as it stood against the full stack, directly: that is the cumulative figure.
-6. On request, the same stack as a diff of the script, itself run, verified and measured.
+1. Profile the script as it stands and diagnose it; its process stays alive as the first side A.
+2. What is likely to help and starts quickly is tried as one stack: the first A/B gives the
+   headline. Where it does not hold, its halves are tried, and so on.
+3. After a gain of more than `PROFILE_AGAIN_AFTER` the tuned script is profiled, and candidates
+   are chosen anew: what was worth nothing in the old step may be worth something in the new.
+4. What has to compile goes on top; then what was tried as one is split into rows of its own,
+   and what does not show its worth is dropped; then the risky, then the small ones together.
+5. Members with a small gain are left out once more: a technique added later may have made them
+   worthless.
+6. The script as it stood against the full stack, directly: that is the cumulative figure, known
+   already where the stack is one that was tried as a whole.
+7. On request, the same stack as a diff of the script, itself run, verified and measured.
+
+The budget is the wall time of all of it. When it ends, what is proven so far is written.
 """
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -22,24 +28,42 @@ from time import monotonic
 from msgspec.structs import replace
 
 from ridgeline.diagnose import diagnose
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, RidgelineError
 from ridgeline.hardware.ceilings import Ceilings, installed_torch
-from ridgeline.measure.profile import Plan, measure
+from ridgeline.measure.profile import Plan, Run, measure
 from ridgeline.measure.wire import Applied, Session
-from ridgeline.records import Ledger, StepProfile
-from ridgeline.records.ledger import Options
+from ridgeline.records import Ledger, LedgerRow, StepProfile
 from ridgeline.records.store import write_record
-from ridgeline.techniques import Context, Technique, all_techniques, options_of, technique
+from ridgeline.techniques import Context, technique
 from ridgeline.tune.billing import UNPRICED, RunTerms, billed
-from ridgeline.tune.duel import silent
-from ridgeline.tune.install import ENTRY
+from ridgeline.tune.candidates import (
+    Candidate,
+    candidates,
+    displaced_by,
+    is_small,
+    key_of,
+    next_question,
+    one_per_slot_of,
+)
+from ridgeline.tune.duel import Contender, silent
+from ridgeline.tune.entry import ENTRY
 from ridgeline.tune.memory import Memory, fingerprint
-from ridgeline.tune.prove import prove_patch
-from ridgeline.tune.search import Say, Search, label_of
+from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
+from ridgeline.tune.search import Say, Search
 from ridgeline.tune.stack import stack_of, write_stack
 
-MIN_EXPECTED_GAIN = 1.01
-"""A technique that at best brings less than 1 % is not worth a measurement."""
+Show = Callable[[Ledger], None]
+
+PROFILE_AGAIN_AFTER = 1.5
+"""Gain since the last profile from which the step is another one."""
+_BASELINE = Plan(steps=20, timed_seconds=6.0)
+_TUNED = Plan(steps=12, warmup=1, timed_seconds=4.0)
+_PROFILE_STEPS = 40
+"""What a profile costs in steps, those under instruments counted as several."""
+_QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
+"""Share of the budget for the rounds of one question, and its bounds in seconds."""
+_ENDING_SHARE, _LEAST_ENDING_SECONDS, _MOST_ENDING_SECONDS = 0.12, 4.0, 20.0
+"""What the last proof and the writing may take of the budget; as much again for a patch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +74,7 @@ class Job:
     out: Path
     """Folder for ledger.json, stack.toml, report.html, tuned.patch; made when missing."""
     budget_seconds: float = 900.0
-    """Wall time for the search; what is under way is finished, nothing new is begun."""
+    """Wall time for everything, from the first profile to the last proof."""
     threshold: float = 0.01
     """A technique is kept when it is faster by more than this beyond doubt (0.01: 1 %)."""
     only: tuple[str, ...] = ()
@@ -70,37 +94,58 @@ class Job:
         for name in self.only:
             technique(name)
 
+    @property
+    def ending_seconds(self) -> float:
+        """What is kept back of the budget for what comes after the last question."""
+        ending = min(_ENDING_SHARE * self.budget_seconds, _MOST_ENDING_SECONDS)
+        # The page alone takes a second or two to write; a tiny budget is not all for that.
+        ending = max(ending, min(_LEAST_ENDING_SECONDS, 0.25 * self.budget_seconds))
+        return 2 * ending if self.patch else ending
 
-def tune(job: Job, *, ceilings: Ceilings | None = None, say: Say = silent) -> Ledger:
+
+def _unseen(ledger: Ledger) -> None:
+    """Nobody watches."""
+
+
+def tune(
+    job: Job,
+    *,
+    ceilings: Ceilings | None = None,
+    say: Say = silent,
+    show: Show = _unseen,
+    begun: float | None = None,
+) -> Ledger:
     """Tune one script; returns the ledger and leaves it in the job's folder.
 
-    `ledger.json` is written after every measurement, so an interruption loses nothing; running
-    the same job again resumes.
+    `ledger.json` and `stack.toml` are written after every measurement, so an interruption loses
+    nothing; running the same job again resumes. `show` gets the ledger whenever it has grown.
+    `begun` is when the budget began to run, on `monotonic`'s clock.
 
     Raises:
         InputError: the script or an option is unusable.
         ChildDied: the script as it stands was killed.
     """
+    begun = monotonic() if begun is None else begun
     job.out.mkdir(parents=True, exist_ok=True)
-    search = _begin(job, ceilings, say)
-    for module, options in _candidates(search, job):
-        if search.is_out_of_time:
-            break
-        if not _is_displaced(search, module, options):
-            say(f"trying {label_of(module.CARD.name, options)}")
-            search.add(module, options)
-    last = search.add_together() or search.stack[-1:]
-    for member in search.stack[: len(search.stack) - len(last)]:
-        if len(search.stack) < 2 or search.is_out_of_time:
-            break
-        search.leave_out(member)
-    ledger = billed(_finish(search, job), job.terms)
+    pool = Pool()
+    try:
+        search = _begin(job, ceilings, say, pool, begun)
+        search.on_row = _writer(job, show)
+        search.on_row(search.ledger())
+        _add_what_helps(search, job)
+        search.leave_out_what_came_early()
+        search.deadline = pool.deadline = begun + job.budget_seconds
+        ledger = billed(_finish(search, job), job.terms)
+    except BaseException:
+        pool.close(at_once=True)
+        raise
+    pool.close(at_once=monotonic() > search.deadline)
     write_record(job.out / "ledger.json", ledger)
     search.memory.forget()
     return ledger
 
 
-def _begin(job: Job, ceilings: Ceilings | None, say: Say) -> Search:
+def _begin(job: Job, ceilings: Ceilings | None, say: Say, pool: Pool, begun: float) -> Search:
     """The search with its baseline profile, measured now or remembered."""
     memory = Memory(job.out / "answers.json", fingerprint(job.command, installed_torch()))
     if memory.lost is not None:
@@ -111,109 +156,202 @@ def _begin(job: Job, ceilings: Ceilings | None, say: Say) -> Search:
     if baseline is None:
         say("profiling the script as it stands")
         seconds = max(30.0, min(120.0, 0.25 * job.budget_seconds))
-        baseline = _profile(job, [], ceilings, Plan(budget_seconds=seconds), say)
+        plan = dataclasses.replace(_BASELINE, budget_seconds=seconds)
+        pool.deadline, pool.least_patience_seconds = monotonic(), seconds
+        baseline = _profile(job.command, [], ceilings, plan, pool, say)
         memory.answers.baseline = baseline
         memory.save()
+    pool.assume_inference = baseline.kind == "inference"
+    pool.deadline = begun + job.budget_seconds - job.ending_seconds
+    pool.least_patience_seconds = LEAST_PATIENCE_SECONDS
+    question = _QUESTION_SHARE * job.budget_seconds
     search = Search(
         command=job.command,
         threshold=job.threshold,
-        duel_seconds=max(60.0, 0.3 * job.budget_seconds),
-        deadline=monotonic() + job.budget_seconds,
+        duel_seconds=min(max(question, _LEAST_QUESTION), _MOST_QUESTION),
+        deadline=pool.deadline,
         memory=memory,
         baseline=baseline,
         ceilings=ceilings,
         findings=list(diagnose([baseline], ceilings).findings),
         say=say,
-        on_row=_writer(job),
+        on_row=_unseen,
+        pool=pool,
     )
-    search.on_row(search.ledger())
+    pool.room = search.copies_that_fit()
     return search
 
 
-def _writer(job: Job) -> Callable[[Ledger], None]:
-    return lambda ledger: write_record(job.out / "ledger.json", billed(ledger, job.terms))
+def _writer(job: Job, show: Show) -> Show:
+    """What happens to the ledger whenever it has grown."""
+
+    def write_and_show(ledger: Ledger) -> None:
+        _write(job, ledger)
+        show(ledger)
+
+    return write_and_show
+
+
+def _write(job: Job, ledger: Ledger) -> None:
+    """What is proven so far, for whoever is interrupted."""
+    write_record(job.out / "ledger.json", billed(ledger, job.terms))
+    if ledger.stack_rows:
+        write_stack(job.out / "stack.toml", stack_of(ledger))
+    else:
+        (job.out / "stack.toml").unlink(missing_ok=True)
 
 
 def _profile(
-    job: Job, stack: list[Applied], ceilings: Ceilings | None, plan: Plan, say: Say
+    command: list[str],
+    stack: list[Applied],
+    ceilings: Ceilings | None,
+    plan: Plan,
+    pool: Pool,
+    say: Say,
 ) -> StepProfile:
-    session = Session(stack=stack, fix_seed=True)
+    """The profile of the run that is alive, or of a new one that stays alive."""
+    contender = Contender(command=command, stack=tuple(stack))
+
+    def conduct(session: Session) -> AbstractContextManager[Run]:
+        pool.assume_inference = session.assume_inference
+        return pool.borrow(contender)
+
+    session = Session(stack=stack, fix_seed=True, assume_inference=pool.assume_inference)
     return measure(
-        job.command, plan, session=session, entry=ENTRY, ceilings=ceilings, progress=say
+        command,
+        plan,
+        session=session,
+        entry=ENTRY,
+        ceilings=ceilings,
+        progress=say,
+        conduct=conduct,
     )[0]
 
 
-def _context(search: Search) -> Context:
+def _profile_of_the_stack(search: Search) -> StepProfile | None:
+    """The tuned script's profile, remembered or measured now; None without the time for it."""
+    profiles, key = search.memory.answers.profiles, key_of(search.stack)
+    if key not in profiles:
+        left = search.deadline - monotonic()
+        if left < _PROFILE_STEPS * search.baseline.step_seconds.mean:
+            return None
+        search.say("profiling the tuned script")
+        plan = dataclasses.replace(_TUNED, budget_seconds=min(left, 60.0))
+        try:
+            profiles[key] = _profile(
+                search.command, search.stack, search.ceilings, plan, search.pool, search.say
+            )
+        except RidgelineError as error:
+            search.notes.append(f"the tuned script could not be profiled: {error}")
+            return None
+        search.memory.save()
+    return profiles[key]
+
+
+def _context(search: Search, profile: StepProfile | None = None) -> Context:
+    """What techniques judge by: the script as it stood, or as it is by now."""
+    profile = profile or search.baseline
+    findings = diagnose([profile], search.ceilings).findings
     return Context(
-        profile=search.baseline,
-        findings=tuple(search.findings),
+        profile=profile,
+        findings=tuple(findings),
         ceilings=search.ceilings,
         stack={member.technique: member.options for member in search.stack},
     )
 
 
-def _candidates(search: Search, job: Job) -> list[tuple[Technique, Options]]:
-    """Techniques that apply, most promising first; why others do not is kept."""
-    context = _context(search)
-    ranked: list[tuple[float, Technique, Options]] = []
-    for name, module in all_techniques().items():
-        if job.only and name not in job.only:
-            continue
-        fits = module.applies(context)
-        if not fits.ok:
-            search.skipped[name] = fits.reason
-            continue
-        for options in options_of(module, context):
-            gain = module.predict(context, options)
-            if gain.high < MIN_EXPECTED_GAIN:
-                best = f"worth {gain.high - 1:.1%} at best"
-                search.skipped[label_of(name, options)] = best
-                continue
-            ranked.append((math.sqrt(gain.low * gain.high), module, options))
-    ranked.sort(key=lambda row: -row[0])
-    return [(module, options) for _, module, options in ranked]
+def _add_what_helps(search: Search, job: Job) -> None:
+    """Ask about candidates, cheapest expected gain first, until none is left or the time is."""
+    tried: set[str] = set()
+    profile, gained = search.baseline, 1.0
+    while not search.is_out_of_time:
+        context = _context(search, profile)
+        open_ = _open(search, candidates(context, job.only, search.skipped), tried)
+        chosen = next_question(open_)
+        if not chosen or any(one.may_harm for one in chosen) or is_small(chosen):
+            _split_groups(search)
+        if not chosen or search.is_out_of_time:
+            break
+        tried |= {one.label for one in chosen}
+        members = [one.applied for one in chosen]
+        if is_small(chosen):
+            _add_together(search, members)
+            return
+        search.add_what_holds(members)
+        if search.cumulative > PROFILE_AGAIN_AFTER * gained and not search.is_out_of_time:
+            gained = search.cumulative
+            profile = _profile_of_the_stack(search) or profile
+    _add_together(search, [])
 
 
-def _is_displaced(search: Search, module: Technique, options: Options) -> bool:
-    """Is the technique's place taken by a member of the stack?"""
-    card = module.CARD
-    for member in search.stack:
-        other = technique(member.technique).CARD
-        if other.name == card.name or (card.slot is not None and other.slot == card.slot):
-            search.skipped[label_of(card.name, options)] = f"{other.name} is in its place"
-            return True
-    return False
+def _open(search: Search, found: list[Candidate], tried: set[str]) -> list[Candidate]:
+    """Candidates that were not asked about, and whose place is free."""
+    left = []
+    for candidate in found:
+        if candidate.label in tried:
+            continue
+        taken = displaced_by(candidate.applied.technique, search.stack)
+        if taken is not None:
+            search.skipped[candidate.label] = f"{taken} is in its place"
+            continue
+        left.append(candidate)
+    return left
+
+
+def _split_groups(search: Search) -> None:
+    """Rows of their own for what was tried as one."""
+    for row in search.groups():
+        search.split(row)
+
+
+def _add_together(search: Search, small: list[Applied]) -> None:
+    """What alone is too small to tell, as one: all of it or nothing."""
+    together = one_per_slot_of([*search.undecided(), *small])
+    if together and (len(together) > 1 or small) and not search.is_out_of_time:
+        search.say(f"trying together {key_of(together)}")
+        search.add(together)
 
 
 def _finish(search: Search, job: Job) -> Ledger:
     """Prove the full stack against the script as it stood; write down what `run` needs."""
-    if not search.stack:
-        ledger = replace(search.ledger(), cumulative=1.0, cumulative_ci=(1.0, 1.0))
-        return replace(ledger, complete=True, loss_check=None)
-    search.say("measuring the full stack against the script as it stood")
-    row, samples = search.whole()
-    if not row.kept:
-        # Members that proved themselves one by one but not together are no stack.
-        search.notes.append(f"the whole stack did not hold: {row.reason}")
-        search.stack.clear()
-        return replace(search.ledger(), cumulative=1.0, cumulative_ci=(1.0, 1.0), complete=True)
-    answers = search.memory.answers
-    if answers.tuned is None:
-        search.say("profiling the tuned script")
-        plan = Plan(steps=20, budget_seconds=60.0)
-        answers.tuned = _profile(job, search.stack, search.ceilings, plan, search.say)
-        search.memory.save()
+    row = _whole(search)
+    if row is None:
+        ledger = replace(search.ledger(), cumulative=1.0, cumulative_ci=(1.0, 1.0), complete=True)
+        _write(job, ledger)
+        return ledger
     ledger = replace(
         search.ledger(),
-        tuned=answers.tuned,
+        tuned=_profile_of_the_stack(search),
         cumulative=row.multiplier,
         cumulative_ci=(row.ci_low, row.ci_high),
+        step_seconds=(row.baseline_step_seconds, row.step_seconds),
         loss_check=row.loss_check,
         complete=True,
         stack=str(job.out / "stack.toml"),
-        samples={"baseline": samples.get("a", []), "tuned": samples.get("b", [])},
+        samples=search.samples(search.stack),
+        notes=list(search.notes),
     )
-    write_stack(job.out / "stack.toml", stack_of(ledger))
+    _write(job, ledger)
     if job.patch:
+        # It reads source code with libcst, which takes as long to import as all the rest.
+        from ridgeline.tune.prove import prove_patch
+
         ledger = prove_patch(search, ledger, _context(search), job.out)
     return ledger
+
+
+def _whole(search: Search) -> LedgerRow | None:
+    """The full stack's row; where the whole does not hold, that of the largest part that does.
+
+    None: no stack is left.
+    """
+    while search.stack:
+        if search.known([], search.stack) is None:
+            search.say("measuring the full stack against the script as it stood")
+        row = search.whole()
+        if row.kept:
+            return row
+        last = search.rows_of_the_stack()[-1]
+        search.notes.append(f"the whole stack did not hold: {row.reason}; without {last.technique}")
+        search.stack = [m for m in search.stack if m.technique not in last.members]
+    return None

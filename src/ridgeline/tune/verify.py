@@ -8,27 +8,40 @@ row that asked its verification, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.wire import Applied
+from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import LossCheck
 from ridgeline.tune.losses import SHAKES, check_losses
 from ridgeline.tune.memory import Memory
-from ridgeline.tune.seeds import repeat_losses, seed_losses, shaken_losses
+from ridgeline.tune.seeds import repeat_session, seed_sessions, shaken_session, trajectories
 
-T = TypeVar("T")
 STEPS = 40
 """Of a trajectory that is compared, at most."""
+LEAST_STEPS = 16
+AFFORDABLE_SECONDS = 8.0
+"""What the steps of one side run may take; a slow script is compared over fewer of them."""
 
 
 class Verifier:
     """Compares losses of one script; remembers what it had to run for that."""
 
-    def __init__(self, command: list[str], memory: Memory, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        memory: Memory,
+        say: Callable[[str], None],
+        *,
+        step_seconds: float = 0.0,
+        patience: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._command = command
         self._memory = memory
         self._say = say
+        self._patience = patience
+        """How long a side run may keep silent by now."""
+        affordable = int(AFFORDABLE_SECONDS / step_seconds) if step_seconds else STEPS
+        self._steps = max(LEAST_STEPS, min(STEPS, affordable))
 
     def check(
         self,
@@ -37,36 +50,45 @@ class Verifier:
         candidate: list[float],
         *,
         stack: Sequence[Applied] = (),
+        thorough: bool = True,
     ) -> LossCheck:
-        """Does the candidate keep the promise against a baseline that runs with `stack`?"""
-        steps = min(len(baseline), len(candidate), STEPS)
+        """Does the candidate keep the promise against a baseline that runs with `stack`?
+
+        Side runs are asked for only where the answer depends on them, and never where it is no
+        matter (`thorough` is False): what is not faster is kept by no comparison.
+        """
+        steps = min(len(baseline), len(candidate), self._steps)
+        base, other = baseline[:steps], candidate[:steps]
+        differ = thorough and bool(steps) and base != other
         shaken: list[float] | None = None
-        if steps and baseline[:steps] != candidate[:steps]:
+        if differ and promise == "statistical":
+            self._seeds(steps)
+        elif differ and promise in SHAKES:
+            shaken = self._shaken(promise, steps, stack)
+        check = self._compared(promise, base, other, shaken)
+        if differ and not check.passed and self._memory.answers.repeat is None:
+            # A run that does not repeat itself is allowed more: only then does it matter.
             self._repeat(steps)
-            if promise == "statistical":
-                self._seeds(steps)
-            elif promise in SHAKES:
-                shaken = self._shaken(promise, steps, stack)
+            check = self._compared(promise, base, other, shaken)
+        return check
+
+    def _compared(
+        self, promise: str, base: list[float], other: list[float], shaken: list[float] | None
+    ) -> LossCheck:
         answers = self._memory.answers
         return check_losses(
-            promise,
-            baseline[:steps],
-            candidate[:steps],
-            shaken=shaken,
-            seeds=answers.seeds,
-            repeat=answers.repeat,
+            promise, base, other, shaken=shaken, seeds=answers.seeds, repeat=answers.repeat
         )
 
     def _repeat(self, steps: int) -> None:
-        if self._memory.answers.repeat is None:
-            self._say("running the script once more, to see how well it repeats itself")
-            self._memory.answers.repeat = self._asked(lambda: repeat_losses(self._command, steps))
-            self._memory.save()
+        self._say("running the script once more, to see how well it repeats itself")
+        (self._memory.answers.repeat,) = self._run(steps, [repeat_session()])
+        self._memory.save()
 
     def _seeds(self, steps: int) -> None:
         if self._memory.answers.seeds is None:
             self._say("running the script under two other seeds, for the spread of its losses")
-            self._memory.answers.seeds = self._asked(lambda: seed_losses(self._command, steps))
+            self._memory.answers.seeds = self._run(steps, seed_sessions())
             self._memory.save()
 
     def _shaken(self, promise: str, steps: int, stack: Sequence[Applied]) -> list[float]:
@@ -74,16 +96,14 @@ class Verifier:
         found = self._memory.answers.shaken
         if key not in found:
             self._say("running the script disturbed by as much as rounding, to see what that does")
-            found[key] = self._asked(
-                lambda: shaken_losses(self._command, steps, SHAKES[promise], stack)
-            )
+            (found[key],) = self._run(steps, [shaken_session(SHAKES[promise], stack)])
             self._memory.save()
         return found[key]
 
-    def _asked(self, run: Callable[[], list[T]]) -> list[T]:
-        """Nothing where the run fails: without it the row is not verified."""
+    def _run(self, steps: int, sessions: list[Session]) -> list[list[float]]:
+        """Nothing where the runs fail: without them the row is not verified."""
         try:
-            return run()
+            return trajectories(self._command, steps, sessions, patience_seconds=self._patience())
         except RidgelineError as error:
             self._say(f"that run failed, so nothing can be verified by it: {error}")
-            return []
+            return [[] for _ in sessions]

@@ -1,0 +1,145 @@
+"""Which techniques to ask about next, and how many in one question.
+
+Cheapest expected gain first:
+
+1. what is likely to help and starts quickly, as one stack: the first A/B is then the headline;
+2. what is likely to help and takes a compilation to start, one by one;
+3. what may do harm (its pessimistic gain is a loss), one by one;
+4. what is expected to gain too little to show on its own, together.
+
+No technique is named here: what it promises, what it excludes and when it is applied stands on
+its card.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ridgeline.measure.wire import Applied
+from ridgeline.records.ledger import Options
+from ridgeline.techniques import (
+    Card,
+    Context,
+    Gain,
+    Stage,
+    all_techniques,
+    options_of,
+    technique,
+)
+
+MIN_EXPECTED_GAIN = 1.01
+"""A technique that at best brings less than 1 % is not worth a measurement."""
+SHOWS_ALONE = 1.02
+"""Expected gain from which a technique is asked about for its own sake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A technique with settings that could help."""
+
+    applied: Applied
+    gain: Gain
+
+    @property
+    def card(self) -> Card:
+        """What stands on the technique's card."""
+        return technique(self.applied.technique).CARD
+
+    @property
+    def label(self) -> str:
+        """Name and settings in words."""
+        return label_of(self.applied.technique, self.applied.options)
+
+    @property
+    def expected(self) -> float:
+        """Geometric mean of the expected gain's two ends."""
+        return math.sqrt(self.gain.low * self.gain.high)
+
+    @property
+    def is_slow_to_start(self) -> bool:
+        """Does the script compile something before its first step?"""
+        return self.card.stage >= Stage.COMPILE
+
+    @property
+    def may_harm(self) -> bool:
+        """Is a loss expected at worst?"""
+        return self.gain.low < 1.0
+
+
+def candidates(context: Context, only: tuple[str, ...], skipped: dict[str, str]) -> list[Candidate]:
+    """Techniques that apply, most promising first; `skipped` is told why others do not."""
+    found = []
+    for name, module in all_techniques().items():
+        if (only and name not in only) or name in (context.stack or {}):
+            continue
+        fits = module.applies(context)
+        if not fits.ok:
+            skipped.setdefault(name, fits.reason)
+            continue
+        skipped.pop(name, None)
+        for options in options_of(module, context):
+            applied = Applied(technique=name, options=options)
+            candidate = Candidate(applied=applied, gain=module.predict(context, options))
+            if candidate.gain.high < MIN_EXPECTED_GAIN:
+                skipped[candidate.label] = f"worth {candidate.gain.high - 1:.1%} at best"
+                continue
+            found.append(candidate)
+    return sorted(found, key=lambda candidate: -candidate.expected)
+
+
+def next_question(open_: list[Candidate]) -> list[Candidate]:
+    """Those to ask about next, as one; the strongest first. Empty: none is left."""
+    likely = [one for one in open_ if one.expected >= SHOWS_ALONE and not one.may_harm]
+    quick = one_per_slot([one for one in likely if not one.is_slow_to_start])
+    if quick:
+        return quick
+    slow = [one for one in likely if one.is_slow_to_start]
+    risky = [one for one in open_ if one.may_harm]
+    for alone in (slow, risky):
+        if alone:
+            return alone[:1]
+    return one_per_slot(open_)
+
+
+def is_small(chosen: list[Candidate]) -> bool:
+    """Is none of them expected to show on its own?"""
+    return all(one.expected < SHOWS_ALONE and not one.may_harm for one in chosen)
+
+
+def one_per_slot(open_: list[Candidate]) -> list[Candidate]:
+    """The first of each slot: those that can be applied together."""
+    chosen: dict[str, Candidate] = {}
+    for candidate in open_:
+        chosen.setdefault(slot_of(candidate.applied.technique), candidate)
+    return list(chosen.values())
+
+
+def one_per_slot_of(members: list[Applied]) -> list[Applied]:
+    """The first of each slot, of techniques whose expected gain is no matter any more."""
+    chosen: dict[str, Applied] = {}
+    for member in members:
+        chosen.setdefault(slot_of(member.technique), member)
+    return list(chosen.values())
+
+
+def displaced_by(name: str, stack: list[Applied]) -> str | None:
+    """The member of the stack that has the technique's place; None: it is free."""
+    slot = slot_of(name)
+    return next((m.technique for m in stack if slot_of(m.technique) == slot), None)
+
+
+def slot_of(name: str) -> str:
+    """What a technique excludes others from: its slot, or its own name."""
+    return technique(name).CARD.slot or name
+
+
+def key_of(stack: list[Applied]) -> str:
+    """A stack in words."""
+    return " ".join(label_of(m.technique, m.options) for m in stack) or "nothing"
+
+
+def label_of(name: str, options: Options) -> str:
+    """A technique with its options in words."""
+    settings = ",".join(f"{key}={value}" for key, value in sorted(options.items()))
+    return f"{name}({settings})" if settings else name

@@ -1,0 +1,246 @@
+"""The contenders that are alive: each started once, frozen from one question to the next.
+
+Half of the time of a search is starts: importing torch, reading data, compiling. So a run of the
+script is kept at its step boundary when its question is answered, and the next question that
+needs the same stack goes on with it. Where no more copies fit, the one that was not asked for
+longest makes room. What the script's saves overwrote is put back when the pool closes.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.guard.guardian import Outcome
+from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session
+from ridgeline.tune.entry import ENTRY
+
+MOST_ALIVE = 6
+"""Copies that are kept however large the machine's memory is."""
+LEAST_PATIENCE_SECONDS = 2.0
+_EVEN_STEPS = 20
+"""So many steps of the same size must have been seen before all are believed to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One side of a duel."""
+
+    command: list[str]
+    stack: tuple[Applied, ...] = ()
+    cwd: Path | None = None
+    """Where it runs; None: where we are."""
+
+    @property
+    def key(self) -> str:
+        """What makes two runs the same run."""
+        members = sorted(repr(member) for member in self.stack)
+        return repr((self.command, members, self.cwd))
+
+
+class Live:
+    """One run of a contender, and all that was seen of it since its first step."""
+
+    def __init__(
+        self, contender: Contender, conductor: Conductor, patience: Callable[[], float]
+    ) -> None:
+        self.contender = contender
+        self.conductor = conductor
+        self.index = 0
+        """Steps behind it, the very first not counted: two runs at the same index do the same."""
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+        self.applied: dict[str, str] = {}
+        self.is_warm = False
+        self.failed = False
+        """It died, or was left in the middle of a step: there is nothing to wait for."""
+        self.was_looked_at = False
+        self.peak_memory_bytes = 0
+        self.non_finite = 0
+        self.start_seconds = math.inf
+        """From the start of the process to where it was warm: loading, compiling, settling."""
+        self._patience = patience
+        self._begun = monotonic()
+        self.sizes: set[tuple[int, int]] = set()
+        """Samples and tokens of the steps so far."""
+        self.evaluated = False
+        """Did it evaluate between steps?"""
+
+    @property
+    def ended(self) -> bool:
+        """The script ran to its own end."""
+        return self.conductor.ended
+
+    @property
+    def can_go_on(self) -> bool:
+        """Is it in the middle of its script, and its process still there?"""
+        return not self.ended and not self.failed and self.conductor.is_running
+
+    @property
+    def hellos(self) -> list[Hello]:
+        """Who said hello, one per rank."""
+        return self.conductor.hellos
+
+    @property
+    def output(self) -> str:
+        """The end of what the script printed."""
+        return self.conductor.output
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the user's files were protected; None as long as it goes on."""
+        return self.conductor.outcome
+
+    def steps(
+        self,
+        count: int,
+        instrument: Instrument = "none",
+        *,
+        facts: bool = False,
+        within_seconds: float | None = None,
+    ) -> list[Report]:
+        """Run steps as `Conductor.steps` does, and remember what came of them."""
+        left = self._patience()
+        self.conductor.wait_for(left if math.isfinite(left) else None)
+        self.was_looked_at |= instrument == "profiler"
+        try:
+            reports = self.conductor.steps(
+                count, instrument, facts=facts, within_seconds=within_seconds
+            )
+        except BaseException:
+            self.failed = True
+            raise
+        self._remember(reports, timed=instrument == "none")
+        return reports
+
+    def warmed_up(self) -> None:
+        """The step time has settled: from now on it may be timed."""
+        self.is_warm = True
+        self.start_seconds = monotonic() - self._begun
+
+    def _remember(self, reports: list[Report], *, timed: bool) -> None:
+        report = reports[0]
+        self.index += len(report.steps)
+        self.losses += report.losses
+        self.applied = report.applied
+        if timed:
+            self.seconds += slowest(reports)
+        self.sizes |= {(step.samples, step.tokens) for step in report.steps}
+        self.evaluated |= any(step.phases.get("evaluation") for step in report.steps)
+        self.peak_memory_bytes = max(self.peak_memory_bytes, report.memory_peak_bytes)
+        self.non_finite += report.non_finite
+
+
+def are_even(sides: Sequence[Live]) -> bool:
+    """Is every step the same work, so that steps of different index compare like with like?
+
+    Batches of one size on all sides, and no evaluation between them, over enough steps of one of
+    them: they run the same script. What was not seen is not believed.
+    """
+    sizes = set().union(*(side.sizes for side in sides))
+    sized = len(sizes) == 1 and (0, 0) not in sizes
+    seen = max(side.index for side in sides)
+    return sized and seen >= _EVEN_STEPS and not any(side.evaluated for side in sides)
+
+
+def slowest(reports: list[Report]) -> list[float]:
+    """Seconds per step; with several ranks a step lasts as long as its slowest rank."""
+    in_step = zip(*(report.steps for report in reports), strict=False)
+    return [max(step.seconds for step in steps) for steps in in_step]
+
+
+class Pool:
+    """Runs by contender. Close it when the search is over."""
+
+    def __init__(self, *, room: int = MOST_ALIVE) -> None:
+        self.room = room
+        """Copies that fit side by side."""
+        self.deadline = math.inf
+        """When every script must have answered, on `monotonic`'s clock; one that has not by then
+        is given up."""
+        self.least_patience_seconds = LEAST_PATIENCE_SECONDS
+        """How long each answer may take whatever the deadline."""
+        self.assume_inference = False
+        """Count outermost calls as steps although the script constructs an optimizer."""
+        self._saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
+        self._alive: dict[str, Live] = {}
+
+    def take(self, contender: Contender) -> Live:
+        """The contender's run: the one that is alive, or a new one that has not stepped yet."""
+        live = self._alive.pop(contender.key, None)
+        if live is None or not live.can_go_on:
+            if live is not None:
+                self._end(live)
+            live = self._start(contender)
+        self._alive[contender.key] = live  # the one asked for last stands last
+        return live
+
+    def alive(self, contender: Contender) -> Live | None:
+        """The contender's run, when it is in the middle of its script."""
+        live = self._alive.get(contender.key)
+        return live if live is not None and live.can_go_on else None
+
+    def drop(self, contender: Contender) -> None:
+        """End the contender's run, if it has one."""
+        live = self._alive.pop(contender.key, None)
+        if live is not None:
+            self._end(live)
+
+    @contextmanager
+    def borrow(self, contender: Contender) -> Iterator[Live]:
+        """A run for a while, for whoever measures it otherwise; it stays alive unless it fails."""
+        try:
+            yield self.take(contender)
+        except BaseException:
+            self.drop(contender)
+            raise
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End every run, on request without waiting, and put back what their saves overwrote."""
+        try:
+            for live in self._alive.values():
+                live.failed |= at_once
+                self._end(live)
+        finally:
+            self._alive.clear()
+            put_back(self._saved / "files")
+            shutil.rmtree(self._saved, ignore_errors=True)
+
+    def _start(self, contender: Contender) -> Live:
+        while len(self._alive) >= self.room:
+            self.drop(next(iter(self._alive.values())).contender)
+        session = Session(
+            stack=list(contender.stack),
+            fix_seed=True,
+            saved_folder=str(self._saved / "files"),
+            assume_inference=self.assume_inference,
+        )
+        conductor = Conductor(contender.command, session, entry=ENTRY, cwd=contender.cwd)
+        conductor.__enter__()
+        return Live(contender, conductor, self._patience)
+
+    def _patience(self) -> float:
+        return max(self.deadline - monotonic(), self.least_patience_seconds)
+
+    @staticmethod
+    def _end(live: Live) -> None:
+        """Let it leave at its boundary; one that failed is killed where it stands."""
+        live.conductor.__exit__(ContenderFailed if live.failed else None, None, None)
+
+
+class ContenderFailed(Exception):
+    """One side's script failed; says which and why."""
+
+    def __init__(self, side: str, error: RidgelineError) -> None:
+        super().__init__(str(error))
+        self.side = side
+        self.error = error

@@ -1,0 +1,115 @@
+"""A duel written down as a row of the ledger: its numbers, its verdict and the reason for it.
+
+Ratio, interval and both step times of a row come from the same rounds by the same statistic, so
+that whoever divides one by the other finds the ratio that stands beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Self
+
+from ridgeline.measure.sequential import side_by_side
+from ridgeline.measure.statistics import RatioInterval
+from ridgeline.measure.wire import Applied
+from ridgeline.records import LedgerRow, LossCheck
+from ridgeline.records.ledger import Options
+from ridgeline.tune.duel import Duel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a row is about."""
+
+    technique: str
+    stage: str
+    options: Options = field(default_factory=dict)
+    together: dict[str, Options] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, added: list[Applied], name: str, stage: str) -> Self:
+        """A question about techniques that are added, or about something with a name."""
+        if name:
+            return cls(technique=name, stage=stage)
+        if len(added) == 1:
+            return cls(technique=added[0].technique, options=added[0].options, stage=stage)
+        return cls(
+            technique=" + ".join(member.technique for member in added),
+            together={member.technique: member.options for member in added},
+            stage=stage,
+        )
+
+
+def needed(stage: str, threshold: float) -> float:
+    """What the lower end of a ratio's interval must exceed for the row to be kept."""
+    return 1 + threshold if stage == "add" else 1.0
+
+
+def measured(asked: Asked, result: Duel, check: LossCheck, threshold: float) -> LedgerRow:
+    """The row of a duel that was fought."""
+    interval = result.interval
+    finite = result.b_non_finite == 0
+    verified = check.passed and finite
+    bar = needed(asked.stage, threshold)
+    before, after = side_by_side(result.a_rounds, result.b_rounds, interval.ratio)
+    return LedgerRow(
+        technique=asked.technique,
+        options=asked.options,
+        together=asked.together,
+        stage=asked.stage,
+        multiplier=interval.ratio,
+        ci_low=interval.low,
+        ci_high=interval.high if math.isfinite(interval.high) else interval.ratio,
+        cumulative=1.0,
+        step_seconds=after,
+        baseline_step_seconds=before,
+        peak_memory_bytes=result.b_peak_memory_bytes,
+        verified=verified,
+        verification=f"{check.kind}: {check.summary}; gradients "
+        + ("finite" if finite else "not finite"),
+        kept=interval.low > bar and verified,
+        reason=_reason(interval, check, finite=finite, bar=bar),
+        loss_check=check,
+        rounds=interval.rounds,
+    )
+
+
+def not_measured(asked: Asked, reason: str, step_seconds: float) -> LedgerRow:
+    """The row of a question without numbers: a side failed, or nothing was changed."""
+    return LedgerRow(
+        technique=asked.technique,
+        options=asked.options,
+        together=asked.together,
+        stage=asked.stage,
+        multiplier=1.0,
+        ci_low=0.0,
+        ci_high=1.0,
+        cumulative=1.0,
+        step_seconds=step_seconds,
+        baseline_step_seconds=step_seconds,
+        peak_memory_bytes=0,
+        verified=False,
+        verification="not measured",
+        kept=False,
+        reason=reason,
+    )
+
+
+def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: float) -> str:
+    if interval.rounds == 0:
+        return "no round could be measured: the script is too short, or the time ran out"
+    figures = f"{interval.ratio:.3f}× [{interval.low:.3f}, {_bound(interval.high)}]"
+    if interval.high < bar:
+        return f"not faster: {figures}"
+    if interval.low <= bar:
+        return f"not faster beyond doubt: {figures}"
+    if not check.passed:
+        return f"rejected, {check.summary} ({figures})"
+    if not finite:
+        return f"rejected, gradients are not finite ({figures})"
+    return f"kept, {figures}"
+
+
+def _bound(high: float) -> str:
+    return f"{high:.3f}" if math.isfinite(high) else "?"
