@@ -132,6 +132,8 @@ class Watched:
         self.anchored = False
         """The anchor optimizer is settled."""
         self._largest = 0
+        self._main: weakref.ref[nn.Module] | None = None
+        """The first module of that many parameters."""
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
         self._gc_counts = True
@@ -150,12 +152,18 @@ class Watched:
         count = sum(p.numel() for p in module.parameters())
         watch = ModelWatch(module=weakref.ref(module), num_parameters=count)
         self.models[id(module)] = watch
-        self._largest = max(self._largest, count)
+        main_lives = self._main is not None and self._main() is not None
+        if count > self._largest or (count == self._largest and not main_lives):
+            self._largest = count
+            self._main = watch.module
         return watch if count else None
 
     def is_main_model(self, module: nn.Module) -> bool:
-        """Is this the largest outermost module seen so far?"""
-        return self.models[id(module)].num_parameters >= self._largest
+        """Is this the largest outermost module so far, the first of several that are equal?
+
+        A flow calls its equal layers one after the other: that is one call of a model, not many.
+        """
+        return self._main is not None and self._main() is module
 
     def optimizer_made(self, optimizer: torch.optim.Optimizer, site: Site | None) -> None:
         """Remember where an optimizer was constructed."""
