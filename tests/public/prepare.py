@@ -220,7 +220,7 @@ def shared_inputs(root: Path, text: str) -> None:
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: python tests/public/prepare.py FOLDER")
-    root = Path(sys.argv[1])
+    root = Path(sys.argv[1]).resolve()
     text = library_text()
     lines = [line.strip().replace('"', "'") for line in text.splitlines() if len(line) > 20]
     if (root / "nanoGPT").exists():
