@@ -45,6 +45,7 @@ KINDS = {
     "GAN with five critic steps": Expected(("gan.py",), forwards=6, backwards=6),
     "closure in LBFGS": Expected(("closure.py",), samples=64),
     "no optimizer": Expected(("manual_update.py",), samples=32),
+    "equal parts": Expected(("equal_parts.py",), samples=16),
     "inference": Expected(("inference.py",), kind="inference", backwards=0, losses=False),
     "activation checkpointing": Expected(("recompute.py",), samples=8, checkpointing=True),
     "loader workers": Expected(("loader_workers.py",), samples=8),

@@ -13,9 +13,53 @@ import json
 import pickle
 import random
 import sys
+from itertools import pairwise
 from pathlib import Path
 
+import drawn_inputs as drawn
 import numpy as np
+
+NOTEBOOKS = (
+    "nflows/examples/moons.ipynb",
+    "normalizing-flows/examples/real_nvp.ipynb",
+    "normalizing-flows/examples/neural_spline_flow.ipynb",
+    "pykan/hellokan.ipynb",
+    "gpytorch/examples/01_Exact_GPs/Simple_GP_Regression.ipynb",
+    "gpytorch/examples/01_Exact_GPs/Spectral_Mixture_GP_Regression.ipynb",
+    "pytorch-metric-learning/examples/notebooks/TripletMarginLossMNIST.ipynb",
+    "jayroxis-PINNs/Burgers Equation/Burgers * (PyTorch).ipynb",
+    "deeplearning-models/pytorch_ipynb/cnn/cnn-lenet5-mnist.ipynb",
+    "deeplearning-models/pytorch_ipynb/cnn/nin-cifar10.ipynb",
+    "deeplearning-models/pytorch_ipynb/mlp/mlp-fromscratch__sigmoid-mse.ipynb",
+    "pytorch-metric-learning/examples/notebooks/SubCenterArcFaceMNIST.ipynb",
+    "pyro/tutorial/source/bayesian_regression.ipynb",
+    "siamese-triplet/Experiments_MNIST.ipynb",
+    "conditional-flow-matching/examples/2D_tutorials/Flow_matching_tutorial.ipynb",
+)
+
+STAND_IN_FOR_TIKTOKEN = '''"""Bytes for tokens, where GPT-2's merges would be downloaded."""
+
+
+class Encoding:
+    n_vocab = 50257
+    max_token_value = 50256
+    eot_token = 50256
+
+    def encode(self, text, **_options):
+        return list(text.encode())
+
+    encode_ordinary = encode
+
+    def decode(self, tokens):
+        return bytes(token % 256 for token in tokens).decode(errors="replace")
+
+
+def get_encoding(_name):
+    return Encoding()
+
+
+encoding_for_model = get_encoding
+'''
 
 STAND_IN_FOR_EVALUATE = '''"""Accuracy and F1 without a download, where `evaluate` is missing."""
 
@@ -145,10 +189,38 @@ def sentence_pairs(folder: Path, lines: list[str]) -> None:
                 table.writerow([label, first, second])
 
 
+def shared_inputs(root: Path, text: str) -> None:
+    """What several scripts read, through links that `scripts.toml` names."""
+    inputs = root / "inputs"
+    drawn.drawn_mnist(inputs / "mnist")
+    drawn.molecules(inputs / "TU/MUTAG")
+    drawn.waves(inputs / "traindata.pt")
+    drawn.speech(inputs / "speech", ("yes", "no", "up", "down"))
+    drawn.ratings(inputs / "ratings")
+    drawn.series(inputs / "series/ETTh1.csv")
+    drawn.token_file(inputs / "tokens.bin", text)
+    write(inputs / "text/input.txt", text[:400_000])
+    write(inputs / "text/short.txt", text[:20_000])
+    drawn.mnist_of_keras(inputs / "keras/datasets/mnist.npz", inputs / "mnist")
+    drawn.drawn_cifar(inputs / "cifar")
+    drawn.pictures(inputs / "images")
+    drawn.boxes(inputs / "shapes")
+    drawn.segments(inputs / "segments")
+    for notebook in NOTEBOOKS:
+        for path in root.glob(notebook):
+            drawn.exported(path)
+    if (root / "gae/gae").exists():
+        drawn.planetoid(inputs / "Planetoid", root / "gae/gae/data")
+    write(root / "shims/tiktoken.py", STAND_IN_FOR_TIKTOKEN)
+    write(root / "shims/pyDOE.py", "from pydoe import *\n")
+    write(root / "shims/gym.py", drawn.GYM.format(old_answers=""))
+    write(root / "old_gym/gym.py", drawn.GYM.format(old_answers=drawn.OLD_ANSWERS))
+
+
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: python tests/public/prepare.py FOLDER")
-    root = Path(sys.argv[1])
+    root = Path(sys.argv[1]).resolve()
     text = library_text()
     lines = [line.strip().replace('"', "'") for line in text.splitlines() if len(line) > 20]
     if (root / "nanoGPT").exists():
@@ -161,7 +233,10 @@ def main() -> None:
         small_bert(root / "accelerate/bert-base-cased", lines)
         sentence_pairs(root / "accelerate/tests/test_samples/MRPC", lines)
         write(root / "shims/evaluate.py", STAND_IN_FOR_EVALUATE)
+    shared_inputs(root, text)
     small_llama(root / "tiny_llama", lines)
+    chosen = ({"prompt": a, "chosen": b, "rejected": b[::-1]} for a, b in pairwise(lines[:2000]))
+    write(root / "preferences/train.jsonl", "".join(json.dumps(row) + "\n" for row in chosen))
     texts = ("\n".join(lines[start : start + 8]) for start in range(0, 8000, 8))
     write(root / "text_dataset/train.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in texts))
 

@@ -7,6 +7,7 @@ torch is left alone. Nothing here may import more than the standard library.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
@@ -25,6 +26,10 @@ class _WaitForTorch:
     never: each spec that is handed out is prepared, and the first to load ends the waiting.
     """
 
+    def __init__(self, entry: str, session: str) -> None:
+        self._entry = entry
+        self._session = session
+
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != "torch":
             return None
@@ -40,11 +45,27 @@ class _WaitForTorch:
             del loader.exec_module
             sys.meta_path.remove(self)
             load(module)
-            entry_module, _, entry = os.environ["RIDGELINE_ENTRY"].partition(":")
-            getattr(importlib.import_module(entry_module), entry)(os.environ["RIDGELINE_SESSION"])
+            _enter(self._entry, self._session)
 
         loader.exec_module = exec_then_attach  # type: ignore[method-assign]
         return spec
+
+
+def _enter(entry: str, session: str) -> None:
+    """Call the entry point. Another environment's interpreter may not have what it needs."""
+    module, _, name = entry.partition(":")
+    try:
+        getattr(importlib.import_module(module), name)(session)
+    except Exception as error:
+        _tell(session, error)
+
+
+def _tell(session: str, error: Exception) -> None:
+    """One line for the conductor; the script goes on."""
+    line = f"{sys.executable} could not load ridgeline: {type(error).__name__}: {error}"
+    cure = "run ridgeline from the environment that the script runs in"
+    with contextlib.suppress(OSError), open(os.path.join(session, "mishaps.txt"), "a") as file:
+        file.write(f"{line}; {cure}\n")
 
 
 def _run_hidden_sitecustomize() -> None:
@@ -60,16 +81,17 @@ def _run_hidden_sitecustomize() -> None:
         sys.modules["sitecustomize"] = own
 
 
-def _keep_files() -> None:
+def _keep_files(session: str) -> None:
     """Keep what this process changes, from its first line on, unless it runs in a view."""
     try:
-        inside = importlib.import_module("ridgeline.measure.guard.inside")
-    except ImportError:
-        return  # an interpreter of another environment
-    inside.keeper_of(os.environ["RIDGELINE_SESSION"])
+        importlib.import_module("ridgeline.measure.guard.inside").keeper_of(session)
+    except Exception as error:
+        _tell(session, error)
 
 
 _run_hidden_sitecustomize()
 if "RIDGELINE_SESSION" in os.environ:
-    _keep_files()
-    sys.meta_path.insert(0, _WaitForTorch())
+    _keep_files(os.environ["RIDGELINE_SESSION"])
+    sys.meta_path.insert(
+        0, _WaitForTorch(os.environ["RIDGELINE_ENTRY"], os.environ["RIDGELINE_SESSION"])
+    )

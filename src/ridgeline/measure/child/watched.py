@@ -138,6 +138,8 @@ class Watched:
         self.anchored = False
         """The anchor optimizer is settled."""
         self._largest = 0
+        self._main: weakref.ref[nn.Module] | None = None
+        """The first module of that many parameters."""
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
         self._gc_counts = True
@@ -164,12 +166,20 @@ class Watched:
         watch.num_parameters = sum(parameter.numel() for parameter in found)
         watch.is_meta = bool(found) and found[0].is_meta
         watch.unfinished = is_unfinished(module)
-        if not watch.is_meta:
-            self._largest = max(self._largest, watch.num_parameters)
+        if watch.is_meta:
+            return
+        main_lives = self._main is not None and self._main() is not None
+        equal = watch.num_parameters == self._largest
+        if watch.num_parameters > self._largest or (equal and not main_lives):
+            self._largest = watch.num_parameters
+            self._main = watch.module
 
     def is_main_model(self, module: nn.Module) -> bool:
-        """Is this the largest outermost module seen so far?"""
-        return self.models[id(module)].num_parameters >= self._largest
+        """Is this the largest outermost module so far, the first of several that are equal?
+
+        A flow calls its equal layers one after the other: that is one call of a model, not many.
+        """
+        return self._main is not None and self._main() is module
 
     def optimizer_made(self, optimizer: torch.optim.Optimizer, site: Site | None) -> None:
         """Remember where an optimizer was constructed."""
