@@ -108,6 +108,19 @@ def test_doctor_keeps_uploads_at_home_and_says_so(examined: Run) -> None:
     assert noted["unprotected"] == []
 
 
+@pytest.mark.parametrize("way", ["view", pytest.param("copies", marks=pytest.mark.slow)])
+def test_tune_leaves_every_file_as_it_was(
+    way: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Both sides of a duel write the same paths, and neither is seen by the user."""
+    out = tmp_path_factory.mktemp("out")
+    only = ["--only", "fused-optimizer", "--only", "gc-freeze", "--only", "foreach-optimizer"]
+    words = ["tune", "--budget", "20s", *only, "--out", str(out), "--json"]
+    tuned = run(tmp_path_factory.mktemp("work"), way, [*words, "--", str(SCRIPT), "100000"])
+    assert tuned.document["record"] == "tuning"
+    assert tuned.after == tuned.before
+
+
 KNOWN_DIFFERENCES = {"PYTHONPATH", "WORLD", "PWD", "_"}
 """Of the environment: the first is how the interception gets in."""
 

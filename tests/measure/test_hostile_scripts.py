@@ -89,7 +89,7 @@ def test_a_technique_that_fails_is_named_and_the_script_runs_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ridgeline.measure.wire import Applied
-    from ridgeline.tune.install import ENTRY
+    from ridgeline.tune.entry import ENTRY
 
     script = tmp_path / "odd_groups.py"
     text = (HOSTILE / "own_optimizers.py").read_text()
@@ -104,7 +104,7 @@ def test_a_technique_that_fails_is_named_and_the_script_runs_on(
 
 def test_autocast_leaves_models_on_the_meta_device_alone() -> None:
     from ridgeline.measure.wire import Applied
-    from ridgeline.tune.install import ENTRY
+    from ridgeline.tune.entry import ENTRY
 
     stack = [Applied(technique="bf16-autocast")]
     words = [str(HOSTILE / "meta_losses.py")]

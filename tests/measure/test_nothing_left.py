@@ -54,7 +54,7 @@ def end(way: str, how: signal.Signals, moment: float, folder: Path) -> subproces
         "RIDGELINE_VIEW": WAYS[way], "MARK": mark, "TMPDIR": str(temporary),
     }  # fmt: skip
     with subprocess.Popen(
-        [*RIDGELINE, "doctor", "--", str(SCRIPT)],
+        [*RIDGELINE, "doctor", "--steps", "100000", "--", str(SCRIPT)],
         cwd=work,
         env=environment,
         stdout=subprocess.DEVNULL,

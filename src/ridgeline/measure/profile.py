@@ -21,7 +21,7 @@ from ridgeline.measure.conductor import ENTRY, Conductor, OutOfPatience
 from ridgeline.measure.crash import ScriptFailed, judged
 from ridgeline.measure.first_look import first_look
 from ridgeline.measure.guard.guardian import Outcome
-from ridgeline.measure.statistics import is_steady
+from ridgeline.measure.statistics import is_level, is_steady
 from ridgeline.measure.wire import Hello, Instrument, Report, Session, StepTimes
 from ridgeline.records import StepProfile
 
@@ -65,6 +65,8 @@ Conduct = Callable[[Session], AbstractContextManager[Run]]
 
 _BLOCK = 5
 _MIN_TIMED = 8
+_LONG_SECONDS = 0.25
+"""Steps that take longer are asked for one by one: level ones then end the warm-up at once."""
 _SLOW_SECONDS = 1.0
 """Steps that take longer run one by one, and are not left out while there are few."""
 _WINDOW = 3
@@ -221,7 +223,8 @@ def _warm_up(run: Run, plan: Plan, windows: Windows, say: Progress, started: flo
     latest: list[StepTimes] = []
     while len(windows.warmup_seconds) < wanted:
         slow = not windows.warmup_seconds or windows.warmup_seconds[-1] > _SLOW_SECONDS
-        block = 1 if slow else min(_BLOCK, wanted - len(windows.warmup_seconds))
+        long = slow or windows.warmup_seconds[-1] > _LONG_SECONDS
+        block = 1 if long else min(_BLOCK, wanted - len(windows.warmup_seconds))
         reports = run.steps(block, facts=slow)
         windows.saw(reports)
         windows.warmup_seconds += [step.seconds for step in reports[0].steps]
@@ -231,7 +234,8 @@ def _warm_up(run: Run, plan: Plan, windows: Windows, say: Progress, started: flo
         latest = reports[0].steps or latest
         if windows.ended:
             return
-        if plan.warmup is None and is_steady(windows.warmup_seconds):
+        level = is_steady(windows.warmup_seconds) or (long and is_level(windows.warmup_seconds))
+        if plan.warmup is None and level:
             windows.steady = True
             break
         if monotonic() - started + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
@@ -261,8 +265,8 @@ def _look(
     run: Run, plan: Plan, name: Instrument, windows: Windows, say: Progress, started: float
 ) -> None:
     windows.tried.append(name)
-    steps = plan.window
     mean = statistics.mean(windows.seconds() or [0.0])
+    steps = plan.window if mean < _LONG_SECONDS else min(plan.window, 2)
     left = plan.budget_seconds - (monotonic() - started)
     if mean > max(_SLOW_SECONDS, left):
         windows.warnings.append(

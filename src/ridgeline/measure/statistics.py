@@ -200,6 +200,15 @@ def is_steady(samples: Sequence[float]) -> bool:
     return _newest_level(samples) is not None
 
 
+LEVEL_STEPS, LEVEL_WITHIN = 3, 0.05
+
+
+def is_level(samples: Sequence[float]) -> bool:
+    """Are the last three within 5 % of each other? Enough where two windows would take long."""
+    last = samples[-LEVEL_STEPS:]
+    return len(last) == LEVEL_STEPS and max(last) < (1 + LEVEL_WITHIN) * min(last)
+
+
 def _newest_level(samples: Sequence[float]) -> tuple[float, float] | None:
     """Log level and noise of the newest two windows, None where they disagree or are missing."""
     count = len(samples)

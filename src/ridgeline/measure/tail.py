@@ -37,10 +37,16 @@ def tail_facts(steps: Sequence[StepTimes]) -> TailFacts:
 
 
 def _in_step(seconds: np.ndarray, sizes: np.ndarray) -> float | None:
-    """Spearman's rank correlation, equal sizes sharing a rank; None where all are equal."""
+    """Spearman's rank correlation over the largest that these sizes allow; None: all are equal.
+
+    Equal sizes share a rank. Where one call in eight is long and the others equal, even times in
+    perfect step with the sizes correlate by 0.57 only.
+    """
     if len(set(sizes.tolist())) < 2:
         return None
-    return float(np.corrcoef(_ranks(seconds), _ranks(sizes))[0, 1])
+    timed, sized = _ranks(seconds), _ranks(sizes)
+    largest = float(np.corrcoef(np.sort(timed), np.sort(sized))[0, 1])
+    return float(np.corrcoef(timed, sized)[0, 1]) / largest
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -260,8 +260,8 @@ class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     phase_seconds: dict[str, float]
     """What each phase took beyond its own median in the slow steps, all together."""
     size_correlation: float | None
-    """Spearman's, of a step's time with the tokens (or samples) in it; null where all are of one
-    size."""
+    """Spearman's, of a step's time with the tokens (or samples) in it, over the largest that ties
+    among the sizes allow; null where all are of one size."""
 
 
 class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

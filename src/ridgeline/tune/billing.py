@@ -11,7 +11,6 @@ device, times the number of processes.
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -125,9 +124,10 @@ def _pays_after(row: LedgerRow) -> float | None:
 
 
 def _mean_step(ledger: Ledger) -> float:
-    """Mean step as the script stood, from the last side-by-side run where there was one."""
-    side_by_side = ledger.samples.get("baseline")
-    return statistics.fmean(side_by_side) if side_by_side else ledger.baseline.step_seconds.mean
+    """Mean step as the script stood, the headline's where the stack was measured beside it."""
+    if ledger.step_seconds is not None:
+        return ledger.step_seconds[0]
+    return ledger.baseline.step_seconds.mean
 
 
 def _rate(profile: StepProfile, terms: RunTerms) -> tuple[float | None, str]:

@@ -20,7 +20,7 @@ from time import monotonic
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
-from ridgeline.measure.statistics import RatioInterval, is_steady
+from ridgeline.measure.statistics import RatioInterval, is_level, is_steady
 from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
 
 _BLOCK_SECONDS = 0.6
@@ -32,9 +32,6 @@ _MAX_WARMUP = 40
 _ENOUGH_WARMUP, _ENOUGH_WARMUP_SECONDS = 6, 6.0
 """A run whose steps never level (a busy machine) is warm after so many that took so long: the
 first two, which compile and allocate, not counted. What unrest is left, the rounds will show."""
-_SETTLED_STEPS = 3
-_SETTLED_WITHIN = 0.05
-"""So many steps within 5 % of each other are level: no need to wait for two windows."""
 _LOOK_STEPS = 2
 
 
@@ -52,6 +49,8 @@ class Duel:
     b_losses: list[float] = field(default_factory=list)
     b_peak_memory_bytes: int = 0
     b_non_finite: int = 0
+    startup_seconds: float | None = None
+    """How much longer B took to reach its pace than A; None: one of them was not seen to."""
     had_no_effect: bool = False
 
     @property
@@ -133,6 +132,7 @@ def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result
     if not _took_effect(a, b, sides[1].applied):
         result.had_no_effect = True
         return
+    result.startup_seconds = _slower_start(*sides)
     sides = _aligned(pool, sides, plan)
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
     lead, block = _block(sides)
@@ -190,9 +190,7 @@ def _is_warm(seconds: Sequence[float]) -> bool:
         return True
     if len(seconds) >= _ENOUGH_WARMUP and stepped > _ENOUGH_WARMUP_SECONDS:
         return True
-    last = seconds[-_SETTLED_STEPS:]
-    level = len(last) == _SETTLED_STEPS and max(last) < (1 + _SETTLED_WITHIN) * min(last)
-    return level or is_steady(seconds)
+    return is_level(seconds) or is_steady(seconds)
 
 
 def _aligned(pool: Pool, sides: list[Live], plan: DuelPlan) -> list[Live]:
@@ -276,6 +274,11 @@ def _one_at_a_time(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, resul
     result.a_steps += blocks[0]
     result.b_steps += blocks[1]
     result.interval = interval_of(result.a_rounds, result.b_rounds)
+
+
+def _slower_start(a: Live, b: Live) -> float | None:
+    before, after = a.startup_seconds, b.startup_seconds
+    return None if before is None or after is None else after - before
 
 
 def _keep(result: Duel, sides: list[Live]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from ridgeline.tune.entry import ENTRY
 MOST_ALIVE = 6
 """Copies that are kept however large the machine's memory is."""
 LEAST_PATIENCE_SECONDS = 2.0
+_PACE_STEPS = 10
 _EVEN_STEPS = 20
 """So many steps of the same size must have been seen before all are believed to be."""
 
@@ -67,7 +69,10 @@ class Live:
         self.peak_memory_bytes = 0
         self.non_finite = 0
         self.start_seconds = math.inf
-        """From the start of the process to where it was warm: loading, compiling, settling."""
+        """From the start of the process to where it was warm: loading, compiling, settling; and
+        waiting for others meanwhile."""
+        self._starting_seconds = 0.0
+        self._starting_steps = 0
         self._patience = patience
         self._begun = monotonic()
         self.sizes: set[tuple[int, int]] = set()
@@ -112,6 +117,7 @@ class Live:
         left = self._patience()
         self.conductor.wait_for(left if math.isfinite(left) else None)
         self.was_looked_at |= instrument == "profiler"
+        asked = monotonic()
         try:
             reports = self.conductor.steps(
                 count, instrument, facts=facts, within_seconds=within_seconds
@@ -120,7 +126,18 @@ class Live:
             self.failed = True
             raise
         self._remember(reports, timed=instrument == "none")
+        if instrument == "none" and not self.is_warm:
+            self._starting_seconds += monotonic() - asked
+            self._starting_steps += len(reports[0].steps)
         return reports
+
+    @property
+    def startup_seconds(self) -> float | None:
+        """Its own time before the settled pace, beyond what its steps take at that pace."""
+        if not self.is_warm or not self.seconds:
+            return None
+        pace = statistics.median(self.seconds[-_PACE_STEPS:])
+        return max(0.0, self._starting_seconds - self._starting_steps * pace)
 
     def warmed_up(self) -> None:
         """The step time has settled: from now on it may be timed."""

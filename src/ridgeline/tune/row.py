@@ -72,6 +72,7 @@ def measured(asked: Asked, result: Duel, check: LossCheck, threshold: float) -> 
         reason=_reason(interval, check, finite=finite, bar=bar),
         loss_check=check,
         rounds=interval.rounds,
+        startup_seconds=result.startup_seconds,
     )
 
 

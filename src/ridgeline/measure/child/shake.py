@@ -21,7 +21,9 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
+from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.points import Points
 from ridgeline.records.matmuls import MATMULS
 
@@ -36,18 +38,21 @@ class Shaker:
         self._generators: dict[torch.device, torch.Generator] = {}
         self._products = _Products(self)
         self._begun = False
+        self._hook: RemovableHandle | None = None
         self._moved: WeakSet[nn.Module] = WeakSet()
 
     def install(self, points: Points) -> None:
         """Disturb every model that is called from now on, and every step."""
         points.around_forward.append(self._seen)
-        register_optimizer_step_pre_hook(lambda optimizer, *_: self.before_step(optimizer))
+        self._hook = register_optimizer_step_pre_hook(
+            lambda optimizer, *_: attempt(self.before_step, optimizer, otherwise=None)
+        )
 
     def _seen(self, model: nn.Module) -> AbstractContextManager[None]:
         """Before a forward, training or not: an inference script has no other moment."""
         if model not in self._moved:
             self._moved.add(model)
-            self.begin(model)
+            attempt(self.begin, model, otherwise=None)
         return nullcontext()
 
     @torch.no_grad()
@@ -62,7 +67,10 @@ class Shaker:
             self._products.__enter__()
 
     def end(self) -> None:
-        """Leave products alone again."""
+        """Leave products and steps alone again."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
         if self._begun:
             self._begun = False
             self._products.__exit__(None, None, None)
@@ -105,7 +113,7 @@ class _Products(TorchDispatchMode):
         if func._schema.name in MATMULS:
             for tensor in tree_leaves(out):
                 if isinstance(tensor, torch.Tensor):
-                    self._shaker.move(tensor)
+                    attempt(self._shaker.move, tensor, otherwise=None)
         return out
 
 
