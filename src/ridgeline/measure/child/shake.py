@@ -12,6 +12,8 @@ Numerical Algorithms", 2002, section 3.5: matrix products are bounded norm-wise.
 
 from __future__ import annotations
 
+import math
+import random
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakSet
@@ -28,6 +30,8 @@ from ridgeline.measure.child.points import Points
 from ridgeline.records.matmuls import MATMULS
 
 _SEED = 20260229
+_DRAWN = 1 << 20
+"""Numbers of noise that are kept for a device and a dtype."""
 
 
 class Shaker:
@@ -35,7 +39,8 @@ class Shaker:
 
     def __init__(self, size: float) -> None:
         self._size = size
-        self._generators: dict[torch.device, torch.Generator] = {}
+        self._drawn: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
+        self._places = random.Random(_SEED)
         self._products = _Products(self)
         self._begun = False
         self._hook: RemovableHandle | None = None
@@ -89,14 +94,25 @@ class Shaker:
         values = tensor._values() if tensor.is_sparse else tensor
         if _can_be_moved(values) and values.numel():
             root_mean_square = values.float().square().mean().sqrt().to(values.dtype)
-            values.add_(self._size * root_mean_square * self._noise(values))
+            values.add_(self._noise(values).mul(self._size * root_mean_square))
 
     def _noise(self, like: torch.Tensor) -> torch.Tensor:
-        """Uniform with a variance of one."""
-        if like.device not in self._generators:
-            self._generators[like.device] = torch.Generator(like.device).manual_seed(_SEED)
-        noise = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        return noise.uniform_(-(3**0.5), 3**0.5, generator=self._generators[like.device])
+        """Uniform with a variance of one: a piece of numbers drawn once, from a place drawn anew.
+
+        To draw as many for every product would take longer than the product.
+        """
+        drawn = self._drawn.get((like.device, like.dtype))
+        if drawn is None:
+            generator = torch.Generator(like.device).manual_seed(_SEED)
+            drawn = torch.empty(_DRAWN, dtype=like.dtype, device=like.device)
+            drawn.uniform_(-(3**0.5), 3**0.5, generator=generator)
+            self._drawn[like.device, like.dtype] = drawn
+        count = like.numel()
+        begin = self._places.randrange(_DRAWN)
+        pieces = (
+            drawn.repeat(math.ceil((begin + count) / _DRAWN)) if begin + count > _DRAWN else drawn
+        )
+        return pieces[begin : begin + count].view(like.shape)
 
 
 class _Products(TorchDispatchMode):
