@@ -62,7 +62,8 @@ class Server:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        whole = self.log.rpartition("\n")[0]  # the last line may still be under way
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
