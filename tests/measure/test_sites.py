@@ -25,7 +25,7 @@ HERE = Path(ridgeline.__file__).parents[1]
         "/usr/lib/python3/dist-packages/torch/optim/adam.py",
         "/nix/store/abc-python3.11-torch/lib/python3.11/torch/optim/adam.py",
         "/home/me/.cache/bazel/_bazel_me/1/external/pip_torch/torch/optim/adam.py",
-        "/work/train.runfiles/rules_python~0.3~pip~torch/torch/optim/adam.py",
+        "/srv/train.runfiles/rules_python~0.3~pip~torch/torch/optim/adam.py",
         "<string>",
         "<frozen importlib._bootstrap>",
         "",

@@ -1,4 +1,4 @@
-"""Is everything as it was? Sizes, times and inodes of a folder before and after."""
+"""Is everything as it was? Sizes and times of the files in a folder before and after."""
 
 from __future__ import annotations
 
