@@ -25,7 +25,8 @@ while left:
 print(f"did the work in {{time.process_time() - began:.6f}} s")
 """
 """Prints CPU seconds, which other programs on the machine move little."""
-FAST, SLOW = 100_000, 200_000
+FAST, SLOW = 100_000, 400_000
+"""Four times: what a busy machine does to one process stays far below."""
 
 
 class History:
@@ -74,7 +75,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def eight(tmp_path_factory: pytest.TempPathFactory) -> History:
-    """Eight commits; the sixth does twice the work, the fourth cannot be run."""
+    """Eight commits; the sixth does four times the work, the fourth cannot be run."""
     history = History(tmp_path_factory.mktemp("eight") / "repository")
     for number in range(1, 9):
         work = SLOW if number >= 6 else FAST
@@ -112,7 +113,7 @@ def test_the_slow_commit_is_found_and_the_checkout_is_as_it_was(
     assert found["parent"]["sha"] == eight.commits[4]
     assert found["timed"] == "printed time"
     assert found["proven"]
-    assert 1.2 < found["ci_low"] <= found["ratio"] <= found["ci_high"] < 4
+    assert 1.2 < found["ci_low"] <= found["ratio"] <= found["ci_high"] < 12
     verdicts = {probe["commit"]["sha"]: probe["verdict"] for probe in found["probes"]}
     expected = {eight.commits[3]: "skipped", eight.commits[4]: "good", eight.commits[5]: "bad",
                 eight.commits[6]: "bad", eight.commits[2]: "good",
