@@ -98,6 +98,10 @@ def on_cpu() -> dict[str, StepProfile]:
             shares={"other": 0.3},
             settings={"gc_seconds": 30 * MS, "gc_forced": 1.0, "gc_site": site(40)},
         ),
+        "page-faults": profile(
+            shares={"forward": 0.5, "backward": 0.4},
+            settings={"page_faults": 40_000.0, "kernel_seconds": 50 * MS, "num_threads": 2},
+        ),
         "gc-pauses": profile(shares={"forward": 0.1}, settings={"gc_seconds": 10 * MS}),
         "latency-tail": profile(
             kind="inference",

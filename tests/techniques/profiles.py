@@ -144,6 +144,7 @@ def faulty() -> dict[str, Context]:
         "loader-workers": context(
             loader={"fetch_seconds": 0.05, "wait_seconds": 0.05}, phases={"data": 0.5}
         ),
+        "malloc-retain": context(settings={"page_faults": 40_000.0, "kernel_seconds": 0.04}),
         "matmul-precision": context(settings=highest, **float32),
         "no-anomaly": context(settings={"anomaly_detection": True}),
         "no-checkpointing": context(

@@ -416,6 +416,7 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         Case((), {"loader-workers": {"num_workers": 1, "prefetch_factor": 2}}),
         BIT_EQUAL,
     ),
+    "freed memory kept": ("malloc-retain", Case((), {"malloc-retain": {}}), BIT_EQUAL),
     "oneDNN bfloat16": (
         "matmul-precision",
         Case((), {"matmul-precision": {"precision": "medium"}}),

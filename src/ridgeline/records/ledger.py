@@ -57,6 +57,9 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Interleaved rounds behind the interval."""
     together: dict[str, Options] = {}
     """Technique → options of those that were added as one; empty for a single technique."""
+    expected: tuple[float, float] | None = None
+    """The multiplier that was foretold before it was measured, low and high; of several, their
+    product; null where nothing was foretold."""
     costs: str = ""
     """What the technique costs in memory, start-up, exactness or readability, by its card."""
     startup_seconds: float | None = None

@@ -247,6 +247,12 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """CPU time of the whole process per step, all threads."""
     cpu_wait_seconds: float = 0.0
     """Per step, in which the stepping thread could have run but got no core."""
+    page_faults: float = 0.0
+    """Pages of memory per step that the kernel had to find and clear first, without reading them
+    from a disk."""
+    kernel_seconds: float = 0.0
+    """CPU time of the whole process per step inside the kernel, all threads; part of
+    `cpu_seconds`."""
 
 
 class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

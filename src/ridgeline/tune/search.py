@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Finding, Ledger, LedgerRow, LossCheck, StepProfile
-from ridgeline.techniques import Promise, technique
+from ridgeline.techniques import Gain, Promise, technique
 from ridgeline.tune.candidates import key_of, label_of, slot_of
 from ridgeline.tune.duel import Contender, ContenderFailed, Duel, DuelPlan, duel
 from ridgeline.tune.memory import Memory
@@ -58,6 +58,8 @@ class Search:
     rows: list[LedgerRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    expected: dict[str, Gain] = field(default_factory=dict)
+    """What each candidate was last foretold to gain, by name and settings in words."""
     verifier: Verifier = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +97,7 @@ class Search:
         in_stack = self.rows_of_the_stack()
         for row in self.rows:
             product *= row.multiplier if any(row is kept for kept in in_stack) else 1.0
-            rows.append(replace(row, cumulative=product))
+            rows.append(replace(row, cumulative=product, expected=self._expected(row)))
         direct = self.known([], self.stack)
         interval = (direct.ci_low, direct.ci_high) if direct else (product, product)
         return Ledger(
@@ -115,6 +117,14 @@ class Search:
             notes=list(self.notes),
             skipped=dict(self.skipped),
         )
+
+    def _expected(self, row: LedgerRow) -> tuple[float, float] | None:
+        """What was foretold of a row's members together."""
+        labels = [label_of(member.technique, member.options) for member in members_of(row)]
+        gains = [self.expected[label] for label in labels if label in self.expected]
+        if row.stage != "add" or len(gains) < len(labels):
+            return None
+        return math.prod(gain.low for gain in gains), math.prod(gain.high for gain in gains)
 
     # -- the questions -----------------------------------------------------------------------
 

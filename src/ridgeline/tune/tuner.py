@@ -273,6 +273,7 @@ def _add_what_helps(search: Search, job: Job) -> None:
         if not chosen or search.is_out_of_time:
             break
         tried |= {one.label for one in chosen}
+        search.expected |= {one.label: one.gain for one in chosen}
         members = [one.applied for one in chosen]
         if is_small(chosen):
             _add_together(search, members)

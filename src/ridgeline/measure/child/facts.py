@@ -229,15 +229,20 @@ class Usage:
 
     cpu_seconds: float
     cpu_wait_seconds: float
+    page_faults: int
+    kernel_seconds: float
     recompiles: int
     compile_seconds: float
 
 
 def usage_now() -> Usage:
     """Read the counters; `settings` subtracts them from their later values."""
+    faults, kernel = kernel_work()
     return Usage(
         cpu_seconds=process_time(),
         cpu_wait_seconds=cpu_wait_seconds(),
+        page_faults=faults,
+        kernel_seconds=kernel,
         recompiles=attempt(recompiles, otherwise=0),
         compile_seconds=attempt(compile_seconds, otherwise=0.0),
     )
@@ -249,6 +254,7 @@ def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) 
     switches = agent.watched.switches
     counters = agent.watched.counted
     padding = agent.watched.padding
+    faults, kernel = kernel_work()
     return Settings(
         num_threads=torch.get_num_threads(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
@@ -290,6 +296,8 @@ def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) 
         empty_cache_seconds=switches.empty_cache_seconds / steps,
         cpu_seconds=(process_time() - usage.cpu_seconds) / steps,
         cpu_wait_seconds=(cpu_wait_seconds() - usage.cpu_wait_seconds) / steps,
+        page_faults=(faults - usage.page_faults) / steps,
+        kernel_seconds=(kernel - usage.kernel_seconds) / steps,
     )
 
 
@@ -356,6 +364,16 @@ def cpu_wait_seconds() -> float:
             return int(file.read().split()[1]) * 1e-9
     except (OSError, IndexError):
         return 0.0  # not Linux, or a kernel without scheduler statistics
+
+
+def kernel_work() -> tuple[int, float]:
+    """Page faults without a disk so far, and seconds in the kernel, of the whole process."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 0, 0.0
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt, used.ru_stime
 
 
 def device_name(agent: Agent) -> str:
