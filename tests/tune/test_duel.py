@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.measure.statistics import RatioInterval
 from ridgeline.measure.wire import Applied
 from ridgeline.tune import duel as duels
 from ridgeline.tune.duel import Duel, DuelPlan, duel
@@ -153,3 +154,14 @@ def test_a_killed_side_is_named_with_its_signal(
     with pytest.raises(ContenderFailed, match="SIGKILL") as failure:
         duel(pool, AS_IT_IS, FED, plan())
     assert failure.value.side == "b"
+
+
+def test_a_gain_is_decided_once_its_interval_is_as_narrow_as_asked() -> None:
+    wide = RatioInterval(ratio=2.5, low=1.3, high=5.0, rounds=3)
+    narrow = RatioInterval(ratio=2.5, low=2.3, high=2.7, rounds=12)
+    loss = RatioInterval(ratio=0.5, low=0.2, high=0.9, rounds=3)
+    headline = DuelPlan(threshold=0.01, seconds=1.0, within=1.25)
+    assert not headline.is_decided(wide)
+    assert headline.is_decided(narrow)
+    assert headline.is_decided(loss), "how much slower is no matter"
+    assert DuelPlan(threshold=0.01, seconds=1.0).is_decided(wide)

@@ -18,7 +18,7 @@ from ridgeline.errors import InputError
 if TYPE_CHECKING:
     from ridgeline.diagnose.doctor import Examination
 
-_TIMED_SECONDS = 6.0
+_TIMED_SECONDS = 5.0
 """Enough for a median that is good to a few percent; the first verdict should not wait longer."""
 
 

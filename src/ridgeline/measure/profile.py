@@ -64,14 +64,15 @@ Conduct = Callable[[Session], AbstractContextManager[Run]]
 """Gives the run to measure; leaving it decides whether the script goes on to live."""
 
 _BLOCK = 5
-_MIN_TIMED = 8
+_MIN_TIMED, _MIN_LONG_TIMED = 8, 6
 _LONG_SECONDS = 0.25
-"""Steps that take longer are asked for one by one: level ones then end the warm-up at once."""
+"""Steps that take longer are asked for one by one: level ones then end the warm-up at once, and
+fewer of them are timed and looked at closer."""
 _SLOW_SECONDS = 1.0
 """Steps that take longer run one by one, and are not left out while there are few."""
 _WINDOW = 3
 _SAMPLER_SECONDS = 1.5
-_LEAST_SAMPLED = 6
+_LEAST_SAMPLED, _LEAST_LONG_SAMPLED = 6, 3
 """Steps that tell growth of memory from its ups and downs."""
 
 
@@ -84,11 +85,12 @@ class Plan:
     warmup: int | None = None
     """Steps before the timed ones; None: until the step time is steady."""
     budget_seconds: float = 120.0
-    """Wall time for the whole measurement; timed steps shrink to fit, to no fewer than 8."""
+    """Wall time for the whole measurement; timed steps shrink to fit, to no fewer than 8 (6
+    where one takes long)."""
     window: int = _WINDOW
     """Steps under each instrument; 0 leaves the instruments out."""
     timed_seconds: float = math.inf
-    """Timed steps end after so long, once there are 8 of them."""
+    """Timed steps end after so long, once there are as many."""
     max_warmup: int = 60
     max_sampled: int = 200
     """Steps under the sampler, at most; it takes as many as give enough samples."""
@@ -252,7 +254,8 @@ def _time(run: Run, plan: Plan, windows: Windows, say: Progress, started: float)
     if recent and plan.steps > _MIN_TIMED:
         per_step = statistics.median(recent)
         affordable = int(min(0.5 * left, plan.timed_seconds) / max(per_step, 1e-6))
-        steps = max(_MIN_TIMED, min(plan.steps, affordable))
+        least = _MIN_TIMED if per_step < _LONG_SECONDS else _MIN_LONG_TIMED
+        steps = max(least, min(plan.steps, affordable))
     # Where steps are slow, some of what is left is for looking closer at one.
     share = 0.3 if recent and 8 * recent[-1] > left else 0.6
     say(f"timing {steps} steps" if share > 0.3 else "timing as many steps as there is time for")
@@ -266,7 +269,8 @@ def _look(
 ) -> None:
     windows.tried.append(name)
     mean = statistics.mean(windows.seconds() or [0.0])
-    steps = plan.window if mean < _LONG_SECONDS else min(plan.window, 2)
+    is_long = mean > _LONG_SECONDS
+    steps = min(plan.window, 1 if mean > 2 * _LONG_SECONDS else 2 if is_long else plan.window)
     left = plan.budget_seconds - (monotonic() - started)
     if mean > max(_SLOW_SECONDS, left):
         windows.warnings.append(
@@ -275,8 +279,9 @@ def _look(
         )
         return
     if name == "sampler" and mean:
-        wanted = max(_LEAST_SAMPLED, math.ceil(_SAMPLER_SECONDS / max(mean, 1e-6)))
-        steps = min(wanted, plan.max_sampled, max(_LEAST_SAMPLED, plan.steps))
+        least = _LEAST_LONG_SAMPLED if is_long else _LEAST_SAMPLED
+        wanted = max(least, math.ceil(_SAMPLER_SECONDS / max(mean, 1e-6)))
+        steps = min(wanted, plan.max_sampled, max(least, plan.steps))
     # Half of what is left for each: the last two are slower than the steps that were timed.
     within = max(left / 2, 1.0)
     if mean > _SLOW_SECONDS:

@@ -200,13 +200,20 @@ def is_steady(samples: Sequence[float]) -> bool:
     return _newest_level(samples) is not None
 
 
-LEVEL_STEPS, LEVEL_WITHIN = 3, 0.05
+LEVEL_STEPS, LEVEL_WITHIN, NO_RECORD = 3, 0.10, 0.95
 
 
 def is_level(samples: Sequence[float]) -> bool:
-    """Are the last three within 5 % of each other? Enough where two windows would take long."""
+    """Has what takes long at the start ended? Enough where two windows would take long.
+
+    The last three are within 10 % of each other; or, where noise is larger than that, the last
+    two are no faster than the fastest before them, the very first step left out.
+    """
     last = samples[-LEVEL_STEPS:]
-    return len(last) == LEVEL_STEPS and max(last) < (1 + LEVEL_WITHIN) * min(last)
+    if len(last) == LEVEL_STEPS and max(last) < (1 + LEVEL_WITHIN) * min(last):
+        return True
+    before, newest = samples[1:-2], samples[-2:]
+    return bool(before) and min(newest) >= NO_RECORD * min(before)
 
 
 def _newest_level(samples: Sequence[float]) -> tuple[float, float] | None:

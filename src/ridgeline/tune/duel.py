@@ -74,6 +74,7 @@ class DuelPlan:
         deadline: float = math.inf,
         resident: bool = True,
         say: Callable[[str], None] = silent,
+        within: float = math.inf,
     ) -> None:
         self.threshold = threshold
         self.seconds = seconds
@@ -82,6 +83,8 @@ class DuelPlan:
         """When even the starts must be over, on `monotonic`'s clock."""
         self.resident = resident
         self.say = say
+        self.within = within
+        """A gain counts as decided only once its interval is so narrow: upper end over lower."""
 
     def begin(self) -> None:
         """Both sides are warm: the rounds begin."""
@@ -94,7 +97,8 @@ class DuelPlan:
 
     def is_decided(self, interval: RatioInterval) -> bool:
         """Clearly a gain, or clearly not one."""
-        clear_gain = interval.low > 1 + self.threshold
+        narrow = interval.low > 0 and interval.high <= self.within * interval.low
+        clear_gain = interval.low > 1 + self.threshold and narrow
         clear_loss = interval.high < 1 + self.threshold
         return clear_gain or clear_loss
 

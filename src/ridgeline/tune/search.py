@@ -28,11 +28,18 @@ from ridgeline.tune.verify import Verifier
 Say = Callable[[str], None]
 WEAKEST_FIRST: tuple[Promise, ...] = ("statistical", "reduced-precision", "rounding", "bit-equal")
 WHOLE = "whole stack"
+WHOLE_STAGE = "whole"
 PATCHED = "patched script"
 NO_EFFECT = "changed nothing in this script"
 COULD_BE_WORTHLESS = 1.1
 """A member that is this much faster beyond doubt is not left out once more: what came after it
 would have to do the same work."""
+FULLY_WORTH, LEAST_WORTH = 0.15, 0.25
+"""A question about a gain of this much gets all of its time; a smaller one in proportion, and no
+less than this share."""
+ROW_WITHIN, HEADLINE_WITHIN = 2.0, 1.25
+"""How narrow the interval of a gain has to be (upper end over lower) before its question ends
+early. The whole stack's is what a reader takes home."""
 _COPIES_MUST_LEAVE = 0.9
 """Share of the device's memory that all copies of the script may take together."""
 
@@ -97,7 +104,8 @@ class Search:
         in_stack = self.rows_of_the_stack()
         for row in self.rows:
             product *= row.multiplier if any(row is kept for kept in in_stack) else 1.0
-            rows.append(replace(row, cumulative=product, expected=self._expected(row)))
+            expected = self._foretold(members_of(row)) if row.stage == "add" else None
+            rows.append(replace(row, cumulative=product, expected=expected))
         direct = self.known([], self.stack)
         interval = (direct.ci_low, direct.ci_high) if direct else (product, product)
         return Ledger(
@@ -118,11 +126,11 @@ class Search:
             skipped=dict(self.skipped),
         )
 
-    def _expected(self, row: LedgerRow) -> tuple[float, float] | None:
-        """What was foretold of a row's members together."""
-        labels = [label_of(member.technique, member.options) for member in members_of(row)]
+    def _foretold(self, members: list[Applied]) -> tuple[float, float] | None:
+        """What was foretold of members together; None where one was never thought of."""
+        labels = [label_of(member.technique, member.options) for member in members]
         gains = [self.expected[label] for label in labels if label in self.expected]
-        if row.stage != "add" or len(gains) < len(labels):
+        if len(gains) < len(labels):
             return None
         return math.prod(gain.low for gain in gains), math.prod(gain.high for gain in gains)
 
@@ -260,7 +268,7 @@ class Search:
 
     def whole(self) -> LedgerRow:
         """How much faster is the full stack than the script as it stood?"""
-        return self.ask([], self.stack, stage="whole", name=WHOLE)
+        return self.ask([], self.stack, stage=WHOLE_STAGE, name=WHOLE)
 
     def patched(self, contender: Contender, placed: list[Applied]) -> LedgerRow:
         """Is the patched script faster than the script as it stood, and the same as its stack?
@@ -337,7 +345,7 @@ class Search:
         asked = Asked.of(added, name, stage)
         for attempt in (1, 2):
             try:
-                result = duel(self.pool, a, b, self._plan(len(added)))
+                result = duel(self.pool, a, b, self._plan(added, stage))
                 break
             except ContenderFailed as failure:
                 reason = str(failure.error)
@@ -356,13 +364,16 @@ class Search:
             self.memory.answers.samples[key] = {"a": result.a_steps, "b": result.b_steps}
         return row
 
-    def _plan(self, members: int) -> DuelPlan:
+    def _plan(self, added: list[Applied], stage: str) -> DuelPlan:
+        foretold = self._foretold(added)
+        worth = foretold[1] - 1 if foretold is not None else FULLY_WORTH
         return DuelPlan(
             threshold=self.threshold,
-            seconds=self.duel_seconds * (2 if members > 1 else 1),
+            seconds=self.duel_seconds * min(1.0, max(LEAST_WORTH, worth / FULLY_WORTH)),
             deadline=self.deadline,
             resident=self.copies_that_fit() > 1,
             say=self.say,
+            within=HEADLINE_WITHIN if stage == WHOLE_STAGE else ROW_WITHIN,
         )
 
     def copies_that_fit(self) -> int:

@@ -56,7 +56,7 @@ Show = Callable[[Ledger], None]
 
 PROFILE_AGAIN_AFTER = 1.5
 """Gain since the last profile from which the step is another one."""
-_BASELINE = Plan(steps=20, timed_seconds=6.0)
+_BASELINE = Plan(steps=20, timed_seconds=5.0)
 _TUNED = Plan(steps=12, warmup=1, timed_seconds=4.0)
 _PROFILE_STEPS = 40
 """What a profile costs in steps, those under instruments counted as several."""
