@@ -65,6 +65,16 @@ def test_a_real_gain_is_measured_and_its_losses_compared(used: tuple[Pool, Duel]
     assert result.b_non_finite == 0
 
 
+def test_a_script_of_few_steps_is_started_again_until_it_is_decided(pool: Pool) -> None:
+    short = [*SCRIPT, "180"]  # 45 steps
+    slow, fed = Contender(command=short), Contender(command=short, stack=(WORKERS,))
+    pool.take(slow).steps(36)  # a profile took as many
+    result = duel(pool, slow, fed, plan())
+    assert pool.length == 44
+    assert result.interval.rounds >= 3
+    assert result.interval.low > 1.01
+
+
 def test_a_large_gain_needs_few_rounds(used: tuple[Pool, Duel]) -> None:
     assert 3 <= used[1].interval.rounds <= 12
 

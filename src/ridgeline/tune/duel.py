@@ -33,6 +33,13 @@ _ENOUGH_WARMUP, _ENOUGH_WARMUP_SECONDS = 6, 6.0
 """A run whose steps never level (a busy machine) is warm after so many that took so long: the
 first two, which compile and allocate, not counted. What unrest is left, the rounds will show."""
 _LOOK_STEPS = 2
+_SHORT_STEPS, _LATE_SHARE, _WARMUP_SHARE = 400, 0.3, 0.25
+"""A script that ends after so few steps is started anew for each question that finds it so far
+gone, and warms up in this share of itself."""
+_MOST_STARTS = 4
+"""A short script is started so often for one question."""
+_ROUNDS_OF_A_START = 6
+"""As many rounds should fit into what is left of a short script."""
 
 
 @dataclass(slots=True)
@@ -86,14 +93,22 @@ class DuelPlan:
         self.within = within
         """A gain counts as decided only once its interval is so narrow: upper end over lower."""
 
+        self._rounds_until = math.inf
+
     def begin(self) -> None:
         """Both sides are warm: the rounds begin."""
-        self.deadline = min(self.deadline, monotonic() + self.seconds)
-        self.seconds = math.inf
+        if math.isinf(self._rounds_until):
+            self._rounds_until = monotonic() + self.seconds
+
+    def pause(self) -> None:
+        """The sides start once more, which is no part of the time for rounds."""
+        if math.isfinite(self._rounds_until):
+            self.seconds = max(0.0, self._rounds_until - monotonic())
+            self._rounds_until = math.inf
 
     def is_over(self) -> bool:
         """Has the time for this duel run out?"""
-        return monotonic() > self.deadline
+        return monotonic() > min(self.deadline, self._rounds_until) or self.seconds <= 0
 
     def is_decided(self, interval: RatioInterval) -> bool:
         """Clearly a gain, or clearly not one."""
@@ -110,16 +125,22 @@ def duel(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
         ContenderFailed: the script of one side failed or was killed.
     """
     result = Duel()
+    starts = 0
     while result.rounds < MOST_ROUNDS and not (result.rounds and plan.is_over()):
-        before = result.rounds
+        before, length = result.rounds, pool.length
         if plan.resident:
             _side_by_side(pool, a, b, plan, result)
         else:
             _one_at_a_time(pool, a, b, plan, result)
-        if result.had_no_effect or result.rounds == before:
+        # A script that turned out to be short is tried once more, by its length.
+        learned = pool.length is not None and length != pool.length and not plan.is_over()
+        if result.had_no_effect or (result.rounds == before and not learned):
             break
-        if plan.is_decided(result.interval):
+        starts += 1
+        if plan.is_decided(result.interval) or (plan.resident and starts == _MOST_STARTS):
             break
+        if plan.resident:
+            plan.pause()
     result.interval = interval_of(result.a_rounds, result.b_rounds)
     return result
 
@@ -132,6 +153,7 @@ def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result
         sides.append(live)
         _keep_losses(result, name, live)
         if live.ended:
+            pool.ended(live)
             return
     if not _took_effect(a, b, sides[1].applied):
         result.had_no_effect = True
@@ -139,7 +161,7 @@ def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result
     result.startup_seconds = _slower_start(*sides)
     sides = _aligned(pool, sides, plan)
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
-    lead, block = _block(sides)
+    lead, block = _block(sides, pool.length)
     plan.begin()
     while result.rounds < MOST_ROUNDS and not plan.is_over():
         if not _round(sides, lead, block, result, flip=result.rounds % 2 == 1):
@@ -149,6 +171,9 @@ def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result
             plan.say(_so_far(result))
             if plan.is_decided(result.interval):
                 break
+    for live in sides:
+        if live.ended:
+            pool.ended(live)
     _keep(result, sides)
 
 
@@ -166,8 +191,10 @@ def _ready(pool: Pool, name: str, contender: Contender, plan: DuelPlan) -> Live:
     """
     was_alive = pool.alive(contender) is not None
     try:
+        if _is_nearly_over(pool, contender):
+            pool.drop(contender)
         live = pool.take(contender)
-        _warm_up(live, plan)
+        _warm_up(live, plan, pool.length)
         if not live.was_looked_at and not live.ended:
             live.was_looked_at = True
             live.steps(_LOOK_STEPS, "profiler")
@@ -179,11 +206,19 @@ def _ready(pool: Pool, name: str, contender: Contender, plan: DuelPlan) -> Live:
     return live
 
 
-def _warm_up(live: Live, plan: DuelPlan) -> None:
-    """Run until the step time has settled."""
+def _is_nearly_over(pool: Pool, contender: Contender) -> bool:
+    """Is too little left of a short script for rounds?"""
+    live = pool.alive(contender)
+    short = pool.length is not None and pool.length < _SHORT_STEPS
+    return live is not None and short and live.index > _LATE_SHARE * (pool.length or 0)
+
+
+def _warm_up(live: Live, plan: DuelPlan, length: int | None) -> None:
+    """Run until the step time has settled; of a short script no more than its share."""
+    most = math.inf if length is None else _WARMUP_SHARE * length
     while not (live.is_warm or live.ended):
         live.steps(_WARMUP_BLOCK)
-        if plan.is_over() or _is_warm(live.seconds):
+        if plan.is_over() or _is_warm(live.seconds) or live.index >= most:
             live.warmed_up()
 
 
@@ -220,11 +255,15 @@ def _pace(live: Live) -> float:
     return statistics.median(live.seconds[-10:]) if live.seconds else math.inf
 
 
-def _block(sides: list[Live]) -> tuple[int, int]:
-    """Steps to lead in with, and steps to time, of one block."""
+def _block(sides: list[Live], length: int | None) -> tuple[int, int]:
+    """Steps to lead in with, and steps to time, of one block: of a short script, a few rounds."""
     slow = max(_pace(side) for side in sides)
     block = max(_MIN_BLOCK, min(_MAX_BLOCK, math.ceil(_BLOCK_SECONDS / slow)))
-    return (1 if min(_pace(side) for side in sides) < _LEAD_IN_BELOW_SECONDS else 0), block
+    lead = 1 if min(_pace(side) for side in sides) < _LEAD_IN_BELOW_SECONDS else 0
+    if length is not None:
+        left = length - max(side.index for side in sides)
+        block = max(_MIN_BLOCK, min(block, left // _ROUNDS_OF_A_START - lead))
+    return lead, block
 
 
 def _round(sides: list[Live], lead: int, block: int, result: Duel, *, flip: bool) -> bool:
@@ -263,7 +302,7 @@ def _one_at_a_time(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, resul
         plan.begin()
         before = len(live.seconds)
         if not live.ended:
-            _, block = _block([live])
+            _, block = _block([live], None)
             _run(live, name, max(block, 2))
         blocks.append(live.seconds[before:])
         _keep_losses(result, name, live)

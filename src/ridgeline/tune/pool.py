@@ -186,6 +186,8 @@ class Pool:
         is given up."""
         self.least_patience_seconds = LEAST_PATIENCE_SECONDS
         """How long each answer may take whatever the deadline."""
+        self.length: int | None = None
+        """Steps after which the script ends by itself, once a run has; the fewest seen."""
         self.assume_inference = False
         """Count outermost calls as steps although the script constructs an optimizer."""
         self._saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
@@ -205,6 +207,10 @@ class Pool:
         """The contender's run, when it is in the middle of its script."""
         live = self._alive.get(contender.key)
         return live if live is not None and live.can_go_on else None
+
+    def ended(self, live: Live) -> None:
+        """A run came to its own end: so long is the script."""
+        self.length = min(self.length or live.index, live.index)
 
     def drop(self, contender: Contender) -> None:
         """End the contender's run, if it has one."""

@@ -1,5 +1,6 @@
 """Starved: every sample takes a few milliseconds to come in, and nobody fetches ahead."""
 
+import sys
 import time
 
 import torch
@@ -7,9 +8,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 
+SAMPLES = int(sys.argv[1]) if len(sys.argv) > 1 else 40_000
+
+
 class Remote(Dataset):
     def __len__(self):
-        return 40_000
+        return SAMPLES
 
     def __getitem__(self, index):
         time.sleep(0.004)
