@@ -21,6 +21,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where it is started, below the folder of checkouts."""
     command: str
     """What follows `ridgeline doctor --`; {root} is the folder of checkouts, {out} a fresh one."""
+    longer: str = ""
+    """The same command with more steps, for where it is tuned; empty: it has enough."""
     sort: str
     """What sort of code it is: a loop by hand, a library's trainer, a graph network."""
     environment: dict[str, str] = {}
@@ -61,11 +63,12 @@ def read_table() -> Table:
     return msgspec.toml.decode(TABLE.read_bytes(), type=Table)
 
 
-def started(script: Script, table: Table, root: Path, out: Path) -> Start:
-    """How `script` is started when its checkout lies below `root`."""
+def started(script: Script, table: Table, root: Path, out: Path, *, longer: bool = False) -> Start:
+    """How `script` is started when its checkout lies below `root`, on request for more steps."""
+    command = script.longer or script.command if longer else script.command
     settings = table.environment | script.environment
     return Start(
-        words=[word.format(root=root, out=out) for word in shlex.split(script.command)],
+        words=[word.format(root=root, out=out) for word in shlex.split(command)],
         folder=root / script.folder,
         environment={name: text.format(root=root) for name, text in settings.items()},
     )
