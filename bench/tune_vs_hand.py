@@ -1,28 +1,48 @@
-"""The tuned stack against the script as it stood, and against the switches set by hand.
+"""The tuned stack against the switches that an engineer sets by hand, script by script.
 
-    python bench/tune_vs_hand.py [SCRIPT …]
+    python -m bench.tune_vs_hand [--public FOLDER --only NAME …] [--tuned FOLDER] [--page]
 
 "By hand" is what a careful engineer sets on a script without measuring: bfloat16 autocast, a
 fused optimizer, loader workers, `torch.compile`, channels-last, gradients set to None, wherever
-they apply. Both ratios are above 1 when the tuned stack is faster; each comes from a duel of
-interleaved blocks of steps, with its interval. Default: every script in examples/.
+they apply. A ratio above 1 says that the tuned stack is the faster of the two; it comes from a
+duel of interleaved blocks of steps, with its interval.
+
+Scripts: every one in examples/, and with `--public` the named ones of
+`tests/public/scripts.toml`. Each is tuned with `ridgeline tune` first, unless `--tuned` holds
+its finished ledger below its name (as `python -m bench.public_tuned --keep` leaves it). Results
+go to `docs/results/tune_vs_hand.csv` at once; `--page` writes `tune_vs_hand.md` from it (alone:
+without running anything).
 """
 
-import platform
-import sys
+from __future__ import annotations
+
+import argparse
+import json
+import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
-import torch
+from bench.public_tuned import read_rows, run, write_rows
+from tests.public.table import Start, link_inputs, read_table, started
 
+from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.probe import ceilings
 from ridgeline.measure.wire import Applied
+from ridgeline.records import Ledger
+from ridgeline.records.store import read_record
 from ridgeline.techniques import Context, options_of, technique
 from ridgeline.tune.duel import Contender, ContenderFailed, DuelPlan, duel
+from ridgeline.tune.pool import Pool
 from ridgeline.tune.stack import read_stack
-from ridgeline.tune.tuner import Job, tune
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+RESULTS = Path(__file__).parents[1] / "docs/results/tune_vs_hand.csv"
+PAGE = RESULTS.with_suffix(".md")
+COLUMNS = ("script", "tuned", "ratio", "low", "high", "tuned stack", "by hand", "said")
 BY_HAND = (
     "bf16-autocast",
     "fused-optimizer",
@@ -31,8 +51,42 @@ BY_HAND = (
     "set-to-none",
     "compile",
 )
-BUDGET_SECONDS = 400.0
-DUEL_SECONDS = 120.0
+BUDGET = ["--budget", "3m"]
+DUEL_SECONDS, WITHIN = 60.0, 1.06
+"""The rounds of one duel end when a gain's interval is so narrow, or after so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One script, and where its ledger is or will be."""
+
+    name: str
+    start: Start
+    out: Path
+
+
+def cases(public: Path | None, only: list[str], tuned: Path, scripts: Path) -> Iterator[Case]:
+    """The examples, then the public scripts that were asked for."""
+    for path in sorted(EXAMPLES.glob("*.py")):
+        start = Start(words=[str(path)], folder=EXAMPLES, environment={})
+        yield Case(name=f"examples/{path.name}", start=start, out=tuned / path.stem)
+    table = read_table()
+    for script in table.script:
+        if public is None or script.name not in only:
+            continue
+        link_inputs(script, public)
+        (scripts / script.name).mkdir()
+        start = started(script, table, public, scripts / script.name, longer=True)
+        yield Case(name=script.name, start=start, out=tuned / script.name)
+
+
+def tuned_ledger(case: Case) -> Ledger | None:
+    """The ledger of a finished search, kept or made now; None: the script cannot be tuned."""
+    path = case.out / "ledger.json"
+    if not path.exists() or not json.loads(path.read_text())["complete"]:
+        run(case.start, case.out, BUDGET)
+    ledger = read_record(path, Ledger) if path.exists() else None
+    return ledger if ledger is not None and ledger.complete else None
 
 
 def stack_by_hand(context: Context) -> tuple[Applied, ...]:
@@ -45,42 +99,104 @@ def stack_by_hand(context: Context) -> tuple[Applied, ...]:
     return tuple(chosen)
 
 
-def measured(a: Contender, b: Contender) -> str:
+@contextmanager
+def pool_of_runs() -> Iterator[Pool]:
+    pool = Pool()
     try:
-        result = duel(a, b, DuelPlan(threshold=0.0, seconds=DUEL_SECONDS))
-    except ContenderFailed as failure:
-        return f"side {failure.side} fails: {failure}"
-    interval = result.interval
-    return f"{interval.ratio:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+        yield pool
+    finally:
+        pool.close()
 
 
-def judge(script: Path) -> None:
-    command = [str(script)]
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(command=command, out=Path(folder), budget_seconds=BUDGET_SECONDS)
-        peaks = ceilings(quick=True)
-        ledger = tune(job, ceilings=peaks)
-        tuned: tuple[Applied, ...] = ()
-        if ledger.stack is not None:
-            tuned = tuple(read_stack(Path(ledger.stack)).applied())
-    hand = stack_by_hand(Context(profile=ledger.baseline, ceilings=peaks))
-    names = ", ".join(member.technique for member in tuned) or "nothing"
-    print(f"{script.name}: tuned with {names}")
-    low, high = ledger.cumulative_ci
-    print(f"  as it stood / tuned: {ledger.cumulative:.3f} [{low:.3f}, {high:.3f}]")
-    if hand == tuned:
-        print("  by hand / tuned:     the same switches")
-        return
-    by_hand = Contender(command=command, stack=hand)
-    ratio = measured(by_hand, Contender(command=command, stack=tuned))
-    print(f"  by hand / tuned:     {ratio}  (by hand: {', '.join(m.technique for m in hand)})")
+def judge(case: Case) -> dict[str, str]:
+    """The row of one script."""
+    row = dict.fromkeys(COLUMNS, "") | {"script": case.name}
+    ledger = tuned_ledger(case)
+    if ledger is None:
+        return row | {"said": "could not be tuned"}
+    stack = case.out / "stack.toml"
+    tuned = tuple(read_stack(stack).applied()) if stack.exists() else ()
+    hand = stack_by_hand(Context(profile=ledger.baseline, ceilings=ceilings(quick=True)))
+    row |= {
+        "tuned": f"{ledger.cumulative:.3f}",
+        "tuned stack": " ".join(member.technique for member in tuned),
+        "by hand": " ".join(member.technique for member in hand),
+    }
+    if sorted(map(repr, hand)) == sorted(map(repr, tuned)):
+        return row | {"ratio": "1.000", "low": "1.000", "high": "1.000", "said": "the same"}
+    command, folder = case.start.words, case.start.folder
+    sides = (Contender(command=command, stack=each, cwd=folder) for each in (hand, tuned))
+    plan = DuelPlan(threshold=0.0, seconds=DUEL_SECONDS, within=WITHIN)
+    with mock.patch.dict(os.environ, case.start.environment), pool_of_runs() as pool:
+        pool.assume_inference = ledger.baseline.kind == "inference"
+        try:
+            interval = duel(pool, *sides, plan).interval
+        except ContenderFailed as failure:
+            side = "by hand" if failure.side == "a" else "tuned"
+            return row | {"said": f"{side} fails: {str(failure).splitlines()[0]}"}
+    return row | {
+        "ratio": f"{interval.ratio:.3f}",
+        "low": f"{interval.low:.3f}",
+        "high": f"{interval.high:.3f}",
+        "said": f"{interval.rounds} rounds",
+    }
+
+
+def page(rows: list[dict[str, str]], machine: str) -> str:
+    """`docs/results/tune_vs_hand.md`."""
+    met = [row for row in rows if row["low"]]
+    never_below = sum(float(row["low"]) >= 0.98 for row in met)
+    clearly_below = sum(float(row["high"]) < 1 for row in met)
+    count = (
+        f"Of {len(met)} scripts where both ran, the interval lies wholly below 1 for "
+        f"{clearly_below}, and its lower end is at least 0.98 for {never_below}."
+    )
+    lines = [
+        "# The tuned stack against switches set by hand",
+        "",
+        "By hand: " + ", ".join(f"`{name}`" for name in BY_HAND) + ", wherever they apply, with",
+        "the first of their settings. The ratio is time by hand over time tuned, from interleaved",
+        "blocks of steps, with its 95 % interval: above 1 the tuned stack is faster.",
+        f"{machine}; written by `python -m bench.tune_vs_hand --page` from",
+        "[`tune_vs_hand.csv`](tune_vs_hand.csv).",
+        "",
+        count,
+        "",
+        "| script | tuned | by hand / tuned | 95 % | tuned stack | by hand | said |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ratio = f"{row['ratio']} | {row['low']}–{row['high']}" if row["low"] else "|"
+        lines.append(
+            f"| {row['script']} | {row['tuned']}× | {ratio} "
+            f"| {row['tuned stack'].replace(' ', ', ')} | {row['by hand'].replace(' ', ', ')} "
+            f"| {row['said']} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}")
-    scripts = [Path(word) for word in sys.argv[1:]] or sorted(EXAMPLES.glob("*.py"))
-    for script in scripts:
-        judge(script)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--public", type=Path, default=None, help="folder of public checkouts")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="public scripts")
+    parser.add_argument("--tuned", type=Path, default=None, help="folder of finished ledgers")
+    parser.add_argument("--page", action="store_true", help="write the page, run nothing")
+    choice = parser.parse_args()
+    if choice.page:
+        cpu = this_machine(gpus=[]).cpu
+        machine = f"{cpu.model}, {cpu.num_usable_cores} cores"
+        PAGE.write_text(page(read_rows(RESULTS), machine), encoding="utf-8")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        tuned = choice.tuned or Path(folder)
+        public = choice.public.resolve() if choice.public else None
+        scripts = Path(folder) / "scripts"
+        scripts.mkdir()
+        for case in cases(public, choice.only, tuned.resolve(), scripts):
+            row = judge(case)
+            others = [old for old in read_rows(RESULTS) if old["script"] != case.name]
+            write_rows(RESULTS, COLUMNS, [*others, row])
+            print(*(row[name] or "-" for name in COLUMNS), sep=" | ", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.techniques.profiles import CUDA, context, faulty, replaced
+from tests.techniques.profiles import CUDA, ceilings, context, faulty, replaced
 from tests.techniques.rehearsal import Case, Outcome, rehearse
 
 from ridgeline.errors import InputError
@@ -177,6 +177,43 @@ def test_autocast_takes_the_place_of_float16_on_a_cpu():
     bf16 = technique("bf16-autocast")
     assert bf16.applies(given).ok
     assert bf16.predict(given, {}).high > 5
+
+
+FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+
+
+def attending(keys: int) -> Context:
+    """A CPU script in float32 that attends to so many keys a sixth of its time."""
+    given = context(
+        settings={"autocast_dtype": None},
+        operators={"aten::mm": 0.6, FLASH: 0.16},
+        dtype="float32",
+        limits=ceilings(bf16=8e11),
+    )
+    shape = f"[8,4,{keys},32]"
+    shaped = [
+        replace(op, shapes=f"{shape},{shape},{shape}") if op.name == FLASH else op
+        for op in given.profile.operators
+    ]
+    return replaced(given, operators=shaped)
+
+
+@pytest.mark.parametrize("keys", [16, 64, 128])
+def test_short_attention_on_a_cpu_is_first_tried_outside_of_autocast(keys):
+    given, bf16 = attending(keys), technique("bf16-autocast")
+    assert options_of(bf16, given) == [{"attention": "float32"}, {}]
+    apart, along = (bf16.predict(given, options) for options in options_of(bf16, given))
+    assert apart.low > along.low
+    assert apart.low * apart.high > along.low * along.high
+    first = bf16.edits(given, {"attention": "float32"})[0]
+    assert "attention_in_float32" in first.code
+
+
+@pytest.mark.parametrize("keys", [512, 4096])
+def test_long_attention_goes_to_bfloat16_with_the_rest(keys):
+    given, bf16 = attending(keys), technique("bf16-autocast")
+    assert options_of(bf16, given) == [{}]
+    assert bf16.predict(given, {}).high > 2.5
 
 
 def test_float16_is_left_to_gpus_without_bfloat16():
@@ -350,6 +387,11 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         ROUNDING,
     ),
     "bfloat16": ("bf16-autocast", Case((), {"bf16-autocast": {}}), STATISTICAL),
+    "bfloat16 but attention": (
+        "bf16-autocast",
+        Case((), {"bf16-autocast": {"attention": "float32"}}),
+        STATISTICAL,
+    ),
     "channels-last": ("channels-last", Case((), {"channels-last": {}}), ROUNDING),
     "compile with dropout": (
         "compile",
@@ -506,6 +548,13 @@ def test_it_takes_effect_and_the_script_trains_as_it_promised(name, outcomes):
 @pytest.mark.parametrize("name", sorted(LONG))
 def test_it_trains_as_it_promised_at_length(name, tmp_path_factory):
     check_promise(name, rehearsed({name: REHEARSALS[name][1]}, tmp_path_factory))
+
+
+def test_attention_that_stays_in_float32_is_not_rounded(outcomes):
+    twin, along = outcomes[" ".join(map(str, ((), 1)))], outcomes["bfloat16"]
+    apart = outcomes["bfloat16 but attention"]
+    assert "attention in float32" in apart.applied["bf16-autocast"]
+    assert apart.losses != along.losses != twin.losses
 
 
 def check_promise(name: str, outcomes: dict[str, Outcome]) -> None:

@@ -50,28 +50,12 @@ def is_reduction(operator: Operator) -> bool:
     return operator.name.removeprefix("aten::") in _REDUCTIONS
 
 
-def shapes_of(operator: Operator) -> list[tuple[int, ...]]:
-    """Shapes of its tensor inputs.
-
-    >>> op = Operator(name="aten::mm", shapes="[2,3],[3,4]", dtype="", phase="forward",
-    ...               calls=1, seconds=0, flops=0, bytes=0)
-    >>> shapes_of(op)
-    [(2, 3), (3, 4)]
-    """
-    found = []
-    for shape in operator.shapes.replace("],[", "]|[").split("|"):
-        sizes = shape.strip("[]")
-        if sizes:
-            found.append(tuple(int(size) for size in sizes.split(",")))
-    return found
-
-
 def is_on(operator: Operator, shapes: Container[tuple[int, ...]]) -> bool:
     """Are all its tensors of these shapes, or transposes of them?"""
-    own = shapes_of(operator)
+    own = operator.input_shapes()
     return bool(own) and all(shape in shapes or shape[::-1] in shapes for shape in own)
 
 
 def largest_input(operator: Operator) -> int:
     """Elements of its largest input."""
-    return max((prod(shape) for shape in shapes_of(operator)), default=0)
+    return max((prod(shape) for shape in operator.input_shapes()), default=0)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ridgeline.cost.amdahl import speedup_without
-from ridgeline.diagnose.kinds import shapes_of
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.records import Finding, LoaderFacts, ModelFacts, Operator, Site, StepProfile
 
@@ -114,7 +113,9 @@ class Reading:
 
     def weight_shapes(self) -> set[tuple[int, ...]]:
         """Shapes of all trained weights: the optimizer's operators name them."""
-        return {shape for op in self.operators(phases=("optimizer",)) for shape in shapes_of(op)}
+        return {
+            shape for op in self.operators(phases=("optimizer",)) for shape in op.input_shapes()
+        }
 
     def gap_seconds(self, *phases: str) -> float:
         """Time of these phases in which no operator ran: Python, dispatch, waiting."""

@@ -50,6 +50,20 @@ class Operator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limit_seconds: float = 0.0
     """The least time the hardware allows: max(flops / peak, bytes / bandwidth)."""
 
+    def input_shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of its tensor inputs.
+
+        >>> Operator(name="aten::mm", shapes="[2,3],[3,4]", dtype="", phase="forward",
+        ...          calls=1, seconds=0, flops=0, bytes=0).input_shapes()
+        [(2, 3), (3, 4)]
+        """
+        found = []
+        for shape in self.shapes.replace("],[", "]|[").split("|"):
+            sizes = shape.strip("[]")
+            if sizes:
+                found.append(tuple(int(size) for size in sizes.split(",")))
+        return found
+
 
 class SyncPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place where the host waits for the device, or copies out of it."""

@@ -3,19 +3,26 @@
 bfloat16 keeps float32's range, so no loss scaling is needed (Kalamkar et al., "A Study of
 BFLOAT16 for Deep Learning Training", 2019). Outputs are handed back in float32, so that a loss
 computed outside the autocast region has the precision it would have inside it.
+
+On a CPU the backward of fused attention issues one small product for each pair of blocks of
+queries and keys, and each in bfloat16 costs microseconds before it begins: for short sequences
+it takes several times as long as in float32. There attention can stay in float32.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
+from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
+    AtStart,
     CallUnder,
     Card,
     Context,
@@ -41,6 +48,31 @@ CARD = Card(
     promise="reduced-precision",
     stage=Stage.PRECISION,
     slot="autocast",
+    optional={"attention": str},
+)
+
+_CPU_ATTENTION = (
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+)
+_SHORT_KEYS, _LONG_KEYS = 128, 512
+"""Below so many keys fused attention in bfloat16 is the slower on a CPU; from so many, the faster.
+
+Two cores of a Xeon with AMX, torch 2.13.0, forward and backward, time in float32 over bfloat16:
+64 keys 0.17, 128 keys 0.7, 256 keys 1.0 to 1.1, 512 keys 1.3, 1,024 keys 1.5."""
+_WRITTEN = (
+    "def attention_in_float32(query, key, value, attn_mask=None, *args, **kwargs):\n"
+    '    """Outside of autocast: short attention in bfloat16 is slow on a CPU."""\n'
+    "    if attn_mask is not None and attn_mask.is_floating_point():\n"
+    "        attn_mask = attn_mask.float()\n"
+    '    with torch.autocast("cpu", enabled=False):\n'
+    "        return fused_attention(\n"
+    "            query.float(), key.float(), value.float(), attn_mask, *args, **kwargs\n"
+    "        )\n"
+    "\n"
+    "\n"
+    "fused_attention = torch.nn.functional.scaled_dot_product_attention\n"
+    "torch.nn.functional.scaled_dot_product_attention = attention_in_float32"
 )
 
 
@@ -58,12 +90,42 @@ def applies(context: Context) -> Applicability:
     return Applicability(True, "")
 
 
+def options(context: Context) -> list[Options]:
+    """All of it; and without attention, where a CPU computes that for short sequences."""
+    everything: list[Options] = [{}]
+    if _is_half_on_cpu(context) or _num_keys(context) >= _LONG_KEYS:
+        return everything
+    if context.operator_share(*_CPU_ATTENTION, dtype="float32") < 0.02:
+        return everything
+    return [{"attention": "float32"}, {}]
+
+
+def _num_keys(context: Context) -> int:
+    """The longest sequence that a CPU's fused attention attends to; 0: there is none."""
+    attention = [op for op in context.profile.operators if op.name in _CPU_ATTENTION]
+    keys = [shapes[1][-2] for op in attention if len(shapes := op.input_shapes()) > 1]
+    return max(keys, default=0)
+
+
 def predict(context: Context, options: Options) -> Gain:
     """The matmuls run at the ratio of the two peaks; half of that is the pessimist's share."""
     if _is_half_on_cpu(context):
         return amdahl(context.matmul_share("float16"), 2.0, 50.0)
     speedup = _speedup(context)
-    return amdahl(context.matmul_share("float32"), 1 + (speedup - 1) * 0.3, speedup)
+    pessimist = 1 + (speedup - 1) * 0.3
+    attention = context.operator_share(*_CPU_ATTENTION, dtype="float32")
+    products = context.matmul_share("float32") - attention
+    if options.get("attention"):
+        slow, fast = 0.9, 1.0
+    elif _num_keys(context) < _LONG_KEYS:
+        slow, fast = (0.2, 1.2) if _num_keys(context) <= _SHORT_KEYS else (0.8, 1.5)
+    else:
+        slow, fast = 1.0, speedup
+    rest = 1 - products - attention
+    return Gain(
+        1 / (rest + products / pessimist + attention / slow),
+        1 / (rest + products / speedup + attention / fast),
+    )
 
 
 def _is_half_on_cpu(context: Context) -> bool:
@@ -85,11 +147,13 @@ def apply(points: Points, options: Options) -> Undo:
     """Hold autocast during each outermost forward; hand floats back in float32."""
     import torch
 
+    apart = ", attention in float32" if options.get("attention") else ""
+
     def around(module: nn.Module) -> AbstractContextManager[Any]:
         device = parameters(module)[0].device.type
         if not torch.amp.is_autocast_available(device):
             return nullcontext()
-        points.changed(CARD.name, f"forward runs under torch.autocast({device!r}, bfloat16)")
+        points.changed(CARD.name, f"forward runs under torch.autocast({device!r}, bfloat16){apart}")
         return torch.autocast(device, dtype=torch.bfloat16)
 
     def after(module: nn.Module, output: Any) -> Any:
@@ -97,12 +161,38 @@ def apply(points: Points, options: Options) -> Undo:
 
     points.around_forward.append(around)
     points.after_forward.append(after)
+    put_back = (
+        patch("torch.nn.functional:scaled_dot_product_attention", _in_float32)
+        if options.get("attention")
+        else None
+    )
 
     def undo() -> None:
+        if put_back is not None:
+            put_back()
         points.around_forward.remove(around)
         points.after_forward.remove(after)
 
     return undo
+
+
+def _in_float32(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Fused attention that autocast leaves alone."""
+    import torch
+
+    @functools.wraps(original)
+    def attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        if query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+            return original(query, key, value, attn_mask, *args, **kwargs)
+        if attn_mask is not None and attn_mask.is_floating_point():
+            attn_mask = attn_mask.float()
+        with torch.autocast("cpu", enabled=False):
+            wide = query.float(), key.float(), value.float()
+            return original(*wide, attn_mask, *args, **kwargs)
+
+    return attention
 
 
 def _to_float32(value: Any) -> Any:
@@ -129,7 +219,10 @@ def edits(context: Context, options: Options) -> list[Edit]:
     header = f'torch.autocast("{context.device}", dtype=torch.bfloat16)'
     setting = trainer_setting(context, "bf16", "True")
     models = {m.forward_site: m for m in context.profile.models if m.forward_site}
-    return [
+    apart: list[Edit] = (
+        [AtStart(files=context.files, code=_WRITTEN)] if options.get("attention") else []
+    )
+    under: list[Edit] = [
         FirstOf(
             edits=(
                 CallUnder(site=site, header=header, converts=tuple(model.float_outputs)),
@@ -140,3 +233,4 @@ def edits(context: Context, options: Options) -> list[Edit]:
         )
         for site, model in models.items()
     ]
+    return apart + under

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS, shapes_of
+from ridgeline.diagnose.kinds import DENSE_MATMULS
 from ridgeline.diagnose.reading import Reading, percent, total_seconds
 from ridgeline.records import Finding, Operator
 
@@ -56,7 +56,7 @@ def find(reading: Reading) -> list[Finding]:
 
 
 def _sizes(op: Operator) -> set[int]:
-    return {size for shape in shapes_of(op) if len(shape) >= 2 for size in shape}
+    return {size for shape in op.input_shapes() if len(shape) >= 2 for size in shape}
 
 
 def _rate(operators: Iterable[Operator]) -> float:

@@ -10,7 +10,7 @@ shapes of all weights.
 
 from __future__ import annotations
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS, is_on, shapes_of
+from ridgeline.diagnose.kinds import DENSE_MATMULS, is_on
 from ridgeline.diagnose.reading import Evidence, Reading, percent
 from ridgeline.records import Finding, Operator
 
@@ -106,7 +106,7 @@ def _starving_seconds(reading: Reading, op: Operator) -> float:
     """What a product with few rows takes beyond what the same FLOPs take in a large one."""
     peak = reading.peak(op.dtype)
     samples = _samples_per_forward(reading)
-    sizes = [size for shape in shapes_of(op) if len(shape) == 2 for size in shape]
+    sizes = [size for shape in op.input_shapes() if len(shape) == 2 for size in shape]
     if not peak or samples not in sizes or 4 * samples > max(sizes):
         return 0.0
     return max(0.0, reading.believed_seconds(op) - op.flops / (_REACHED * peak))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS, shapes_of
+from ridgeline.diagnose.kinds import DENSE_MATMULS
 from ridgeline.diagnose.reading import Reading, duration, percent, total_seconds
 from ridgeline.records import Finding, Operator
 
@@ -61,7 +61,7 @@ def _scores(operators: Iterable[Operator]) -> set[tuple[int, int]]:
     return {
         shape[-2:]
         for op in operators
-        for shape in shapes_of(op)
+        for shape in op.input_shapes()
         if len(shape) == 4 or (len(shape) == 3 and shape[-1] == shape[-2])
         if shape[-1] >= _SHORT
     }
@@ -69,7 +69,7 @@ def _scores(operators: Iterable[Operator]) -> set[tuple[int, int]]:
 
 def _touches(operator: Operator, scores: set[tuple[int, int]]) -> bool:
     """Does it read a matrix of scores (or, as a product, make one)?"""
-    shapes = [shape for shape in shapes_of(operator) if len(shape) >= 3]
+    shapes = [shape for shape in operator.input_shapes() if len(shape) >= 3]
     if any(shape[-2:] in scores or shape[-2:][::-1] in scores for shape in shapes):
         return True
     if operator.name not in DENSE_MATMULS or len(shapes) < 2:
