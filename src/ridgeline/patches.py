@@ -212,6 +212,11 @@ PRIVATE: Final[dict[str, str]] = {
     "torch:ops.aten._weight_int4pack_mm_for_cpu": "int4 weights, the same",
     "torch.cpu:_is_avx512_bf16_supported": "whether this CPU multiplies bfloat16",
     "torch.cpu:_is_amx_tile_supported": "the same",
+    # -- loaders
+    "torch.utils.data.dataloader:_SingleProcessDataLoaderIter":
+        "whether this process makes the batches itself",
+    "torch.utils.data.dataloader:_SingleProcessDataLoaderIter._dataset_fetcher":
+        "what makes them, which can take rows of kept samples instead",
     # -- optimizers, in as many kernels as torch's own
     "torch:_foreach_lerp": "one kernel for all parameters",
     "torch:_foreach_lerp_": "one kernel for all parameters",

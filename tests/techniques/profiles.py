@@ -159,6 +159,9 @@ def faulty() -> dict[str, Context]:
         "pinned-memory": context(
             model=CUDA, phases={"copy": 0.1}, settings={"copy_from_pageable": 2.0}, limits=gpu
         ),
+        "samples-in-memory": context(
+            loader={"fetch_seconds": 0.05, "wait_seconds": 0.05}, phases={"data": 0.5}
+        ),
         "set-to-none": context(optimizer={"zeroes_in_place": True}),
         "thread-count": context(settings={"num_threads": 1}),
     }  # fmt: skip

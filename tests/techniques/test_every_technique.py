@@ -482,6 +482,11 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         Case(("--workers", "1", "--epoch-steps", "3"), {"persistent-workers": {}}),
         FLAT,
     ),
+    "samples kept": (
+        "samples-in-memory",
+        Case(("--epoch-steps", "3"), {"samples-in-memory": {"dataset": "Items"}}),
+        BIT_EQUAL,
+    ),
     "gradients dropped": ("set-to-none", Case(("--in-place",), {"set-to-none": {}}), BIT_EQUAL),
     "two threads": (
         "thread-count",

@@ -38,6 +38,7 @@ CARD = Card(
     source="PyTorch documentation, torch.utils.data, multi-process data loading",
     promise="statistical",
     stage=Stage.INPUT,
+    slot="samples",
     required={"num_workers": int},
     optional={"prefetch_factor": int, "dataset": str},
 )

@@ -1,0 +1,242 @@
+"""Samples that are kept: the same batches to the bit, and none that change."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.techniques.profiles import ceilings
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+from ridgeline.measure.child.points import Points
+from ridgeline.measure.profile import Plan, measure
+from ridgeline.techniques import Context, technique
+from ridgeline.tune.patch import write_patch
+
+TECHNIQUE = technique("samples-in-memory")
+OWN = np.random.default_rng(0)
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: int
+
+
+class Made(Dataset):
+    """Samples made by a function of their number."""
+
+    def __init__(self, count: int, make: Any) -> None:
+        self.count, self.make, self.calls = count, make, 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        self.calls += 1
+        return self.make(index)
+
+
+def picture(index: int) -> torch.Tensor:
+    return torch.sin(torch.arange(12.0) * (index + 1)).reshape(3, 4)
+
+
+KINDS = {
+    "a tensor": picture,
+    "a picture and its class": lambda i: (picture(i), i % 10),
+    "a dictionary": lambda i: {"x": picture(i), "weight": i / 7, "ids": torch.arange(3) + i},
+    "nested": lambda i: ({"x": picture(i)}, [i, float(i)]),
+    "a named tuple": lambda i: Pair(picture(i), i),
+    "arrays": lambda i: (np.full((2, 2), i, np.float32), np.int64(i)),
+    "truth": lambda i: (picture(i), i % 2 == 0),
+}
+
+
+def epochs(dataset: Dataset, passes: int = 2, *, kept: bool, **settings: Any) -> list[Any]:
+    """Every batch of some epochs, with the technique applied or not."""
+    points, batches = Points(), []
+    undo = TECHNIQUE.apply(points, {"dataset": type(dataset).__name__}) if kept else None
+    torch.manual_seed(3)
+    loader = DataLoader(dataset, **settings)
+    for _ in range(passes):
+        iterator = iter(loader)
+        for wrap in points.wrap_loader:
+            iterator = wrap(loader, iterator)
+        batches += list(iterator)
+    if undo is not None:
+        undo()
+        assert points.wrap_loader == []
+        batches.append(dict(points.effects))
+    return batches
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=20, deadline=None)
+@given(
+    count=st.integers(1, 40), batch_size=st.integers(1, 9), shuffle=st.booleans(),
+    drop_last=st.booleans(),
+)  # fmt: skip
+def test_batches_are_the_same_to_the_bit(kind, count, batch_size, shuffle, drop_last):
+    how = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last}
+    plain = epochs(Made(count, KINDS[kind]), kept=False, **how)
+    *kept, effects = epochs(Made(count, KINDS[kind]), kept=True, **how)
+    assert len(kept) == len(plain)
+    assert all(map(same, kept, plain))
+    assert f"{count} samples kept" in effects["samples-in-memory"]
+
+
+def test_whole_tensors_are_taken_as_they_are():
+    dataset = TensorDataset(torch.randn(100, 5), torch.arange(100))
+    plain = epochs(dataset, kept=False, batch_size=7, shuffle=True)
+    *kept, effects = epochs(dataset, kept=True, batch_size=7, shuffle=True)
+    assert all(map(same, kept, plain))
+    assert effects
+
+
+def test_a_part_of_a_data_set_is_kept_too():
+    part = Subset(Made(50, KINDS["a picture and its class"]), range(10, 40))
+    plain = epochs(part, kept=False, batch_size=4, shuffle=True)
+    *kept, effects = epochs(part, kept=True, batch_size=4, shuffle=True)
+    assert all(map(same, kept, plain))
+    assert effects
+
+
+def test_a_batch_belongs_to_the_script():
+    dataset = Made(8, picture)
+    points = Points()
+    TECHNIQUE.apply(points, {"dataset": "Made"})
+    loader = DataLoader(dataset, batch_size=8)
+    for _ in range(2):
+        (batch,) = points.wrap_loader[0](loader, iter(loader))
+        assert torch.equal(batch[3], picture(3))
+        batch.zero_()
+
+
+def test_samples_are_made_once_but_for_those_that_are_looked_at():
+    dataset = Made(1000, picture)
+    epochs(dataset, 10, kept=True, batch_size=50)
+    assert dataset.calls < 1100
+
+
+CHANGING = {
+    "torch": lambda i: picture(i) + torch.rand(3, 4),
+    "numpy": lambda i: np.random.rand(3) + i,  # noqa: NPY002
+    "python": lambda i: (picture(i), random.random()),
+    "of its own": lambda i: OWN.random(3),
+    "drawn and dropped": lambda i: (torch.rand(1), picture(i))[1],
+}
+OTHERWISE = {
+    "words": lambda i: (picture(i), f"name {i}"),
+    "other lengths": lambda i: torch.zeros(i + 1),
+    "other types": lambda i: torch.zeros(2, dtype=torch.int64 if i > 1500 else torch.float32),
+    "whole and broken numbers": lambda i: 2 if i > 1500 else 2.5,
+    "nothing": lambda i: (),
+}
+
+
+@pytest.mark.parametrize("kind", [*CHANGING, *OTHERWISE])
+def test_samples_that_change_or_cannot_be_stacked_are_left_alone(kind):
+    make = (CHANGING | OTHERWISE)[kind]
+    batch_size = 1 if kind in OTHERWISE else 4
+    count = 2000 if kind in ("other types", "whole and broken numbers") else 20
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    *kept, effects = epochs(Made(count, make), 1, kept=True, batch_size=batch_size)
+    assert not effects
+    if kind in CHANGING and kind != "of its own":
+        after = random.random(), np.random.rand()  # noqa: NPY002
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        plain = epochs(Made(count, make), 1, kept=False, batch_size=batch_size)
+        assert all(map(same, kept, plain)), "looking draws nothing that is not put back"
+        assert after == (random.random(), np.random.rand())  # noqa: NPY002
+
+
+def test_a_data_set_that_changes_between_epochs_is_let_go():
+    dataset = Made(10, picture)
+    points = Points()
+    TECHNIQUE.apply(points, {"dataset": "Made"})
+    loader = DataLoader(dataset, batch_size=10)
+    for factor in (1, 1, 5, 7):
+        dataset.make = lambda i, factor=factor: factor * picture(i)
+        (batch,) = points.wrap_loader[0](loader, iter(loader))
+        assert torch.equal(batch[4], factor * picture(4))
+
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Lines(Dataset):
+    def __len__(self):
+        return 600
+
+    def __getitem__(self, index):
+        values = [((index * 31 + k) % 97) / 97 for k in range(200)]
+        return torch.tensor(values), index % 3
+
+
+def main():
+    torch.manual_seed(0)
+    loader = DataLoader(Lines(), batch_size=20, shuffle=True)
+    model = nn.Sequential(nn.Linear(200, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        print(f"{loss.item():.9f}")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def printed(command: list[str], folder: Path) -> list[str]:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return re.findall(r"^\d\.\d{9}$", done.stdout, re.MULTILINE)
+
+
+def test_a_script_runs_with_it_as_a_stack_and_as_a_patch_and_prints_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "stack.toml").write_text(
+        '[[technique]]\nname = "samples-in-memory"\noptions = { dataset = "Lines" }\n'
+    )
+    plain = printed([sys.executable, "train.py"], tmp_path)
+    assert len(plain) == 3
+    run = [sys.executable, "-m", "ridgeline.cli.main", "run", "--stack", "stack.toml", "--"]
+    assert printed([*run, "train.py"], tmp_path) == plain
+
+    (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
+    context = Context(profile=profile, ceilings=ceilings())
+    fits = TECHNIQUE.applies(context)
+    assert fits.ok, fits.reason
+    edits = TECHNIQUE.edits(context, {"dataset": "Lines"})
+    patch = write_patch([("samples-in-memory", edit) for edit in edits], tmp_path)
+    assert not patch.unplaced
+    (text,) = patch.files.values()
+    assert "DataLoader(SamplesInMemory(Lines()), batch_size=20" in text
+    (tmp_path / "patched.py").write_text(text)
+    assert printed([sys.executable, "patched.py"], tmp_path) == plain
