@@ -209,6 +209,22 @@ def test_short_attention_on_a_cpu_is_first_tried_outside_of_autocast(keys):
     assert "attention_in_float32" in first.code
 
 
+@pytest.mark.parametrize("name", ["bf16-autocast", "matmul-precision"])
+def test_small_matmuls_on_a_cpu_are_not_foretold_to_gain_from_fewer_bits(name):
+    """Each takes 10 µs in float32, and a small one in bfloat16 twice that."""
+    given = FAULTY[name]
+    assert given.ceilings is not None
+    slow = {"bf16": 2e-5, "fp32_medium": 2e-5}
+    limits = replace(given.ceilings, matmul_floor_seconds=slow, dispatch_autograd_seconds=1e-6)
+    calls = 6000.0  # of the 60 ms that they take
+    for each, low, high in ((calls, 0.0, 1.0), (calls / 1000, 1.05, 2.0)):
+        small = [replace(op, calls=each) for op in given.profile.operators]
+        profile = replace(given.profile, operators=small)
+        context = Context(profile=profile, ceilings=limits)
+        gain = technique(name).predict(context, options_of(technique(name), context)[0])
+        assert low < gain.low <= gain.high < high, each
+
+
 @pytest.mark.parametrize("keys", [512, 4096])
 def test_long_attention_goes_to_bfloat16_with_the_rest(keys):
     given, bf16 = attending(keys), technique("bf16-autocast")

@@ -50,6 +50,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     float32_matmul_precision "medium"), `tf32` (GPU: "high"), `bf16`, `fp16`, `int8`."""
     matmul_sizes: dict[str, int]
     """The side of the matrices at which that rate was seen."""
+    matmul_floor_seconds: dict[str, float] = {}
+    """Time of one matmul of side 64 by arithmetic: what a small one takes whatever its size."""
     skipped: dict[str, str]
     """Arithmetic that was not measured, or only by a small pilot, with the reason."""
     bandwidth_bytes_per_second: float

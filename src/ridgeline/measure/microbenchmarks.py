@@ -42,6 +42,8 @@ DTYPES = {
 PRECISIONS = {"fp32": "highest", "fp32_medium": "medium", "tf32": "high"}
 """What `torch.set_float32_matmul_precision` must say for the float32 kinds."""
 
+SMALL_SIDE = 64
+"""Of a matmul that is all overhead."""
 PILOT_SIDE = {"cpu": 256, "cuda": 1024}
 LAST_SIDE = 16384
 TRAP_RATIO = 0.05
@@ -199,6 +201,17 @@ def matmul(
         cpu_time_share=share,
         skipped=skipped,
     )
+
+
+def small_matmul(kind: str, device: str, effort: Effort) -> float:
+    """Seconds of one matmul of `kind` that is too small to need any; on all threads."""
+    with float32_precision(kind):
+        return best_seconds(
+            _matmul_call(kind, device, SMALL_SIDE),
+            budget_seconds=effort.dispatch_seconds / 4,
+            sample_seconds=effort.sample_seconds / 4,
+            finish=finisher(device),
+        )
 
 
 def _sustained(

@@ -95,6 +95,7 @@ def probe(
 
     rates: dict[str, float] = {}
     sides: dict[str, int] = {}
+    floors: dict[str, float] = {}
     skipped: dict[str, str] = {}
     pilot: float | None = None
     shares: list[float] = []
@@ -108,6 +109,7 @@ def probe(
                 shares.append(result.cpu_time_share)
             if result.flops_per_second > 0.0:
                 rates[kind], sides[kind] = result.flops_per_second, result.side
+                floors[kind] = microbenchmarks.small_matmul(kind, device, effort)
             if result.skipped is not None:
                 skipped[kind] = result.skipped
 
@@ -136,6 +138,7 @@ def probe(
         device_name=machine.cpu.model if device == "cpu" else torch.cuda.get_device_name(),
         matmul_flops_per_second=rates,
         matmul_sizes=sides,
+        matmul_floor_seconds=floors,
         skipped=skipped,
         bandwidth_bytes_per_second=max(by_threads.values()),
         bandwidth_by_pattern=patterns,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -92,6 +92,10 @@ class Card:
             raise InputError(f"{self.name}: option {missing[0]!r} is missing")
 
 
+_DISPATCHES_OF_A_CAST = 3
+"""An empty tensor, the copy, and what autograd notes of it."""
+
+
 class Applicability(NamedTuple):
     """Does a technique fit, and why not."""
 
@@ -134,6 +138,38 @@ class Context:
     def matmul_share(self, dtype: str | None = None) -> float:
         """Share of the mean step in matmuls, convolutions and fused attention."""
         return self.operator_share(*MATMULS, dtype=dtype)
+
+    def gain_of_matmuls(
+        self,
+        arithmetic: str,
+        ratio: float,
+        *,
+        casts: int = 0,
+        apart: Collection[str] = (),
+        others: float = 0.0,
+    ) -> float:
+        """Speed-up of the whole step when its float32 matmuls run in another arithmetic.
+
+        Args:
+            arithmetic: As the probed ceilings name it; on a CPU no matmul takes less time than a
+                small one in it.
+            ratio: Of the rates, where a matmul is large.
+            casts: Conversions around each, which on a CPU take an operator or three.
+            apart: Operators that are left as they are.
+            others: Share of the step by which something else shrinks.
+        """
+        floor = cast = 0.0
+        if self.device == "cpu" and self.ceilings is not None:
+            floor = self.ceilings.matmul_floor_seconds.get(arithmetic, 0.0)
+            cast = _DISPATCHES_OF_A_CAST * self.ceilings.dispatch_autograd_seconds
+        step, before, after = self.profile.step_seconds.mean, 0.0, 0.0
+        for op in self.profile.operators:
+            if op.name not in MATMULS or op.dtype != "float32" or op.name in apart:
+                continue
+            before += op.seconds
+            after += max(op.seconds / ratio, op.calls * floor) + op.calls * casts * cast
+        saved = (before - after) / max(before, step)
+        return 1 / max(1 - saved - others, 1e-3)
 
     def peak(self, arithmetic: str) -> float | None:
         """Probed matmul peak, e.g. of `bf16`, in FLOP per second; None when not measured."""

@@ -55,6 +55,8 @@ _CPU_ATTENTION = (
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
 )
+_LEAST_CASTS, _MOST_CASTS = 1, 4
+"""For each product: an input, a weight, their gradients, an output in float32."""
 _SHORT_KEYS, _LONG_KEYS = 128, 512
 """Below so many keys fused attention in bfloat16 is the slower on a CPU; from so many, the faster.
 
@@ -108,23 +110,22 @@ def _num_keys(context: Context) -> int:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """The matmuls run at the ratio of the two peaks; half of that is the pessimist's share."""
+    """Large matmuls run at up to the ratio of the two peaks; each has casts around it."""
     if _is_half_on_cpu(context):
         return amdahl(context.matmul_share("float16"), 2.0, 50.0)
     speedup = _speedup(context)
     pessimist = 1 + (speedup - 1) * 0.3
     attention = context.operator_share(*_CPU_ATTENTION, dtype="float32")
-    products = context.matmul_share("float32") - attention
     if options.get("attention"):
         slow, fast = 0.9, 1.0
     elif _num_keys(context) < _LONG_KEYS:
         slow, fast = (0.2, 1.2) if _num_keys(context) <= _SHORT_KEYS else (0.8, 1.5)
     else:
         slow, fast = 1.0, speedup
-    rest = 1 - products - attention
+    gain = functools.partial(context.gain_of_matmuls, "bf16", apart=_CPU_ATTENTION)
     return Gain(
-        1 / (rest + products / pessimist + attention / slow),
-        1 / (rest + products / speedup + attention / fast),
+        gain(pessimist, casts=_MOST_CASTS, others=attention * (1 - 1 / slow)),
+        gain(speedup, casts=_LEAST_CASTS, others=attention * (1 - 1 / fast)),
     )
 
 

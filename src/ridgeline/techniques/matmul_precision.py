@@ -22,7 +22,6 @@ from ridgeline.techniques import (
     Gain,
     ReplaceCall,
     Stage,
-    amdahl,
 )
 
 if TYPE_CHECKING:
@@ -59,9 +58,13 @@ def options(context: Context) -> list[Options]:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """The float32 matmuls run at up to the ratio of the probed peaks."""
+    """The float32 matmuls run at up to the ratio of the probed peaks; small ones may not."""
     speedup = _speedup(context)
-    return amdahl(context.matmul_share("float32"), 1 + (speedup - 1) * 0.2, speedup)
+    arithmetic = "tf32" if context.device == "cuda" else "fp32_medium"
+    return Gain(
+        context.gain_of_matmuls(arithmetic, 1 + (speedup - 1) * 0.2),
+        context.gain_of_matmuls(arithmetic, speedup),
+    )
 
 
 def _level(context: Context) -> str:
