@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import inspect
 import re
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,8 +47,25 @@ def is_there(name: str) -> bool:
     return makes and bool(re.search(rf"\b{last}\b", inspect.getsource(found)))
 
 
+def offline_libraries() -> list[dict[str, Any]]:
+    text = (PACKAGE / "measure/guard/offline.toml").read_text()
+    found: list[dict[str, Any]] = tomllib.loads(text)["library"]
+    return found
+
+
+def is_installed(name: str) -> bool:
+    return importlib.util.find_spec(re.split("[.:]", name)[0]) is not None
+
+
 def test_every_name_is_there_in_the_installed_releases() -> None:
-    assert not [name for name in (*PATCHED, *PRIVATE) if not is_there(name)]
+    assert not [name for name in (*PATCHED, *PRIVATE) if is_installed(name) and not is_there(name)]
+
+
+def test_only_trackers_are_named_that_are_not_installed() -> None:
+    """Nothing here needs them: they are kept offline where a script imports them."""
+    trackers = {library["module"] for library in offline_libraries()}
+    missing = {re.split("[.:]", name)[0] for name in (*PATCHED, *PRIVATE) if not is_installed(name)}
+    assert missing <= trackers
 
 
 def imported(nodes: list[ast.AST]) -> dict[str, str]:
@@ -141,6 +160,7 @@ def test_every_patch_of_the_list_is_made() -> None:
         for node in nodes
         if isinstance(node, ast.Constant) and isinstance(text := node.value, str)
     }
+    made |= {held["call"] for library in offline_libraries() for held in library.get("held", ())}
     lists = (*patches.COLLECTIVES, *patches.UPLOADS)
     listed = {name for name in PATCHED if re.split(r"[:.]", name)[-1] in lists}
     assert not set(PATCHED) - listed - made

@@ -68,6 +68,15 @@ PATCHED: Final[dict[str, str]] = {
         for owner in ("HfApi.", "")
         for name in UPLOADS
     },
+    **dict.fromkeys(
+        (
+            "wandb:init", "mlflow:set_tracking_uri", "mlflow:set_registry_uri",
+            "mlflow.tracking.client:MlflowClient.__init__", "comet_ml:start",
+            "comet_ml:Experiment.__init__", "neptune:init_run", "clearml:Task.set_offline",
+            "swanlab:init",
+        ),
+        "a measured run stays offline whatever the script's own calls say",
+    ),
     "os:replace": "an overlay without root's rights cannot rename folders of its lower layer",
     "os:rename": "as os.replace",
     "os:_exit": "a script that leaves like this says what was seen of it first",

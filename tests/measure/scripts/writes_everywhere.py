@@ -29,6 +29,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 writer = SummaryWriter("events")
 here = Path.cwd()
 assert wandb.mode == "offline"
+assert wandb.init("project", mode="online") == "offline"
+assert wandb.init(mode="disabled") == "disabled"
 small.push_to_hub("someone/model")  # there is no such account, nor any network
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def stay_at_home(session: Path) -> None:
     for library in _libraries():
         module = library["module"]
         after_import(module, functools.partial(_note, session, module))
+        for held in library.get("held", ()):
+            after_import(module, functools.partial(_hold, session, **held))
 
     def note() -> None:
         _note(session, _HUB)
@@ -50,6 +53,28 @@ def stay_at_home(session: Path) -> None:
             patch(f"{_HUB}.hf_api:{name}", lambda old: getattr(old.__self__, old.__name__))
 
     after_import(f"{_HUB}.hf_api", quieten)
+
+
+def _hold(
+    session: Path, call: str, argument: str, value: object, leaves: Sequence[object] = ()
+) -> None:
+    """From now on `call` gets `value` for `argument`, unless the script gives one of `leaves`."""
+    if isinstance(value, str):
+        value = value.format(folder=session)
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def held(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            if given.arguments.get(argument) not in leaves:
+                given.arguments[argument] = value
+            return original(*given.args, **given.kwargs)
+
+        return held
+
+    patch(call, make)
 
 
 def seen(session: Path) -> list[str]:
