@@ -91,7 +91,9 @@ PATCHED: Final[dict[str, str]] = {
         "settings of DDP are constructor arguments",
     "torch.nn.attention:_sdpa_kernel": "scripts import sdpa_kernel by name, and Dynamo knows it",
     "torch.nn.functional:scaled_dot_product_attention":
-        "attention can be left out of autocast (bf16-autocast)",
+        "attention outside of autocast (bf16-autocast), or with own masks (sixteen-bit-dropout)",
+    "torch.nn.functional:dropout": "masks of fewer bits (sixteen-bit-dropout)",
+    "torch.nn.functional:cross_entropy": "the loss in chunks (chunked-cross-entropy)",
     "torch:set_anomaly_enabled": "every public switch of anomaly detection ends in it",
     "torch.optim:Optimizer.add_param_group": "which gradients an optimizer owns (fp16-autocast)",
     "torch.optim:Optimizer.profile_hook_step": "wraps the step of every optimizer class",

@@ -49,7 +49,7 @@ class Net(nn.Module):
         self.second = nn.Conv2d(width, width, 3, padding=1)
         self.blocks = nn.ModuleList([Block(width, args.dropout) for _ in range(4)])
         self.attention = nn.Linear(width, 3 * width)
-        self.head = nn.Linear(width, 5)
+        self.head = nn.Linear(width, args.classes)
 
     def forward(self, x):
         x = F.relu(self.second(F.relu(self.stem(x)))).flatten(2).transpose(1, 2)
@@ -70,6 +70,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--epoch-steps", type=int, default=100)
     parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--classes", type=int, default=5)
     parser.add_argument("--optimizer", default="AdamW")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--workers", type=int, default=0)

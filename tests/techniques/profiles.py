@@ -93,6 +93,11 @@ MEMORY_LIMIT = Finding(
 )  # fmt: skip
 
 
+def loss_over_words(name: str, share: float) -> Any:
+    """An operator of a loss over 50,000 classes."""
+    return operator(name, share, shapes="[700,50000]", dtype="float32")
+
+
 def faulty() -> dict[str, Context]:
     """For every technique a profile on which it applies."""
     float32 = {"operators": {"aten::mm": 0.6}, "dtype": "float32"}
@@ -111,6 +116,9 @@ def faulty() -> dict[str, Context]:
             model={"has_convolutions": True},
             settings={"convolutions_channels_first": 4.0},
             operators={"aten::convolution": 0.8},
+        ),
+        "chunked-cross-entropy": replaced(
+            context(), operators=[loss_over_words("aten::_log_softmax", 0.2)]
         ),
         "compile": context(
             model={"repeated_block": "Block", "num_repeated": 6},
@@ -163,6 +171,7 @@ def faulty() -> dict[str, Context]:
             loader={"fetch_seconds": 0.05, "wait_seconds": 0.05}, phases={"data": 0.5}
         ),
         "set-to-none": context(optimizer={"zeroes_in_place": True}),
+        "sixteen-bit-dropout": context(operators={"aten::bernoulli_": 0.2}),
         "thread-count": context(settings={"num_threads": 1}),
     }  # fmt: skip
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.techniques.profiles import ceilings
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ridgeline.measure.child.points import Points
-from ridgeline.measure.profile import Plan, measure
-from ridgeline.techniques import Context, technique
-from ridgeline.tune.patch import write_patch
+from ridgeline.techniques import technique
 
 TECHNIQUE = technique("samples-in-memory")
 OWN = np.random.default_rng(0)
@@ -177,66 +170,3 @@ def test_a_data_set_that_changes_between_epochs_is_let_go():
         dataset.make = lambda i, factor=factor: factor * picture(i)
         (batch,) = points.wrap_loader[0](loader, iter(loader))
         assert torch.equal(batch[4], factor * picture(4))
-
-
-SCRIPT = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
-
-class Lines(Dataset):
-    def __len__(self):
-        return 600
-
-    def __getitem__(self, index):
-        values = [((index * 31 + k) % 97) / 97 for k in range(200)]
-        return torch.tensor(values), index % 3
-
-
-def main():
-    torch.manual_seed(0)
-    loader = DataLoader(Lines(), batch_size=20, shuffle=True)
-    model = nn.Sequential(nn.Linear(200, 16), nn.ReLU(), nn.Linear(16, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        print(f"{loss.item():.9f}")
-
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def printed(command: list[str], folder: Path) -> list[str]:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    return re.findall(r"^\d\.\d{9}$", done.stdout, re.MULTILINE)
-
-
-def test_a_script_runs_with_it_as_a_stack_and_as_a_patch_and_prints_the_same(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "stack.toml").write_text(
-        '[[technique]]\nname = "samples-in-memory"\noptions = { dataset = "Lines" }\n'
-    )
-    plain = printed([sys.executable, "train.py"], tmp_path)
-    assert len(plain) == 3
-    run = [sys.executable, "-m", "ridgeline.cli.main", "run", "--stack", "stack.toml", "--"]
-    assert printed([*run, "train.py"], tmp_path) == plain
-
-    (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
-    context = Context(profile=profile, ceilings=ceilings())
-    fits = TECHNIQUE.applies(context)
-    assert fits.ok, fits.reason
-    edits = TECHNIQUE.edits(context, {"dataset": "Lines"})
-    patch = write_patch([("samples-in-memory", edit) for edit in edits], tmp_path)
-    assert not patch.unplaced
-    (text,) = patch.files.values()
-    assert "DataLoader(SamplesInMemory(Lines()), batch_size=20" in text
-    (tmp_path / "patched.py").write_text(text)
-    assert printed([sys.executable, "patched.py"], tmp_path) == plain

@@ -105,7 +105,8 @@ def main() -> None:
 
         if not no_room(error):
             raise
-        what = "stdout, or a file that was being written, is not whole"
+        path = getattr(error, "filename", None)
+        what = f"{path} was not written" if path else "stdout, or another file, is not whole"
         _end(_complain(f"no space left on the disk: {what}; make room and run it again", 1))
 
 

@@ -24,7 +24,7 @@ from ridgeline.measure.statistics import RatioInterval, is_level, is_steady
 from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
 
 _BLOCK_SECONDS = 0.6
-_MIN_BLOCK, _MAX_BLOCK = 1, 64
+_MIN_BLOCK, _MAX_BLOCK = 1, 512
 _LEAD_IN_BELOW_SECONDS = 0.5
 """Refilling caches after a thaw takes milliseconds: a step longer than this does not feel it."""
 _WARMUP_BLOCK = 2

@@ -306,11 +306,16 @@ def _split_groups(search: Search) -> None:
 
 
 def _add_together(search: Search, small: list[Applied]) -> None:
-    """What alone is too small to tell, as one: all of it or nothing."""
+    """What alone is too small to tell, as one; where that does harm, each half of it."""
     together = one_per_slot_of([*search.undecided(), *small])
-    if together and (len(together) > 1 or small) and not search.is_out_of_time:
-        search.say(f"trying together {key_of(together)}")
-        search.add(together)
+    if not together or (len(together) == 1 and not small) or search.is_out_of_time:
+        return
+    search.say(f"trying together {key_of(together)}")
+    row = search.add(together)
+    if row.rounds and row.ci_high < 1 and len(together) > 1:
+        half = (len(together) + 1) // 2
+        for part in (together[:half], together[half:]):
+            search.add_what_holds(part)
 
 
 def _finish(search: Search, job: Job) -> Ledger:

@@ -51,8 +51,17 @@ def find(reading: Reading) -> list[Finding]:
         where=[loader.site, *reading.hottest("data")],
         cure=_cure(loader, more=more, sleeping=sleeping, on_gpu=reading.on_gpu),
         effort="line" if more and (sleeping or reading.on_gpu) else "code",
-        technique="loader-workers" if more else None,
+        technique=_technique(loader, more=more, waits=sleeping or reading.on_gpu),
     )
+
+
+def _technique(loader: LoaderFacts, *, more: bool, waits: bool) -> str | None:
+    """Workers where they find a core, samples kept where each costs the step its own time."""
+    if more and waits:
+        return "loader-workers"
+    if loader.num_workers == 0 and loader.num_batches is not None:
+        return "samples-in-memory"
+    return "loader-workers" if more else None
 
 
 def _with_workers(

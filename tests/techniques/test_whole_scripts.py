@@ -1,0 +1,125 @@
+"""A technique as a stack and as a patch: the script prints what it prints without."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.techniques.profiles import ceilings
+
+from ridgeline.measure.profile import Plan, measure
+from ridgeline.techniques import Context, options_of, technique
+from ridgeline.tune.patch import write_patch
+
+LINES = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Lines(Dataset):
+    def __len__(self):
+        return 600
+
+    def __getitem__(self, index):
+        values = [((index * 31 + k) % 97) / 97 for k in range(200)]
+        return torch.tensor(values), index % 3
+
+
+def main():
+    torch.manual_seed(0)
+    loader = DataLoader(Lines(), batch_size=20, shuffle=True)
+    model = nn.Sequential(nn.Linear(200, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        print(f"{loss.item():.9f}")
+
+
+if __name__ == "__main__":
+    main()
+"""
+WORDS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Embedding(5000, 16), nn.Linear(16, 5000))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+LOSS
+for step in range(40):
+    words = torch.randint(5000, (8, 33))
+    logits = model(words[:, :-1])
+    optimizer.zero_grad()
+    loss = CALL
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        print(f"{loss.item():.9f}")
+"""
+BY_NAME = WORDS.replace("LOSS", "").replace(
+    "CALL", "nn.functional.cross_entropy(logits.flatten(0, 1), words[:, 1:].flatten())"
+)
+BY_MODULE = WORDS.replace("LOSS", "criterion = nn.CrossEntropyLoss()").replace(
+    "CALL", "criterion(logits.flatten(0, 1), words[:, 1:].flatten())"
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script, what is applied to it, a line of its patch, and how near the numbers are."""
+
+    name: str
+    script: str
+    written: str
+    tolerance: float
+
+
+CASES = {
+    "samples": Case("samples-in-memory", LINES, "DataLoader(SamplesInMemory(Lines()), batch", 0.0),
+    "loss": Case("chunked-cross-entropy", BY_NAME, "loss = chunked_cross_entropy(logits", 1e-6),
+    "criterion": Case(
+        "chunked-cross-entropy", BY_MODULE, "functional.cross_entropy = chunked_cross", 1e-6
+    ),
+}
+
+
+def printed(command: list[str], folder: Path) -> list[float]:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return [float(line) for line in re.findall(r"^\d\.\d{9}$", done.stdout, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_script_prints_the_same_with_a_stack_and_with_its_patch(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(case.script)
+    plain = printed([sys.executable, "train.py"], tmp_path)
+    assert len(plain) > 1
+
+    (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
+    context, module = Context(profile=profile, ceilings=ceilings()), technique(case.name)
+    fits = module.applies(context)
+    assert fits.ok, fits.reason
+    (options,) = options_of(module, context)
+    table = ", ".join(f'{key} = "{value}"' for key, value in options.items())
+    (tmp_path / "stack.toml").write_text(
+        f'[[technique]]\nname = "{case.name}"\noptions = {{ {table} }}\n'
+    )
+    run = [sys.executable, "-m", "ridgeline.cli.main", "run", "--stack", "stack.toml", "--"]
+    assert printed([*run, "train.py"], tmp_path) == pytest.approx(plain, rel=case.tolerance, abs=0)
+
+    patch = write_patch([(case.name, edit) for edit in module.edits(context, options)], tmp_path)
+    assert not patch.unplaced
+    (text,) = patch.files.values()
+    assert case.written in text
+    (tmp_path / "patched.py").write_text(text)
+    patched = printed([sys.executable, "patched.py"], tmp_path)
+    assert patched == pytest.approx(plain, rel=case.tolerance, abs=0)
