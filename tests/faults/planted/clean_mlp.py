@@ -1,6 +1,10 @@
-"""Wide classifier with nothing wrong: large bfloat16 products, fused optimizer, data at hand."""
+"""Wide classifier with nothing wrong: large bfloat16 products, fused optimizer, data at hand.
+
+What it frees stays with the process: on chips with fast bfloat16 the pages are felt.
+"""
 
 import argparse
+import ctypes
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +15,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=40)
     args = parser.parse_args()
+    for switch, value in ((-4, 0), (-1, -1), (-2, 64 << 20)):
+        ctypes.CDLL(None).mallopt(switch, value)
     torch.manual_seed(0)
 
     width, classes, batch_size = 1024, 32, 2048
