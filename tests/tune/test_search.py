@@ -249,6 +249,31 @@ def test_of_two_undecided_techniques_in_one_slot_the_better_is_taken(
     assert one.undecided() == members("fp16-autocast", FROZEN)
 
 
+def test_what_could_not_be_decided_is_asked_about_for_longer_and_its_row_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[frozenset[str]] = []
+    ratios: Ratios = {frozenset({FUSED}): UNCLEAR, frozenset({FROZEN}): (0.9, 0.95, 0.99)}
+    one = search(monkeypatch, tmp_path, ratios, asked)
+    try_all(one, FUSED, FROZEN)
+    (row,) = one.open_rows()
+    assert row.technique == FUSED
+    usual = one._plan(members(FUSED), "add").seconds
+    allowed = []
+    plan = one._plan
+    monkeypatch.setattr(
+        Search, "_plan", lambda self, *args: allowed.append(plan(*args).seconds) or plan(*args)
+    )
+    ratios[frozenset({FUSED})] = (1.02, 1.03, 1.04)
+    one.decide(row)
+    assert allowed == [searching.LONGER * usual]
+    assert one.stack == members(FUSED)
+    assert [row.technique for row in one.ledger().rows] == [FROZEN, FUSED]
+    assert one.ledger().cumulative == 1.03
+    assert not one.open_rows()
+    assert one.patience == 1.0
+
+
 def test_what_an_earlier_job_measured_is_said_to_be_lost_where_it_cannot_be_read(
     tmp_path: Path,
 ) -> None:

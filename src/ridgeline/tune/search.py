@@ -40,6 +40,8 @@ less than this share."""
 ROW_WITHIN, HEADLINE_WITHIN = 2.0, 1.25
 """How narrow the interval of a gain has to be (upper end over lower) before its question ends
 early. The whole stack's is what a reader takes home."""
+LONGER = 3.0
+"""Times its usual time for a question that is asked once more."""
 _COPIES_MUST_LEAVE = 0.9
 """Share of the device's memory that all copies of the script may take together."""
 
@@ -61,6 +63,8 @@ class Search:
     say: Say
     on_row: Callable[[Ledger], None]
     pool: Pool = field(default_factory=Pool)
+    patience: float = 1.0
+    """How many times its usual time the question at hand may take."""
     stack: list[Applied] = field(default_factory=list)
     rows: list[LedgerRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -231,12 +235,16 @@ class Search:
         answers.samples[_question(below, now)] = answers.samples.get(_question(below, was), {})
 
     def undecided(self) -> list[Applied]:
-        """Neither clearly faster nor clearly not; the best settings of each.
+        """What is neither clearly faster nor clearly not; the best settings of each.
 
         Their losses were not looked at closely: those of all of them together will be.
         """
+        return [Applied(technique=row.technique, options=row.options) for row in self.open_rows()]
+
+    def open_rows(self) -> list[LedgerRow]:
+        """Rows that could not be decided, the best of each slot that is free."""
         taken = {slot_of(member.technique) for member in self.stack}
-        found: list[Applied] = []
+        found: list[LedgerRow] = []
         for row in sorted(self.rows, key=lambda row: -row.multiplier):
             unclear = row.rounds and row.ci_low <= 1 + self.threshold < row.ci_high
             if row.stage != "add" or not unclear or row.together:
@@ -244,8 +252,21 @@ class Search:
             slot = slot_of(row.technique)
             if slot not in taken:
                 taken.add(slot)
-                found.append(Applied(technique=row.technique, options=row.options))
+                found.append(row)
         return found
+
+    def decide(self, row: LedgerRow) -> None:
+        """Ask once more about a row that could not be decided, for longer; it takes its place."""
+        members = members_of(row)
+        self.say(f"deciding {key_of(members)}")
+        self.memory.answers.rows.pop(_question(self.stack, [*self.stack, *members]), None)
+        self.patience = LONGER
+        try:
+            found = self.add(members)
+        finally:
+            self.patience = 1.0
+        if found.rounds:
+            self.rows = [other for other in self.rows if other is not row]
 
     def leave_out_what_came_early(self) -> None:
         """Could a technique added later have made an earlier one worthless? Small gains could."""
@@ -369,7 +390,9 @@ class Search:
         worth = foretold[1] - 1 if foretold is not None else FULLY_WORTH
         return DuelPlan(
             threshold=self.threshold,
-            seconds=self.duel_seconds * min(1.0, max(LEAST_WORTH, worth / FULLY_WORTH)),
+            seconds=self.duel_seconds
+            * self.patience
+            * min(1.0, max(LEAST_WORTH, worth / FULLY_WORTH)),
             deadline=self.deadline,
             resident=self.copies_that_fit() > 1,
             say=self.say,

@@ -6,7 +6,8 @@
 3. After a gain of more than `PROFILE_AGAIN_AFTER` the tuned script is profiled, and candidates
    are chosen anew: what was worth nothing in the old step may be worth something in the new.
 4. What has to compile goes on top; then what was tried as one is split into rows of its own,
-   and what does not show its worth is dropped; then the risky, then the small ones together.
+   and what does not show its worth is dropped; then the risky, then the small ones together;
+   what still could not be told from no gain is asked about for longer.
 5. Members with a small gain are left out once more: a technique added later may have made them
    worthless.
 6. The script as it stood against the full stack, directly: that is the cumulative figure, known
@@ -31,6 +32,7 @@ from ridgeline.diagnose import diagnose
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.hardware.ceilings import Ceilings, installed_torch
 from ridgeline.measure.profile import Plan, Run, measure
+from ridgeline.measure.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow, StepProfile
 from ridgeline.records.store import write_record
@@ -49,7 +51,7 @@ from ridgeline.tune.duel import Contender, silent
 from ridgeline.tune.entry import ENTRY
 from ridgeline.tune.memory import Memory, fingerprint
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
-from ridgeline.tune.search import Say, Search
+from ridgeline.tune.search import LONGER, Say, Search
 from ridgeline.tune.stack import stack_of, write_stack
 
 Show = Callable[[Ledger], None]
@@ -133,6 +135,7 @@ def tune(
         search.on_row = _writer(job, show)
         search.on_row(search.ledger())
         _add_what_helps(search, job)
+        _decide_what_is_open(search)
         search.leave_out_what_came_early()
         search.deadline = pool.deadline = begun + job.budget_seconds
         ledger = billed(_finish(search, job), job.terms)
@@ -316,6 +319,15 @@ def _add_together(search: Search, small: list[Applied]) -> None:
         half = (len(together) + 1) // 2
         for part in (together[:half], together[half:]):
             search.add_what_holds(part)
+
+
+def _decide_what_is_open(search: Search) -> None:
+    """Longer for what looks like a gain and could not be told from none, while time is left."""
+    for row in search.open_rows():
+        enough = monotonic() + LONGER * search.duel_seconds < search.deadline
+        looks_good = row.multiplier > 1 + search.threshold and row.rounds < MOST_ROUNDS
+        if enough and looks_good:
+            search.decide(row)
 
 
 def _finish(search: Search, job: Job) -> Ledger:
