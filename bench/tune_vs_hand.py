@@ -1,27 +1,27 @@
 """The tuned stack against the switches that an engineer sets by hand, script by script.
 
-    python -m bench.tune_vs_hand [--public FOLDER --only NAME …] [--tuned FOLDER] [--page]
+    python -m bench.tune_vs_hand [--tuned FOLDER [--public FOLDER]] [--only NAME …] [--page]
 
 "By hand" is what a careful engineer sets on a script without measuring: bfloat16 autocast, a
 fused optimizer, loader workers, `torch.compile`, channels-last, gradients set to None, wherever
 they apply. A ratio above 1 says that the tuned stack is the faster of the two; it comes from a
 duel of interleaved blocks of steps, with its interval.
 
-Scripts: every one in examples/, and with `--public` the named ones of
-`tests/public/scripts.toml`. Each is tuned with `ridgeline tune` first, unless `--tuned` holds
-its finished ledger below its name (as `python -m bench.public_tuned --keep` leaves it). Results
-go to `docs/results/tune_vs_hand.csv` at once; `--page` writes `tune_vs_hand.md` from it (alone:
+Scripts: every one in examples/, tuned with `ridgeline tune` first unless `--tuned` holds its
+finished ledger; and, of the checkouts in `--public`, the scripts of `tests/public/scripts.toml`
+whose ledgers are in `--tuned` (as `python -m bench.public_tuned --keep` leaves them). Results go
+to `docs/results/tune_vs_hand.csv` at once; `--page` writes `tune_vs_hand.md` from it (alone:
 without running anything).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -65,14 +65,14 @@ class Case:
     out: Path
 
 
-def cases(public: Path | None, only: list[str], tuned: Path, scripts: Path) -> Iterator[Case]:
-    """The examples, then the public scripts that were asked for."""
+def cases(public: Path | None, tuned: Path, scripts: Path) -> Iterator[Case]:
+    """The examples, then the public scripts that were tuned."""
     for path in sorted(EXAMPLES.glob("*.py")):
         start = Start(words=[str(path)], folder=EXAMPLES, environment={})
         yield Case(name=f"examples/{path.name}", start=start, out=tuned / path.stem)
     table = read_table()
     for script in table.script:
-        if public is None or script.name not in only:
+        if public is None or not (tuned / script.name / "ledger.json").exists():
             continue
         link_inputs(script, public)
         (scripts / script.name).mkdir()
@@ -99,7 +99,7 @@ def stack_by_hand(context: Context) -> tuple[Applied, ...]:
     return tuple(chosen)
 
 
-@contextmanager
+@contextlib.contextmanager
 def pool_of_runs() -> Iterator[Pool]:
     pool = Pool()
     try:
@@ -124,10 +124,13 @@ def judge(case: Case) -> dict[str, str]:
     }
     if sorted(map(repr, hand)) == sorted(map(repr, tuned)):
         return row | {"ratio": "1.000", "low": "1.000", "high": "1.000", "said": "the same"}
-    command, folder = case.start.words, case.start.folder
-    sides = (Contender(command=command, stack=each, cwd=folder) for each in (hand, tuned))
+    sides = (Contender(command=case.start.words, stack=each) for each in (hand, tuned))
     plan = DuelPlan(threshold=0.0, seconds=DUEL_SECONDS, within=WITHIN)
-    with mock.patch.dict(os.environ, case.start.environment), pool_of_runs() as pool:
+    with (
+        mock.patch.dict(os.environ, case.start.environment),
+        contextlib.chdir(case.start.folder),
+        pool_of_runs() as pool,
+    ):
         pool.assume_inference = ledger.baseline.kind == "inference"
         try:
             interval = duel(pool, *sides, plan).interval
@@ -178,7 +181,7 @@ def page(rows: list[dict[str, str]], machine: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--public", type=Path, default=None, help="folder of public checkouts")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="public scripts")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of these alone")
     parser.add_argument("--tuned", type=Path, default=None, help="folder of finished ledgers")
     parser.add_argument("--page", action="store_true", help="write the page, run nothing")
     choice = parser.parse_args()
@@ -192,7 +195,9 @@ def main() -> None:
         public = choice.public.resolve() if choice.public else None
         scripts = Path(folder) / "scripts"
         scripts.mkdir()
-        for case in cases(public, choice.only, tuned.resolve(), scripts):
+        for case in cases(public, tuned.resolve(), scripts):
+            if choice.only and case.name not in choice.only:
+                continue
             row = judge(case)
             others = [old for old in read_rows(RESULTS) if old["script"] != case.name]
             write_rows(RESULTS, COLUMNS, [*others, row])
