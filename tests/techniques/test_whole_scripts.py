@@ -73,6 +73,13 @@ BY_MODULE = WORDS.replace("LOSS", "criterion = nn.CrossEntropyLoss()").replace(
 )
 
 
+DROPS = WORDS.replace("nn.Embedding(5000, 16),", "nn.Embedding(5000, 16), nn.Dropout(0.3),")
+"""With names of its own that a patch must leave alone."""
+DROPS = DROPS.replace("LOSS", "dropout = kept = attention = 0.3").replace(
+    "CALL", "nn.functional.cross_entropy(logits.flatten(0, 1), words[:, 1:].flatten())"
+)
+
+
 @dataclass(frozen=True)
 class Case:
     """A script, what is applied to it, a line of its patch, and how near the numbers are."""
@@ -95,6 +102,25 @@ CASES = {
 def printed(command: list[str], folder: Path) -> list[float]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return [float(line) for line in re.findall(r"^\d\.\d{9}$", done.stdout, re.MULTILINE)]
+
+
+def test_masks_of_other_numbers_are_the_same_with_a_stack_and_with_its_patch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(DROPS)
+    plain = printed([sys.executable, "train.py"], tmp_path)
+    (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
+    context, module = (
+        Context(profile=profile, ceilings=ceilings()),
+        technique("sixteen-bit-dropout"),
+    )
+    (tmp_path / "stack.toml").write_text('[[technique]]\nname = "sixteen-bit-dropout"\n')
+    run = [sys.executable, "-m", "ridgeline.cli.main", "run", "--stack", "stack.toml", "--"]
+    stacked = printed([*run, "train.py"], tmp_path)
+    edits = [("sixteen-bit-dropout", edit) for edit in module.edits(context, {})]
+    (text,) = write_patch(edits, tmp_path).files.values()
+    (tmp_path / "patched.py").write_text(text)
+    assert printed([sys.executable, "patched.py"], tmp_path) == stacked != plain
+    assert stacked == pytest.approx(plain, rel=0.05)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

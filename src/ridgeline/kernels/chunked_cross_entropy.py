@@ -4,7 +4,7 @@ torch takes it in two steps, and the second and both gradients write matrices as
 logits: log-probabilities, zeros with one entry a row, and the gradient. Over a vocabulary they
 do not fit in any cache. Here a row's logarithm of the sum of exponentials is all that is kept
 (softmax and loss as one, Milakov and Gimelshein, "Online normalizer calculation for softmax",
-2018; in rows at a time, Hsu et al., "Liger Kernel", 2024, section 3.2), and the gradient is the
+2018; in rows at a time, Hsu et al., "Liger Kernel", 2024), and the gradient is the
 only matrix that is made.
 
 It is plain PyTorch, so that it can stand in a user's script as it stands here.

@@ -17,7 +17,7 @@ torch_dropout = torch.nn.functional.dropout
 torch_attention = torch.nn.functional.scaled_dot_product_attention
 
 
-def kept(like: Any, p: float) -> Any:
+def sixteen_bit_mask(like: Any, p: float) -> Any:
     """A mask like a tensor: 0 where an element is dropped, and what the others are scaled by."""
     threshold = round(p * 65_536)
     words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
@@ -26,7 +26,7 @@ def kept(like: Any, p: float) -> Any:
     return torch.where(coins >= threshold - 32_768, scale, torch.zeros_like(scale))
 
 
-def takes_coins(input: Any, p: float, training: bool) -> bool:  # noqa: A002 - as torch
+def takes_sixteen_bits(input: Any, p: float, training: bool) -> bool:  # noqa: A002 - as torch
     """Are elements of a dense float tensor on a CPU dropped, and not all of them?"""
     return (
         training
@@ -38,20 +38,20 @@ def takes_coins(input: Any, p: float, training: bool) -> bool:  # noqa: A002 - a
     )
 
 
-def dropout(
+def sixteen_bit_dropout(
     input: Any,  # noqa: A002 - as torch calls it
     p: float = 0.5,
     training: bool = True,
     inplace: bool = False,
 ) -> Any:
     """`torch.nn.functional.dropout` with cheaper coins on a CPU."""
-    if not takes_coins(input, p, training):
+    if not takes_sixteen_bits(input, p, training):
         return torch_dropout(input, p, training, inplace)
-    mask = kept(input, p)
+    mask = sixteen_bit_mask(input, p)
     return input.mul_(mask) if inplace else input * mask
 
 
-def attention(
+def sixteen_bit_attention(
     query: Any,
     key: Any,
     value: Any,
@@ -68,7 +68,7 @@ def attention(
     if enable_gqa or (is_causal and attn_mask is not None):
         own = False
     else:
-        own = takes_coins(query, dropout_p, training=True)
+        own = takes_sixteen_bits(query, dropout_p, training=True)
     if not own:
         return torch_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -83,4 +83,4 @@ def attention(
     elif attn_mask is not None:
         scores = scores + attn_mask
     weights = torch.ops.aten._safe_softmax(scores, -1)
-    return (weights * kept(weights, dropout_p)).to(value.dtype) @ value
+    return (weights * sixteen_bit_mask(weights, dropout_p)).to(value.dtype) @ value

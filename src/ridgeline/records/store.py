@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError, in_words, no_room
 from ridgeline.records.input_file import parse_json, read_bytes
 from ridgeline.records.overwriting import note_written, refuse_overwriting
 
@@ -47,7 +47,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
         note_written(path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+        if isinstance(error, OSError) and no_room(error):
             error.filename = str(path)  # a write that fails does not know which file it was
         temporary.unlink(missing_ok=True)
         raise

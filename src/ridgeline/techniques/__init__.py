@@ -17,6 +17,7 @@ Start reading at `fused_optimizer.py`; the list is the folder: a new file is a n
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import pkgutil
@@ -24,8 +25,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
+from ridgeline import kernels
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.child.points import Points
@@ -324,6 +327,13 @@ def trainer_setting(context: Context, keyword: str, value: str) -> tuple[Edit, .
         SetArgument(files=context.files, callee=callee, keyword=keyword, value=value)
         for callee in _TRAINER_SETTINGS
     )
+
+
+def source_of_kernel(name: str) -> str:
+    """The file of a kernel that is plain PyTorch, without its docstring: to stand in a script."""
+    text = Path(kernels.__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    first = ast.parse(text).body[1]
+    return "\n".join(text.splitlines()[first.lineno - 1 :])
 
 
 class Technique(Protocol):

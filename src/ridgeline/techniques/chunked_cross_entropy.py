@@ -6,13 +6,10 @@ tokens × vocabulary that torch writes to memory and reads again.
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import ridgeline.kernels
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
 from ridgeline.records.ledger import Options
@@ -27,6 +24,7 @@ from ridgeline.techniques import (
     ReplaceCall,
     Stage,
     amdahl,
+    source_of_kernel,
 )
 
 CARD = Card(
@@ -34,7 +32,7 @@ CARD = Card(
     title="Cross-entropy in chunks of rows",
     cures=("unfused-elementwise",),
     costs="Sums in another order; the logits stay alive until the backward.",
-    source="Hsu et al., Liger Kernel, 2024, section 3.2; Milakov and Gimelshein 2018",
+    source="Hsu et al., Liger Kernel, 2024; Milakov and Gimelshein 2018",
     promise="rounding",
     stage=Stage.SETTINGS,
 )
@@ -45,7 +43,6 @@ _OF_THE_LOSS = (
 )  # fmt: skip
 _MANY_CLASSES = 1024
 """For fewer, the matrices fit in a cache."""
-_KERNEL = Path(ridgeline.kernels.__file__).with_name("chunked_cross_entropy.py")
 
 
 def applies(context: Context) -> Applicability:
@@ -101,7 +98,7 @@ def edits(context: Context, options: Options) -> list[Edit]:
     here = "chunked_cross_entropy({args})"
     everywhere = "torch.nn.functional.cross_entropy = chunked_cross_entropy"
     return [
-        AtStart(files=context.files, code=_written()),
+        AtStart(files=context.files, code=source_of_kernel("chunked_cross_entropy")),
         FirstOf(
             edits=(
                 ReplaceCall(files=context.files, callee="cross_entropy", code=here),
@@ -109,10 +106,3 @@ def edits(context: Context, options: Options) -> list[Edit]:
             )
         ),
     ]
-
-
-def _written() -> str:
-    """The kernel's file without its docstring."""
-    text = _KERNEL.read_text(encoding="utf-8")
-    first = ast.parse(text).body[1]
-    return "\n".join(text.splitlines()[first.lineno - 1 :])

@@ -6,13 +6,10 @@ papers of 1,433 words that took 42 of the 58 ms of a step, in BERT's attention a
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import ridgeline.kernels
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
 from ridgeline.records.ledger import Options
@@ -25,6 +22,7 @@ from ridgeline.techniques import (
     Gain,
     Stage,
     amdahl,
+    source_of_kernel,
 )
 
 CARD = Card(
@@ -38,10 +36,9 @@ CARD = Card(
 )
 
 _DRAWS = ("aten::bernoulli_", "aten::bernoulli", "aten::native_dropout")
-_KERNEL = Path(ridgeline.kernels.__file__).with_name("sixteen_bit_dropout.py")
 _ASSIGNED = (
-    "torch.nn.functional.dropout = dropout\n"
-    "torch.nn.functional.scaled_dot_product_attention = attention"
+    "torch.nn.functional.dropout = sixteen_bit_dropout\n"
+    "torch.nn.functional.scaled_dot_product_attention = sixteen_bit_attention"
 )
 
 
@@ -72,10 +69,10 @@ def apply(points: Points, options: Options) -> Undo:
             training: bool = True,
             inplace: bool = False,
         ) -> Any:
-            if not ours.takes_coins(input, p, training):
+            if not ours.takes_sixteen_bits(input, p, training):
                 return original(input, p, training, inplace)
             points.changed(CARD.name, "masks drawn from sixteen bits an element")
-            return ours.dropout(input, p, training, inplace)
+            return ours.sixteen_bit_dropout(input, p, training, inplace)
 
         return dropout
 
@@ -83,10 +80,10 @@ def apply(points: Points, options: Options) -> Undo:
         @functools.wraps(original)
         def attention(query: Any, *args: Any, **kwargs: Any) -> Any:
             p = kwargs.get("dropout_p", args[3] if len(args) > 3 else 0.0)
-            if not ours.takes_coins(query, p, training=True):
+            if not ours.takes_sixteen_bits(query, p, training=True):
                 return original(query, *args, **kwargs)
             points.changed(CARD.name, "masks drawn from sixteen bits an element")
-            return ours.attention(query, *args, **kwargs)
+            return ours.sixteen_bit_attention(query, *args, **kwargs)
 
         return attention
 
@@ -100,7 +97,5 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """The functions themselves, in the place of torch's: layers call those."""
-    text = _KERNEL.read_text(encoding="utf-8")
-    first = ast.parse(text).body[1]
-    code = "\n".join(text.splitlines()[first.lineno - 1 :])
+    code = source_of_kernel("sixteen_bit_dropout")
     return [AtStart(files=context.files, code=f"{code}\n\n\n{_ASSIGNED}")]
