@@ -8,8 +8,11 @@ takes the first N of the order in which every repository comes once before any c
 that nobody chose them. Before and after each run every file of the script's folder is hashed.
 What came of a script goes to `docs/results/public_tuned.csv` at once, and the measured rows of
 its ledger, with what was foretold of them, to `public_rows.csv`. `--page` writes
-`public_tuned.md` and the package's `measured_gains.toml` from the two (alone: without running
-anything). A script that could not be tuned counts as 1.0.
+`public_tuned.md`, the package's `measured_gains.toml` and its `forecast_margins.toml` from the two
+(alone: without running anything). A script that could not be tuned counts as 1.0.
+
+What is said to have been foretold of a script on the page has the margins of the other scripts:
+no range has seen the gain that it is held against.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,8 @@ from tests.public.table import Script, Start, Table, link_inputs, read_table, st
 import ridgeline.techniques
 from ridgeline.hardware.machine import this_machine
 from ridgeline.records.technique_card import GainFile, MeasuredGain
+from ridgeline.techniques import Gain
+from ridgeline.tune.forecast import MARGINS, OTHERS, Margin, MarginFile, fitted, key_of_margin
 
 RESULTS = Path(__file__).parents[1] / "docs/results"
 TUNED, MEASURED = RESULTS / "public_tuned.csv", RESULTS / "public_rows.csv"
@@ -44,10 +50,10 @@ PAGE = TUNED.with_suffix(".md")
 GAINS = Path(ridgeline.techniques.__file__).with_name("measured_gains.toml")
 TUNED_COLUMNS = (
     "script", "kind", "step ms", "tuned", "low", "high", "kept", "first proven s", "seconds",
-    "changed files", "new files", "said",
+    "changed files", "new files", "machine", "torch", "date", "said",
 )  # fmt: skip
 ROW_COLUMNS = (
-    "script", "technique", "foretold low", "foretold high", "low", "multiplier", "high", "kept",
+    "script", "technique", "model low", "model high", "low", "multiplier", "high", "kept",
 )  # fmt: skip
 HARD_SECONDS = 900.0
 """When a run is killed, whatever its budget."""
@@ -101,6 +107,7 @@ def examine(
         "seconds": f"{seconds:.0f}",
         "changed files": str(sum(after.get(name) != text for name, text in before.items())),
         "new files": str(len(after.keys() - before.keys())),
+        **where_and_when(),
     }
     if document is None or not document["complete"]:
         return row | {"said": last_words(err) or "killed for its time"}, []
@@ -118,19 +125,35 @@ def examine(
     return row, measured(script.name, document["rows"])
 
 
+def where_and_when() -> dict[str, str]:
+    """What belongs beside every measured figure."""
+    cpu = this_machine(gpus=[]).cpu
+    return {
+        "machine": f"{cpu.model}, {cpu.num_usable_cores} cores",
+        "torch": metadata.version("torch"),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def conditions(rows: Rows) -> str:
+    """Where and when these rows were measured, each said once."""
+    each = (f"{row['machine']}, torch {row['torch']}, {row['date']}" for row in rows)
+    return "; ".join(dict.fromkeys(each))
+
+
 def measured(script: str, rows: list[dict[str, Any]]) -> Rows:
-    """Rows of a ledger that were measured as additions, with what was foretold of them."""
+    """Rows of a ledger that were measured as additions, with what the models expected of them."""
     found = []
     for row in rows:
         if not row["rounds"] or row["stage"] != "add":
             continue
-        low, high = row["expected"] or (math.nan, math.nan)
+        low, high = row["modelled"] or (math.nan, math.nan)
         found.append(
             {
                 "script": script,
                 "technique": row["technique"],
-                "foretold low": "" if math.isnan(low) else f"{low:.3f}",
-                "foretold high": "" if math.isnan(high) else f"{high:.3f}",
+                "model low": "" if math.isnan(low) else f"{low:.3f}",
+                "model high": "" if math.isnan(high) else f"{high:.3f}",
                 "low": f"{row['ci_low']:.3f}",
                 "multiplier": f"{row['multiplier']:.3f}",
                 "high": f"{row['ci_high']:.3f}",
@@ -166,19 +189,58 @@ def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def holds(row: dict[str, str]) -> tuple[bool, bool]:
-    """Does the foretold range hold the measured gain; does it meet the gain's interval?"""
-    low, high = float(row["foretold low"]), float(row["foretold high"])
-    inside = low <= float(row["multiplier"]) <= high
-    meets = float(row["low"]) <= high and low <= float(row["high"])
-    return inside, meets
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A measured row, and what would be foretold of it without having seen its script."""
+
+    row: dict[str, str]
+    low: float
+    high: float
+
+    @property
+    def inside(self) -> bool:
+        """Does the foretold range hold the measured gain?"""
+        return self.low <= float(self.row["multiplier"]) <= self.high
+
+    @property
+    def meets(self) -> bool:
+        """Does it meet the gain's interval?"""
+        return float(self.row["low"]) <= self.high and self.low <= float(self.row["high"])
 
 
-def page(tuned: Rows, rows: Rows, machine: str, command: str) -> str:
+def told(rows: Rows) -> list[Told]:
+    """Rows of which something was foretold, each with margins from the other scripts."""
+    found = []
+    for script in dict.fromkeys(row["script"] for row in rows):
+        margins = {m.technique: m for m in margins_of(r for r in rows if r["script"] != script)}
+        for row in rows:
+            if row["script"] != script or not row["model low"]:
+                continue
+            margin = margins.get(key_of(row), margins[OTHERS])
+            model = model_of(row)
+            found.append(Told(row, model.low / margin.below, model.high * margin.above))
+    return found
+
+
+def margins_of(rows: Iterable[dict[str, str]]) -> list[Margin]:
+    """How far the models were off."""
+    usable = (row for row in rows if row["model low"])
+    return fitted((key_of(row), model_of(row), float(row["multiplier"])) for row in usable)
+
+
+def key_of(row: dict[str, str]) -> str:
+    return key_of_margin(row["technique"].split(" + "))
+
+
+def model_of(row: dict[str, str]) -> Gain:
+    return Gain(float(row["model low"]), float(row["model high"]))
+
+
+def page(tuned: Rows, rows: Rows, command: str) -> str:
     """`docs/results/public_tuned.md`."""
     values = [float(row["tuned"]) for row in tuned]
     gained = sum(value > 1 for value in values)
-    told = [(row, holds(row)) for row in rows if row["foretold low"]]
+    foretold = told(rows)
     firsts = sorted(float(row["first proven s"]) for row in tuned if row["first proven s"])
     counts = (
         ("scripts tuned", str(len(tuned))),
@@ -187,20 +249,17 @@ def page(tuned: Rows, rows: Rows, machine: str, command: str) -> str:
         ("median seconds to the first proven row", f"{firsts[len(firsts) // 2]:.0f}"),
         ("user's files changed", str(sum(int(row["changed files"]) for row in tuned))),
         ("files left behind", str(sum(int(row["new files"]) for row in tuned))),
-        ("rows with a foretold gain", str(len(told))),
-        ("foretold range holds the gain", share(sum(inside for _, (inside, _) in told), len(told))),
-        (
-            "foretold range meets its interval",
-            share(sum(meets for _, (_, meets) in told), len(told)),
-        ),
+        ("rows with a foretold gain", str(len(foretold))),
+        ("foretold range holds the gain", share([one.inside for one in foretold])),
+        ("foretold range meets its interval", share([one.meets for one in foretold])),
     )
     lines = [
         "# `ridgeline tune` on public scripts",
         "",
         "Scripts that none of us wrote, unmodified: the first of each repository in the order of",
         "[`tests/public/scripts.toml`](../../tests/public/scripts.toml), so nobody chose them.",
-        f"Each ran once, {machine},",
-        f"with `{command}`; written by",
+        f"Each row is one run of `{command}`",
+        f"({conditions(tuned)}); written by",
         "`python -m bench.public_tuned FOLDER --page` from [`public_tuned.csv`](public_tuned.csv)",
         "and [`public_rows.csv`](public_rows.csv). A script that could not be tuned counts as 1.",
         "",
@@ -223,29 +282,37 @@ def page(tuned: Rows, rows: Rows, machine: str, command: str) -> str:
         "",
         "## What was foretold, and what was measured",
         "",
-        "| script | technique | foretold | measured | 95 % | kept | held |",
-        "|---|---|---|---|---|---|---|",
+        "The range of the technique's own model, and that range with the margins that the *other*",
+        "scripts ask for: no range has seen the gain that it is held against. The margins in",
+        "the package come from all of them:",
+        "",
+        "| margin of | rows | lower end divided by | upper end multiplied by |",
+        "|---|---|---|---|",
+        *(f"| {m.technique} | {m.rows} | {m.below:g} | {m.above:g} |" for m in margins_of(rows)),
+        "",
+        "| script | technique | model | foretold | measured | 95 % | kept | held |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for row, (inside, meets) in told:
+    for one in foretold:
+        row = one.row
         lines.append(
-            f"| {row['script']} | {row['technique']} "
-            f"| {row['foretold low']}–{row['foretold high']} | {row['multiplier']} "
+            f"| {row['script']} | {row['technique']} | {row['model low']}–{row['model high']} "
+            f"| {one.low:.3f}–{one.high:.3f} | {row['multiplier']} "
             f"| {row['low']}–{row['high']} | {row['kept']} "
-            f"| {'yes' if inside else 'within error' if meets else 'no'} |"
+            f"| {'yes' if one.inside else 'within error' if one.meets else 'no'} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def share(part: int, whole: int) -> str:
+def share(held: list[bool]) -> str:
+    part, whole = sum(held), len(held)
     return f"{part} of {whole}" + (f" ({part / whole:.0%})" if whole else "")
 
 
-def gains(rows: Rows, machine: str, command: str) -> GainFile:
+def gains(tuned: Rows, rows: Rows, command: str) -> GainFile:
     """What `ridgeline techniques` shows beside the cards: rows of one technique alone."""
     return GainFile(
-        device=machine,
-        torch=metadata.version("torch"),
-        date=time.strftime("%Y-%m-%d"),
+        measured_on=conditions(tuned),
         command=command,
         gain=[
             MeasuredGain(
@@ -273,12 +340,12 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write the page, run nothing")
     choice = parser.parse_args()
     if choice.page:
-        cpu = this_machine(gpus=[]).cpu
-        machine = f"{cpu.model}, {cpu.num_usable_cores} cores"
         command = f"ridgeline tune {choice.options} -- SCRIPT"
-        rows = read_rows(MEASURED)
-        PAGE.write_text(page(read_rows(TUNED), rows, machine, command), encoding="utf-8")
-        GAINS.write_bytes(msgspec.toml.encode(gains(rows, machine, command)))
+        tuned, rows = read_rows(TUNED), read_rows(MEASURED)
+        PAGE.write_text(page(tuned, rows, command), encoding="utf-8")
+        GAINS.write_bytes(msgspec.toml.encode(gains(tuned, rows, command)))
+        margins = MarginFile(measured_on=conditions(tuned), margin=margins_of(rows))
+        MARGINS.write_bytes(msgspec.toml.encode(margins))
         return
     table = read_table()
     for script in one_of_each_first(table.script)[: choice.first]:

@@ -26,10 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from bench.public_tuned import read_rows, run, write_rows
+from bench.public_tuned import conditions, read_rows, run, where_and_when, write_rows
 from tests.public.table import Start, link_inputs, read_table, started
 
-from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.probe import ceilings
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Ledger
@@ -42,7 +41,10 @@ from ridgeline.tune.stack import read_stack
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RESULTS = Path(__file__).parents[1] / "docs/results/tune_vs_hand.csv"
 PAGE = RESULTS.with_suffix(".md")
-COLUMNS = ("script", "tuned", "ratio", "low", "high", "tuned stack", "by hand", "said")
+COLUMNS = (
+    "script", "tuned", "ratio", "low", "high", "tuned stack", "by hand",
+    "machine", "torch", "date", "said",
+)  # fmt: skip
 BY_HAND = (
     "bf16-autocast",
     "fused-optimizer",
@@ -110,7 +112,7 @@ def pool_of_runs() -> Iterator[Pool]:
 
 def judge(case: Case) -> dict[str, str]:
     """The row of one script."""
-    row = dict.fromkeys(COLUMNS, "") | {"script": case.name}
+    row = dict.fromkeys(COLUMNS, "") | {"script": case.name} | where_and_when()
     ledger = tuned_ledger(case)
     if ledger is None:
         return row | {"said": "could not be tuned"}
@@ -145,7 +147,7 @@ def judge(case: Case) -> dict[str, str]:
     }
 
 
-def page(rows: list[dict[str, str]], machine: str) -> str:
+def page(rows: list[dict[str, str]]) -> str:
     """`docs/results/tune_vs_hand.md`."""
     met = [row for row in rows if row["low"]]
     never_below = sum(float(row["low"]) >= 0.98 for row in met)
@@ -160,7 +162,7 @@ def page(rows: list[dict[str, str]], machine: str) -> str:
         "By hand: " + ", ".join(f"`{name}`" for name in BY_HAND) + ", wherever they apply, with",
         "the first of their settings. The ratio is time by hand over time tuned, from interleaved",
         "blocks of steps, with its 95 % interval: above 1 the tuned stack is faster.",
-        f"{machine}; written by `python -m bench.tune_vs_hand --page` from",
+        f"{conditions(rows)}; written by `python -m bench.tune_vs_hand --page` from",
         "[`tune_vs_hand.csv`](tune_vs_hand.csv).",
         "",
         count,
@@ -186,9 +188,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write the page, run nothing")
     choice = parser.parse_args()
     if choice.page:
-        cpu = this_machine(gpus=[]).cpu
-        machine = f"{cpu.model}, {cpu.num_usable_cores} cores"
-        PAGE.write_text(page(read_rows(RESULTS), machine), encoding="utf-8")
+        PAGE.write_text(page(read_rows(RESULTS)), encoding="utf-8")
         return
     with tempfile.TemporaryDirectory() as folder:
         tuned = choice.tuned or Path(folder)

@@ -84,9 +84,7 @@ def test_listing_the_cards_loads_no_torch() -> None:
 
 
 GAINS = """
-device = "a CPU"
-torch = "2.13.0"
-date = "2026-11-22"
+measured_on = "a CPU, torch 2.13.0, 2026-11-22"
 command = "ridgeline tune --budget 3m"
 """ + "".join(
     f'[[gain]]\ntechnique = "{name}"\nscript = "{script}"\nmultiplier = {times}\n'

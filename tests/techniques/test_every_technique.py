@@ -226,6 +226,39 @@ def test_small_matmuls_on_a_cpu_are_not_foretold_to_gain_from_fewer_bits(name):
         assert least < gain.high < most, each
 
 
+def test_matmuls_that_memory_holds_up_are_foretold_to_lose_by_casts_on_a_cpu():
+    """Each moves as many bytes as memory does in its time: casts move half as many for each."""
+    given, bf16 = FAULTY["bf16-autocast"], technique("bf16-autocast")
+    assert given.ceilings is not None
+    rate = given.ceilings.bandwidth_bytes_per_second
+    held_up = [replace(op, bytes=op.seconds * rate) for op in given.profile.operators]
+    large = [replace(op, bytes=0.01 * op.seconds * rate) for op in given.profile.operators]
+    assert bf16.predict(replaced(given, operators=held_up), {}).low < 0.7
+    assert bf16.predict(replaced(given, operators=large), {}).low > 1.0
+
+
+def test_compile_is_foretold_to_lose_where_calls_are_short_and_nowhere_on_a_gpu():
+    given, compile_ = FAULTY["compile"], technique("compile")
+    assert given.ceilings is not None
+    limits = replace(given.ceilings, dispatch_autograd_seconds=1.2e-6)
+    given = Context(profile=given.profile, ceilings=limits)
+    often = [replace(one, calls_per_step=1000.0) for one in given.profile.models]
+    assert compile_.predict(given, {"mode": "default"}).low > 1.0
+    assert compile_.predict(replaced(given, models=often), {"mode": "default"}).high < 1.0
+    on_a_gpu = [replace(one, device="cuda:0") for one in often]
+    assert compile_.predict(replaced(given, models=on_a_gpu), {"mode": "default"}).low > 1.0
+
+
+def test_random_numbers_are_not_foretold_to_be_fused():
+    given = context(operators={"aten::gelu": 0.5, "aten::mm": 0.45})
+    draws = context(operators={"aten::bernoulli_": 0.5, "aten::mm": 0.45})
+    fused, drawn = (
+        technique("compile").predict(one, {"mode": "default"}).high for one in (given, draws)
+    )
+    assert fused > 1.4
+    assert drawn < 1.1
+
+
 @pytest.mark.parametrize("keys", [512, 4096])
 def test_long_attention_goes_to_bfloat16_with_the_rest(keys):
     given, bf16 = attending(keys), technique("bf16-autocast")

@@ -35,9 +35,7 @@ def techniques(
     chosen = cards if name is None else [_named(name, cards)]
     found = TechniqueList(
         techniques=chosen,
-        measured_on=None
-        if gains is None
-        else f"{gains.device}, torch {gains.torch}, {gains.date}: {gains.command}",
+        measured_on=None if gains is None else f"{gains.measured_on}: {gains.command}",
     )
     if json:
         print_json(found)

@@ -19,11 +19,10 @@ class MeasuredGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class GainFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`measured_gains.toml`: what the techniques gained over the corpus, on one machine."""
+    """`measured_gains.toml`: what the techniques gained over the corpus."""
 
-    device: str
-    torch: str
-    date: str
+    measured_on: str
+    """Machine, torch and date; several where the scripts were not measured together."""
     command: str
     """What was run for each script."""
     gain: list[MeasuredGain] = []

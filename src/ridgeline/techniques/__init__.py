@@ -97,6 +97,8 @@ class Card:
 
 _DISPATCHES_OF_A_CAST = 3
 """An empty tensor, the copy, and what autograd notes of it."""
+_PASSED_BY_A_CAST = 0.5
+"""Bytes read and written over those of a matmul, whose float32 matrices are three: 6/4 of one."""
 
 
 class Applicability(NamedTuple):
@@ -157,20 +159,23 @@ class Context:
             arithmetic: As the probed ceilings name it; on a CPU no matmul takes less time than a
                 small one in it.
             ratio: Of the rates, where a matmul is large.
-            casts: Conversions around each, which on a CPU take an operator or three.
+            casts: Conversions around each, of one of its three matrices: on a CPU three
+                dispatches and a pass through memory that reads four bytes and writes two.
             apart: Operators that are left as they are.
             others: Share of the step by which something else shrinks.
         """
-        floor = cast = 0.0
+        floor = cast = cast_byte = 0.0
         if self.device == "cpu" and self.ceilings is not None:
             floor = self.ceilings.matmul_floor_seconds.get(arithmetic, 0.0)
             cast = _DISPATCHES_OF_A_CAST * self.ceilings.dispatch_autograd_seconds
+            cast_byte = _PASSED_BY_A_CAST / self.ceilings.bandwidth_bytes_per_second
         step, before, after = self.profile.step_seconds.mean, 0.0, 0.0
         for op in self.profile.operators:
             if op.name not in MATMULS or op.dtype != "float32" or op.name in apart:
                 continue
             before += op.seconds
-            after += max(op.seconds / ratio, op.calls * floor) + op.calls * casts * cast
+            after += max(op.seconds / ratio, op.calls * floor)
+            after += casts * (op.calls * cast + op.bytes * cast_byte)
         saved = (before - after) / max(before, step)
         return 1 / max(1 - saved - others, 1e-3)
 

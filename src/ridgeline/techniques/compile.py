@@ -29,7 +29,6 @@ from ridgeline.techniques import (
     Gain,
     InsertBefore,
     Stage,
-    amdahl,
     trainer_setting,
 )
 
@@ -51,6 +50,23 @@ CARD = Card(
 _RECURRENT = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
               "aten::_cudnn_rnn_backward")  # fmt: skip
 _ENOUGH_BLOCKS = 4
+_NOT_FUSED = (
+    "aten::bernoulli", "aten::bernoulli_", "aten::native_dropout", "aten::uniform_",
+    "aten::normal_", "aten::random_", "aten::randn", "aten::rand", "aten::randint",
+    "aten::randperm", "aten::multinomial", "aten::sort", "aten::topk", "aten::nonzero",
+    "aten::unique", "aten::embedding_dense_backward", "aten::index_add", "aten::index_add_",
+    "aten::scatter_add", "aten::scatter_add_", "aten::_embedding_bag",
+    "aten::_embedding_bag_backward",
+)  # fmt: skip
+"""Random numbers are drawn as in eager mode; sorting and scattering stay calls of their own."""
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+_SLOW_CONVOLUTION = 0.6
+"""Inductor moves a CPU's convolutions to channels-last, whatever their shape: one-dimensional
+ones in training were seen at this share of their speed."""
+_DISPATCHES_OF_A_CALL = (40, 100)
+"""What guards, wrappers and autograd's node take around each call of a compiled module, forward
+and backward, in dispatches with gradient recording: 40 µs without backward, 85 to 120 with, where
+one takes 1.2 µs (a module of three operators, two cores)."""
 _OWN_OF_TORCH = frozenset({
     "Sequential", "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "RNN", "LSTM", "GRU",
     "Transformer", "TransformerEncoder", "TransformerDecoder", "TransformerEncoderLayer",
@@ -92,9 +108,12 @@ def _fusible_share(context: Context) -> float:
     operators = sum(
         operator.seconds / step
         for operator in context.profile.operators
-        if operator.phase in ("forward", "backward") and operator.name not in MATMULS
+        if operator.phase in ("forward", "backward")
+        and operator.name not in MATMULS
+        and operator.name not in _NOT_FUSED
     )
-    rest = context.phase_share("forward", "backward") - context.matmul_share()
+    stays = context.matmul_share() + context.operator_share(*_NOT_FUSED)
+    rest = context.phase_share("forward", "backward") - stays
     return min(max(operators, rest, 0.0), 1.0)
 
 
@@ -122,14 +141,35 @@ def shapes_vary(context: Context) -> bool:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """Pointwise chains fuse; dispatch goes; matmuls stay."""
+    """Pointwise chains fuse; dispatch goes; matmuls and random numbers stay; a call costs more."""
     share = _fusible_share(context)
     best = {"reduce-overhead": 4.0, "max-autotune": 3.2}.get(_mode(options), 3.0)
     if options.get("dynamic"):
         best = 2.0
     if options.get("regional"):  # what lies between the blocks is not fused
         best *= 0.9
-    return amdahl(share, 1.05, best)
+    least, most = _calls_cost(context, options)
+    slow = 0.0
+    if context.device == "cpu":
+        slow = context.operator_share(*_CONVOLUTIONS) * (1 / _SLOW_CONVOLUTION - 1)
+    return Gain(
+        1 / (1 + most + slow - share * (1 - 1 / 1.05)),
+        1 / (1 + least - share * (1 - 1 / best)),
+    )
+
+
+def _calls_cost(context: Context, options: Options) -> tuple[float, float]:
+    """What calling compiled code adds, least and most, as a share of the step: on a CPU.
+
+    A GPU's host runs ahead of it.
+    """
+    if context.device != "cpu" or context.ceilings is None:
+        return 0.0, 0.0
+    model = context.profile.models[0]
+    calls = model.calls_per_step * (model.num_repeated if options.get("regional") else 1)
+    call = calls * context.ceilings.dispatch_autograd_seconds / context.profile.step_seconds.mean
+    least, most = _DISPATCHES_OF_A_CALL
+    return least * call, most * call
 
 
 def apply(points: Points, options: Options) -> Undo:

@@ -47,6 +47,8 @@ _PREFETCH = 4
 _HANDING_OVER_SECONDS = 2e-3
 """What a step with all cores in use loses to workers that compute and hand over a batch: 0.8 to
 2.5 ms with one or two of them, seen on four scripts on two cores (on one, 7 ms with one)."""
+_IN_EACH_OTHERS_WAY = 2.0
+"""Times as long for two busy threads on one core."""
 _MAX_OPTIONS = 3
 
 
@@ -115,7 +117,9 @@ def predict(context: Context, options: Options) -> Gain:
     if loader is not None and _computes(loader):
         # The workers compute on the cores that the step uses: only work can be shared out.
         best = 1 / (1 - share + share * before / max(cores, 1))
-        return Gain(1 / (1 + _HANDING_OVER_SECONDS / step), min(high, best))
+        # At worst each gets half a core, and the slower of the two is waited for.
+        worst = _IN_EACH_OTHERS_WAY * max(share * before / count, rest)
+        return Gain(1 / (max(worst, 1.0) + _HANDING_OVER_SECONDS / step), min(high, best))
     return Gain(min(high, 1.0 + (high - 1) * 0.1), high)
 
 

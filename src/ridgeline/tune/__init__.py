@@ -2,6 +2,7 @@
 
     tuner.py     the whole job: profile, the stack as a whole, its members, the final proof
     candidates.py  which techniques to ask about next, and how many in one question
+    forecast.py  what a row is foretold to gain, and how far such ranges were off
     search.py    a question becomes a duel, a duel becomes a row
     pool.py      the contenders that are alive, frozen between questions
     duel.py      two runs of the script measured in turn, A B B A …

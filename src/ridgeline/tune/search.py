@@ -20,6 +20,7 @@ from ridgeline.records import Finding, Ledger, LedgerRow, LossCheck, StepProfile
 from ridgeline.techniques import Gain, Promise, technique
 from ridgeline.tune.candidates import key_of, label_of, slot_of
 from ridgeline.tune.duel import Contender, ContenderFailed, Duel, DuelPlan, duel
+from ridgeline.tune.forecast import foretold
 from ridgeline.tune.memory import Memory
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
 from ridgeline.tune.row import Asked, measured, needed, not_measured
@@ -70,7 +71,7 @@ class Search:
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     expected: dict[str, Gain] = field(default_factory=dict)
-    """What each candidate was last foretold to gain, by name and settings in words."""
+    """What each candidate's model last expected, by name and settings in words."""
     verifier: Verifier = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,8 +109,7 @@ class Search:
         in_stack = self.rows_of_the_stack()
         for row in self.rows:
             product *= row.multiplier if any(row is kept for kept in in_stack) else 1.0
-            expected = self._foretold(members_of(row)) if row.stage == "add" else None
-            rows.append(replace(row, cumulative=product, expected=expected))
+            rows.append(self._with_forecast(replace(row, cumulative=product)))
         direct = self.known([], self.stack)
         interval = (direct.ci_low, direct.ci_high) if direct else (product, product)
         return Ledger(
@@ -130,13 +130,20 @@ class Search:
             skipped=dict(self.skipped),
         )
 
-    def _foretold(self, members: list[Applied]) -> tuple[float, float] | None:
-        """What was foretold of members together; None where one was never thought of."""
+    def _with_forecast(self, row: LedgerRow) -> LedgerRow:
+        """The row, and what was foretold of it."""
+        model = self._modelled(members_of(row)) if row.stage == "add" else None
+        if model is None:
+            return row
+        return replace(row, modelled=tuple(model), expected=foretold(list(row.members), model))
+
+    def _modelled(self, members: list[Applied]) -> Gain | None:
+        """What the models expect of members together; None where one was never thought of."""
         labels = [label_of(member.technique, member.options) for member in members]
         gains = [self.expected[label] for label in labels if label in self.expected]
         if len(gains) < len(labels):
             return None
-        return math.prod(gain.low for gain in gains), math.prod(gain.high for gain in gains)
+        return Gain(math.prod(gain.low for gain in gains), math.prod(gain.high for gain in gains))
 
     # -- the questions -----------------------------------------------------------------------
 
@@ -386,8 +393,8 @@ class Search:
         return row
 
     def _plan(self, added: list[Applied], stage: str) -> DuelPlan:
-        foretold = self._foretold(added)
-        worth = foretold[1] - 1 if foretold is not None else FULLY_WORTH
+        model = self._modelled(added)
+        worth = model.high - 1 if model is not None else FULLY_WORTH
         return DuelPlan(
             threshold=self.threshold,
             seconds=self.duel_seconds

@@ -56,7 +56,7 @@ from ridgeline.tune.stack import stack_of, write_stack
 
 Show = Callable[[Ledger], None]
 
-PROFILE_AGAIN_AFTER = 1.5
+PROFILE_AGAIN_AFTER = 1.15
 """Gain since the last profile from which the step is another one."""
 _BASELINE = Plan(steps=20, timed_seconds=5.0)
 _TUNED = Plan(steps=12, warmup=1, timed_seconds=4.0)
