@@ -77,6 +77,7 @@ PATCHED: Final[dict[str, str]] = {
         ),
         "a measured run stays offline whatever the script's own calls say",
     ),
+    "os:get_terminal_size": "a script's output goes to us, and not to the user's terminal",
     "os:replace": "an overlay without root's rights cannot rename folders of its lower layer",
     "os:rename": "as os.replace",
     "os:_exit": "a script that leaves like this says what was seen of it first",
@@ -92,6 +93,13 @@ PATCHED: Final[dict[str, str]] = {
     "torch.nn.attention:_sdpa_kernel": "scripts import sdpa_kernel by name, and Dynamo knows it",
     "torch.nn.functional:scaled_dot_product_attention":
         "attention outside of autocast (bf16-autocast), or with own masks (sixteen-bit-dropout)",
+    **dict.fromkeys(
+        (
+            "torch:matmul", "torch:bmm", "torch:einsum", "torch:Tensor.matmul",
+            "torch:Tensor.bmm", "torch:Tensor.__matmul__",
+        ),
+        "scores that wait for what attention does to them (fused-attention)",
+    ),
     "torch.nn.functional:dropout": "masks of fewer bits (sixteen-bit-dropout)",
     "torch.nn.functional:cross_entropy": "the loss in chunks (chunked-cross-entropy)",
     "torch:set_anomaly_enabled": "every public switch of anomaly detection ends in it",
@@ -177,6 +185,7 @@ PRIVATE: Final[dict[str, str]] = {
     "torch.nn:Module._forward_pre_hooks": "a module with hooks is not fused",
     "torch.nn:Module._forward_hooks_with_kwargs": "belongs to _forward_hooks",
     "torch.nn:Module._forward_hooks_always_called": "belongs to _forward_hooks",
+    "torch:Tensor._make_wrapper_subclass": "scores that wait are tensors in name only",
     "torch.nn:Module._call_impl": "what the compiled or captured call wraps",
     "torch.nn:Module._compiled_call_impl": "where module.compile() puts the call, and so do we",
     "torch.nn:Module._parameters": "a parameter takes another's place; shared ones are told apart",

@@ -40,6 +40,32 @@ def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
     assert "slow_steps.py:14 in evaluate" in last
 
 
+def test_a_step_of_endless_closures_is_measured_closure_by_closure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script = SLOW.replace("slow_steps", "one_long_step")
+    assert run(["doctor", "--budget", "20", "--steps", "8", "--json", "--", script]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["kind"] == "training"
+    assert profile["steps"] >= 8
+    assert len(profile["losses"]) >= profile["steps"]
+    assert [line for line in profile["warnings"] if "evaluates its closure for long" in line]
+
+
+def test_an_evaluation_that_does_not_end_is_measured_itself_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started = time.monotonic()
+    script = SLOW.replace("slow_steps", "long_evaluation")
+    assert run(["doctor", "--budget", "12", "--steps", "8", "--json", "--", script]) == 0
+    assert time.monotonic() - started < 3 * 12  # the probe of the machine comes on top
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["kind"] == "inference"
+    assert profile["steps"] >= 8
+    (said,) = [line for line in profile["warnings"] if "nothing trained" in line]
+    assert "long_evaluation.py:" in said
+
+
 def test_a_step_that_outlasts_the_budget_costs_what_comes_after_it_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

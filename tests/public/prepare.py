@@ -12,6 +12,7 @@ import csv
 import json
 import pickle
 import random
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -189,6 +190,16 @@ def sentence_pairs(folder: Path, lines: list[str]) -> None:
                 table.writerow([label, first, second])
 
 
+def vocabulary(checkout: Path, folder: Path, text: str) -> None:
+    """Pairs of lines with a tab between, and their words as that repository counts them."""
+    lines = [words for line in text[:100_000].splitlines() if (words := " ".join(line.split()))]
+    pairs, vocab = folder / "pairs.txt", folder / "bert.vocab"
+    write(pairs, "".join(f"{one}\t{two}\n" for one, two in pairwise(lines)))
+    build = "from bert_pytorch.dataset.vocab import build; build()"
+    words = [sys.executable, "-c", build, "-c", str(pairs), "-o", str(vocab)]
+    subprocess.run(words, cwd=checkout, check=True, capture_output=True)
+
+
 def shared_inputs(root: Path, text: str) -> None:
     """What several scripts read, through links that `scripts.toml` names."""
     inputs = root / "inputs"
@@ -206,6 +217,8 @@ def shared_inputs(root: Path, text: str) -> None:
     drawn.pictures(inputs / "images")
     drawn.boxes(inputs / "shapes")
     drawn.segments(inputs / "segments")
+    if (root / "BERT-pytorch").exists():
+        vocabulary(root / "BERT-pytorch", inputs / "text", text)
     for notebook in NOTEBOOKS:
         for path in root.glob(notebook):
             drawn.exported(path)

@@ -59,6 +59,9 @@ class Net(nn.Module):
             else:
                 x = block(x)
         q, k, v = self.attention(x).unsqueeze(1).chunk(3, dim=-1)
+        if self.args.by_hand:
+            weights = torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, dim=-1)
+            return self.head((x + (weights @ v).squeeze(1)).mean(dim=1))
         math = sdpa_kernel(SDPBackend.MATH) if self.args.math else contextlib.nullcontext()
         with math:
             x = x + F.scaled_dot_product_attention(q, k, v).squeeze(1)
@@ -77,7 +80,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=0)
     for switch in ("anomaly", "collect", "checkpoint", "math", "profiler", "deterministic",
                    "in-place", "ddp", "unused", "empty-cache", "clip", "flush",
-                   "infer"):  # fmt: skip
+                   "infer", "by-hand"):  # fmt: skip
         parser.add_argument(f"--{switch}", action="store_true")
     return parser.parse_args()
 

@@ -17,7 +17,7 @@ from tests.report.records import (
 )
 
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.records import Finding, StepProfile
+from ridgeline.records import Finding, Site, StepProfile
 from ridgeline.techniques import Context
 
 STEP_SECONDS = 0.1
@@ -109,6 +109,13 @@ def faulty() -> dict[str, Context]:
         ),
         "attention-backend": context(
             settings={"math_attention": 4.0, "math_attention_site": a_site(55)},
+            operators={"aten::bmm": 0.3, "aten::_softmax": 0.2},
+        ),
+        "fused-attention": context(
+            settings={
+                "math_attention": 4.0,
+                "math_attention_site": Site(file="model.py", line=3, function="Head.forward"),
+            },
             operators={"aten::bmm": 0.3, "aten::_softmax": 0.2},
         ),
         "bf16-autocast": context(settings=highest, **float32),

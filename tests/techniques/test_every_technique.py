@@ -277,11 +277,11 @@ def test_float16_is_left_to_gpus_without_bfloat16():
     assert "bfloat16 is as fast" in technique("fp16-autocast").applies(with_bf16).reason
 
 
-def test_attention_written_by_hand_is_not_pretended_to_be_cured():
-    given = FAULTY["attention-backend"]
-    by_hand = replace(given.profile.settings, math_attention_site=Site(file="model.py", line=3))
-    reason = technique("attention-backend").applies(replaced(given, settings=by_hand)).reason
-    assert reason == "attention at model.py:3 is written out step by step: a person must edit it"
+def test_attention_written_by_hand_is_for_one_technique_and_a_librarys_for_the_other():
+    by_hand, by_a_library = FAULTY["fused-attention"], FAULTY["attention-backend"]
+    reason = technique("attention-backend").applies(by_hand).reason
+    assert "model.py:3 is written out step by step: that is for fused-attention" in reason
+    assert "in a library" in technique("fused-attention").applies(by_a_library).reason
 
 
 def test_attention_with_dropout_is_left_on_a_cpu_which_has_no_kernel_for_it():
@@ -447,6 +447,11 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         Case(("--math",), {"attention-backend": {}}),
         ROUNDING,
     ),
+    "attention by hand": (
+        "fused-attention",
+        Case(("--by-hand",), {"fused-attention": {"file": "habits.py", "function": "forward"}}),
+        ROUNDING,
+    ),
     "bfloat16": ("bf16-autocast", Case((), {"bf16-autocast": {}}), STATISTICAL),
     "bfloat16 but attention": (
         "bf16-autocast",
@@ -581,6 +586,7 @@ NO_EFFECT = {
     "foreach-optimizer": Case((), {"foreach-optimizer": {}}),
     "attention-backend": Case((), {"attention-backend": {}}),
     "chunked-cross-entropy": Case((), {"chunked-cross-entropy": {}}),
+    "fused-attention": Case((), {"fused-attention": {"file": "habits.py", "function": "forward"}}),
     "sixteen-bit-dropout": Case((), {"sixteen-bit-dropout": {}}),
     "ddp-no-sync": Case(("--ddp",), {"ddp-no-sync": {}}, 2),
 }

@@ -16,12 +16,14 @@ import ridgeline.tune.search as searching
 from ridgeline.errors import ChildDied
 from ridgeline.measure.statistics import RatioInterval
 from ridgeline.measure.wire import Applied
-from ridgeline.techniques import technique
+from ridgeline.techniques import Gain, technique
+from ridgeline.tune.candidates import Candidate
 from ridgeline.tune.duel import Duel, DuelPlan
 from ridgeline.tune.memory import Memory
 from ridgeline.tune.pool import Contender, ContenderFailed, Pool
 from ridgeline.tune.search import Search
 from ridgeline.tune.stack import stack_of
+from ridgeline.tune.tuner import _open
 
 LOSSES = [1.0, 0.9, 0.8, 0.7]
 Ratios = dict[frozenset[str], tuple[float, float, float]]
@@ -217,6 +219,31 @@ def test_techniques_too_small_to_tell_alone_are_asked_about_together_and_are_one
     rows = stack_of(ledger).technique
     assert [row.name for row in rows] == [m.technique for m in one.stack]
     assert "measured as one" in rows[-1].verification
+
+
+def test_what_looks_slower_is_not_taken_along_with_what_looks_faster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ratios: Ratios = {frozenset({FUSED}): UNCLEAR, frozenset({FROZEN}): (0.6, 0.9, 1.3)}
+    one = search(monkeypatch, tmp_path, ratios, [])
+    try_all(one, FUSED, FROZEN)
+    assert one.undecided() == members(FUSED)
+
+
+@pytest.mark.parametrize(("outcome", "left"), [((0.4, 0.5, 0.7), 0), ((0.8, 0.95, 1.1), 1)])
+def test_of_a_technique_that_did_harm_no_other_settings_are_tried(
+    outcome: tuple[float, float, float],
+    left: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    ratios: Ratios = {frozenset({"loader-workers"}): outcome}
+    one = search(monkeypatch, tmp_path, ratios, [])
+    one.add([Applied(technique="loader-workers", options={"num_workers": 1})])
+    other = Applied(technique="loader-workers", options={"num_workers": 2})
+    found = [Candidate(applied=other, gain=Gain(0.9, 1.5))]
+    assert len(_open(one, found, set())) == left
+    assert ("loader-workers(num_workers=2)" in one.skipped) is (left == 0)
 
 
 def test_what_does_not_hold_together_leaves_the_stack_as_it_was(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from ridgeline.errors import InputError
@@ -16,7 +17,8 @@ def resolve(command: list[str]) -> list[str]:
 
     Accepts `script.py args…`, `-m module args…`, `python script.py …`, `torchrun …`,
     `accelerate launch …`, or any program that starts such a script. Programs are looked up
-    beside the running interpreter first, so that `torchrun` is that of the same environment.
+    beside the running interpreter first, so that `torchrun` is that of the same environment; one
+    that is on no path is started as the module that its package names.
 
     Raises:
         InputError: nothing was given, or the script or program does not exist.
@@ -32,12 +34,12 @@ def resolve(command: list[str]) -> list[str]:
         _check_script(first)
         return [sys.executable, *command]
     program = _program(first)
-    if program is None:
+    if not program:
         raise InputError(f"{first}: no such program or script; give a .py file or `-m module`")
     script = next((word for word in command[1:] if word.endswith(".py")), None)
     if script is not None:
         _check_script(script)
-    return [program, *command[1:]]
+    return [*program, *command[1:]]
 
 
 def _check_script(name: str) -> None:
@@ -54,12 +56,24 @@ def script_path(command: list[str]) -> Path | None:
     return None
 
 
-def _program(name: str) -> str | None:
+def _program(name: str) -> list[str]:
+    """What starts a program; empty: there is none of this name."""
     if os.sep in name:
-        return name if os.access(name, os.X_OK) else None
+        return [name] if os.access(name, os.X_OK) else []
     if name in ("python", "python3"):
-        return sys.executable
+        return [sys.executable]
     beside = Path(sys.executable).parent / name
     if beside.is_file():
-        return str(beside)
-    return shutil.which(name)
+        return [str(beside)]
+    found = shutil.which(name)
+    return [found] if found else _installed(name)
+
+
+def _installed(name: str) -> list[str]:
+    """As a module, the program that a package promises.
+
+    Of layered environments only packages are in reach of the interpreter, and no scripts.
+    """
+    for point in metadata.entry_points(group="console_scripts", name=name):
+        return [sys.executable, "-m", point.module]
+    return []

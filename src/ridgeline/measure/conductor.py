@@ -12,6 +12,7 @@ its loader workers and helper threads cannot work ahead or disturb a process mea
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -39,6 +40,7 @@ from ridgeline.measure.guard.guardian import Outcome, Task
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.guard.offline import offline_variables
 from ridgeline.measure.guard.start import Guarded
+from ridgeline.measure.guard.terminal import size_of
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import (
     SOCKET_NAME,
@@ -47,6 +49,7 @@ from ridgeline.measure.wire import (
     Order,
     Report,
     Session,
+    Standpoint,
 )
 
 BOOTSTRAP_FOLDER = Path(__file__).parent / "bootstrap"
@@ -58,12 +61,17 @@ _LEAVE_SECONDS = 20.0
 _INTERRUPT_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 _WORD_SECONDS = 5.0
+_MANY_CALLS = 8
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """These come from outside: a user, a scheduler, the kernel that ran out of memory."""
 
 
 class OutOfPatience(ScriptError):
     """The script is alive, but the time for it is over."""
+
+
+class OnlyEvaluates(OutOfPatience):
+    """So far the script has called its model again and again, and trained nothing."""
 
 
 class Conductor:
@@ -77,6 +85,7 @@ class Conductor:
         entry: str = ENTRY,
         cwd: Path | None = None,
         patience_seconds: float | None = None,
+        evaluation_seconds: float | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         self.command = command
@@ -91,10 +100,12 @@ class Conductor:
         """Does somebody else put back what the script overwrites?"""
         if not self._shared:
             session = msgspec.structs.replace(session, saved_folder=str(self._folder / "saved"))
-        self._session = session
+        self._session = msgspec.structs.replace(session, terminal=size_of(1))
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
         self._patience_seconds = patience_seconds
+        self._evaluation_seconds = evaluation_seconds
+        """How long a script may call its model before it trains; None: as long as any."""
         self._patience_is_exact = False
         """It is that of each answer, and not that of the whole run."""
         self._say = say
@@ -336,15 +347,17 @@ class Conductor:
         if self._patience_seconds is not None and waited > self._patience():
             raise OutOfPatience(
                 f"`{' '.join(self.command)}` did not answer for {waited:.0f} s {when}"
-                f"{self._standing()}; give it more time with --budget, or less to do before it "
+                f"{self._place()}; give it more time with --budget, or less to do before it "
                 "trains"
             )
+        if not self.hellos and waited > (self._evaluation_seconds or math.inf):
+            self._check_trains()
         if self._say is not None and now - self._spoke >= _WORD_SECONDS:
             self._spoke = now
             if self.hellos:
                 self._say(f"in a step for {waited:.0f} s")
             else:
-                self._say(f"no step yet after {now - self._started:.0f} s{self._standing()}")
+                self._say(f"no step yet after {now - self._started:.0f} s{self._place()}")
 
     def _patience(self) -> float:
         """Until the first step, all of it; then a wait ends not long after all of it is over."""
@@ -356,11 +369,24 @@ class Conductor:
         share = 0.1 if self._timed_some else 0.5
         return max(0.0, left) + share * self._patience_seconds
 
-    def _standing(self) -> str:
+    def _check_trains(self) -> None:
+        told = self._standpoint()
+        if told is not None and told.calls >= _MANY_CALLS:
+            waited = time.monotonic() - self._started
+            raise OnlyEvaluates(
+                f"in {waited:.0f} s a model was called {told.calls} times "
+                f"and nothing trained ({told.where}): these calls are what is measured; a longer "
+                "--budget waits for the training"
+            )
+
+    def _place(self) -> str:
         """Which line of the user's the script is on, where it tells."""
+        told = self._standpoint()
+        return f": it is at {told.where}" if told is not None else ""
+
+    def _standpoint(self) -> Standpoint | None:
         path = self._folder / STANDING_NAME
-        told = path.read_text(errors="replace") if path.exists() else ""
-        return f": it is at {told}" if told else ""
+        return msgspec.json.decode(path.read_bytes(), type=Standpoint) if path.exists() else None
 
     def _await_end(self) -> None:
         assert self._process is not None

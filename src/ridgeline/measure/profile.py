@@ -17,7 +17,7 @@ from typing import Protocol
 from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.assemble import Windows, assemble
-from ridgeline.measure.conductor import ENTRY, Conductor, OutOfPatience
+from ridgeline.measure.conductor import ENTRY, Conductor, OnlyEvaluates, OutOfPatience
 from ridgeline.measure.crash import ScriptFailed, judged
 from ridgeline.measure.first_look import first_look
 from ridgeline.measure.guard.guardian import Outcome
@@ -72,6 +72,8 @@ _SLOW_SECONDS = 1.0
 """Steps that take longer run one by one, and are not left out while there are few."""
 _WINDOW = 3
 _SAMPLER_SECONDS = 1.5
+_EVALUATION_SHARE = 0.6
+"""Of the budget: how long an evaluation before the first step is waited for."""
 _LEAST_SAMPLED, _LEAST_LONG_SAMPLED = 6, 3
 """Steps that tell growth of memory from its ups and downs."""
 
@@ -122,7 +124,8 @@ def measure(
 
     A script shorter than the plan is run once more with a plan that fits it; one of a few steps
     is timed in one run and looked at closer in another. A script that makes an optimizer but
-    never steps it is measured as inference. `conduct` gives a run that is alive already, or that
+    never steps it is measured as inference, and so is one that spends most of the budget on an
+    evaluation before it trains. `conduct` gives a run that is alive already, or that
     stays alive afterwards; without it the script is started, and stopped at the end.
 
     Raises:
@@ -131,13 +134,19 @@ def measure(
     """
     session = session or Session()
     say = progress or _silent
-    start = conduct or _starter(command, plan, entry, say)
-    wants_looks = plan.window > 0
+    wants_looks, remarks = plan.window > 0, []
     for _ in range(3):
+        begun, start = monotonic(), conduct or _starter(command, plan, entry, say)
         try:
             windows = _run(start(session), plan, say)
         except ScriptFailed as failed:
             raise judged(command, failed, say) from None
+        except OnlyEvaluates as seen:
+            say(str(seen))
+            remarks.append(str(seen))
+            session = replace_session(session)
+            plan = replace(plan, budget_seconds=plan.budget_seconds - (monotonic() - begun))
+            continue
         total = windows.seen_steps
         if windows.forwards_without_steps:
             session = replace_session(session)
@@ -149,6 +158,7 @@ def measure(
             break
         say(f"the script ends after {total} steps: measuring again with a plan that fits")
         plan = shorter
+    windows.warnings += remarks
     windows.settle()
     if not windows.timed or not windows.timed[0].steps:
         raise ScriptError(
@@ -191,9 +201,18 @@ def _plan_for(plan: Plan, total: int) -> Plan:
 
 
 def _starter(command: list[str], plan: Plan, entry: str, say: Progress) -> Conduct:
-    return lambda session: Conductor(
-        command, session, entry=entry, patience_seconds=plan.budget_seconds, say=say
-    )
+    def start(session: Session) -> Conductor:
+        evaluation = None if session.assume_inference else _EVALUATION_SHARE * plan.budget_seconds
+        return Conductor(
+            command,
+            session,
+            entry=entry,
+            patience_seconds=plan.budget_seconds,
+            evaluation_seconds=evaluation,
+            say=say,
+        )
+
+    return start
 
 
 def _run(running: AbstractContextManager[Run], plan: Plan, say: Progress) -> Windows:

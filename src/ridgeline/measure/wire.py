@@ -63,8 +63,19 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     saved_folder: str | None = None
     """Where to keep what the script's saves overwrite, for whoever puts it back; None: the
     conductor does, when it cuts the script short."""
+    terminal: tuple[int, int] | None = None
+    """Columns and lines of the user's terminal, where the script's output would go to one."""
     report: bool = True
     """False: apply the stack and run to the end without a conductor."""
+
+
+class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a script is that has not stepped yet; left in the session's folder."""
+
+    where: str
+    """The line of the user's, and its function."""
+    calls: int
+    """Outermost calls of a model so far, while nothing has trained."""
 
 
 class Hello(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 Two switches are known: the backends of `scaled_dot_product_attention`, when all but the math
 one are forbidden, and the `attn_implementation` of a Hugging Face model, when it is `eager`.
-Attention that the script computes by hand, softmax between two products, needs a person.
+Attention that the script computes by hand, softmax between two products, is for `fused_attention`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def applies(context: Context) -> Applicability:
     site = switches.math_attention_site
     if site is not None and site not in _model_calls(context):
         return Applicability(
-            False, f"attention at {site} is written out step by step: a person must edit it"
+            False, f"attention at {site} is written out step by step: that is for fused-attention"
         )
     return Applicability(True, "")
 

@@ -7,6 +7,7 @@ that whoever divides one by the other finds the ratio that stands beside them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -95,6 +96,18 @@ def not_measured(asked: Asked, reason: str, step_seconds: float) -> LedgerRow:
         kept=False,
         reason=reason,
     )
+
+
+def is_unclear(row: LedgerRow, threshold: float) -> bool:
+    """Was a technique measured by itself and found neither faster nor not?"""
+    alone = row.stage == "add" and not row.together
+    return alone and row.rounds > 0 and row.ci_low <= 1 + threshold < row.ci_high
+
+
+def did_harm(rows: Iterable[LedgerRow], name: str) -> bool:
+    """Was a technique by itself slower beyond doubt, whatever its settings were?"""
+    measured_alone = (row for row in rows if row.stage == "add" and row.technique == name)
+    return any(row.rounds > 0 and row.ci_high < 1 for row in measured_alone)
 
 
 def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: float) -> str:

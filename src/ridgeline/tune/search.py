@@ -23,7 +23,7 @@ from ridgeline.tune.duel import Contender, ContenderFailed, Duel, DuelPlan, duel
 from ridgeline.tune.forecast import foretold
 from ridgeline.tune.memory import Memory
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
-from ridgeline.tune.row import Asked, measured, needed, not_measured
+from ridgeline.tune.row import Asked, is_unclear, measured, needed, not_measured
 from ridgeline.tune.verify import Verifier
 
 Say = Callable[[str], None]
@@ -242,22 +242,23 @@ class Search:
         answers.samples[_question(below, now)] = answers.samples.get(_question(below, was), {})
 
     def undecided(self) -> list[Applied]:
-        """What is neither clearly faster nor clearly not; the best settings of each.
+        """What looks faster, but not beyond doubt; the best settings of each.
 
         Their losses were not looked at closely: those of all of them together will be.
         """
-        return [Applied(technique=row.technique, options=row.options) for row in self.open_rows()]
+        return [
+            Applied(technique=row.technique, options=row.options)
+            for row in self.open_rows()
+            if row.multiplier > 1
+        ]
 
     def open_rows(self) -> list[LedgerRow]:
         """Rows that could not be decided, the best of each slot that is free."""
         taken = {slot_of(member.technique) for member in self.stack}
         found: list[LedgerRow] = []
         for row in sorted(self.rows, key=lambda row: -row.multiplier):
-            unclear = row.rounds and row.ci_low <= 1 + self.threshold < row.ci_high
-            if row.stage != "add" or not unclear or row.together:
-                continue
             slot = slot_of(row.technique)
-            if slot not in taken:
+            if slot not in taken and is_unclear(row, self.threshold):
                 taken.add(slot)
                 found.append(row)
         return found

@@ -51,6 +51,7 @@ from ridgeline.tune.duel import Contender, silent
 from ridgeline.tune.entry import ENTRY
 from ridgeline.tune.memory import Memory, fingerprint
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
+from ridgeline.tune.row import did_harm
 from ridgeline.tune.search import LONGER, Say, Search
 from ridgeline.tune.stack import stack_of, write_stack
 
@@ -293,6 +294,9 @@ def _open(search: Search, found: list[Candidate], tried: set[str]) -> list[Candi
     left = []
     for candidate in found:
         if candidate.label in tried:
+            continue
+        if did_harm(search.rows, candidate.applied.technique):
+            search.skipped[candidate.label] = "other settings of it did harm"
             continue
         taken = displaced_by(candidate.applied.technique, search.stack)
         if taken is not None:

@@ -52,8 +52,15 @@ def find(reading: Reading) -> list[Finding]:
         cure="Call torch.nn.functional.scaled_dot_product_attention (with `is_causal=True` for "
         "a causal mask), and leave its choice of kernel alone.",
         effort="code",
-        technique="attention-backend",
+        technique="attention-backend" if _is_called_as_one(reading) else "fused-attention",
     )
+
+
+def _is_called_as_one(reading: Reading) -> bool:
+    """Does torch, or a library's model, write it out, and not the script?"""
+    site = reading.profile.settings.math_attention_site
+    calls = [model.forward_site for model in reading.profile.models]
+    return site in calls or bool(reading.operators({"aten::_safe_softmax"}))
 
 
 def _scores(operators: Iterable[Operator]) -> set[tuple[int, int]]:

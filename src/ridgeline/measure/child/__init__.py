@@ -7,6 +7,7 @@
     agent.py       the state machine of steps, and the conversation with the conductor
     hooks.py       where a step is intercepted; `ridgeline/patches.py` lists what is replaced
     standing.py    where the script stands before its first step
+    terminal.py    how large the user's terminal is
     points.py      the hook points that techniques use
     fetch_times.py how long making a batch takes, workers included
     facts.py       reading models, optimizers, loaders and switches

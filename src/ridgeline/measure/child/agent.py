@@ -79,6 +79,8 @@ class Agent:
         self.forwards_seen = 0
         self._by_backward = False
         """Steps end with backwards, for the optimizer's own are not seen."""
+        self._by_closure = False
+        """They do because one step of the optimizer evaluates its closure for very long."""
         self._unstepped = 0
         self._unstepped_since = 0.0
         self.must_train = False
@@ -232,6 +234,11 @@ class Agent:
                 self.losses.append([projection(output.detach())])
 
     @property
+    def calls_before_training(self) -> int:
+        """Outermost calls of a model in a script that has trained nothing yet."""
+        return self.forwards_seen if self.kind is None else 0
+
+    @property
     def _trains(self) -> bool:
         return self.watched.optimizers_made and not self._assume_inference
 
@@ -292,21 +299,28 @@ class Agent:
             self._boundary()
 
     def _never_steps(self) -> bool:
-        """Have so many backwards gone by without a step that one is not to be expected?"""
-        if self._anchor is not None or self.clock.is_inside("optimizer"):
+        """Have so many backwards gone by without a step that one is not to be expected?
+
+        Neither soon: one step of L-BFGS may call its closure fifty thousand times.
+        """
+        if self._anchor is not None:
             return False
         self._unstepped += 1
         if self._unstepped == 1:
             self._unstepped_since = perf_counter()
-        waited = perf_counter() - self._unstepped_since
-        if self._unstepped < PATIENT_BACKWARDS and (
-            self._unstepped < 3 or waited < PATIENT_SECONDS
-        ):
+        inside = self.clock.is_inside("optimizer")
+        many = self._unstepped >= PATIENT_BACKWARDS and not inside
+        long = self._unstepped >= 3 and perf_counter() - self._unstepped_since >= PATIENT_SECONDS
+        if not (self._by_backward or many or long):
             return False
-        self._by_backward = True
-        tell(
-            "no step of the script's optimizer was seen: a step is taken to end with each backward"
-        )
+        if not self._by_backward:
+            self._by_backward, self._by_closure = True, inside
+            seen = (
+                "one step of the script's optimizer evaluates its closure for long"
+                if inside
+                else "no step of the script's optimizer was seen"
+            )
+            tell(f"{seen}: a step is taken to end with each backward")
         return True
 
     def _becomes_training(self) -> None:
@@ -382,6 +396,8 @@ class Agent:
             self._becomes_training()
         watch = self.watched.optimizer(optimizer)
         watch.steps += 1
+        if self._by_closure:
+            return
         if self._by_backward and self.watched.look_closer:
             return  # a compiled step that runs eagerly for as long as operators are looked at
         other = optimizer is not self._anchor

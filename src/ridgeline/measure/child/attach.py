@@ -16,6 +16,7 @@ from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
 from ridgeline.measure.child.shake import Shaker
 from ridgeline.measure.child.sites import user_site
+from ridgeline.measure.child.terminal import lend_size
 from ridgeline.measure.guard.inside import keeper_of
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import Session
@@ -24,7 +25,7 @@ from ridgeline.measure.wire import Session
 def attach(session_folder: str) -> tuple[Agent, Session]:
     """Install the interception in this process; returns what a technique's installer needs."""
     folder = Path(session_folder)
-    session = msgspec.json.decode((folder / SESSION_NAME).read_bytes(), type=Session)
+    session = _session(folder)
     points = Points()
     agent = Agent(points, assume_inference=session.assume_inference, recording=session.report)
     hooks = Hooks(agent)
@@ -32,6 +33,7 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     if session.report:
         write_to(folder)
     attempt(hooks.install, otherwise=None)
+    _lend_terminal(session)
     if session.fix_seed:
         attempt(fix_seeds, session.seed_offset, otherwise=None)
     if session.seed_offset:
@@ -48,6 +50,16 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
 def protect(session_folder: str) -> None:
     """Entry point of a run without us: the user's files are kept, nothing else is touched."""
     attempt(SavedFiles(keeper_of(session_folder), _untimed).install, otherwise=None)
+    _lend_terminal(_session(Path(session_folder)))
+
+
+def _session(folder: Path) -> Session:
+    return msgspec.json.decode((folder / SESSION_NAME).read_bytes(), type=Session)
+
+
+def _lend_terminal(session: Session) -> None:
+    if session.terminal is not None:
+        attempt(lend_size, session.terminal, otherwise=None)
 
 
 def _untimed(seconds: float) -> None:

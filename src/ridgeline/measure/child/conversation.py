@@ -57,7 +57,7 @@ class Conversation:
         self._reported_losses = 0
         self._pid = os.getpid()
         self._usage = facts.usage_now()
-        self._standing = Standing(session)
+        self._standing = Standing(session, lambda: agent.calls_before_training)
         self._standing.start()
         agent.on_boundary = self.boundary
         agent.on_fork = self._forked

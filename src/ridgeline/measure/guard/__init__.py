@@ -2,6 +2,7 @@
 
     guardian.py    the process that starts the script, outlives a killed conductor, and cleans up
     start.py       the conductor's end of it
+    terminal.py    a terminal for the script of a user who sits at one
     namespaces.py  the kernel's calls: unshare, mount, prctl
     mounts.py      which filesystems there are, and which folders to lay a view over
     view.py        the copy-on-write view: overlays in a mount namespace of the script's own

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from ridgeline.measure.guard import guardian
 from ridgeline.measure.guard.guardian import OUTCOME_NAME, PLAN_NAME, QUIT, Outcome, Task
+from ridgeline.measure.guard.terminal import own_terminal, size_of
 
 _MOST_INPUT_BYTES = 2**20
 
@@ -36,8 +37,8 @@ def _piped() -> bytes:
 def same_input() -> int:
     """A descriptor with what this process was given on its standard input, from its beginning.
 
-    A file is opened anew, a pipe is read without waiting for more; a terminal is not shared with
-    a script that is frozen and started again and again: it reads the end of its input.
+    A file is opened anew, a pipe is read without waiting for more; in the place of a terminal
+    stands another, of the script's own.
     """
     try:
         mode = os.fstat(0).st_mode
@@ -47,6 +48,9 @@ def same_input() -> int:
         again = os.dup(0) if not os.path.exists("/dev/fd/0") else os.open("/dev/fd/0", os.O_RDONLY)
         os.lseek(again, os.lseek(0, 0, os.SEEK_CUR), os.SEEK_SET)
         return again
+    terminal = size_of(0)
+    if terminal is not None:
+        return own_terminal(terminal)
     if not stat.S_ISFIFO(mode) or not _piped():
         return os.open(os.devnull, os.O_RDONLY)
     with tempfile.TemporaryFile() as file:
