@@ -28,12 +28,16 @@ from pathlib import Path
 
 from tests.public.table import Script, Start, Table, link_inputs, read_table, started
 
+from ridgeline.measure.guard.terminal import own_terminal
+
 RESULTS = Path(__file__).parents[1] / "docs/results/public_scripts.csv"
 PAGE = RESULTS.with_suffix(".md")
 COLUMNS = (
     "script", "outcome", "kind", "verdict", "steps", "step ms", "first finding",
     "gain", "findings", "exit", "seconds", "changed files", "new files", "said",
 )  # fmt: skip
+TERMINAL = (80, 24)
+"""A stranger sits at one; some scripts ask it."""
 HARD_SECONDS = 300.0
 """When a run is killed, whatever its budget."""
 _OURS = re.compile(r'File "[^"]*/ridgeline/(?!cli/main)[^"]*", line')
@@ -53,6 +57,7 @@ def contents(folder: Path) -> dict[str, str]:
 def run(start: Start, options: list[str]) -> tuple[int | None, str, str, float]:
     """Exit code (None: killed for time), both streams and seconds of one `ridgeline doctor`."""
     began = time.monotonic()
+    terminal = own_terminal(TERMINAL)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
             [
@@ -60,8 +65,9 @@ def run(start: Start, options: list[str]) -> tuple[int | None, str, str, float]:
                 *options, "--", *start.words,
             ],
             cwd=start.folder, env={**os.environ, **start.environment},
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+            stdin=terminal, stdout=out, stderr=err, start_new_session=True,
         )  # fmt: skip
+        os.close(terminal)
         code: int | None
         try:
             code = process.wait(HARD_SECONDS)

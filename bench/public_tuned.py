@@ -35,11 +35,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from bench.public_corpus import contents, last_words, one_of_each_first
+from bench.public_corpus import TERMINAL, contents, last_words, one_of_each_first
 from tests.public.table import Script, Start, Table, link_inputs, read_table, started
 
 import ridgeline.techniques
 from ridgeline.hardware.machine import this_machine
+from ridgeline.measure.guard.terminal import own_terminal
 from ridgeline.records.technique_card import GainFile, MeasuredGain
 from ridgeline.techniques import Gain
 from ridgeline.tune.forecast import MARGINS, OTHERS, Margin, MarginFile, fitted, key_of_margin
@@ -62,7 +63,7 @@ Rows = list[dict[str, str]]
 
 def run(start: Start, out: Path, options: list[str]) -> tuple[str, float, float | None]:
     """Standard error, seconds, and seconds until the ledger first held a kept row."""
-    began, proven = time.monotonic(), None
+    began, proven, terminal = time.monotonic(), None, own_terminal(TERMINAL)
     with tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
             [
@@ -70,9 +71,9 @@ def run(start: Start, out: Path, options: list[str]) -> tuple[str, float, float 
                 *options, "--", *start.words,
             ],
             cwd=start.folder, env={**os.environ, **start.environment},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
-            start_new_session=True,
+            stdin=terminal, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True,
         )  # fmt: skip
+        os.close(terminal)
         while process.poll() is None and time.monotonic() - began < HARD_SECONDS:
             if proven is None and (out / "stack.toml").exists():
                 proven = time.monotonic() - began

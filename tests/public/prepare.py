@@ -30,10 +30,7 @@ NOTEBOOKS = (
     "pytorch-metric-learning/examples/notebooks/TripletMarginLossMNIST.ipynb",
     "jayroxis-PINNs/Burgers Equation/Burgers * (PyTorch).ipynb",
     "deeplearning-models/pytorch_ipynb/cnn/cnn-lenet5-mnist.ipynb",
-    "deeplearning-models/pytorch_ipynb/cnn/nin-cifar10.ipynb",
     "deeplearning-models/pytorch_ipynb/mlp/mlp-fromscratch__sigmoid-mse.ipynb",
-    "pytorch-metric-learning/examples/notebooks/SubCenterArcFaceMNIST.ipynb",
-    "pyro/tutorial/source/bayesian_regression.ipynb",
     "siamese-triplet/Experiments_MNIST.ipynb",
     "conditional-flow-matching/examples/2D_tutorials/Flow_matching_tutorial.ipynb",
 )
