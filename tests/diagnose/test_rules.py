@@ -236,3 +236,17 @@ def test_an_even_script_and_a_training_script_have_no_tail() -> None:
     assert "latency-tail" not in found(reading(even))
     assert "latency-tail" not in found(reading(replace(slow, kind="training")))
     assert "latency-tail" not in found(reading(replace(slow, tail=a_tail(slow_steps=1))))
+
+
+def test_page_faults_are_worth_no_more_than_the_computing_leaves() -> None:
+    """Two threads, each in the kernel for half of its time: without it half of the step stays."""
+    step = STEP_SECONDS
+    settings = {"page_faults": 1e6, "num_threads": 2, "cpu_count": 2, "kernel_seconds": step}
+    computing = profile(settings={**settings, "cpu_seconds": 2 * step})
+    waiting = profile(settings={**settings, "cpu_seconds": step})
+    gains = {}
+    for name, one in (("computing", computing), ("waiting", waiting)):
+        gains[name] = found(reading(one))["page-faults"]
+    assert gains["computing"].gain_high < 2.0
+    assert gains["waiting"].gain_high > 5.0
+    assert gains["computing"].gain_low == gains["waiting"].gain_low

@@ -184,6 +184,20 @@ def test_heads_folded_into_the_batch_and_dropout_that_drops() -> None:
     torch.testing.assert_close(got, wanted)
 
 
+def test_where_the_kernel_may_drop_it_does_and_nobody_is_told_other_weights() -> None:
+    q, k, _v = inputs()
+    with pytest.MonkeyPatch.context() as patched:
+        here = ("test_scores_that_wait.py", "times_keys", None, True)
+        patched.setattr(torch, "matmul", makes_scores_wait(torch.matmul, *here))
+        weights = torch.nn.functional.dropout(times_keys(torch.matmul, q, k).softmax(-1), 0.4)
+        drawn = torch.stack([weights @ torch.eye(LENGTH).expand(2, 3, -1, -1) for _ in range(400)])
+        with pytest.raises(RuntimeError, match="known to the kernel alone"):
+            weights.sum()
+    assert 0.39 < (drawn == 0).float().mean() < 0.41
+    wanted = (q @ k.transpose(-2, -1)).softmax(-1)
+    torch.testing.assert_close(drawn.mean(0), wanted, rtol=0.5, atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("scores", "mixed", "order"),
     [

@@ -257,6 +257,7 @@ def test_what_does_not_hold_together_leaves_the_stack_as_it_was(
     one = search(monkeypatch, tmp_path, ratios, [])
     try_all(one, FUSED, FROZEN)
     assert not one.add(one.undecided()).kept
+    assert [row.technique for row in one.open_rows()] == [FUSED, FROZEN], "but not both as one"
     assert one.stack == []
     assert one.ledger().cumulative == 1.0
 

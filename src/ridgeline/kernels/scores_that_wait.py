@@ -39,6 +39,11 @@ class WaitingScores(torch.Tensor):
     """The one boolean mask that was filled in, where nothing else was."""
     weighted: bool
     """Did they pass through softmax?"""
+    dropped: float
+    """The share of weights that the kernel is to drop."""
+    may_drop: bool
+    spent: bool
+    """A kernel has drawn which ones."""
     computed: Any
     fused: Any
     """Called where a kernel took all of it; or None."""
@@ -67,7 +72,7 @@ class WaitingScores(torch.Tensor):
         return func(*(_computed(value) for value in args), **others)
 
 
-def waiting(queries: Any, keys: Any, fused: Any = None) -> Any:
+def waiting(queries: Any, keys: Any, fused: Any = None, may_drop: bool = False) -> Any:
     """Scores of [..., T, d] queries and [..., d, S] transposed keys that are not computed yet."""
     shape = (*queries.shape[:-1], keys.shape[-1])
     device, dtype = queries.device, queries.dtype
@@ -76,7 +81,7 @@ def waiting(queries: Any, keys: Any, fused: Any = None) -> Any:
     scores = torch.Tensor._make_wrapper_subclass(WaitingScores, shape, dtype=dtype, device=device)
     scores.queries, scores.keys, scores.factor, scores.fused = queries, keys, 1.0, fused
     scores.bias = scores.blocked = scores.computed = None
-    scores.weighted = False
+    scores.weighted, scores.may_drop, scores.dropped, scores.spent = False, may_drop, 0.0, False
     return scores
 
 
@@ -110,8 +115,7 @@ def _remembered(scores: Any, name: str, args: Any, kwargs: Any) -> Any:
     if name in _SAME and _is_same(scores, name, args, kwargs):
         return scores
     if name == "dropout":
-        off = not kwargs.get("training", args[1] if len(args) > 1 else True)
-        return scores if off or kwargs.get("p", args[0] if args else 0.5) == 0 else None
+        return _dropped(scores, *args, **kwargs)
     if scores.weighted:
         return None
     if name in ("mul", "rmul", "imul", "multiply") and len(args) == 1 and not kwargs:
@@ -129,6 +133,13 @@ def _remembered(scores: Any, name: str, args: Any, kwargs: Any) -> Any:
         if dim in (-1, scores.dim() - 1) and other in (None, scores.dtype):
             return _changed(scores, weighted=True)
     return None
+
+
+def _dropped(scores: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if not training or p == 0:
+        return scores
+    can = scores.may_drop and scores.weighted and not scores.dropped and not inplace
+    return _changed(scores, dropped=p) if can else None
 
 
 def _is_same(scores: Any, name: str, args: Any, kwargs: Any) -> bool:
@@ -209,8 +220,9 @@ def _attended(scores: Any, values: Any) -> Any:
     if scores.dim() == 3:
         queries, keys, values = (one.unsqueeze(1) for one in (queries, keys, values))
     result = torch.nn.functional.scaled_dot_product_attention(
-        queries, keys, values, bias, is_causal=causal, scale=scores.factor
+        queries, keys, values, bias, scores.dropped, is_causal=causal, scale=scores.factor
     )
+    scores.spent = True
     if scores.fused is not None:
         scores.fused()
     return result.squeeze(1) if scores.dim() == 3 else result
@@ -234,18 +246,28 @@ def _computed(value: Any) -> Any:
         return type(value)(_computed(one) for one in value)
     if not isinstance(value, WaitingScores):
         return value
+    if value.dropped and value.spent:
+        raise RuntimeError("which attention weights were dropped is known to the kernel alone")
     if value.computed is None:
         scores = torch_matmul(value.queries, value.keys)
         if value.factor != 1:
             scores = scores * value.factor
         if value.bias is not None:
             scores = scores + value.bias
-        value.computed = scores.softmax(-1) if value.weighted else scores
+        weights = scores.softmax(-1) if value.weighted else scores
+        value.computed = (
+            torch.nn.functional.dropout(weights, value.dropped) if value.dropped else weights
+        )
     return value.computed
 
 
-def makes_scores_wait(original: Any, file: str, function: str, fused: Any = None) -> Any:
-    """A product of matrices that waits where a function of this name in this file calls it."""
+def makes_scores_wait(
+    original: Any, file: str, function: str, fused: Any = None, may_drop: bool = False
+) -> Any:
+    """A product of matrices that waits where a function of this name in this file calls it.
+
+    With `may_drop` the kernel draws which weights are dropped: others than the script would draw.
+    """
     is_there = functools.cache(
         lambda code: code.co_name == function and code.co_filename.endswith(file)
     )
@@ -255,7 +277,7 @@ def makes_scores_wait(original: Any, file: str, function: str, fused: Any = None
         if rest or others or torch.compiler.is_compiling():
             return original(first, second, *rest, **others)
         if is_there(sys._getframe(1).f_code) and can_wait(first, second):
-            return waiting(first, second, fused)
+            return waiting(first, second, fused, may_drop)
         return original(first, second)
 
     @functools.wraps(original)
@@ -267,7 +289,7 @@ def makes_scores_wait(original: Any, file: str, function: str, fused: Any = None
         if is_there(sys._getframe(1).f_code):
             matrices = _as_matrices(equation, *operands)
             if matrices is not None and can_wait(*matrices):
-                return waiting(matrices[0], matrices[1], fused)
+                return waiting(matrices[0], matrices[1], fused, may_drop)
         return original(equation, *operands)
 
     return einsum if original.__name__ == "einsum" else product

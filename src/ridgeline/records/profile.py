@@ -268,6 +268,17 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """CPU time of the whole process per step inside the kernel, all threads; part of
     `cpu_seconds`."""
 
+    def kernel_wall_seconds(self, step_seconds: float) -> tuple[float, float]:
+        """Least and most of a step that its time in the kernel may have taken.
+
+        All threads spend it side by side; or one does, while the others wait. What they compute
+        takes its time anyway.
+        """
+        threads = max(1, min(self.num_threads, self.cpu_count))
+        computing = max(0.0, self.cpu_seconds - self.kernel_seconds) / threads
+        least = self.kernel_seconds / threads
+        return least, max(least, min(self.kernel_seconds, step_seconds - computing))
+
 
 class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The slow ones among the timed steps: those that took half as long again as the median."""

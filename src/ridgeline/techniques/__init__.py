@@ -77,6 +77,15 @@ class Card:
     """Options without which it cannot be applied, and their types."""
     optional: Mapping[str, type] = field(default_factory=dict)
     """Options that it also takes."""
+    promise_with: Mapping[str, Promise] = field(default_factory=dict)
+    """What it promises instead where an option is set."""
+
+    def promise_of(self, options: Options) -> Promise:
+        """What it may do to the training result with these options."""
+        return next(
+            (promise for name, promise in self.promise_with.items() if options.get(name)),
+            self.promise,
+        )
 
     def check(self, options: Options) -> None:
         """Raise InputError unless these options can be applied."""

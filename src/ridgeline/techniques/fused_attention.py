@@ -33,6 +33,8 @@ CARD = Card(
     promise="rounding",
     stage=Stage.SETTINGS,
     required={"file": str, "function": str},
+    optional={"dropout": bool},
+    promise_with={"dropout": "statistical"},
 )
 
 _SAFE_SOFTMAX = "aten::_safe_softmax"
@@ -58,10 +60,12 @@ def applies(context: Context) -> Applicability:
 
 
 def options(context: Context) -> list[Options]:
-    """Where it stands."""
+    """Where it stands; on a GPU, whose kernels drop weights too, with their dropout."""
     site = context.profile.settings.math_attention_site
     assert site is not None
-    return [{"file": site.file, "function": site.function.rpartition(".")[2]}]
+    where: Options = {"file": site.file, "function": site.function.rpartition(".")[2]}
+    drops = context.device == "cuda" and any(model.has_dropout for model in context.profile.models)
+    return [{**where, "dropout": True}] if drops else [where]
 
 
 def predict(context: Context, options: Options) -> Gain:
@@ -78,7 +82,11 @@ def apply(points: Points, options: Options) -> Undo:
 
     def waiting(original: Any) -> Any:
         return makes_scores_wait(
-            original, str(options["file"]), str(options["function"]), fused=fused
+            original,
+            str(options["file"]),
+            str(options["function"]),
+            fused,
+            bool(options.get("dropout")),
         )
 
     return in_reverse([patch(name, waiting) for name in _PRODUCTS])
@@ -87,10 +95,10 @@ def apply(points: Points, options: Options) -> Undo:
 def edits(context: Context, options: Options) -> list[Edit]:
     """The scores that wait, and the products that make them, in the place of torch's."""
     file, function = options["file"], options["function"]
+    drops = ", may_drop=True" if options.get("dropout") else ""
     lines = [
-        f"{name.replace(':', '.')} = makes_scores_wait("
-        f'{name.replace(":", ".")}, "{file}", "{function}")'
-        for name in _PRODUCTS
+        f'{name} = makes_scores_wait({name}, "{file}", "{function}"{drops})'
+        for name in (product.replace(":", ".") for product in _PRODUCTS)
     ]
     code = "\n".join(["", "", source_of_kernel("scores_that_wait"), "", "", *lines])
     return [AtStart(files=context.files, code=code.strip("\n"))]

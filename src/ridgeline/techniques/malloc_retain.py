@@ -58,10 +58,10 @@ def applies(context: Context) -> Applicability:
 
 def predict(context: Context, options: Options) -> Gain:
     """Most of the time in the kernel goes; how it is spread over the threads is not known."""
-    settings = context.profile.settings
-    share = min(_MOST_SHARE, settings.kernel_seconds / context.profile.step_seconds.mean)
-    threads = max(1, min(settings.num_threads, settings.cpu_count))
-    return Gain(amdahl(share / threads, 3.0, 3.0).low, amdahl(share, 10.0, 10.0).high)
+    step = context.profile.step_seconds.mean
+    bounds = context.profile.settings.kernel_wall_seconds(step)
+    low, high = (min(_MOST_SHARE, seconds / step) for seconds in bounds)
+    return Gain(amdahl(low, 3.0, 3.0).low, amdahl(high, 10.0, 10.0).high)
 
 
 def apply(points: Points, options: Options) -> Undo:

@@ -256,9 +256,10 @@ class Search:
         """Rows that could not be decided, the best of each slot that is free."""
         taken = {slot_of(member.technique) for member in self.stack}
         found: list[LedgerRow] = []
-        for row in sorted(self.rows, key=lambda row: -row.multiplier):
+        unclear = [row for row in self.rows if is_unclear(row, self.threshold)]
+        for row in sorted(unclear, key=lambda row: -row.multiplier):
             slot = slot_of(row.technique)
-            if slot not in taken and is_unclear(row, self.threshold):
+            if slot not in taken:
                 taken.add(slot)
                 found.append(row)
         return found
@@ -439,12 +440,16 @@ def _question(a: list[Applied], b: list[Applied]) -> str:
 
 def _rounding(stack: Sequence[Applied]) -> list[Applied]:
     """The members on which a small disturbance grows in another way than on the script alone."""
-    return [one for one in stack if technique(one.technique).CARD.promise == "reduced-precision"]
+    return [one for one in stack if _promise_of(one) == "reduced-precision"]
+
+
+def _promise_of(member: Applied) -> Promise:
+    return technique(member.technique).CARD.promise_of(member.options)
 
 
 def weakest_promise(stack: list[Applied]) -> Promise:
     """What a stack may do to the training result: as much as its boldest member."""
-    promises = {technique(member.technique).CARD.promise for member in stack}
+    promises = {_promise_of(member) for member in stack}
     return next(promise for promise in WEAKEST_FIRST if promise in promises)
 
 

@@ -25,15 +25,16 @@ rest is other work."""
 def find(reading: Reading) -> list[Finding]:
     """Many faults in every step, whose time shows."""
     settings = reading.profile.settings
-    if reading.on_gpu or settings.page_faults < _LEAST_FAULTS:
+    if reading.on_gpu or settings.page_faults < _LEAST_FAULTS or settings.kernel_seconds <= 0:
         return []
     kernel = min(settings.kernel_seconds, settings.page_faults * _MOST_SECONDS)
     seconds = reading.of_mean(kernel)
-    threads = max(1, min(settings.num_threads, settings.cpu_count))
+    least, most = settings.kernel_wall_seconds(reading.profile.step_seconds.mean)
+    believed = reading.of_mean(kernel / settings.kernel_seconds)
     return reading.finding(
         "page-faults",
         touched_seconds=min(seconds, reading.step_seconds),
-        saves_seconds=(_SAVED[0] * seconds / threads, _SAVED[1] * seconds),
+        saves_seconds=(_SAVED[0] * believed * least, _SAVED[1] * believed * most),
         confidence=0.75,
         summary=f"The kernel clears {settings.page_faults:,.0f} pages of memory per step, which "
         f"takes {duration(kernel)} of CPU time, {percent(reading.share(seconds))} of the step: "
