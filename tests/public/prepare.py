@@ -27,7 +27,6 @@ NOTEBOOKS = (
     "pykan/hellokan.ipynb",
     "gpytorch/examples/01_Exact_GPs/Simple_GP_Regression.ipynb",
     "gpytorch/examples/01_Exact_GPs/Spectral_Mixture_GP_Regression.ipynb",
-    "pytorch-metric-learning/examples/notebooks/TripletMarginLossMNIST.ipynb",
     "jayroxis-PINNs/Burgers Equation/Burgers * (PyTorch).ipynb",
     "deeplearning-models/pytorch_ipynb/cnn/cnn-lenet5-mnist.ipynb",
     "deeplearning-models/pytorch_ipynb/mlp/mlp-fromscratch__sigmoid-mse.ipynb",
