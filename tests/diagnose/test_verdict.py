@@ -38,6 +38,16 @@ def test_the_verdict_names_what_takes_the_time(expected: Verdict) -> None:
     assert verdict(reading(BOUND[expected])) is expected
 
 
+def test_whoever_asks_a_cpu_for_a_value_does_not_wait_for_it() -> None:
+    asking = {
+        "shares": {"other": 1.0},
+        "sync_points": [SyncPoint(kind="item", site=site(9), calls=5000, seconds=0.01)],
+        "hot_lines": [hot(9, 0.5)],
+    }
+    assert verdict(reading(profile(**asking))) is Verdict.HOST_BOUND
+    assert verdict(reading(gpu(**asking))) is Verdict.SYNC_BOUND
+
+
 def test_copies_to_a_gpu_are_input() -> None:
     assert verdict(reading(gpu(shares={"copy": 1.0}))) is Verdict.INPUT_BOUND
 

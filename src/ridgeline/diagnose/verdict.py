@@ -54,19 +54,16 @@ def waiting_seconds(reading: Reading) -> dict[Verdict, float]:
 
 
 def sync_seconds(reading: Reading) -> float:
-    """Time on the lines where the host asks for the value of a tensor."""
+    """Time in which tensors are printed, or a GPU's values waited for.
+
+    On a CPU whoever asks for a value has it already: what the question costs is the host's.
+    """
     points = reading.profile.sync_points
-    printed = sum(point.seconds for point in points if point.kind == "print")
-    at_lines = reading.step_seconds * reading.hot_share(
-        {point.site for point in points if point.calls >= 1}
-    )
-    # A line that both computes and asks is not waiting for all of its time: on a CPU only
-    # as much counts as calls into the dispatcher and back can take.
-    if not reading.on_gpu:
-        per_call = 20 * reading.dispatch_seconds
-        asked = sum(point.calls for point in points if point.kind != "print")
-        at_lines = min(at_lines, asked * per_call)
-    return min(reading.step_seconds, max(printed, at_lines))
+    seconds = sum(point.seconds for point in points if point.kind == "print")
+    if reading.on_gpu:
+        lines = {point.site for point in points if point.calls >= 1}
+        seconds = max(seconds, reading.step_seconds * reading.hot_share(lines))
+    return min(reading.step_seconds, seconds)
 
 
 def is_full(reading: Reading) -> bool:
