@@ -159,3 +159,33 @@ def test_a_script_sees_what_it_sees_without_us(way: str, worlds: dict[str, dict[
     assert added == set(offline_variables(Path())), "what keeps libraries at home, and no more"
     assert not set(without) - set(with_us)
     assert seen == plain
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_out_of_a_cache_of_data_nothing_is_lost_and_more_may_come(way: str, tmp_path: Path) -> None:
+    data = tmp_path / "keras" / "datasets"
+    (data / "folder").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    lying = ("removed.npz", "folder/inner.npz", "replaced.npz", "renamed.npz", "busy.lock")
+    for name in lying:
+        (data / name).write_text(f"gigabytes: {name}")
+    script = SCRIPT.with_name("empties_its_cache.py")
+    subprocess.run(
+        [*RIDGELINE, "doctor", "--steps", "8", "--", str(script)],
+        cwd=tmp_path / "work",
+        check=True,
+        capture_output=True,
+        env=os.environ | {"KERAS_HOME": str(tmp_path / "keras"), "RIDGELINE_VIEW": WAYS[way]},
+    )
+    left = {
+        str(path.relative_to(data)): path.read_text() for path in data.rglob("*") if path.is_file()
+    }
+    kept = {name: f"gigabytes: {name}" for name in lying if name not in ("replaced.npz",)}
+    del kept["busy.lock"]
+    assert left == {
+        **kept,
+        "replaced.npz": "newer",
+        "downloaded.npz": "more",
+        "another.npz": "gigabytes: renamed.npz",
+    }
+    assert not list(tmp_path.rglob("*ridgeline*"))

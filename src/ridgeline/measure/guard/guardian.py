@@ -154,7 +154,9 @@ def _start(task: Task, places: list[str]) -> _Run:
             run, why = _start_host(task, places, processes=processes)
             if run is not None:
                 return run
-    view.View(caches=tuple(task.surroundings.caches())).write(Path(task.session, view.VIEW_NAME))
+    around = task.surroundings
+    copies = view.View(caches=tuple(around.caches()), downloads=tuple(around.downloads()))
+    copies.write(Path(task.session, view.VIEW_NAME))
     guardian = os.getpid()
     pid = os.fork()
     if pid == 0:

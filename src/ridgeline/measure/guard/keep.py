@@ -82,7 +82,11 @@ class Keeper:
 
     def _before(self, path: object, change: Change, dir_fd: int) -> None:
         full = _full(path, dir_fd, follow=change != "away")
-        if full is None or full in self._known or self._is_left_alone(full):
+        if full is None or full in self._known:
+            return
+        if self._is_left_alone(full):
+            if change in ("away", "moved"):
+                self._keep_download(full)
             return
         self._known.add(full)
         entry = self._entry(full)
@@ -100,6 +104,15 @@ class Keeper:
         elif stat.S_ISREG(found.st_mode):
             aside = _keep_file(full, found.st_size, entry, change)
             self._note(entry, full, "file", aside=aside)
+
+    def _keep_download(self, full: str) -> None:
+        """What a script takes out of a cache, for all that it may put there."""
+        if not self._view.may_not_lose(full) or self._view.holds(full) or not os.path.isfile(full):
+            return
+        self._known.add(full)
+        entry = self._entry(full)
+        if entry is not None and not os.path.islink(full):
+            self._note(entry, full, "download", aside=_link(full, entry / CONTENT_NAME, entry))
 
     def _before_rights(self, path: object, dir_fd: int) -> None:
         full = _full(path, dir_fd, follow=True)

@@ -2,8 +2,9 @@
 
 Each change has a folder of its own in the folder of what is kept, named by the hash of its path:
 
-    note.json    when, the path, what stood there (`none`, `file`, `link`, `folder`), or what was
-                 done to it (`moved`: a folder was renamed; `rights`: mode or times were set)
+    note.json    when, the path, what stood there (`none`, `file`, `link`, `folder`; `download`: a
+                 file in a cache, whose place another may take), or what was done to it (`moved`: a
+                 folder was renamed; `rights`: mode or times were set)
     content      the old file, unless it was put aside in the folder that it lay in
 
 Changes are undone from the latest to the first, so that names mean what they meant then.
@@ -73,20 +74,25 @@ def _undo_new(note: Note, _entry: Path) -> None:
 
 
 def _undo_file(note: Note, entry: Path) -> None:
-    if note.aside:
-        if os.path.isdir(note.path) and not os.path.islink(note.path):
-            _remove(note.path)
-        os.replace(note.aside, note.path)
-        return
     if os.path.isdir(note.path) and not os.path.islink(note.path):
         _remove(note.path)
     os.makedirs(os.path.dirname(note.path), exist_ok=True)
+    if note.aside:
+        os.replace(note.aside, note.path)
+        return
     try:
         os.replace(entry / CONTENT_NAME, note.path)
     except OSError:  # on another filesystem
         draft = f"{note.path}.ridgeline-restore"
         shutil.copy2(entry / CONTENT_NAME, draft)
         os.replace(draft, note.path)
+
+
+def _undo_download(note: Note, entry: Path) -> None:
+    if not os.path.lexists(note.path):
+        _undo_file(note, entry)
+    elif note.aside:
+        _remove(note.aside)
 
 
 def _undo_link(note: Note, _entry: Path) -> None:
@@ -125,6 +131,7 @@ def _remove(path: str) -> None:
 _UNDO: dict[str, Callable[[Note, Path], None]] = {
     "none": _undo_new,
     "file": _undo_file,
+    "download": _undo_download,
     "link": _undo_link,
     "folder": _undo_folder,
     "moved": _undo_moved,

@@ -11,12 +11,16 @@ from pathlib import Path
 
 from ridgeline.measure.guard.mounts import is_below, is_within
 
-_CACHE_VARIABLES = (
-    "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME",
-    "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_HOME", "TRITON_CACHE_DIR",
-    "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR", "KERAS_HOME", "NLTK_DATA", "PYTHONPYCACHEPREFIX",
+_DOWNLOAD_VARIABLES = (
+    "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME", "KERAS_HOME",
+    "NLTK_DATA",
 )  # fmt: skip
-_CACHES_AT_HOME = (".cache", ".triton", ".nv", ".keras", "nltk_data")
+_DOWNLOADS_AT_HOME = (".cache", ".keras", "nltk_data")
+_CODE_VARIABLES = (
+    "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_HOME", "TRITON_CACHE_DIR",
+    "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR", "PYTHONPYCACHEPREFIX",
+)  # fmt: skip
+_CODE_AT_HOME = (".triton", ".nv")
 _MOST_SPECIAL_FILES = 200
 _MOST_LOOKED_AT = 10_000
 
@@ -48,10 +52,20 @@ class Surroundings:
         says.
         """
         yield self.session
+        yield from self.downloads()
+        yield from self._folders(_CODE_VARIABLES, _CODE_AT_HOME, _compiled_code())
+
+    def downloads(self) -> Iterator[str]:
+        """Those of the caches in which data lie: more may come, and none may be lost."""
+        yield from self._folders(_DOWNLOAD_VARIABLES, _DOWNLOADS_AT_HOME)
+
+    def _folders(
+        self, variables: tuple[str, ...], names_at_home: tuple[str, ...], *others: str
+    ) -> Iterator[str]:
         home = _home()
-        named = [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
-        at_home = [os.path.join(home, name) for name in _CACHES_AT_HOME]
-        for path in (*named, _compiled_code(), *at_home):
+        named = [os.environ[name] for name in variables if os.environ.get(name)]
+        at_home = [os.path.join(home, name) for name in names_at_home]
+        for path in (*named, *others, *at_home):
             real = os.path.realpath(path)
             if os.path.isdir(real) and not any(is_within(one, real) for one in (self.cwd, home)):
                 yield real

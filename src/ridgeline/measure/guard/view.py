@@ -50,6 +50,8 @@ class View:
     """What shows through the covers as it is."""
     caches: tuple[str, ...] = ()
     """What the script may keep, and the session's folder."""
+    downloads: tuple[str, ...] = ()
+    """Those of the caches out of which it may not remove what was there."""
 
     def write(self, path: Path) -> None:
         """Write it down for the script's process and for the guardian."""
@@ -63,6 +65,7 @@ class View:
             covered=tuple(Covered(**one) for one in found["covered"]),
             shown=tuple(found["shown"]),
             caches=tuple(found["caches"]),
+            downloads=tuple(found["downloads"]),
         )
 
     def holds(self, path: str) -> bool:
@@ -74,6 +77,11 @@ class View:
     def may_keep(self, path: str) -> bool:
         """Is `path` none of the user's files?"""
         return any(is_within(path, one) for one in (*self.caches, *NOT_FILES))
+
+    def may_not_lose(self, path: str) -> bool:
+        """Is `path` a download, and nobody's lock?"""
+        is_lock = os.path.basename(path).lower().endswith("lock")
+        return not is_lock and any(is_within(path, one) for one in self.downloads)
 
 
 def leave_the_world(*, processes: bool) -> bool:
@@ -136,6 +144,7 @@ def build(
         covered=tuple(covered),
         shown=tuple(path for cover in covers for path in cover.shown),
         caches=caches,
+        downloads=tuple(surroundings.downloads()),
     )
     if not view.holds(surroundings.cwd):
         raise OSError(f"{surroundings.cwd} cannot be covered")
