@@ -39,6 +39,16 @@ def test_memory_that_only_varies_is_no_growth(sizes: tuple[int, ...]) -> None:
     assert _growth(held(*sizes)) == 0.0
 
 
+@pytest.mark.parametrize(("collected", "growth"), [(0, 100.0), (300, 100.0), (600, 0.0)])
+def test_what_a_collection_of_garbage_takes_away_is_no_growth(
+    collected: int, growth: float
+) -> None:
+    report = Report(
+        steps=[], losses=[], held_bytes=list(range(0, 1000, 100)), collected_bytes=collected
+    )
+    assert _growth(report) == growth
+
+
 def test_no_sampled_steps_show_no_growth() -> None:
     assert _growth(None) == 0.0
 

@@ -432,10 +432,13 @@ def _growth(sampler_look: Report | None) -> float:
     """Bytes that every step leaves behind.
 
     Batches of different sizes make what is alive at a boundary go up and down; it grows only if
-    most steps add about as much as the median step does.
+    most steps add about as much as the median step does. What a collection of garbage takes away
+    again grows to the next one and no further.
     """
-    held = sampler_look.held_bytes if sampler_look is not None else []
-    if len(held) <= _LEAST_GROWTHS:
+    if sampler_look is None or len(sampler_look.held_bytes) <= _LEAST_GROWTHS:
+        return 0.0
+    held = sampler_look.held_bytes
+    if sampler_look.collected_bytes >= 0.5 * (held[-1] - held[0]) > 0:
         return 0.0
     growths = np.diff(held)
     median = float(np.median(growths))

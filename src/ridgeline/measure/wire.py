@@ -174,6 +174,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     held_bytes: list[int] = []
     """What the C heap (tensors and autograd graphs of the CPU) and the GPU's allocator held at
     the end of each sampled step; empty where the C library does not tell."""
+    collected_bytes: int = 0
+    """Of the last of these: garbage in cycles, which the collector had not come to yet."""
     sync_points: list[SyncPoint] = []
     hot_lines: list[HotLine] = []
     facts: Facts | None = None
