@@ -14,7 +14,7 @@ _BYTES_PER_COLLECTIVE = 1024
 0.5 KB each with gloo, seen on two ranks that average after every micro-batch."""
 _TENSORS_BYTES = 32 * 1024
 """More than the graph of a small model: tensors are kept."""
-_SOON_STEPS = 3_000_000
+_SOON_STEPS = 2_000_000
 """A leak that fills the memory later than this hurts no run."""
 
 

@@ -16,6 +16,8 @@ CAUSES = ("sync-points",)
 
 _PER_QUESTION = 30.0
 """A question to a tensor and the indexing that leads to it, in bare dispatches."""
+_AROUND_A_QUESTION = 8.0
+"""Times what a question itself took: the indexing before it, and Python around both."""
 _IN_A_LOOP = 32
 """Questions at one line per step that only a loop asks."""
 
@@ -88,11 +90,20 @@ def _on_cpu(reading: Reading, points: list[SyncPoint]) -> _Cost | None:
     if not loops:
         return None
     # The lines may compute as well: only what asking can take is blamed on asking.
-    at_lines = reading.hot_share({p.site for p in loops}) * reading.step_seconds
-    seconds = min(at_lines, sum(p.calls for p in loops) * _PER_QUESTION * reading.dispatch_seconds)
+    seconds = sum(min(_at_line(reading, p), _asking(reading, p)) for p in loops)
     return _Cost(
         points=loops, seconds=seconds, low=0.6 * seconds, high=0.95 * seconds, confidence=0.85
     )
+
+
+def _at_line(reading: Reading, point: SyncPoint) -> float:
+    return reading.hot_share({point.site}) * reading.step_seconds
+
+
+def _asking(reading: Reading, point: SyncPoint) -> float:
+    """The most that questions at a line take, and the indexing that leads to them."""
+    usual = point.calls * _PER_QUESTION * reading.dispatch_seconds
+    return min(usual, _AROUND_A_QUESTION * reading.of_mean(point.seconds))
 
 
 def _on_gpu(reading: Reading, points: list[SyncPoint]) -> _Cost | None:
