@@ -284,6 +284,13 @@ def test_attention_written_by_hand_is_for_one_technique_and_a_librarys_for_the_o
     assert "in a library" in technique("fused-attention").applies(by_a_library).reason
 
 
+def test_attention_in_compiled_code_is_left_to_the_compiler():
+    given = FAULTY["fused-attention"]
+    compiled = [replace(model, compiled=True) for model in given.profile.models]
+    fits = technique("fused-attention").applies(replaced(given, models=compiled))
+    assert fits.reason == "compiled code does not come by here, and fuses its own"
+
+
 def test_attention_with_dropout_is_left_on_a_cpu_which_has_no_kernel_for_it():
     given = FAULTY["attention-backend"]
     weights = replace(given.profile.operators[0], name="aten::_safe_softmax", shapes="[2,4,8,8]")

@@ -50,6 +50,8 @@ def applies(context: Context) -> Applicability:
     site = switches.math_attention_site
     if switches.math_attention == 0 or site is None:
         return Applicability(False, "no attention that is written out was seen")
+    if any(model.compiled for model in context.profile.models):
+        return Applicability(False, "compiled code does not come by here, and fuses its own")
     if context.operator_share(_SAFE_SOFTMAX) > 0:
         return Applicability(False, "attention is called as one and forbidden its kernels")
     if not site.function or site in [model.forward_site for model in context.profile.models]:
