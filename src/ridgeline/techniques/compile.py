@@ -64,9 +64,9 @@ _SLOW_CONVOLUTION = 0.6
 """Inductor moves a CPU's convolutions to channels-last, whatever their shape: one-dimensional
 ones in training were seen at this share of their speed."""
 _DISPATCHES_OF_A_CALL = (40, 100)
-"""What guards, wrappers and autograd's node take around each call of a compiled module, forward
-and backward, in dispatches with gradient recording: 40 µs without backward, 85 to 120 with, where
-one takes 1.2 µs (a module of three operators, two cores)."""
+"""What guards, wrappers and autograd's node take around each call of a compiled module, least and
+most, in dispatches with gradient recording. Seen: 40 µs without backward and 86 with, where a
+dispatch takes 1.2 µs (a module of three operators, two cores)."""
 _OWN_OF_TORCH = frozenset({
     "Sequential", "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "RNN", "LSTM", "GRU",
     "Transformer", "TransformerEncoder", "TransformerDecoder", "TransformerEncoderLayer",

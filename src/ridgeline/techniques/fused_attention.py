@@ -28,7 +28,8 @@ CARD = Card(
     name="fused-attention",
     title="Attention written by hand as one kernel",
     cures=("unfused-attention",),
-    costs="Attention weights are formed only where something else looks at them.",
+    costs="Attention weights are formed only where something else looks at them; with dropout, on "
+    "GPUs, a kernel chooses which of them are dropped.",
     source="Dao et al., FlashAttention, 2022; PyTorch documentation, scaled_dot_product_attention",
     promise="rounding",
     stage=Stage.SETTINGS,
