@@ -34,7 +34,7 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def pool() -> Iterator[Pool]:
     one = Pool()
     yield one
-    one.close(at_once=True)
+    one.close()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def used(warm: None) -> Iterator[tuple[Pool, Duel]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duels, "_BLOCK_SECONDS", 0.2)
         yield one, duel(one, AS_IT_IS, FED, plan())
-    one.close(at_once=True)
+    one.close()
 
 
 def plan(seconds: float = 60.0, *, resident: bool = True) -> DuelPlan:

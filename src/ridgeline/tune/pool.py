@@ -227,11 +227,14 @@ class Pool:
             self.drop(contender)
             raise
 
-    def close(self, *, at_once: bool = False) -> None:
-        """End every run, on request without waiting, and put back what their saves overwrote."""
+    def close(self) -> None:
+        """Kill every run where it stands and put back what their saves overwrote.
+
+        Nobody waits for what a script does on its way out (seconds, once it has compiled).
+        """
         try:
             for live in self._alive.values():
-                live.failed |= at_once
+                live.failed = True
                 self._end(live)
         finally:
             self._alive.clear()

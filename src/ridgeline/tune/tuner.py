@@ -140,10 +140,8 @@ def tune(
         search.leave_out_what_came_early()
         search.deadline = pool.deadline = begun + job.budget_seconds
         ledger = billed(_finish(search, job), job.terms)
-    except BaseException:
-        pool.close(at_once=True)
-        raise
-    pool.close(at_once=monotonic() > search.deadline)
+    finally:
+        pool.close()
     write_record(job.out / "ledger.json", ledger)
     search.memory.forget()
     return ledger
