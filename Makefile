@@ -1,10 +1,10 @@
-# make tune | test | test-slow | check | bench: each works alone on a machine that has only
+# make tune | test | test-all | check | bench: each works alone on a machine that has only
 # Python >= 3.11, make and a C compiler.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: tune install test test-slow check bench accuracy clean
+.PHONY: tune install test test-all check bench accuracy clean
 
 tune: install
 	$(BIN)/ridgeline tune --out ridgeline-tune -- examples/train_gpt.py
@@ -16,14 +16,15 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,compress,kubernetes,examples,frameworks,trace,dev]'
 	touch $@
 
-# They measure time, so nothing may run beside them.
-ALONE := tests/faults tests/tune/test_duel.py tests/tune/test_tuner.py
+# First what may run side by side, then what measures time and wants the machine to itself.
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not alone"
+	$(BIN)/python -m pytest -m "not slow and alone"
 
-test-slow: install
-	$(BIN)/python -m pytest -m slow --timeout 3600
+# Every sweep, planted fault and browser as well.
+test-all: install
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" --timeout 3600
+	$(BIN)/python -m pytest -m alone --timeout 3600
 
 check: install
 	$(BIN)/ruff check src tests bench examples

@@ -1,13 +1,19 @@
-"""What all tests share: threads, hypothesis, scripts that start warm."""
+"""What all tests share: threads, hypothesis, representatives of sweeps, scripts that start warm."""
 
 from __future__ import annotations
 
+import fcntl
+import gc
+import json
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from ridgeline.hardware.ceilings import Ceilings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: threads of two teams that wait for each other burn the machine.
@@ -19,21 +25,48 @@ settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers take whole files in this order: the long ones first, then those of many tests.
+    """Leave all but the representatives of a sweep to `make test-all`.
 
-    xdist alone would go by the number of tests; the Makefile turns that off.
+    `@pytest.mark.sweep("llama-gptq")` on a parametrised test: of its cases, `make test` runs only
+    those with the ids named; the others become slow tests.
     """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    from tests.file_seconds import known
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sweep"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for name, found in cases.items():
+        _keep_representatives(name, found)
 
-    seconds, tests = known(), Counter(map(_file, items))
-    items.sort(key=lambda one: (-seconds.get(_file(one), 0.0), -tests[_file(one)], _file(one)))
+
+def _keep_representatives(name: str, cases: list[pytest.Item]) -> None:
+    marker = cases[0].get_closest_marker("sweep")
+    assert marker is not None
+    kept = set(marker.args)
+    ids = {case.nodeid.partition("[")[2].removesuffix("]"): case for case in cases}
+    if len(ids) > 1 and not kept <= ids.keys():  # one case alone was asked for by its id
+        raise pytest.UsageError(f"{name}: sweep names no case: {', '.join(kept - ids.keys())}")
+    for id_, case in ids.items():
+        if id_ not in kept:
+            case.add_marker("slow")
 
 
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
+def pytest_collection_finish() -> None:
+    """Spare collections of garbage the walk over everything that is imported by now."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let Python clean up as it would: libraries complain of what is left at the end."""
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports_are_no_garbage() -> None:
+    """The same for what earlier files imported."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +79,38 @@ def warm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conductor, "start", start_warm)
         yield
+
+
+@pytest.fixture(scope="session")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For `XDG_CACHE_HOME`: what a quick probe finds on this machine, probed once for all workers.
+
+    `progress.json` has what the probe said of its progress. Whoever writes into a cache takes a
+    copy.
+    """
+    from ridgeline.hardware.ceilings import save_ceilings
+    from ridgeline.measure.probe import probe
+
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder = root / "probed"
+    with (root / "probed.lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            patch.setenv("XDG_CACHE_HOME", str(folder))
+            seen: list[tuple[str, float]] = []
+            save_ceilings(probe(lambda what, share: seen.append((what, share)), quick=True))
+            (folder / "progress.json").write_text(json.dumps(seen))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def probed_ceilings(probed: Path) -> Ceilings:
+    """The same as a value."""
+    from ridgeline.hardware.ceilings import cached_ceilings
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(probed))
+        found = cached_ceilings()
+    assert found is not None
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -122,6 +123,7 @@ def _main() -> None:
     os.dup2(2, 1)
     for name in _PRELOADED:
         __import__(name)
+    gc.freeze()  # no child of ours walks over all of that when it collects garbage
     codes: dict[int, int] = {}
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
@@ -164,6 +166,7 @@ def _bear(order: dict[str, Any]) -> int:
         os.environ.clear()
         os.environ.update(order["environment"])
         os.chdir(order["folder"])
+        atexit.register(gc.unfreeze)  # libraries complain of what is left at the end
         module, _, name = order["function"].partition(":")
         getattr(importlib.import_module(module), name)(*order["arguments"])
         code = 0

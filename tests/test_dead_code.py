@@ -8,29 +8,13 @@ others open.
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import ridgeline
+from tests.sources import ROOT, nodes, trees
 
-PACKAGE = Path(ridgeline.__file__).parent
-ROOT = PACKAGE.parents[1]
-NODES = {
-    str(path.relative_to(PACKAGE)): list(ast.walk(ast.parse(path.read_text())))
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
-DOCUMENTED = set(
-    re.findall(
-        r"[A-Za-z_]\w*",
-        "\n".join(
-            code
-            for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-            for code in re.findall(r"```.*?```|`[^`]+`", page.read_text(), re.DOTALL)
-        ),
-    )
-)
-"""Words in the code of any page."""
 OPENED_BY_OTHERS = {
     "cli/": "commands are registered by name",
     "cost/": "formulas of the field, held by its worked examples",
@@ -67,12 +51,17 @@ def words(nodes: list[ast.AST]) -> Iterator[str]:
             yield from re.split(r"[.:-]", str(node.value))
 
 
-MENTIONED = {word for nodes in NODES.values() for word in words(nodes)} | {
-    word
-    for path in (ROOT / "bench").rglob("*.py")
-    for word in words(list(ast.walk(ast.parse(path.read_text()))))
-}
-KNOWN = MENTIONED | DOCUMENTED
+@functools.cache
+def known() -> set[str]:
+    """Words in the package, in benchmarks, and in the code of any page."""
+    benchmarks = [ast.parse(path.read_text()) for path in (ROOT / "bench").rglob("*.py")]
+    pages = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    code = (re.findall(r"```.*?```|`[^`]+`", page.read_text(), re.DOTALL) for page in pages)
+    return {
+        *(word for _, found in nodes() for word in words(found)),
+        *(word for tree in benchmarks for word in words(list(ast.walk(tree)))),
+        *re.findall(r"[A-Za-z_]\w*", "\n".join(itertools.chain.from_iterable(code))),
+    }
 
 
 def opened_by_others(place: str) -> bool:
@@ -82,10 +71,10 @@ def opened_by_others(place: str) -> bool:
 def test_every_function_and_class_is_used() -> None:
     unused = [
         f"{place}:{node.lineno} {node.name}"
-        for place, nodes in NODES.items()
-        for node in nodes
+        for place, found in nodes()
+        for node in found
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and node.name not in KNOWN
+        and node.name not in known()
         and not node.name.startswith("__")
         and not any(isinstance(one, ast.Call) for one in node.decorator_list)  # registered there
         and not opened_by_others(place)
@@ -96,18 +85,18 @@ def test_every_function_and_class_is_used() -> None:
 def test_every_field_is_read_or_documented() -> None:
     unread = [
         f"{place}:{field.lineno} {node.name}.{field.target.id}"
-        for place, nodes in NODES.items()
-        for node in nodes
+        for place, found in nodes()
+        for node in found
         if isinstance(node, ast.ClassDef)
         for field in node.body
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
-        and field.target.id not in KNOWN
+        and field.target.id not in known()
         and not opened_by_others(place)
     ]
     assert not unread
 
 
 def test_every_exception_is_needed() -> None:
-    places = [place for place in OPENED_BY_OTHERS if not any(p.startswith(place) for p in NODES)]
+    places = [place for place in OPENED_BY_OTHERS if not any(p.startswith(place) for p in trees())]
     assert not places, "files that are gone"

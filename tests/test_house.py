@@ -13,25 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.sources import PACKAGE, ROOT, trees
 
 import ridgeline
 from ridgeline.compress.observers import percentile
 from ridgeline.trace import sorting
 
-PACKAGE = Path(ridgeline.__file__).parent
-ROOT = PACKAGE.parent.parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted(
     path.parent.name for path in PACKAGE.glob("*/__init__.py") if path.parent.name != "__pycache__"
 )
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 TIME_OR_SIZE = re.compile(r"(^|_)(ms|msec|secs|mb|gb|kb|mib|gib|gflops|tflops)($|_)")
-
-
-@functools.cache
-def trees() -> dict[str, ast.Module]:
-    """What each file of the package says, by its place in it."""
-    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in SOURCES}
 
 
 def test_every_file_says_what_it_is_and_has_a_name_of_its_own() -> None:
@@ -191,11 +184,16 @@ def test_a_finding_never_names_a_technique_that_does_not_exist() -> None:
     assert named <= known, named - known
 
 
-TESTS = {
-    str(path.relative_to(ROOT)): ast.parse(path.read_text())
-    for path in sorted((ROOT / "tests").rglob("*.py"))
-    if not {"planted", "scripts"} & set(path.parts)
-}
+@functools.cache
+def suite() -> dict[str, ast.Module]:
+    """What each file of the tests says, by its place in the repository."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text())
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if not {"planted", "scripts"} & set(path.parts)
+    }
+
+
 MAY_BIND = {"tests/ports.py", "tests/techniques/rehearsal.py"}
 """Where a port is held for as long as it is used."""
 SLEEPERS = {
@@ -229,7 +227,7 @@ def judged_by(function: ast.AST) -> set[str]:
 def test_every_test_can_fail() -> None:
     functions = [
         (place, node, judged_by(node))
-        for place, tree in TESTS.items()
+        for place, tree in suite().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
@@ -270,7 +268,7 @@ def says_nothing(test: ast.expr, rest: str) -> bool:
 
 def test_no_assertion_holds_whatever_the_code_does() -> None:
     found = []
-    for place, tree in TESTS.items():
+    for place, tree in suite().items():
         for node in ast.walk(tree):
             for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
                 for number, one in enumerate(block if isinstance(block, list) else []):
@@ -284,7 +282,7 @@ def test_no_assertion_holds_whatever_the_code_does() -> None:
 def test_no_test_finds_a_port_and_lets_it_go() -> None:
     found = [
         f"{place}:{node.lineno}"
-        for place, tree in TESTS.items()
+        for place, tree in suite().items()
         for node in ast.walk(tree)
         if called(node) == "bind" and place not in MAY_BIND
     ]
@@ -301,7 +299,7 @@ def test_no_test_sleeps_in_hope() -> None:
         for child in ast.iter_child_nodes(node):
             look(place, child, polling=polling)
 
-    for place, tree in TESTS.items():
+    for place, tree in suite().items():
         if place not in SLEEPERS:
             look(place, tree, polling=False)
     assert not found, "wait for what you wait for"

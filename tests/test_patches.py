@@ -10,21 +10,15 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import sources
+from tests.sources import PACKAGE
 
-import ridgeline
 from ridgeline import patches
 from ridgeline.patches import PATCHED, PRIVATE, in_reverse, patch
 
-PACKAGE = Path(ridgeline.__file__).parent
-NODES = {
-    str(path.relative_to(PACKAGE)): list(ast.walk(ast.parse(path.read_text())))
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
-"""Of each file's syntax tree."""
 SETTINGS = {
     "torch._dynamo.config", "torch._inductor.config", "torch.backends.cudnn", "sys.path",
     "sys.modules", "os.environ",
@@ -134,7 +128,7 @@ def replaced(nodes: list[ast.AST]) -> list[tuple[int, str]]:
 
 
 def test_nothing_but_the_list_of_patches_assigns_to_another_library() -> None:
-    found = {place: replaced(nodes) for place, nodes in NODES.items()}
+    found = {place: replaced(nodes) for place, nodes in sources.nodes()}
     assert not {place: lines for place, lines in found.items() if lines}
 
 
@@ -155,7 +149,7 @@ def test_a_patch_that_is_not_in_the_list_is_found(code: str) -> None:
 def test_every_patch_of_the_list_is_made() -> None:
     made = {
         text
-        for place, nodes in NODES.items()
+        for place, nodes in sources.nodes()
         if place != "patches.py"
         for node in nodes
         if isinstance(node, ast.Constant) and isinstance(text := node.value, str)
@@ -169,7 +163,7 @@ def test_every_patch_of_the_list_is_made() -> None:
 def own_names() -> set[str]:
     """Private names that Ridgeline defines itself."""
     found = set()
-    for nodes in NODES.values():
+    for _, nodes in sources.nodes():
         for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 found.add(node.name)
@@ -216,7 +210,7 @@ def test_every_private_name_that_is_read_stands_in_the_list() -> None:
     known = listed | own_names() | DOCUMENTED
     unknown = [
         f"{place}:{line}: {name}"
-        for place, nodes in NODES.items()
+        for place, nodes in sources.nodes()
         for line, name in read_private(nodes)
         if name not in known
     ]
@@ -224,10 +218,10 @@ def test_every_private_name_that_is_read_stands_in_the_list() -> None:
 
 
 def test_every_private_name_of_the_list_is_read() -> None:
-    read = {name for nodes in NODES.values() for _, name in read_private(nodes)}
+    read = {name for _, nodes in sources.nodes() for _, name in read_private(nodes)}
     texts = {
         str(node.value)
-        for place, nodes in NODES.items()
+        for place, nodes in sources.nodes()
         if place != "patches.py"
         for node in nodes
         if isinstance(node, ast.Constant)

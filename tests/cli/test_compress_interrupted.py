@@ -63,13 +63,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.sweep("one scheme, SIGTERM")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("work", "line", "number", "code"),
     [
+        (GPTQ, "w4a16-gptq-g32: block 1 of 2", signal.SIGTERM, 130),
         (GPTQ, "w4a16-gptq-g32: block 1 of 2", signal.SIGKILL, -9),
         (SEARCH, "sensitivity under w4a16-g32: 3 of", signal.SIGTERM, 130),
     ],
+    ids=["one scheme, SIGTERM", "one scheme, SIGKILL", "search, SIGTERM"],
 )
 def test_ended_in_the_middle_it_goes_on_to_the_same_bytes(
     words: list[str], work: list[str], line: str, number: int, code: int, tmp_path: Path

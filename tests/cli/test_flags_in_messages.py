@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,10 +11,10 @@ from pathlib import Path
 
 import grimp
 import typer
+from tests.sources import trees
 
 from ridgeline.cli.main import COMMANDS, _function
 
-SOURCE = Path(__file__).parents[2] / "src"
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 ANOTHER_PROGRAM = re.compile(r"\b(ridgeline [a-z]+|hf download|nsys export)\b")
 """A message that says what else to run; the flags behind it are that program's."""
@@ -21,6 +22,7 @@ OF_ANOTHER_PROCESS = {"ridgeline.serve": "serve", "ridgeline.launch.ray_entry": 
 """What a command starts instead of importing → the command; None: a program with own options."""
 
 
+@functools.cache
 def options_of(command: str) -> set[str]:
     app = typer.Typer(add_completion=False)
     app.command()(_function(command))
@@ -40,9 +42,10 @@ def flags_by_module() -> dict[str, set[str]]:
 
 def raised_words() -> Iterator[tuple[str, str]]:
     """Module and text of all literals in `raise` statements."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-        for node in ast.walk(ast.parse(path.read_text())):
+    for place, tree in trees().items():
+        parts = ("ridgeline", *Path(place).with_suffix("").parts)
+        module = ".".join(parts).removesuffix(".__init__")
+        for node in ast.walk(tree):
             if isinstance(node, ast.Raise):
                 texts = [
                     part.value

@@ -24,9 +24,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "ridgeline"
 
 
-@pytest.fixture(scope="module")
-def measured() -> Ceilings:
-    return probing.probe(quick=True)
+@pytest.fixture
+def measured(probed_ceilings: Ceilings) -> Ceilings:
+    return probed_ceilings
 
 
 def run(*arguments: str) -> str:

@@ -25,6 +25,7 @@ def _logits(model, tokens):
         return model.eval()(tokens).logits
 
 
+@pytest.mark.sweep("llama-gptq", "tied-awq")
 @pytest.mark.parametrize("method", ["rtn", "gptq", "awq", "gptq-actorder"])
 @pytest.mark.parametrize("kind", ["llama", "tied"])
 def test_transformers_loads_what_is_saved_and_computes_what_was_emulated(
@@ -40,6 +41,7 @@ def test_transformers_loads_what_is_saved_and_computes_what_was_emulated(
     assert all(0.0 < layer.error < 0.2 for layer in staged.layers)
 
 
+@pytest.mark.sweep("gptq-mixtral", "awq-gemma3")
 @pytest.mark.parametrize("kind", ["gpt2", "mixtral", "qwen2moe", "gemma3", "opt"])
 @pytest.mark.parametrize("method", ["gptq", "awq"])
 def test_every_architecture_loads_back(tiny_model, tokens, tmp_path, kind, method):
@@ -67,6 +69,7 @@ def test_experts_are_saved_packed_and_transposed_layers_say_that_they_are_not(
     assert "quantization_config" not in json.loads((tmp_path / "gpt2" / "config.json").read_text())
 
 
+@pytest.mark.sweep("w8a8-smoothquant", "fp8")
 @pytest.mark.parametrize("name", ["w8a8-smoothquant", "w8a8-rtn", "fp8", "w8a8-static"])
 def test_rounded_activations_are_emulated_as_transformers_computes_them(
     tiny_model, tokens, tmp_path, name
@@ -79,6 +82,7 @@ def test_rounded_activations_are_emulated_as_transformers_computes_them(
     assert float(difference) < 0.02  # a value on a border may go either way
 
 
+@pytest.mark.sweep("w4a16-gptq-g16-kv8")
 @pytest.mark.parametrize("name", ["kvfp8", "w4a16-gptq-g16-kv8"])
 def test_a_rounded_cache_has_the_ranges_of_keys_and_values(tiny_model, tokens, tmp_path, name):
     staged = stage(_job(tiny_model("llama"), tmp_path / "work", tokens, name))

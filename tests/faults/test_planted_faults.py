@@ -1,6 +1,6 @@
 """The doctor names the planted fault first, and finds nothing in the repaired twin.
 
-The whole table takes some ten minutes on a quiet machine of two cores (`make test-slow`); two
+The whole table takes some ten minutes on a quiet machine of two cores (`make test-all`); two
 scripts, one whose fault costs time and one whose losses explode, and a clean one run with every
 test. Faults that cost time are shares of a step,
 and another program that takes the cores changes them: run this on a quiet machine.
@@ -25,6 +25,7 @@ QUICK = ("save_each_step", "exploding_loss")
 """Their faults are large, or no matter of time, so that a busy machine does not hide them."""
 PLAN = Plan(steps=12, warmup=4, budget_seconds=90.0)
 SHORT = Plan(steps=6, warmup=2, budget_seconds=60.0)
+pytestmark = pytest.mark.alone
 NEEDS_BF16 = {"fp32_matmul", "half_on_cpu"}
 
 

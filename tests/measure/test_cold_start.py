@@ -40,6 +40,7 @@ def test_arguments_neighbours_and_changed_folders_work_as_always() -> None:
         assert len(run.steps(10)[0].steps) == 10
 
 
+@pytest.mark.slow
 def test_a_compiled_script_prints_and_compiles_what_it_does_alone(tmp_path: Path) -> None:
     alone = tmp_path / "alone.log"
     assert start_plainly(command("compiled.py", "wrapped", "100"), alone, tmp_path).wait() == 0

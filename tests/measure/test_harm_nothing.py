@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,13 +128,17 @@ KNOWN_DIFFERENCES = {"PYTHONPATH", "WORLD", "PWD", "_"}
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What a script sees of its surroundings: started plainly, and by doctor in both ways."""
+def world(
+    tmp_path_factory: pytest.TempPathFactory, probed: Path
+) -> Callable[[str], dict[str, Any]]:
+    """What a script sees of its surroundings: started plainly, or by doctor in a way."""
     folder = tmp_path_factory.mktemp("world")
     cache = tmp_path_factory.mktemp("cache")
+    shutil.copytree(probed, cache, dirs_exist_ok=True)
     (folder / "input.txt").write_text("yes\nno\n")
     words = [str(SCRIPT.with_name("tells_its_world.py")), "30", "--name", "a b"]
-    for name in ("plain", *WAYS):
+
+    def seen(name: str) -> dict[str, Any]:
         start = (
             [sys.executable] if name == "plain" else [*RIDGELINE, "doctor", "--steps", "8", "--"]
         )
@@ -147,12 +153,18 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
                 start_new_session=True,
                 env=environment | {"RIDGELINE_VIEW": WAYS[name]} if name in WAYS else environment,
             )
-    return {name: json.loads((cache / name).read_text()) for name in ("plain", *WAYS)}
+        found: dict[str, Any] = json.loads((cache / name).read_text())
+        return found
+
+    return seen
 
 
+@pytest.mark.sweep("view")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_script_sees_what_it_sees_without_us(way: str, worlds: dict[str, dict[str, Any]]) -> None:
-    plain, seen = dict(worlds["plain"]), dict(worlds[way])
+def test_a_script_sees_what_it_sees_without_us(
+    way: str, world: Callable[[str], dict[str, Any]]
+) -> None:
+    plain, seen = world("plain"), world(way)
     without = plain.pop("environment")
     with_us = seen.pop("environment")
     added = {name for name in with_us if with_us[name] != without.get(name)} - KNOWN_DIFFERENCES
@@ -161,6 +173,7 @@ def test_a_script_sees_what_it_sees_without_us(way: str, worlds: dict[str, dict[
     assert seen == plain
 
 
+@pytest.mark.sweep("view")
 @pytest.mark.parametrize("way", WAYS)
 def test_out_of_a_cache_of_data_nothing_is_lost_and_more_may_come(way: str, tmp_path: Path) -> None:
     data = tmp_path / "keras" / "datasets"

@@ -276,6 +276,7 @@ def test_a_command_that_cannot_start_is_one_clear_line(words: list[str], message
         pass
 
 
+@pytest.mark.sweep("torchrun")
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("way", ["torchrun", "spawn"])
 def test_every_rank_is_measured(way: str) -> None:

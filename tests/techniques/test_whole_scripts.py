@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.techniques.profiles import ceilings
+from tests.warm_scripts import start_plainly
 
 from ridgeline.measure.profile import Plan, measure
 from ridgeline.techniques import Context, options_of, technique
 from ridgeline.tune.patch import write_patch
 
+pytestmark = pytest.mark.usefixtures("warm")
 LINES = """
 import torch
 from torch import nn
@@ -143,35 +145,51 @@ CASES = {
 }
 
 
-def printed(command: list[str], folder: Path) -> list[float]:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    return [float(line) for line in re.findall(r"^\d\.\d{9}$", done.stdout, re.MULTILINE)]
+def printed(script: str, folder: Path) -> list[float]:
+    """The numbers that a script prints when it is run as it stands."""
+    log = folder / "printed.log"
+    log.unlink(missing_ok=True)
+    assert start_plainly([script], log, folder).wait(60) == 0, log.read_text()
+    return numbers(log.read_text())
+
+
+def printed_with_its_stack(script: str, folder: Path) -> list[float]:
+    """The numbers that it prints under `ridgeline run`, with the stack.toml beside it."""
+    command = [sys.executable, "-m", "ridgeline.cli.main", "run", "--stack", "stack.toml", "--"]
+    done = subprocess.run(
+        [*command, script], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return numbers(done.stdout)
+
+
+def numbers(text: str) -> list[float]:
+    return [float(line) for line in re.findall(r"^\d\.\d{9}$", text, re.MULTILINE)]
 
 
 def test_masks_of_other_numbers_are_the_same_with_a_stack_and_with_its_patch(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(DROPS)
-    plain = printed([sys.executable, "train.py"], tmp_path)
+    plain = printed("train.py", tmp_path)
     (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
     context, module = (
         Context(profile=profile, ceilings=ceilings()),
         technique("sixteen-bit-dropout"),
     )
     (tmp_path / "stack.toml").write_text('[[technique]]\nname = "sixteen-bit-dropout"\n')
-    run = [sys.executable, "-m", "ridgeline.cli.main", "run", "--stack", "stack.toml", "--"]
-    stacked = printed([*run, "train.py"], tmp_path)
+    stacked = printed_with_its_stack("train.py", tmp_path)
     edits = [("sixteen-bit-dropout", edit) for edit in module.edits(context, {})]
     (text,) = write_patch(edits, tmp_path).files.values()
     (tmp_path / "patched.py").write_text(text)
-    assert printed([sys.executable, "patched.py"], tmp_path) == stacked != plain
+    assert printed("patched.py", tmp_path) == stacked != plain
     assert stacked == pytest.approx(plain, rel=0.05)
 
 
+@pytest.mark.sweep("samples", "attention")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_script_prints_the_same_with_a_stack_and_with_its_patch(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(case.script)
-    plain = printed([sys.executable, "train.py"], tmp_path)
+    plain = printed("train.py", tmp_path)
     assert len(plain) > 1
 
     (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
@@ -183,8 +201,7 @@ def test_a_script_prints_the_same_with_a_stack_and_with_its_patch(case, tmp_path
     (tmp_path / "stack.toml").write_text(
         f'[[technique]]\nname = "{case.name}"\noptions = {{ {table} }}\n'
     )
-    run = [sys.executable, "-m", "ridgeline.cli.main", "run", "--stack", "stack.toml", "--"]
-    stacked = printed([*run, "train.py"], tmp_path)
+    stacked = printed_with_its_stack("train.py", tmp_path)
     assert stacked == pytest.approx(plain, rel=case.tolerance, abs=0)
 
     patch = write_patch([(case.name, edit) for edit in module.edits(context, options)], tmp_path)
@@ -192,5 +209,5 @@ def test_a_script_prints_the_same_with_a_stack_and_with_its_patch(case, tmp_path
     (text,) = patch.files.values()
     assert case.written in text
     (tmp_path / "train.py").write_text(text)
-    assert printed([sys.executable, "train.py"], tmp_path) == stacked
+    assert printed("train.py", tmp_path) == stacked
     assert (stacked == plain) == (case.tolerance == 0), "what rounds anew prints other digits"

@@ -58,7 +58,7 @@ QUICK = (
     "zero 3 x cp",
     "pp x tp, sp",
 )
-"""Each dimension once; all of them run in `make test-slow`."""
+"""Each dimension once; all of them run in `make test-all`."""
 _SPREAD = {
     "ep": Layout(dp=4, ep=2, micro_batch=2, **_BATCH),
     "ep x zero 3": Layout(dp=4, fsdp=4, zero=3, ep=4, micro_batch=2, **_BATCH),

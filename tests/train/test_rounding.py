@@ -77,6 +77,7 @@ def ranks() -> Iterator[Ranks]:
     leave()
 
 
+@pytest.mark.sweep("w4a16-rtn-g16-asym-bf16")
 @pytest.mark.parametrize(
     ("name", "kept"),
     [("w3a16-rtn-g16", "fp32"), ("w4a16-rtn-g16-asym", "bf16"), ("mxfp4-rtn", "fp32")],

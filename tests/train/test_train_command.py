@@ -142,6 +142,7 @@ def test_without_a_folder_the_run_lives_below_where_the_command_is_and_says_so(
     assert sorted(folder.iterdir()) == beside
 
 
+@pytest.mark.slow
 def test_a_stack_that_tune_proved_is_applied_to_every_rank(
     folder: Path, of_one_process: dict[str, Any]
 ) -> None:

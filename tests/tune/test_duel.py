@@ -21,7 +21,7 @@ UNEVEN = [str(SCRIPTS / "uneven_batches.py")]
 WORKERS = Applied(technique="loader-workers", options={"num_workers": 2})
 AS_IT_IS = Contender(command=SCRIPT)
 FED = Contender(command=SCRIPT, stack=(WORKERS,))
-pytestmark = pytest.mark.usefixtures("warm")
+pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.alone]
 
 
 @pytest.fixture(autouse=True)

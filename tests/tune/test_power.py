@@ -184,6 +184,7 @@ WRONG = (
 )
 
 
+@pytest.mark.sweep("reduced-precision-0.1")
 @pytest.mark.parametrize(("promise", "share"), [("rounding", 0.05), ("reduced-precision", 0.1)])
 def test_of_all_planted_mistakes_hardly_one_passes(promise: str, share: float) -> None:
     passed = [

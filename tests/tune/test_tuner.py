@@ -116,15 +116,16 @@ def test_the_ledger_the_page_and_the_patch_say_what_the_run_costs(
     assert any(line.startswith("# as it stood") and "$" in line for line in head)
 
 
+@pytest.mark.alone
 def test_the_budget_is_the_wall_time_of_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: None
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.read_text())
     monkeypatch.chdir(tmp_path)
     begun = time.monotonic()
-    assert run(["tune", "--out", "out", "--budget", "20s", "--", "train.py"]) == 0
+    assert run(["tune", "--out", "out", "--budget", "12s", "--", "train.py"]) == 0
     spent = time.monotonic() - begun
-    assert spent < 1.1 * 20
+    assert spent < 1.1 * 12
     ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
     assert ledger.complete
     if ledger.stack_rows:  # a machine with other work may not get that far

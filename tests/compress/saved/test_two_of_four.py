@@ -24,6 +24,7 @@ def pruned(model: Path, folder: Path, *names: str) -> Path:
     return folder / "sparse"
 
 
+@pytest.mark.sweep("w8a8")
 @pytest.mark.parametrize(
     ("dtype", "names", "share"),
     [
@@ -62,6 +63,7 @@ def test_other_programs_and_our_own_refuse_it(tiny_model, tmp_path):
         restore(sparse, tmp_path / "back")
 
 
+@pytest.mark.sweep("names0")
 @pytest.mark.parametrize(
     "names", [["w8a16-channel"], ["2:4-magnitude"], ["2:4-magnitude", "w4a16-channel"]]
 )

@@ -98,6 +98,7 @@ def kept() -> Counter[str]:
     return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
 
 
+@pytest.mark.sweep("paged")
 @pytest.mark.parametrize("layout", ["paged", "contiguous", "dynamic"])
 def test_no_block_is_lost_in_a_storm_of_submits_and_aborts(folder: Path, layout: str) -> None:
     engine = tiny_engine(

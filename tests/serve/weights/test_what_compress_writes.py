@@ -87,6 +87,7 @@ def served(engine: Engine) -> list[list[int]]:
     return [found[str(place), 0] for place in range(len(PROMPTS))]
 
 
+@pytest.mark.sweep("weights-kv8")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_engine_gives_the_tokens_of_transformers(
     name: str, made: Callable[[str], Path], expected: Callable[[str], list[list[int]]]

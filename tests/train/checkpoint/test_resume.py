@@ -22,8 +22,6 @@ Three = tuple[Outcome, Outcome, Outcome]
 
 ALONE: dict[str, dict[str, Any]] = {
     "accumulation, dropout and average": {"optimizer": {"ema": 0.9}},
-    "muon": {"optimizer": {"name": "muon"}},
-    "read ahead, padded": {"data": {"workers": 1, "packing": "padded"}},
     "fp16 with a loss scale": {
         "layout": {"precision": "fp16"},
         "precision": {"growth_interval": 2, "loss_scale": 2.0**40},
@@ -31,8 +29,6 @@ ALONE: dict[str, dict[str, Any]] = {
     "bf16 weights rounded by chance": {
         "precision": {"weights": "bf16", "stochastic_rounding": True}
     },
-    "eight bits": {"optimizer": {"name": "adamw8bit"}},
-    "lora": {"adapter": {"rank": 2, "dropout": 0.1}},
     "adalora": {"adapter": {"kind": "adalora", "rank": 2}},
     "pruned step by step": {
         "pruning": {"share": 0.5, "begin_step": 1, "end_step": 4, "every_steps": 2},
@@ -42,22 +38,28 @@ ALONE: dict[str, dict[str, Any]] = {
         "lottery": {"share": 0.5, "rounds": 1, "rewind_step": 2},
         "run": {"steps": 4, "log_every": 1},
     },
+}
+TOGETHER: dict[str, dict[str, Any]] = {
+    "zero 3": {"layout": {"dp": 2, "fsdp": 2, "zero": 3}, "optimizer": {"ema": 0.9}},
+    "pipeline, tied": {"kind": "llama-tied", "layout": {"pp": 2}},
+}
+MORE_ALONE: dict[str, dict[str, Any]] = {
+    "muon": {"optimizer": {"name": "muon"}},
+    "eight bits": {"optimizer": {"name": "adamw8bit"}},
+    "lora": {"adapter": {"rank": 2, "dropout": 0.1}},
     "rounded weights": {
         "kind": "llama-tied",
         "quantisation": {"scheme": "w4a8-rtn-g16"},
     },
+    "read ahead, padded": {"data": {"workers": 1, "packing": "padded"}},
 }
-TOGETHER: dict[str, dict[str, Any]] = {
-    "zero 3": {"layout": {"dp": 2, "fsdp": 2, "zero": 3}, "optimizer": {"ema": 0.9}},
+MORE: dict[str, dict[str, Any]] = {
     "zero 1, muon": {
         "layout": {"dp": 2, "fsdp": 2, "zero": 1},
         "optimizer": {"name": "muon"},
     },
     "diloco": {"layout": {"dp": 2}, "communication": {"sync_every": 2, "outer": "diloco"}},
     "tensor parallel": {"kind": "llama-tied", "layout": {"tp": 2}},
-    "pipeline, tied": {"kind": "llama-tied", "layout": {"pp": 2}},
-}
-MORE: dict[str, dict[str, Any]] = {
     "ddp": {"layout": {"dp": 2}},
     "int8": {"layout": {"dp": 2}, "communication": {"compression": "int8"}},
     "powersgd": {"layout": {"dp": 2}, "communication": {"compression": "powersgd"}},
@@ -112,6 +114,12 @@ def test_one_process_goes_on_bit_for_bit(alone: list[dict[str, Three]], name: st
 @pytest.mark.parametrize("name", TOGETHER)
 def test_two_processes_go_on_bit_for_bit(together: list[dict[str, Three]], name: str) -> None:
     _check(together, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE_ALONE)
+def test_one_process_with_more_state_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
+    _check(_run(tmp_path, {name: MORE_ALONE[name]}, 1), name)
 
 
 @pytest.mark.slow

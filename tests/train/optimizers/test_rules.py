@@ -133,6 +133,7 @@ _RATES = {
 }
 
 
+@pytest.mark.sweep("sgd", "lion", "adafactor", "adamw8bit")
 @pytest.mark.parametrize("name", _RATES)
 def test_a_small_language_model_learns_a_pattern(name: str) -> None:
     torch.manual_seed(0)
