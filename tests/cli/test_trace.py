@@ -10,7 +10,7 @@ import pytest
 from tests.trace.written import call, host, kernel, step, write
 
 from ridgeline.cli.main import COMMANDS, run
-from ridgeline.trace.summary import RankSummary
+from ridgeline.trace.time.summary import RankSummary
 
 ONE_FILE = (
     "summary",

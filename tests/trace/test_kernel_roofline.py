@@ -10,10 +10,10 @@ import pytest
 from tests.trace.written import call, host, kernel, write
 
 from ridgeline.hardware import device
-from ridgeline.trace.kernel_roofline import KernelRoofline
-from ridgeline.trace.kernels import kernel_use
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
+from ridgeline.trace.roofline.kernel_roofline import KernelRoofline
+from ridgeline.trace.time.kernels import kernel_use
 
 H100 = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}]
 SIDE = 4096

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from ridgeline.trace.convolution_flops import convolution_flops, convolution_output
-from ridgeline.trace.kineto import read_kineto
-from ridgeline.trace.operator_flops import executed_flops, flops_of
-from ridgeline.trace.operator_inputs import inputs_of
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.roofline.operator_flops import (
+    convolution_flops,
+    convolution_output,
+    executed_flops,
+    flops_of,
+)
+from ridgeline.trace.roofline.operator_inputs import inputs_of
 
 GROUPED = 4
 

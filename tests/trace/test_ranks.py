@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.trace.written import kernel, write
 
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.communication.matching import job, rank_collectives
+from ridgeline.trace.communication.stragglers import Stragglers, stragglers
+from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
-from ridgeline.trace.ranks import job, rank_collectives
-from ridgeline.trace.stragglers import Stragglers, stragglers
 
 
 def told(

@@ -14,8 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
-from ridgeline.trace.snapshot import NO_STACK, Snapshot, read_plain_pickle, read_snapshot
-from ridgeline.trace.snapshot_memory import DeviceMemory, snapshot_memory
+from ridgeline.trace.formats.memory_snapshot import (
+    NO_STACK,
+    Snapshot,
+    read_plain_pickle,
+    read_snapshot,
+)
+from ridgeline.trace.memory.snapshot import DeviceMemory, snapshot_memory
 
 MIB = 2**20
 

@@ -19,7 +19,7 @@ from ridgeline.cli.show import print_json, print_view
 from ridgeline.cli.trace_files import Answer, Cache, Files, Top, Window, ask
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.summary import NO_GPU
+from ridgeline.trace.time.summary import NO_GPU
 
 
 def trace_summary(
@@ -48,7 +48,7 @@ def trace_idle(
 ) -> None:
     """Why the GPU waited, what the host did meanwhile, and the largest gaps."""
     from ridgeline.report.trace_terminal import idle_view
-    from ridgeline.trace.idle import idle_time
+    from ridgeline.trace.time.idle import idle_time
 
     question = partial(idle_time, window=window, top=top)
     _show_gpus(_ask_gpus(files, question, details=True, cache=cache), idle_view, json=json)
@@ -63,7 +63,7 @@ def trace_kernels(
 ) -> None:
     """GPU time by kernel and class, tensor cores, occupancy, launch delay, roofline position."""
     from ridgeline.report.trace_terminal import kernels_view
-    from ridgeline.trace.kernels import kernel_use
+    from ridgeline.trace.time.kernels import kernel_use
 
     question = partial(kernel_use, window=window, top=top)
     _show_gpus(_ask_gpus(files, question, details=True, cache=cache), kernels_view, json=json)
@@ -78,7 +78,7 @@ def trace_overlap(
 ) -> None:
     """How much communication and copying hides behind compute."""
     from ridgeline.report.trace_terminal import overlap_view
-    from ridgeline.trace.overlap import overlap
+    from ridgeline.trace.communication.overlap import overlap
 
     question = partial(overlap, window=window, top=top)
     _show_gpus(_ask_gpus(files, question, cache=cache), overlap_view, json=json)
@@ -93,7 +93,7 @@ def trace_communication(
 ) -> None:
     """Collectives by kind, group and size, with their bandwidth."""
     from ridgeline.report.trace_terminal import communication_view
-    from ridgeline.trace.communication import communication
+    from ridgeline.trace.communication.collectives import communication
 
     question = partial(communication, window=window, top=top)
     answers = _ask_gpus(files, question, details=True, cache=cache)
@@ -105,7 +105,7 @@ def trace_launch(
 ) -> None:
     """Is the GPU waiting for launches? Delays, queue depth, CUDA graphs."""
     from ridgeline.report.trace_terminal import launch_view
-    from ridgeline.trace.launch import launches
+    from ridgeline.trace.time.launch import launches
 
     question = partial(launches, window=window)
     _show_gpus(_ask_gpus(files, question, cache=cache), launch_view, json=json)
@@ -120,7 +120,7 @@ def trace_sync(
 ) -> None:
     """Every wait of the host for the GPU, where it is asked for and what it costs."""
     from ridgeline.report.trace_terminal import sync_view
-    from ridgeline.trace.sync import sync_points
+    from ridgeline.trace.time.sync import sync_points
 
     question = partial(sync_points, window=window, top=top)
     _show({"ranks": ask(files, question, details=True, cache=cache)}, sync_view, json=json)
@@ -129,7 +129,7 @@ def trace_sync(
 def trace_steps(files: Files, cache: Cache = None, json: Json = False) -> None:
     """Each profiler step with its phases, the variation, and the outlier."""
     from ridgeline.report.trace_terminal import steps_view
-    from ridgeline.trace.steps import step_times
+    from ridgeline.trace.time.steps import step_times
 
     _show({"ranks": ask(files, step_times, cache=cache)}, steps_view, json=json)
 
@@ -144,7 +144,7 @@ def trace_operators(
 ) -> None:
     """Host and GPU time by operator, by input shape, or by the line that calls it."""
     from ridgeline.report.trace_terminal import operators_view
-    from ridgeline.trace.operators import GROUPINGS, operator_times
+    from ridgeline.trace.time.operators import GROUPINGS, operator_times
 
     if by not in GROUPINGS:
         raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
@@ -155,7 +155,7 @@ def trace_operators(
 def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
     """Memory over time from the trace's allocations: peak, growth, who holds it."""
     from ridgeline.report.trace_terminal import memory_view
-    from ridgeline.trace.memory import memory_use
+    from ridgeline.trace.memory.allocations import memory_use
 
     snapshots = [name for name in files if name.endswith((".pickle", ".pkl"))]
     if snapshots:
@@ -168,8 +168,8 @@ def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = 
 def _show_snapshots(names: list[str], given: int, *, json: bool) -> None:
     """The memory snapshots of torch: another file, the same question."""
     from ridgeline.report.trace_across_terminal import snapshot_view
-    from ridgeline.trace.snapshot import read_snapshot
-    from ridgeline.trace.snapshot_memory import snapshot_memory
+    from ridgeline.trace.formats.memory_snapshot import read_snapshot
+    from ridgeline.trace.memory.snapshot import snapshot_memory
 
     if len(names) != given:
         raise InputError(f"{names[0]}: a memory snapshot; ask about snapshots and traces apart")

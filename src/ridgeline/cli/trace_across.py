@@ -29,8 +29,8 @@ def trace_critical_path(
 ) -> None:
     """The chain of launches, kernels and waits that made the run as long as it was; what-if."""
     from ridgeline.report.trace_across_terminal import critical_path_view
-    from ridgeline.trace.critical_path import check_classes, job_path
-    from ridgeline.trace.rank_path import rank_paths
+    from ridgeline.trace.critical_path.path import check_classes, job_path
+    from ridgeline.trace.critical_path.rank_path import rank_paths
 
     shorten = _shortened(what_if or [])
     check_classes(shorten)
@@ -45,8 +45,8 @@ def trace_critical_path(
 def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> None:
     """Which rank arrives last at collectives, and how much of communication is waiting for it."""
     from ridgeline.report.trace_across_terminal import stragglers_view
-    from ridgeline.trace.ranks import collectives_of_ranks
-    from ridgeline.trace.stragglers import stragglers
+    from ridgeline.trace.communication.matching import collectives_of_ranks
+    from ridgeline.trace.communication.stragglers import stragglers
 
     ranks = [one for each in ask(files, collectives_of_ranks, cache=cache) for one in each]
     if len(ranks) < 2:
@@ -108,7 +108,7 @@ def trace_tree(
 ) -> None:
     """Frames, operators and calls inside each other, with host and GPU time."""
     from ridgeline.report.trace_across_terminal import tree_view
-    from ridgeline.trace.flame import flame_graph
+    from ridgeline.trace.pictures.flame import flame_graph
 
     trees = ask(files, flame_graph, cache=cache)
     if json:
@@ -125,7 +125,7 @@ def trace_stack(
     json: Json = False,
 ) -> None:
     """Folded stacks on stdout, one per line, as flamegraph.pl and speedscope read them."""
-    from ridgeline.trace.flame import folded
+    from ridgeline.trace.pictures.flame import folded
 
     stacks = ask(files, partial(folded, gpu=gpu), cache=cache)
     if json:
@@ -142,9 +142,9 @@ def trace_export(
     json: Json = False,
 ) -> None:
     """An annotated trace for Perfetto: counters, and the critical path as a track with flows."""
-    from ridgeline.trace.export import export_chrome
+    from ridgeline.trace.critical_path.rank_path import rank_paths
     from ridgeline.trace.load import each_trace
-    from ridgeline.trace.rank_path import rank_paths
+    from ridgeline.trace.pictures.export import export_chrome
 
     paths = [one for each in ask(files, rank_paths, cache=cache) for one in each]
     with told("--out", out):

@@ -19,16 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Kind, Mask, Trace
-from ridgeline.trace.idle import host_wait_by, idle_gap
+from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
+from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
-from ridgeline.trace.kernel_classes import KERNEL_CLASSES, KernelClass, kernel_classes
-from ridgeline.trace.kernels import RankKernels, kernel_use
-from ridgeline.trace.launch import RankLaunches, launches
-from ridgeline.trace.launches import launch_rows
-from ridgeline.trace.ranks import RankCollectives, rank_collectives
-from ridgeline.trace.summary import RankSummary, summarize, summarize_view
-from ridgeline.trace.sync import SyncPoint, sync_points
-from ridgeline.trace.waits import LAUNCH_GAP_US, Gaps, Wait, device_gaps
+from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, kernel_classes
+from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, host_wait_by, idle_gap
+from ridgeline.trace.time.kernels import RankKernels, kernel_use
+from ridgeline.trace.time.launch import RankLaunches, launches
+from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
+from ridgeline.trace.time.sync import SyncPoint, sync_points
 from ridgeline.trace.windows import View, views
 
 _NO_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch")

@@ -19,10 +19,10 @@ from ridgeline.report.markup import Markup, data_script, element, joined
 from ridgeline.report.page_frame import framed, own_file
 from ridgeline.report.sections import section, tiles
 from ridgeline.report.trace_rank import DRAWN_RANKS, TracePageRank
-from ridgeline.trace.flame import FlameNode
+from ridgeline.trace.communication.stragglers import stragglers
 from ridgeline.trace.kernel_names import short_name
-from ridgeline.trace.stragglers import stragglers
-from ridgeline.trace.timeline import Timeline
+from ridgeline.trace.pictures.flame import FlameNode
+from ridgeline.trace.pictures.timeline import Timeline
 
 _LONGEST_NAME = 120
 

@@ -14,8 +14,8 @@ from ridgeline.report import quantity
 from ridgeline.report.markup import Markup, element
 from ridgeline.report.sections import section
 from ridgeline.report.trace_rank import TracePageRank
+from ridgeline.trace.communication.stragglers import Stragglers
 from ridgeline.trace.kernel_names import short_name
-from ridgeline.trace.stragglers import Stragglers
 
 RANKS_IN_DETAIL = 8
 """Ranks whose own rows are listed where every rank has many."""

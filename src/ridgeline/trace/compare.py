@@ -205,7 +205,7 @@ def _window(trace: Trace) -> float:
 
 
 def _idle(trace: Trace) -> float:
-    from ridgeline.trace.summary import summarize_view
+    from ridgeline.trace.time.summary import summarize_view
 
     return sum(summarize_view(view).idle_us for view in views(trace))
 

@@ -1,4 +1,4 @@
-"""Which part of a trace a question is about: all of it, or its whole profiler steps.
+"""Which part of a trace a question is about: one GPU, all of the time or its whole profiler steps.
 
 The whole trace is the span of one GPU's work: first start to last end. The step window is
 [start of the first ProfilerStep, start of the last), because only a step whose successor is in the
@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
@@ -20,6 +22,26 @@ from ridgeline.trace.sorting import distinct
 
 WINDOWS = ("trace", "steps")
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
+
+
+class RankRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The head of every record about one rank."""
+
+    file: str
+    """The file of the trace."""
+    rank: int | None
+    """The rank's number; None where neither the trace nor the name of its file gives one."""
+
+
+class GpuRecord(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The head of every record about one GPU of one rank, within one window."""
+
+    device: int
+    """The GPU, as the trace numbers it."""
+    window: str
+    """`trace` (first GPU start to last GPU end) or `steps` (whole profiler steps)."""
+    window_us: float
+    """The length of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +72,16 @@ class View:
     def window_us(self) -> float:
         """Length of the window."""
         return self.end_us - self.start_us
+
+    def head(self) -> dict[str, Any]:
+        """The fields of `GpuRecord`, for a record about this view."""
+        return {
+            "file": self.trace.file,
+            "rank": self.trace.rank,
+            "device": self.device,
+            "window": self.window,
+            "window_us": self.window_us,
+        }
 
     def set_of(self, chosen: Mask | None = None) -> Intervals:
         """When GPU events run (those of `chosen`, a mask over `trace.gpu`), inside the window."""
@@ -131,3 +163,13 @@ def step_window(steps: tuple[Step, ...]) -> tuple[float, float]:
     if len(steps) == 1:
         return steps[0].start_us, steps[0].end_us
     return steps[0].start_us, steps[-1].start_us
+
+
+def span_us(trace: Trace) -> tuple[float, float]:
+    """First start and last end of anything in the trace."""
+    starts, ends = [], []
+    for table in (trace.gpu, trace.host):
+        if len(table):
+            starts.append(float(table.start_us.min()))
+            ends.append(float(table.end_us.max()))
+    return (min(starts), max(ends)) if starts else (0.0, 0.0)

@@ -1,0 +1,228 @@
+"""Nsight Systems exports (`nsys export --type sqlite`) as traces: one `Trace` per GPU.
+
+What is in the file is read in `tables.py`; here it is divided among GPUs (each with the host
+side of its processes) and becomes the columns of a `Trace`, nanoseconds becoming microseconds since
+the first event of the file. A GPU event belongs to the torch operator whose NVTX range was open on
+the launching thread.
+
+The file is opened read-only and immutable: nothing is written beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from ridgeline.errors import InputError
+from ridgeline.trace.columns import (
+    ABSENT,
+    GpuEvents,
+    HostEvents,
+    Ints,
+    SyncRecords,
+    Trace,
+    column_types,
+    empty_gpu,
+    empty_memory,
+)
+from ridgeline.trace.formats import FileFormat
+from ridgeline.trace.formats.nsight.tables import NsightTables, Table, picked, unique_column
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+_WARNINGS = ("ranks are GPU numbers: nsys does not record torch's",)
+
+
+def read_nsight(path: Path) -> list[Trace]:
+    """One trace per GPU of the export, lowest number first.
+
+    Raises:
+        InputError: not an export, or one without GPU work and without API calls.
+    """
+    import sqlite3
+
+    try:
+        location = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        connection = sqlite3.connect(location, uri=True)
+        try:
+            return _traces(path, NsightTables(connection))
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise InputError(f"{path}: not a whole sqlite export of nsys ({error})") from None
+    except (ValueError, OverflowError, TypeError) as error:
+        raise InputError(f"{path}: a column of the export holds no numbers ({error})") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """The rows of one file, all GPUs together; times in whole nanoseconds."""
+
+    work: Table
+    calls: Table
+    ranges: Table
+    waits: Table
+    base: int
+    """The first of all times."""
+    several: bool
+    """Are there several GPUs?"""
+
+
+def _traces(path: Path, tables: NsightTables) -> list[Trace]:
+    work = tables.gpu_work()
+    calls = tables.calls()
+    ranges = tables.ranges()
+    waits = tables.waits()
+    times = [rows["start"] for rows in (work, calls, ranges, waits) if len(rows["start"])]
+    if not times:
+        raise InputError(
+            f"{path}: no CUDA work, API call or NVTX range in it; "
+            "profile with: nsys profile --trace cuda,nvtx"
+        )
+    base = int(min(column.min() for column in times))
+    devices = sorted(set(work["device"].tolist()))
+    whole = _Rows(
+        work=work, calls=calls, ranges=ranges, waits=waits, base=base, several=len(devices) > 1
+    )
+    return [_trace(path, tables, whole, device) for device in devices or [None]]
+
+
+def _trace(path: Path, tables: NsightTables, rows: _Rows, device: int | None) -> Trace:
+    """The part of the file that belongs to one GPU: its work, and its processes' host side."""
+    work = rows.work
+    mine = work["device"] == device if device is not None else np.zeros(0, bool)
+    processes = np.unique(work["process"][mine])
+    alone = all(
+        len(np.unique(work["device"][work["process"] == process])) == 1 for process in processes
+    )
+
+    def of_processes(table: Table) -> Table:
+        if device is None:
+            return table
+        return picked(table, np.isin(table["process"], processes))
+
+    waits = of_processes(rows.waits)
+    if not alone:
+        waits = picked(waits, waits["device"] == device)
+    calls, ranges = of_processes(rows.calls), of_processes(rows.ranges)
+    fact = None if device is None else tables.device(device)
+    gpu = _gpu_events(picked(work, mine), rows.base, fact.num_sms if fact else None)
+    host = _host_events(calls, ranges, rows.base)
+    events = len(gpu) + len(host) + len(waits["start"])
+    return Trace(
+        file=str(path),
+        rank=device if rows.several else None,
+        base_us=rows.base / 1e3,
+        devices=() if fact is None else (fact,),
+        warnings=_WARNINGS if rows.several else (),
+        names=tuple(tables.names),
+        threads=tuple(tables.threads),
+        thread_names=tables.thread_names(),
+        num_events=events,
+        raw_bytes=path.stat().st_size,
+        gpu=replace(gpu, external_id=_innermost(gpu, calls, ranges)),
+        host=host,
+        sync=_sync_records(waits, rows.base),
+        memory=empty_memory(),
+        gpu_annotations=empty_gpu(),
+    )
+
+
+def _host_events(calls: Table, ranges: Table, base: int) -> HostEvents:
+    many = (len(calls["start"]), len(ranges["start"]))
+
+    def both(key: str, default: int = ABSENT) -> Ints:
+        parts = [
+            table.get(key, np.full(size, default, np.int64))
+            for table, size in zip((calls, ranges), many, strict=True)
+        ]
+        return np.concatenate(parts)
+
+    start, end = both("start"), both("end")
+    correlation = np.concatenate((unique_column(calls), np.full(many[1], ABSENT, dtype=np.int64)))
+    absent = np.full(sum(many), ABSENT, np.int32)
+    types = column_types(HostEvents)
+    columns: dict[str, Any] = {
+        "start_us": (start - base) / 1e3, "duration_us": (end - start) / 1e3,
+        "name": both("name"), "category": both("category"), "thread": both("thread"),
+        "correlation": correlation, "external_id": both("operator"), "shape": absent,
+        "stack": absent, "sequence": both("sequence"),
+    }  # fmt: skip
+    return HostEvents(**{key: columns[key].astype(kind) for key, kind in types.items()})
+
+
+def _sync_records(waits: Table, base: int) -> SyncRecords:
+    columns = {
+        "start_us": (waits["start"] - base) / 1e3,
+        "duration_us": (waits["end"] - waits["start"]) / 1e3,
+        "name": waits["name"], "device": waits["device"], "stream": waits["stream"],
+        "correlation": unique_column(waits),
+        "wait_on_stream": np.full(len(waits["start"]), ABSENT),
+        "wait_on_record": waits["record"],
+    }  # fmt: skip
+    types = column_types(SyncRecords)
+    return SyncRecords(**{key: columns[key].astype(kind) for key, kind in types.items()})
+
+
+def _gpu_events(work: Table, base: int, num_sms: int | None) -> GpuEvents:
+    size = len(work["start"])
+    blocks = work["blocks"]
+    per_sm = np.where(blocks > 0, blocks / num_sms, np.nan) if num_sms else np.full(size, np.nan)
+    columns: dict[str, Any] = {
+        "start_us": (work["start"] - base) / 1e3,
+        "duration_us": np.maximum(work["end"] - work["start"], 0) / 1e3,
+        "name": work["name"], "kind": work["kind"], "device": work["device"],
+        "stream": work["stream"], "correlation": unique_column(work),
+        "external_id": np.full(size, ABSENT), "graph": work["graph"], "bytes": work["bytes"],
+        "blocks": blocks, "threads_per_block": work["threads"], "blocks_per_sm": per_sm,
+        "occupancy_percent": np.full(size, np.nan), "registers_per_thread": work["registers"],
+        "shared_bytes": work["shared"], "collective": np.full(size, ABSENT),
+    }  # fmt: skip
+    types = column_types(GpuEvents)
+    return GpuEvents(**{key: columns[key].astype(kind) for key, kind in types.items()})
+
+
+def _innermost(gpu: GpuEvents, calls: Table, ranges: Table) -> Ints:
+    """The number of the torch operator that was open on the launching thread at each launch."""
+    correlation = unique_column(calls)
+    at = dict(zip(correlation.tolist(), range(len(correlation)), strict=True))
+    launches = np.array([at.get(number, ABSENT) for number in gpu.correlation.tolist()], np.int64)
+    found = np.full(len(gpu), ABSENT, np.int64)
+    torch = ranges["operator"] != ABSENT
+    for thread in np.unique(ranges["thread"][torch]):
+        own = torch & (ranges["thread"] == thread)
+        order = np.lexsort((-ranges["end"][own], ranges["start"][own]))
+        table = picked(picked(ranges, own), order)
+        here = np.flatnonzero((launches != ABSENT) & (calls["thread"][launches] == thread))
+        here = here[np.argsort(calls["start"][launches[here]], kind="stable")]
+        stack: list[tuple[int, int]] = []
+        following = 0
+        starts, ends = table["start"].tolist(), table["end"].tolist()
+        numbers = table["operator"].tolist()
+        for event in here.tolist():
+            moment = int(calls["start"][launches[event]])
+            while following < len(starts) and starts[following] <= moment:
+                while stack and stack[-1][0] <= starts[following]:
+                    stack.pop()
+                stack.append((ends[following], numbers[following]))
+                following += 1
+            while stack and stack[-1][0] <= moment:
+                stack.pop()
+            if stack:
+                found[event] = stack[-1][1]
+    return found
+
+
+FORMAT = FileFormat(
+    name="Nsight Systems",
+    suffixes=(".sqlite",),
+    refused={
+        suffix: f"export it first: nsys export --type sqlite FILE{suffix}"
+        for suffix in (".nsys-rep", ".qdrep")
+    },
+    sniff=lambda path, start: start == SQLITE_MAGIC or path.suffix == ".sqlite",
+    read=lambda path, details: read_nsight(path),  # noqa: ARG005 - it has neither shapes nor stacks
+)
