@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
 from ridgeline.trace.host_calls import best_frame, innermost_at, launch_rows, user_frames
 from ridgeline.trace.roofline.operator_flops import flops_of
@@ -58,6 +59,8 @@ def operator_times(
     trace: Trace, window: str = "trace", *, by: str = "name", top: int = 30
 ) -> RankOperators:
     """Operators by GPU time, then by host time; `by` is `name`, `shape` or `line`."""
+    if by not in GROUPINGS:
+        raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
     tree = operator_tree(trace)
     rows, parent = tree
     host = trace.host
