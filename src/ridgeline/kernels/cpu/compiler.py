@@ -70,7 +70,7 @@ class Unavailable(InputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CompilerSettings:
     """What the environment asks for."""
 
     compiler: tuple[str, ...] | None
@@ -94,7 +94,7 @@ class Settings:
             )
 
 
-def settings(environment: Mapping[str, str] = os.environ) -> Settings:
+def settings(environment: Mapping[str, str] = os.environ) -> CompilerSettings:
     """What the environment asks for.
 
     Raises:
@@ -115,24 +115,24 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise InputError(
             f"RIDGELINE_CPU_TARGET={target} is for x86-64, this is {platform.machine()}; unset it"
         )
-    return Settings(compiler=compiler or None, target=target)
+    return CompilerSettings(compiler=compiler or None, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiler:
+class CppCompiler:
     """A compiler that makes kernels, and how it is told to."""
 
     command: tuple[str, ...]
     version: str
     """Its own first line about itself."""
     compile_flags: tuple[str, ...]
-    """Beside `FLAGS`: instructions and threads."""
+    """The flags beside `FLAGS`: instructions and threads."""
     link_flags: tuple[str, ...]
     parallel: bool
     """Attention, norms and whole layers run on torch's pool of threads; else on one thread."""
 
 
-def find_compiler(wanted: Settings) -> Compiler:
+def find_compiler(wanted: CompilerSettings) -> CppCompiler:
     """The compiler that is asked for, or the first one that compiles what kernels are made of.
 
     Raises:
@@ -178,10 +178,10 @@ def _problem(command: tuple[str, ...]) -> str | None:
     return _refusal((*command, *FLAGS), _PROBE)
 
 
-def _described(command: tuple[str, ...], target: str) -> Compiler:
+def _described(command: tuple[str, ...], target: str) -> CppCompiler:
     said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
     threads, link_flags = _threads(command)
-    return Compiler(
+    return CppCompiler(
         command=command,
         version=(said.stdout.splitlines() or [command[0]])[0],
         compile_flags=(*_instruction_flags(command, target), *threads),

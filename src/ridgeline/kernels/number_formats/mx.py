@@ -1,4 +1,4 @@
-"""MXFP4 and MXFP8: blocks of 32 numbers with a power of two as their scale.
+"""The formats MXFP4 and MXFP8: blocks of 32 numbers with a power of two as their scale.
 
 OCP Microscaling Formats (MX) Specification 1.0. Section 6.3: the scale is
 X = 2^(⌊log2(max|v|)⌋ − emax), emax being the exponent of the element format's largest number (E2M1:

@@ -1,7 +1,8 @@
-"""Numbers as the KV cache stores them: int8, and float8 e4m3 as its bits in uint8.
+"""Tiles of numbers in kernels: their matmul, and numbers as the KV cache stores them.
 
-e4m3 is converted by hand, because sm_80 has no instruction for it: sign 1, exponent 4 (bias 7),
-mantissa 3 bits, no infinity, largest 448 ("FP8 formats for deep learning", 2209.05433, table 1).
+The cache stores int8, and float8 e4m3 as its bits in uint8. e4m3 is converted by hand, because
+sm_80 has no instruction for it: sign 1, exponent 4 (bias 7), mantissa 3 bits, no infinity, largest
+448 ("FP8 formats for deep learning", 2209.05433, table 1).
 """
 
 from __future__ import annotations
@@ -9,8 +10,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+_INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 _ROUND = tl.constexpr(12582912.0)  # 1.5 · 2²³: adding it rounds a small float32 to even
 _SMALLEST = tl.constexpr(1e-12)  # of a row's largest magnitude, so that zeros divide
+
+
+@triton.jit
+def matmul(left: tl.tensor, right: tl.tensor) -> tl.tensor:
+    """[M, K] · [K, N] of one dtype, summed in float32; float32 tiles are not rounded to tf32."""
+    if _INTERPRETED:  # It would multiply the bits of bfloat16 as integers.
+        left = left.to(tl.float32)
+        right = right.to(tl.float32)
+    return tl.dot(left, right, input_precision="ieee")
 
 
 @triton.jit
