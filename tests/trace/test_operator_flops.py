@@ -16,7 +16,7 @@ from ridgeline.trace.roofline.operator_flops import (
     executed_flops,
     flops_of,
 )
-from ridgeline.trace.roofline.operator_inputs import inputs_of
+from ridgeline.trace.roofline.operator_inputs import operator_inputs
 
 GROUPED = 4
 
@@ -156,7 +156,7 @@ def test_a_backward_convolution_without_its_mask_is_unknown() -> None:
     ],
 )
 def test_arguments_that_make_no_sense_make_no_figure(values: list[str]) -> None:
-    inputs = inputs_of(written([[2, 3, 8, 8], [4, 3, 3, 3]], values))
+    inputs = operator_inputs(written([[2, 3, 8, 8], [4, 3, 3, 3]], values))
     assert inputs is not None
     assert convolution_output("aten::convolution", inputs) is None
     assert convolution_flops("aten::convolution", inputs) is None

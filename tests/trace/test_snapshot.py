@@ -20,7 +20,7 @@ from ridgeline.trace.formats.memory_snapshot import (
     read_plain_pickle,
     read_snapshot,
 )
-from ridgeline.trace.memory.snapshot import DeviceMemory, snapshot_memory
+from ridgeline.trace.memory.snapshot import SnapshotMemory, snapshot_memory
 
 MIB = 2**20
 
@@ -188,7 +188,7 @@ def test_a_damaged_snapshot_never_ends_in_another_error(
     path.write_bytes(whole[: max(1, len(whole) - cut)])
     with suppress(InputError):
         found = snapshot_memory(read_snapshot(path))
-        assert msgspec.json.decode(msgspec.json.encode(found), type=list[DeviceMemory]) == found
+        assert msgspec.json.decode(msgspec.json.encode(found), type=list[SnapshotMemory]) == found
 
 
 @given(

@@ -1,4 +1,4 @@
-"""`ridgeline trace …`: one command per question to profiler traces. Each reads, asks and shows.
+"""One command per question to profiler traces, `ridgeline trace …`: each reads, asks and shows.
 
 The commands of questions that have an analysis and a view are made from the table of
 `trace_questions.py` when they are named; those that join ranks, compare runs or write files have
@@ -171,12 +171,11 @@ def trace_critical_path(
     """The chain of launches, kernels and waits that made the run as long as it was; what-if."""
     from ridgeline.report.trace_across_terminal import critical_path_view
     from ridgeline.trace.critical_path.path import check_classes, job_path
-    from ridgeline.trace.critical_path.rank_path import rank_paths
+    from ridgeline.trace.critical_path.rank_path import rank_path
 
     shorten = _shortened(what_if or [])
     check_classes(shorten)
-    question = partial(rank_paths, shorten=shorten)
-    path = job_path([one for each in ask(files, question, cache=cache) for one in each], shorten)
+    path = job_path(ask(files, partial(rank_path, shorten=shorten), cache=cache), shorten)
     if json:
         print_json(path)
     else:
@@ -186,10 +185,10 @@ def trace_critical_path(
 def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> None:
     """Which rank arrives last at collectives, and how much of communication is waiting for it."""
     from ridgeline.report.trace_across_terminal import stragglers_view
-    from ridgeline.trace.communication.matching import collectives_of_ranks
+    from ridgeline.trace.communication.matching import rank_collectives
     from ridgeline.trace.communication.stragglers import stragglers
 
-    ranks = [one for each in ask(files, collectives_of_ranks, cache=cache) for one in each]
+    ranks = ask(files, rank_collectives, cache=cache)
     if len(ranks) < 2:
         raise InputError(
             f"{files[0]}: stragglers needs the traces of two ranks or more; name them all, or "
@@ -214,14 +213,10 @@ def trace_compare(
 ) -> None:
     """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise."""
     from ridgeline.report.trace_across_terminal import comparison_view
-    from ridgeline.trace.compare import check_grouping, compare_times, times_of_ranks
+    from ridgeline.trace.compare import check_grouping, compare_times, rank_times
 
     check_grouping(by)
-    question = partial(times_of_ranks, by=by)
-    sides = [
-        [one for each in ask([side], question, cache=cache) for one in each]
-        for side in (reference, new)
-    ]
+    sides = [ask([side], partial(rank_times, by=by), cache=cache) for side in (reference, new)]
     if len(sides[0]) != len(sides[1]):
         raise InputError(
             f"{reference} has {len(sides[0])} ranks and {new} has {len(sides[1])}; compare runs of "
@@ -278,16 +273,16 @@ def trace_stack(
 
 def trace_export(
     files: Files,
-    out: Annotated[Path, output_file("OUT.json[.gz]", "Where to; .gz compresses.")],
+    out: Annotated[Path, output_file("OUT.json[.gz]", "The file to write; .gz compresses it.")],
     cache: Cache = None,
     json: Json = False,
 ) -> None:
     """An annotated trace for Perfetto: counters, and the critical path as a track with flows."""
-    from ridgeline.trace.critical_path.rank_path import rank_paths
+    from ridgeline.trace.critical_path.rank_path import rank_path
     from ridgeline.trace.load import each_trace
     from ridgeline.trace.pictures.export import export_chrome
 
-    paths = [one for each in ask(files, rank_paths, cache=cache) for one in each]
+    paths = ask(files, rank_path, cache=cache)
     with told("--out", out):
         counts = export_chrome(each_trace(trace_files(files), cache=cache), paths, out)
     if json:

@@ -38,7 +38,7 @@ def ask(
 ) -> list[Answer]:
     """The answer to a question about each trace, one per file, in the order of the files."""
     paths = trace_files(files)
-    with progress() as say:
+    with progress() as report_progress:
         if len(paths) > 1:
-            say(f"reading {len(paths)} traces")
+            report_progress(f"reading {len(paths)} traces")
         return list(for_each_rank(paths, question, details=details, cache=cache))

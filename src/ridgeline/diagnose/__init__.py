@@ -1,4 +1,4 @@
-"""Findings: symptom → cause → evidence → cure. Reads what `measure/` recorded; changes nothing.
+"""What is slow and why: symptom → cause → evidence → cure. Reads what `measure/` recorded.
 
     reading.py     a profile with the questions that rules ask of it
     rules/         one file per rule: a pure function from a reading to its findings

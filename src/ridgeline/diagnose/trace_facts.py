@@ -27,7 +27,7 @@ from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, ho
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
 from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
-from ridgeline.trace.time.sync import SyncPoint, sync_points
+from ridgeline.trace.time.sync import HostWait, sync_points
 from ridgeline.trace.windows import View, views
 
 _NO_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch")
@@ -67,13 +67,13 @@ class RankFacts:
     """In kernels under 5 µs."""
     matrix_us: float
     single_precision_us: float
-    """Of `matrix_us`: by names that say fp32 without tensor cores."""
+    """The part of `matrix_us` whose names say fp32 without tensor cores."""
     launches: RankLaunches | None
     sync_gap_us: float
     """GPU idle around the ends of the host's waits."""
     sync_blocked_us: float
     """Time of the host in those waits."""
-    sync_points: tuple[SyncPoint, ...]
+    sync_points: tuple[HostWait, ...]
     communication_floor_us: float | None
     """None where the trace does not say how large the messages are."""
     copies_us: dict[str, float]
@@ -86,12 +86,12 @@ class RankFacts:
 
     @property
     def loader_us(self) -> float:
-        """Of host wait: the launching thread was in its loader."""
+        """The host wait in which the launching thread was in its loader."""
         return self.host_wait_by.get("loader", 0.0)
 
     @property
     def sync_us(self) -> float:
-        """Of host wait, without the loader: what goes away when the host no longer waits.
+        """The host wait, without the loader, that goes away when the host no longer waits.
 
         A host that never waits runs ahead by the time that it was blocked, and no further: a gap
         after a wait that is longer than that is a host that is slow, not one that waits. Nothing
@@ -105,7 +105,7 @@ class RankFacts:
 
     @property
     def host_us(self) -> float:
-        """Of host wait: what loader, pending launches and waits of the host do not explain."""
+        """The host wait that loader, pending launches and waits of the host do not explain."""
         return self._other_host_wait_us - self.sync_us
 
     @property

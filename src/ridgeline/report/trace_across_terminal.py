@@ -14,7 +14,7 @@ from ridgeline.trace.communication.stragglers import Stragglers
 from ridgeline.trace.compare import TraceComparison
 from ridgeline.trace.critical_path.path import CriticalPath
 from ridgeline.trace.kernel_names import short_name
-from ridgeline.trace.memory.snapshot import DeviceMemory
+from ridgeline.trace.memory.snapshot import SnapshotMemory
 from ridgeline.trace.pictures.flame import FlameNode
 
 ROWS = 12
@@ -138,7 +138,7 @@ def tree_view(roots: Sequence[FlameNode], top: int) -> RenderableType:
     return table
 
 
-def snapshot_view(devices: Sequence[DeviceMemory]) -> RenderableType:
+def snapshot_view(devices: Sequence[SnapshotMemory]) -> RenderableType:
     """A memory snapshot: totals, who held the peak, what only grows."""
     parts: list[RenderableType] = []
     for memory in devices:

@@ -22,7 +22,7 @@ from ridgeline.report.trace_rank import DRAWN_RANKS, TracePageRank
 from ridgeline.trace.communication.stragglers import stragglers
 from ridgeline.trace.kernel_names import short_name
 from ridgeline.trace.pictures.flame import FlameNode
-from ridgeline.trace.pictures.timeline import Timeline
+from ridgeline.trace.pictures.timeline import TraceTimeline
 
 _LONGEST_NAME = 120
 
@@ -164,7 +164,7 @@ def _flame_section(ranks: Sequence[TracePageRank], drawn: Sequence[TracePageRank
     return [section("Flame graph", note, switch, *parts)]
 
 
-def _timeline_data(line: Timeline) -> dict[str, object]:
+def _timeline_data(line: TraceTimeline) -> dict[str, object]:
     kinds: dict[str, int] = {}
     tracks = []
     for track in line.tracks:

@@ -15,7 +15,7 @@ from ridgeline.trace.critical_path.path import CriticalPath, job_path, job_piece
 from ridgeline.trace.critical_path.rank_path import rank_path
 from ridgeline.trace.memory.allocations import RankMemory, memory_use
 from ridgeline.trace.pictures.flame import FlameNode, flame_graph, pruned
-from ridgeline.trace.pictures.timeline import Timeline, timeline
+from ridgeline.trace.pictures.timeline import TraceTimeline, timeline
 from ridgeline.trace.time.idle import RankIdle, idle_time
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
@@ -50,7 +50,7 @@ class TracePageRank:
     memory: RankMemory
     path: CriticalPath
     flame: list[FlameNode]
-    timeline: Timeline
+    timeline: TraceTimeline
 
 
 def trace_page_rank(trace: Trace, window: str = "trace", ranks: int = 1) -> TracePageRank:

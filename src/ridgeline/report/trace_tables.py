@@ -57,7 +57,7 @@ def every_section(ranks: Sequence[TracePageRank], together: Stragglers | None) -
             ((name, use) for name, rank in _detailed(ranks) for one in rank.kernels
              for use in one.kernels if use.roofline is not None),
             ("name", "total_us", "roofline.known_share", "roofline.intensity_flops_per_byte",
-             "roofline.flops_per_second", "roofline.bytes_per_second", "roofline.arithmetic",
+             "roofline.flops_per_second", "roofline.bytes_per_second", "roofline.dtype",
              "roofline.bound", "roofline.attained_percent")),
         _of("Classes of kernels", "",
             ((name, use) for name, rank in _detailed(ranks) for one in rank.kernels

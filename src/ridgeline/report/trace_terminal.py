@@ -128,7 +128,7 @@ def _roofline(rank: RankKernels) -> list[RenderableType]:
         table.add_row(
             _name(name), "–" if intensity is None else f"{intensity:.3g}",
             _rate(place.flops_per_second, "FLOP/s"), _rate(place.bytes_per_second, "B/s"),
-            " ".join(part for part in (place.arithmetic, place.bound) if part) or "–",
+            " ".join(part for part in (place.dtype, place.bound) if part) or "–",
             "–" if percent is None else quantity.percent(percent / 100),
         )  # fmt: skip
     note = (

@@ -20,12 +20,12 @@ from ridgeline.errors import InputError
 from ridgeline.records.store import write_atomically
 from ridgeline.trace.columns import (
     Collective,
-    Device,
     GpuEvents,
     HostEvents,
     MemoryEvents,
     SyncRecords,
     Trace,
+    TraceDevice,
 )
 
 MAGIC = b"RIDGELINE-TRACE\0"
@@ -48,7 +48,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     world_size: int | None
     base_us: float
     clock_offset_ns: int
-    devices: tuple[Device, ...]
+    devices: tuple[TraceDevice, ...]
     backend: str | None
     warnings: tuple[str, ...]
     names: tuple[str, ...]

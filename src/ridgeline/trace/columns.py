@@ -74,7 +74,7 @@ class Spans:
 
     @property
     def end_us(self) -> Floats:
-        """Start plus duration."""
+        """When each of them ends."""
         return self.start_us + self.duration_us
 
 
@@ -83,9 +83,9 @@ class GpuEvents(Spans):
     """Kernels, copies and fills, by start time."""
 
     name: Narrow
-    """Index into `Trace.names`."""
+    """The name, as an index into `Trace.names`."""
     kind: Codes
-    """A `Kind`."""
+    """The `Kind` as a number."""
     device: Narrow
     stream: Ints
     correlation: Ints
@@ -101,11 +101,11 @@ class GpuEvents(Spans):
     threads_per_block: Narrow
     blocks_per_sm: Floats
     occupancy_percent: Floats
-    """Kineto's `est. achieved occupancy %`."""
+    """The occupancy as Kineto estimates it (`est. achieved occupancy %`)."""
     registers_per_thread: Narrow
     shared_bytes: Ints
     collective: Narrow
-    """Index into `Trace.collectives`."""
+    """What the arguments say, as an index into `Trace.collectives`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,18 +113,18 @@ class HostEvents(Spans):
     """Operators, runtime calls, Python frames and annotations, in the order of the file."""
 
     name: Narrow
-    """Index into `Trace.names`."""
+    """The name, as an index into `Trace.names`."""
     category: Codes
-    """A `Category`."""
+    """The `Category` as a number."""
     thread: Narrow
-    """Index into `Trace.threads`."""
+    """The thread, as an index into `Trace.threads`."""
     correlation: Ints
-    """Of runtime and driver calls: what the GPU events that they started carry too."""
+    """What a runtime or driver call shares with the GPU events that it started."""
     external_id: Ints
     shape: Narrow
     """Index into `Trace.shapes`; filled when the trace was loaded with `details`."""
     stack: Narrow
-    """Index into `Trace.stacks`: the call stack that old traces write beside an operator; filled
+    """The call stack that old traces write beside an operator, an index into `Trace.stacks`; filled
     when the trace was loaded with `details`."""
     sequence: Ints
     """Autograd's sequence number, which a backward operator shares with its forward one; filled
@@ -152,7 +152,7 @@ class MemoryEvents:
     bytes: Ints
     address: npt.NDArray[np.uint64]
     device_type: Narrow
-    """torch's `c10::DeviceType`: 0 CPU, 1 CUDA, 6 HIP, 12 XPU."""
+    """The device's kind as torch numbers it (`c10::DeviceType`): 0 CPU, 1 CUDA, 6 HIP, 12 XPU."""
     device: Narrow
     allocated_bytes: Ints
     """Total allocated on the device after the event."""
@@ -164,7 +164,7 @@ class MemoryEvents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class TraceDevice:
     """A GPU as the trace describes it."""
 
     index: int
@@ -178,13 +178,13 @@ class Collective:
     """What the arguments of a communication kernel say about it."""
 
     name: str
-    """`allreduce`, `_allgather_base`, …"""
+    """The operation as torch names it: `allreduce`, `_allgather_base`, …"""
     elements_in: int | None = None
     elements_out: int | None = None
     dtype: str | None = None
     group_size: int | None = None
     group: str | None = None
-    """Process group's name."""
+    """The process group's name."""
     group_description: str | None = None
     ranks: str | None = None
     """Ranks of the group as written, perhaps shortened by the profiler."""
@@ -192,7 +192,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One rank's trace. Load it with `ridgeline.load_traces`.
+    """The trace of one rank. Load it with `ridgeline.load_traces`.
 
     >>> trace = empty_trace("nothing.json")
     >>> len(trace.gpu), trace.rank
@@ -208,9 +208,9 @@ class Trace:
     """Absolute time of 0 in the columns, on the clock of the trace."""
     clock_offset_ns: int = 0
     """Added to the clock of the trace it gives nanoseconds since 1970 (`baseTimeNanoseconds`)."""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[TraceDevice, ...] = ()
     backend: str | None = None
-    """Of torch.distributed."""
+    """The backend of torch.distributed."""
     warnings: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     threads: tuple[tuple[int | str, int | str], ...] = ()
@@ -279,22 +279,22 @@ class Trace:
 
 
 def empty_gpu() -> GpuEvents:
-    """No GPU events."""
+    """A table of no GPU events."""
     return GpuEvents(**_no_rows(GpuEvents))
 
 
 def empty_host() -> HostEvents:
-    """No host events."""
+    """A table of no host events."""
     return HostEvents(**_no_rows(HostEvents))
 
 
 def empty_sync() -> SyncRecords:
-    """No synchronisation records."""
+    """A table of no synchronisation records."""
     return SyncRecords(**_no_rows(SyncRecords))
 
 
 def empty_memory() -> MemoryEvents:
-    """No memory events."""
+    """A table of no memory events."""
     return MemoryEvents(**_no_rows(MemoryEvents))
 
 

@@ -110,7 +110,7 @@ _INTERNAL = re.compile(
 )
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$")
 _SMALLEST_SHARE = 0.01
-"""Of a stretch: what is shorter is not what the host was doing in it."""
+"""A call that takes less of a stretch is not what the host was doing in it."""
 
 
 def thread_rows(trace: Trace, thread: int) -> Ints:

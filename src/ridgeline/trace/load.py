@@ -1,4 +1,4 @@
-"""`load_traces(paths)`: files, directories of ranks and globs as `Trace`s; ranks in parallel.
+"""Files, directories of ranks and globs as `Trace`s, ranks in parallel: `load_traces(paths)`.
 
 A thousand ranks do not fit in memory as columns, so `for_each_rank` analyses each rank in a worker
 and brings home only the answer.
@@ -33,7 +33,7 @@ def load_traces(
     details: bool = False,
     cache: Path | None = None,
 ) -> list[Trace]:
-    """Load traces: files, directories and globs, in the order of their ranks' numbers.
+    """Load the traces of files, directories and globs, in the order of their ranks' numbers.
 
     `details` adds shapes, call stacks and sequence numbers; `cache` is a folder for parsed columns.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -19,6 +19,9 @@ from ridgeline.errors import InputError
 from ridgeline.trace.columns import Category, Floats, Ints, Mask, Trace
 from ridgeline.trace.intervals import Intervals, clipped, union
 from ridgeline.trace.sorting import distinct
+
+if TYPE_CHECKING:
+    from ridgeline.hardware.facts import Device
 
 WINDOWS = ("trace", "steps")
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
@@ -45,7 +48,7 @@ class GpuRecord(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ProfilerStep:
     """One ProfilerStep on the host."""
 
     number: int
@@ -65,13 +68,26 @@ class View:
     rows: Ints
     """GPU events of the device that touch the window, by start."""
     window: str
-    """`trace` or `steps`."""
-    steps: tuple[Step, ...]
+    """Which window it is: `trace` or `steps`."""
+    steps: tuple[ProfilerStep, ...]
 
     @property
     def window_us(self) -> float:
         """Length of the window."""
         return self.end_us - self.start_us
+
+    @property
+    def device_name(self) -> str | None:
+        """What the trace calls the GPU, where it describes it."""
+        names = (device.name for device in self.trace.devices if device.index == self.device)
+        return next(names, None) or None
+
+    @property
+    def catalogued_device(self) -> Device | None:
+        """The GPU in the catalogue of `hardware/`, where it is known there."""
+        from ridgeline.hardware.catalogue import match_reported_name
+
+        return match_reported_name(self.device_name) if self.device_name else None
 
     def head(self) -> dict[str, Any]:
         """The fields of `GpuRecord`, for a record about this view."""
@@ -98,12 +114,12 @@ class View:
         return inside
 
 
-def profiler_steps(trace: Trace) -> tuple[Step, ...]:
+def profiler_steps(trace: Trace) -> tuple[ProfilerStep, ...]:
     """The ProfilerSteps that the host saw, by start; the GPU's copies of them do not count."""
     return trace.derived("profiler_steps", _profiler_steps)
 
 
-def _profiler_steps(trace: Trace) -> tuple[Step, ...]:
+def _profiler_steps(trace: Trace) -> tuple[ProfilerStep, ...]:
     host = trace.host
     numbers = {
         index: int(found[1])
@@ -117,7 +133,7 @@ def _profiler_steps(trace: Trace) -> tuple[Step, ...]:
         & ((host.category == Category.ANNOTATION) | (host.category == Category.OPERATOR))
     )
     steps = [
-        Step(
+        ProfilerStep(
             number=numbers[int(host.name[row])],
             start_us=float(host.start_us[row]),
             end_us=float(host.start_us[row] + host.duration_us[row]),
@@ -130,20 +146,12 @@ def _profiler_steps(trace: Trace) -> tuple[Step, ...]:
 
 def views(trace: Trace, window: str = "trace") -> Iterator[View]:
     """One view per GPU that did something; none for a trace without GPU events."""
-    if window not in WINDOWS:
-        raise InputError(f"--window {window}: there is `trace` (all of it) and `steps`")
+    start, end = host_window(trace, window)
     gpu = trace.gpu
-    steps = profiler_steps(trace)
-    if window == "steps" and not steps:
-        raise InputError(
-            f"{trace.file}: no ProfilerStep in it, so there is no step window; call "
-            "profiler.step() once per step when recording, or use --window trace"
-        )
     end_us = gpu.end_us
     for device in distinct(gpu.device):
         rows = np.flatnonzero(gpu.device == device)
         if window == "steps":
-            start, end = step_window(steps)
             rows = rows[(gpu.start_us[rows] < end) & (end_us[rows] > start)]
         else:
             start, end = float(gpu.start_us[rows[0]]), float(end_us[rows].max())
@@ -154,11 +162,30 @@ def views(trace: Trace, window: str = "trace") -> Iterator[View]:
             end_us=end,
             rows=rows,
             window=window,
-            steps=steps,
+            steps=profiler_steps(trace),
         )
 
 
-def step_window(steps: tuple[Step, ...]) -> tuple[float, float]:
+def host_window(trace: Trace, window: str) -> tuple[float, float]:
+    """The part of the host's time that a window is about: whole profiler steps, or everything.
+
+    Raises:
+        InputError: there is no such window, or no profiler step in the trace for it.
+    """
+    if window not in WINDOWS:
+        raise InputError(f"--window {window}: there is `trace` (all of it) and `steps`")
+    if window == "trace":
+        return -np.inf, np.inf
+    steps = profiler_steps(trace)
+    if not steps:
+        raise InputError(
+            f"{trace.file}: no ProfilerStep in it, so there is no step window; call "
+            "profiler.step() once per step when recording, or use --window trace"
+        )
+    return step_window(steps)
+
+
+def step_window(steps: tuple[ProfilerStep, ...]) -> tuple[float, float]:
     """From the start of the first step to the start of the last: the steps known to be whole."""
     if len(steps) == 1:
         return steps[0].start_us, steps[0].end_us

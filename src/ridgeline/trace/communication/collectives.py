@@ -1,4 +1,4 @@
-"""`communication(trace)`: collectives of one rank by kind, group and size, with their bandwidth.
+"""Collectives of one rank by kind, group and size, with their bandwidth: `communication(trace)`.
 
 Algorithm bandwidth is size / time; bus bandwidth multiplies it by what each link must carry:
 2(n−1)/n for all-reduce, (n−1)/n for all-gather, reduce-scatter and all-to-all, 1 for the others
@@ -16,7 +16,7 @@ from math import prod
 import msgspec
 import numpy as np
 
-from ridgeline.hardware.catalogue import match_reported_name, peer_bandwidth_bytes_per_second
+from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Trace
 from ridgeline.trace.host_calls import innermost_at, launch_rows
 from ridgeline.trace.intervals import intersection, measure
@@ -56,7 +56,7 @@ class CollectiveUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     group_size: int | None
     dtype: str | None
     bytes: int | None
-    """Of one call: the whole buffer; None where the trace does not say."""
+    """The whole buffer of one call; None where the trace does not say."""
     count: int
     total_us: float
     min_us: float
@@ -81,9 +81,9 @@ class RankCommunication(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fie
     link_bytes_per_second: float | None
     """Peak per direction, from the catalogue."""
     collectives: list[CollectiveUse]
-    """Most time first."""
+    """The collectives, most time first."""
     histogram: dict[str, int]
-    """Message sizes: calls by the power of two at or below the size, in bytes."""
+    """The number of calls by message size: the power of two at or below it, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def _communication_of(view: View, top: int) -> RankCommunication:
     groups: dict[_Call, list[int]] = {}
     for number, call in enumerate(calls):
         groups.setdefault(call, []).append(number)
-    link = link_bytes_per_second(trace, view.device)
+    link = _link_bytes_per_second(view)
     durations = trace.gpu.duration_us[rows]
     found = [_use(call, durations[members], link) for call, members in groups.items()]
     found.sort(key=lambda use: -use.total_us)
@@ -180,11 +180,10 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS if pattern.search(name)), "other")
 
 
-def link_bytes_per_second(trace: Trace, device: int) -> float | None:
-    """Peak of the device's links to its peers, per direction, where both are known."""
-    name = next((d.name for d in trace.devices if d.index == device and d.name), None)
-    part = match_reported_name(name) if name else None
-    return peer_bandwidth_bytes_per_second(part) if part is not None else None
+def _link_bytes_per_second(view: View) -> float | None:
+    """The peak of the device's links to its peers, per direction, where both are known."""
+    device = view.catalogued_device
+    return peer_bandwidth_bytes_per_second(device) if device is not None else None
 
 
 def _calls(trace: Trace, rows: Ints) -> list[_Call]:

@@ -54,7 +54,7 @@ class Matched:
     name: str
     collective: Collective | None
     positions: tuple[int, ...]
-    """Of the traces in the input."""
+    """The traces that saw it, by their places in the input."""
     events: tuple[int, ...]
     """Row of each one's GPU table."""
     start_us: Floats
@@ -81,7 +81,7 @@ class Job:
     clock_offset_us: tuple[float, ...]
     """Part of the shift that corrects the clock itself."""
     matched: tuple[Matched, ...]
-    """By last arrival."""
+    """The common collectives, by last arrival."""
     missing_ranks: tuple[int, ...]
     warnings: tuple[str, ...]
 
@@ -108,11 +108,6 @@ def rank_collectives(trace: Trace) -> RankCollectives:
         names=tuple(names),
         facts=tuple(facts),
     )
-
-
-def collectives_of_ranks(trace: Trace) -> list[RankCollectives]:
-    """The same as a list, one per GPU: what `for_each_rank` brings home."""
-    return [rank_collectives(trace)]
 
 
 def job(ranks: Sequence[RankCollectives]) -> Job:
@@ -213,7 +208,7 @@ def _overlaid(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def _best_shift(short: Floats, long: Floats) -> int:
-    """Of all ways to lay the shorter on the longer one that with the steadiest difference."""
+    """The way to lay the shorter on the longer one with the steadiest difference."""
     many = len(short)
     return min(
         range(len(long) - many + 1),
@@ -257,7 +252,7 @@ def _matched(
 
 
 def _same_length(ranks: Sequence[RankCollectives], group: Group, shifts: Sequence[float]) -> Group:
-    """Of each rank the part of its sequence that all of them saw."""
+    """The part of each rank's sequence that all of them saw."""
     shortest = min(group, key=lambda position: len(group[position]))
     reference = ranks[shortest].end_us[group[shortest]] + shifts[shortest]
     rows = {}

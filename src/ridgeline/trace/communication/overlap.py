@@ -1,4 +1,4 @@
-"""`overlap(trace)`: how much communication and copying hides behind compute."""
+"""How much communication and copying hides behind compute: `overlap(trace)`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RankOverlap(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     overlap_ratio: float | None
     """Share of communication that compute covers; None without communication."""
     exposed_share: float
-    """Of the window."""
+    """The share of the window in which communication is exposed."""
     copy_us: float
     copy_overlap_us: float
     kernels: list[ExposedKernel]

@@ -1,4 +1,4 @@
-"""`stragglers(ranks)`: which rank arrives last at collectives, and what waiting for it costs.
+"""Which rank arrives last at collectives, and what waiting for it costs: `stragglers(ranks)`.
 
     transfer    last end − last start: what the links needed once everybody was there
     skew wait   last start − own start: what a rank stood waiting for the last one
@@ -57,11 +57,11 @@ class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
     collectives: list[CollectiveRow]
     matched: int
     transfer_us: float
-    """Sum over collectives."""
+    """The sum over all collectives."""
     skew_us: float
     """Sum over collectives of the longest wait."""
     waited_us: float
-    """Of all ranks together."""
+    """The waits of all ranks together."""
     worst_rank: int | None
     """The one that others waited for the longest."""
     message_histogram: dict[str, int]

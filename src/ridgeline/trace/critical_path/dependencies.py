@@ -5,18 +5,16 @@ begin and end of a call that waits, the two ends of a pause). An edge says that 
 earlier than its source plus a weight. Three edges at most lead into a node:
 
     GPU start   the launch that brought it · the event before it on its stream · the event of
-                another
-                stream that it waits for (cuda_sync records where there are any; else the one that
-                ended last while the stream stood still with work in its queue)
+                another stream that it waits for (cuda_sync records where there are any; else the
+                one that ended last while the stream stood still with work in its queue)
     GPU end     its start
     host point  the point before it on its thread · for a call that waits, the GPU event it waits
-    for
-                · after a pause, the other thread that worked meanwhile (autograd's, say)
+                for · after a pause, the other thread that worked meanwhile (autograd's, say)
 
 One edge of each node is binding: source plus weight is exactly the node's time, because the weight
 of the edge whose source was ready last is set to what is left. Hence walking back along binding
 edges from the last node ends at the origin, and the path is as long as the window. The other edges
-keep the smallest weight that the trace shows for their sort, so that `critical_path.py` can move
+keep the smallest weight that the trace shows for their sort, so that `path.py` can move
 nodes earlier and see which edge binds then. (Longest path over launch, stream and sync edges:
 HolisticTraceAnalysis' critical path, and Daydream, Zhu et al., USENIX ATC 2020, section 4, for the
 what-if.)
@@ -58,15 +56,15 @@ class Moments:
     gpu_event: Ints
     """Row of the trace's GPU table, or NONE for a host point."""
     is_end: Mask
-    """Of GPU events: the end, and not the start."""
+    """Whether the moment is the end of a GPU event, and not its start."""
     thread: Ints
-    """Of host points: the thread."""
+    """The thread of a host point."""
     source: Ints
-    """(nodes, SLOTS): where the edge comes from; NONE for no edge."""
+    """The node that each edge comes from, (nodes, SLOTS); NONE for no edge."""
     weight_us: Floats
-    """(nodes, SLOTS)."""
+    """The least time that each edge takes, (nodes, SLOTS)."""
     edge: npt.NDArray[np.int8]
-    """(nodes, SLOTS): its sort."""
+    """The sort of each edge, (nodes, SLOTS)."""
 
     def __len__(self) -> int:
         return len(self.time_us)
@@ -249,7 +247,7 @@ class _Building:
     # -- order ----------------------------------------------------------------------------------
 
     def _ordered(self) -> Moments:
-        """Nodes by time.
+        """The nodes in order of time.
 
         Ties: ends, host points, then starts (an empty event's end after its own
         start). A node without edges hangs on the origin.

@@ -95,8 +95,8 @@ class _Arrival:
         self.missing = len(meeting.events)
         self.earlier = float("inf")
 
-    def told(self, index: int, earlier: float) -> None:
-        """One of its ranks comes this much earlier."""
+    def report(self, index: int, earlier: float) -> None:
+        """Note that one of its ranks comes this much earlier."""
         waits = self.meeting.arrived_us - float(self.meeting.matched.start_us[index])
         self.earlier = min(self.earlier, waits + earlier)
         self.missing -= 1
@@ -147,7 +147,7 @@ class _Turn:
             earlier[node] = best
             if node in self.starts:
                 arrival, index = self.starts[node]
-                arrival.told(index, best)
+                arrival.report(index, best)
 
     def latest(self) -> float:
         """The last moment, on the common clock."""

@@ -1,4 +1,4 @@
-"""The critical path: the chain of moments that made the run as long as it was; and what-if.
+"""The critical path of a job, and what a what-if would save.
 
 From the last moment back along the binding edges of `dependencies.py`: the pieces of the path add
 up to the window exactly. A what-if shortens every piece of some classes by a percentage and
@@ -16,7 +16,7 @@ last, and in a what-if its end waits for the latest of all starts, whoever that 
 brings only its walks and what a what-if needs (`rank_path.py`), not its trace.
 
     critical_path([trace])                         where the time of the window went
-    critical_path([trace], {"gemm": 20.0})         and what 20 % shorter matrix products would bring
+    critical_path([trace], {"gemm": 20.0})         and what 20 % shorter matmuls would bring
     job_path(paths)                                the same of what ranks brought
 """
 
@@ -46,15 +46,15 @@ class PathPart(msgspec.Struct, frozen=True, kw_only=True):
     """Class of kernel, or `host`, `launch`, `gap`, `wait`, `synchronise`."""
     us: float
     share: float
-    """Of the window."""
+    """The share of the window."""
     pieces: int
 
 
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+class ShortenedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The same run with some classes shorter."""
 
     shortened: dict[str, float]
-    """Class → percent."""
+    """The classes that are shorter, each with the percentage."""
     window_us: float
     saved_us: float
     speedup: float
@@ -72,9 +72,9 @@ class PathPiece(msgspec.Struct, frozen=True, kw_only=True):
     gpu_event: int | None
     """Row of the GPU table for pieces that ran on the GPU."""
     stream: int | None
-    """Of pieces that ran on the GPU."""
+    """The stream of a piece that ran on the GPU."""
     thread: int | None
-    """Of pieces of the host."""
+    """The thread of a piece of the host."""
 
 
 class CriticalPath(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class CriticalPath(msgspec.Struct, frozen=True, kw_only=True):
     """The longest names, at most `TOP`."""
     ranks: dict[str, float]
     """Share of the path per rank; more than one only where collectives join them."""
-    what_if: WhatIf | None
+    what_if: ShortenedRun | None
     warnings: list[str]
 
 
@@ -249,10 +249,10 @@ def _by_rank(
 # -- what-if ------------------------------------------------------------------------------------
 
 
-def _what_if(joined: JoinedRanks, shorten: Mapping[str, float]) -> WhatIf:
+def _what_if(joined: JoinedRanks, shorten: Mapping[str, float]) -> ShortenedRun:
     before = joined.end_us - joined.origin_us
     after = shortened_end_us(joined) - joined.origin_us
-    return WhatIf(
+    return ShortenedRun(
         shortened=dict(shorten),
         window_us=after,
         saved_us=before - after,

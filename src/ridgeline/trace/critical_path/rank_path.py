@@ -49,7 +49,7 @@ HOST_CLASSES = {
 STARTING = "before the first event"
 _NO_OPERATOR = "host, no operator"
 ROOT = 0
-"""In `ShortenedGraph`: the moment that nothing leads to, and that nothing makes earlier."""
+"""The moment of a `ShortenedGraph` that nothing leads to, and that nothing makes earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +62,16 @@ class Walks:
     source: Narrow
     """The moment before it on the walk; NONE where the walk begins."""
     kind: Codes
-    """Index into `KINDS`."""
+    """What the piece is, as an index into `KINDS`."""
     label: Narrow
-    """Index into `names`."""
+    """The piece's name, as an index into `names`."""
     names: tuple[str, ...]
     gpu_event: Narrow
     """Row of the trace's GPU table, or NONE for a host point."""
     stream: Ints
-    """Of GPU events."""
+    """The stream of a GPU event."""
     thread: Narrow
-    """Of host points."""
+    """The thread of a host point."""
     starts: Narrow
     """The moment at which each collective starts."""
     ends: Narrow
@@ -86,9 +86,9 @@ class ShortenedGraph:
     """How much earlier a moment gets: the least over its slots of margin + earlier(source)."""
 
     source: Narrow
-    """(nodes, SLOTS)."""
+    """The node that each edge comes from, (nodes, SLOTS)."""
     margin_us: Floats
-    """(nodes, SLOTS): infinite where the slot has no edge."""
+    """What each edge has to spare and is shortened by, (nodes, SLOTS); infinite without an edge."""
     latest_us: Floats
     """Latest moment that gets earlier by exactly what the node does."""
     starts: Narrow
@@ -130,11 +130,6 @@ def rank_path(trace: Trace, shorten: Mapping[str, float] | None = None) -> RankP
         walks=_walks(trace, moments, starts, ends),
         shortened=_shortened(trace, moments, starts, ends, shorten) if shorten else None,
     )
-
-
-def rank_paths(trace: Trace, shorten: Mapping[str, float] | None = None) -> list[RankPath]:
-    """The same as a list, one per GPU: what `for_each_rank` brings home."""
-    return [rank_path(trace, shorten)]
 
 
 def _nodes_of_events(moments: Moments, count: int) -> tuple[Ints, Ints]:

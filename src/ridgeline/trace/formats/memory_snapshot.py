@@ -39,7 +39,7 @@ _BROKEN = (
 """What a damaged pickle raises in the standard library's reader."""
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One block of a segment."""
 
     size: int
@@ -51,7 +51,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     requested_size: int | None = None
     """Bytes that were asked for."""
     frames: Any = ()
-    """Stack, innermost first. Stacks are shared by many events and stay one object each."""
+    """The call stack, innermost frame first. One that many events share stays one object."""
 
     @property
     def active(self) -> bool:
@@ -65,7 +65,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     device: int
     address: int
     total_size: int
-    blocks: list[Block]
+    blocks: list[MemoryBlock]
     stream: int = 0
     segment_type: str = ""
     """`small` (blocks up to 1 MiB), `large`."""

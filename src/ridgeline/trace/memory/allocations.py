@@ -1,8 +1,8 @@
-"""`memory_use(trace)`: memory over time, from allocations (`profile_memory=True`).
+"""Memory over time, from allocations (`profile_memory=True`): `memory_use(trace)`.
 
 Each event carries its bytes (negative: freed), its address and the allocator's totals after it.
 What is live at the peak is grouped by the operator, the line and the phase of the step that
-allocated it; whether it grows from step to step is judged in `memory_growth.py`.
+allocated it; whether it grows from step to step is judged in `growth.py`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ridgeline.trace.windows import RankRecord
 CPU = 0
 """torch's `c10::DeviceType` of the host."""
 _POINTS = 240
-"""Of the timeline: enough for a picture."""
+"""The points of a timeline: enough for a picture."""
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory of one device over the trace."""
 
     device: str
-    """`gpu 0`, `cpu`."""
+    """The device, such as `gpu 0` or `cpu`."""
     events: int
     allocated_bytes: int
     """All allocations added up."""

@@ -22,7 +22,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
 from ridgeline.trace.host_calls import best_frame, innermost_at, user_frames
 from ridgeline.trace.time.steps import phase_at
-from ridgeline.trace.windows import Step, profiler_steps
+from ridgeline.trace.windows import ProfilerStep, profiler_steps
 
 
 class MemoryHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class MemoryHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     operator: str | None
     line: str | None
     phase: str
-    """Of the step, when it was allocated: data, forward, backward, optimizer, other."""
+    """The phase of the step when it was allocated: data, forward, backward, optimizer, other."""
     bytes: int
     allocations: int
 
@@ -106,7 +106,7 @@ class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def memory_growth(
     trace: Trace, rows: Ints, levels: Ints, *, capacity_bytes: int | None = None, top: int = 20
 ) -> MemoryGrowth:
-    """Judge one device: its memory events in order, and what is allocated before and after each.
+    """Judge one device by its memory events in order, and what is allocated before and after each.
 
     `levels` has one entry more than `rows`: the level before the first event. In a trace without
     totals that is 0, and all levels are relative to it.
@@ -142,7 +142,7 @@ def memory_growth(
     )
 
 
-def _steps(found: Sequence[Step], times: Floats, levels: Ints) -> list[StepMemory]:
+def _steps(found: Sequence[ProfilerStep], times: Floats, levels: Ints) -> list[StepMemory]:
     steps = []
     for place, step in enumerate(found):
         end_us = found[place + 1].start_us if place + 1 < len(found) else step.end_us
@@ -159,7 +159,7 @@ def _steps(found: Sequence[Step], times: Floats, levels: Ints) -> list[StepMemor
     return steps
 
 
-def _kept(trace: Trace, rows: Ints, settled: Sequence[Step]) -> list[MemoryHolder]:
+def _kept(trace: Trace, rows: Ints, settled: Sequence[ProfilerStep]) -> list[MemoryHolder]:
     times = trace.memory.time_us[rows]
     live = live_after(trace, rows[times < settled[-1].end_us])
     born = trace.memory.time_us[live]

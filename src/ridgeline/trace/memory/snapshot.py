@@ -58,21 +58,21 @@ class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int
 
 
-class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of one device."""
 
     device: int
     reserved_bytes: int
     """Held by the allocator, used or not."""
     active_bytes: int
-    """In live blocks."""
+    """The bytes of live blocks."""
     requested_bytes: int
     """What was asked for in them."""
     unusable_free_bytes: int
     """Free, in segments that also hold something."""
     largest_free_bytes: int
     fragmentation: float
-    """`unusable_free_bytes` over `reserved_bytes`."""
+    """The share `unusable_free_bytes` over `reserved_bytes`."""
     peak_bytes: int
     """Highest level of live blocks within the recorded history."""
     peak_time_seconds: float | None
@@ -89,7 +89,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     growth_by_site: list[SiteBytes]
     """Allocated in the recorded history and never freed."""
     out_of_memory: int
-    """`oom` events."""
+    """The number of `oom` events."""
     history_events: int
     timeline: list[tuple[float, int]]
     """(seconds from the first event, live bytes): highest level per slice."""
@@ -97,7 +97,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def snapshot_memory(snapshot: Snapshot) -> list[DeviceMemory]:
+def snapshot_memory(snapshot: Snapshot) -> list[SnapshotMemory]:
     """One answer per device that holds memory or has a history."""
     by_device: dict[int, list[Segment]] = defaultdict(list)
     for segment in snapshot.segments:
@@ -113,7 +113,7 @@ def snapshot_memory(snapshot: Snapshot) -> list[DeviceMemory]:
 
 def _device(
     device: int, segments: Sequence[Segment], history: Sequence[AllocatorEvent]
-) -> DeviceMemory:
+) -> SnapshotMemory:
     facts = [_segment(segment) for segment in segments]
     reserved = sum(fact.total_bytes for fact in facts)
     active = sum(fact.active_bytes for fact in facts)
@@ -128,7 +128,7 @@ def _device(
         for block in segment.blocks
         if block.active
     )
-    return DeviceMemory(
+    return SnapshotMemory(
         device=device,
         reserved_bytes=reserved,
         active_bytes=active,
@@ -283,7 +283,7 @@ def _lows(levels: NDArray[np.int64]) -> list[int]:
 
 
 def _rises(lows: Sequence[int], highest: float) -> bool:
-    """Does memory grow? One part may stand still; none may fall."""
+    """Does memory grow from part to part? One may stand still; none may fall."""
     steps = np.diff(np.array(lows[1:]))
     if not len(steps) or bool((steps < 0).any()):
         return False

@@ -2,9 +2,9 @@
 
 Format: Chrome's trace events ("Trace Event Format", Google, 2016), JSON Object form: `X` slices,
 `C` counters, `M` names, `s`/`f` flows, which ui.perfetto.dev and chrome://tracing open. Times are
-in microseconds on one clock for all ranks (`ranks.py`). Each rank has three processes: its host,
-its GPU and its counters; the critical path is a process of its own, with a flow from every piece
-to the next where they are on different tracks.
+in microseconds on one clock for all ranks (`communication/matching.py`). Each rank has three
+processes: its host, its GPU and its counters; the critical path is a process of its own, with a
+flow from every piece to the next where they are on different tracks.
 
 Ranks are written one after the other and need not be in memory together: clocks and the path come
 from what `rank_path.py` keeps of each.
@@ -81,7 +81,7 @@ def _events(
 
 
 class _Flows:
-    """Numbers for arrows."""
+    """Arrows between tracks, numbered."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts

@@ -25,14 +25,14 @@ class FlameNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     host_us: float
-    """With everything inside."""
+    """Host time with everything inside."""
     own_us: float
-    """Without."""
+    """Host time without what is inside."""
     gpu_us: float
     """GPU time that was launched in it, in any depth."""
     calls: int
     children: list[FlameNode]
-    """Widest first."""
+    """What is inside, widest first."""
 
 
 def flame_graph(trace: Trace) -> list[FlameNode]:
@@ -138,7 +138,7 @@ class _Nodes:
                 node = self.parent[node]
 
     def built(self) -> list[FlameNode]:
-        """Children before parents: a child is always made after its parent."""
+        """Build the tree from the last node on: a child is always made after its parent."""
         children: dict[int, list[FlameNode]] = {}
         for node in range(len(self.parent) - 1, -1, -1):
             inside = sorted(children.pop(node, []), key=_width)

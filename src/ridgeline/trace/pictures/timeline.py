@@ -26,7 +26,7 @@ from ridgeline.trace.windows import span_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
+class TimelineCounters:
     """Values per slice; `edges_us` has one more."""
 
     edges_us: Floats
@@ -39,7 +39,7 @@ class Counters:
     """Allocated on GPUs, as last noted before the slice's end; None without memory events."""
 
 
-def counters(trace: Trace, slices: int) -> Counters:
+def counters(trace: Trace, slices: int) -> TimelineCounters:
     """The counters between the first event and the last."""
     start, end = span_us(trace)
     edges = np.linspace(start, max(end, start + 1e-3), slices + 1)
@@ -48,7 +48,7 @@ def counters(trace: Trace, slices: int) -> Counters:
     talks = is_communication(trace)
     busy = covered(union(gpu.start_us, gpu.end_us), edges[:-1], edges[1:]) / width
     talking = covered(union(gpu.start_us[talks], gpu.end_us[talks]), edges[:-1], edges[1:]) / width
-    return Counters(
+    return TimelineCounters(
         edges_us=edges,
         busy=busy,
         communication=talking,
@@ -101,7 +101,7 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class TraceTimeline:
     """The picture of one trace."""
 
     start_us: float
@@ -114,10 +114,10 @@ class Timeline:
     merged: int
 
 
-def timeline(trace: Trace, path: Sequence[PathPiece], budget: int) -> Timeline:
+def timeline(trace: Trace, path: Sequence[PathPiece], budget: int) -> TraceTimeline:
     """Tracks for the critical path, each stream and the busiest host threads, within a budget."""
     start, end = span_us(trace)
-    names = _Names()
+    names: dict[str, int] = {}
     rows: list[tuple[str, Floats, Floats, Ints, list[str], list[str]]] = []
     if path:
         rows.append((
@@ -135,30 +135,15 @@ def timeline(trace: Trace, path: Sequence[PathPiece], budget: int) -> Timeline:
         tracks.append(_track(name, (starts - start, durations, levels), (kinds, labels), own, least,
                              names))  # fmt: skip
     busy = counters(trace, COUNTER_SLICES).busy if len(trace.gpu) else np.zeros(0)
-    return Timeline(
+    return TraceTimeline(
         start_us=start,
         end_us=end,
         tracks=tracks,
-        names=names.texts,
+        names=list(names),
         busy_percent=[round(value) for value in (busy * 100).tolist()],
         events=sum(len(row[1]) for row in rows),
         merged=sum(track.merged for track in tracks),
     )
-
-
-class _Names:
-    """Texts by number."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._known: dict[str, int] = {}
-
-    def index(self, text: str) -> int:
-        found = self._known.get(text)
-        if found is None:
-            found = self._known[text] = len(self.texts)
-            self.texts.append(text)
-        return found
 
 
 Row = tuple[str, Floats, Floats, Ints, list[str], list[str]]
@@ -224,7 +209,7 @@ def _track(
     texts: tuple[list[str], list[str]],
     budget: int,
     least_us: float,
-    names: _Names,
+    names: dict[str, int],
 ) -> Track:
     starts, durations, levels = columns
     kinds, labels = texts
@@ -235,7 +220,7 @@ def _track(
         kept[np.argsort(-durations, kind="stable")[: budget // 2]] = True
     slices: list[Slice] = [
         (round(float(starts[row]), 2), round(float(durations[row]), 2), int(levels[row]),
-         kinds[row], names.index(short_name(labels[row])[:_LONGEST_NAME]))
+         kinds[row], _number(names, short_name(labels[row])[:_LONGEST_NAME]))
         for row in np.flatnonzero(kept).tolist()
     ]  # fmt: skip
     rest = np.flatnonzero(~kept)
@@ -253,7 +238,7 @@ def _track(
 
 
 def _merged(
-    starts: Floats, durations: Floats, level: int, least_us: float, room: int, names: _Names
+    starts: Floats, durations: Floats, level: int, least_us: float, room: int, names: dict[str, int]
 ) -> list[Slice]:
     """Neighbours as one slice each; where these are still too many, coarser."""
     order = np.argsort(starts, kind="stable")
@@ -268,6 +253,10 @@ def _merged(
     sizes = tails - heads + 1
     return [
         (round(float(starts[head]), 2), round(float(ends[tail] - starts[head]), 2), level, "merged",
-         names.index(f"{size} short events"))
+         _number(names, f"{size} short events"))
         for head, tail, size in zip(heads.tolist(), tails.tolist(), sizes.tolist(), strict=True)
     ]  # fmt: skip
+
+
+def _number(names: dict[str, int], name: str) -> int:
+    return names.setdefault(name, len(names))

@@ -41,12 +41,12 @@ from ridgeline.trace.roofline.operator_flops import (
     ATTENTION_BACKWARD,
     CONVOLUTIONS,
     COUNTED,
+    MATMULS,
     OLD_BACKWARD,
-    PRODUCTS,
     counted_rows,
     flops_of,
 )
-from ridgeline.trace.roofline.operator_inputs import DTYPES, Inputs, inputs_of
+from ridgeline.trace.roofline.operator_inputs import DTYPES, OperatorInputs, operator_inputs
 from ridgeline.trace.windows import View
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class WorkPart:
     us: float
     flops: float | None
     bytes: float | None
-    arithmetic: str | None
+    dtype: str | None
 
 
 def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
@@ -137,7 +137,7 @@ def _parts(
     """The work of one call, shared among the kernels that do it."""
     trace, host, gpu = view.trace, view.trace.host, view.trace.gpu
     shape = int(host.shape[owner])
-    inputs = inputs_of(trace.shapes[shape]) if shape != ABSENT else None
+    inputs = operator_inputs(trace.shapes[shape]) if shape != ABSENT else None
     if inputs is None:
         return []
     operator = trace.names[host.name[owner]]
@@ -152,12 +152,12 @@ def _parts(
     for place in places:
         name, us = int(gpu.name[view.rows[place]]), float(durations[place])
         share = us / whole
-        arithmetic = _arithmetic(operator, inputs, trace.names[name]) if flops else None
+        dtype = _dtype(operator, inputs, trace.names[name]) if flops else None
         part = WorkPart(
             us,
             None if flops is None else flops * share,
             None if moved is None else moved * share,
-            arithmetic,
+            dtype,
         )
         parts.append((name, part))
     return parts
@@ -171,16 +171,16 @@ def _works(trace: Trace, row: int, operator: str) -> bool:
 
 
 def _classes(operator: str) -> tuple[KernelClass, ...]:
-    if operator in PRODUCTS:
+    if operator in MATMULS:
         return (KernelClass.GEMM,)
     if operator in CONVOLUTIONS:
         return (KernelClass.CONVOLUTION, KernelClass.GEMM)
     return (KernelClass.ATTENTION,)
 
 
-def _arithmetic(operator: str, inputs: Inputs, kernel: str) -> str | None:
+def _dtype(operator: str, inputs: OperatorInputs, kernel: str) -> str | None:
     """Whose peak is the roof, by the format of the input and, for fp32, the kernel's name."""
-    place = PRODUCTS.get(operator, int(operator in (*ATTENTION_BACKWARD, OLD_BACKWARD)))
+    place = MATMULS.get(operator, int(operator in (*ATTENTION_BACKWARD, OLD_BACKWARD)))
     dtype = DTYPES.get(inputs.types[place]) if place < len(inputs.types) else None
     if dtype == "fp64":
         return None  # vector or tensor units: no name says
@@ -195,20 +195,20 @@ class KernelRoofline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """All calls of one kernel whose shapes are known, together."""
 
     known_share: float
-    """Of the kernel's time: in calls whose shapes are known."""
+    """The share of the kernel's time in calls whose shapes are known."""
     flops: float | None
     """None for element-wise work, which is not counted."""
     bytes: float | None
-    """Least traffic: inputs once, outputs once."""
+    """The least traffic that there can be: inputs once, outputs once."""
     intensity_flops_per_byte: float | None
     flops_per_second: float | None
     bytes_per_second: float | None
-    arithmetic: str | None
-    """`bf16`, `tf32`, …: whose peak the roof is; None where the name does not tell, or several."""
+    dtype: str | None
+    """The dtype whose peak the roof is; None for several, or where the name does not tell."""
     bound: Literal["compute", "memory"] | None
     """Which roof most of the least time lies under; None without a roof."""
     attained_percent: float | None
-    """Of what the roof allows: least time under it over time taken. Above 100 where a cache served
+    """The least time under the roof over the time taken. Above 100 where a cache served
     what memory is reckoned with."""
 
 
@@ -219,15 +219,8 @@ def kernel_rooflines(view: View, durations: Floats) -> dict[int, KernelRoofline]
         return {}
     names = view.trace.gpu.name[view.rows]
     total = np.bincount(names, weights=durations, minlength=len(view.trace.names))
-    device = _device(view)
+    device = view.catalogued_device
     return {name: _position(parts, float(total[name]), device) for name, parts in found.items()}
-
-
-def _device(view: View) -> Device | None:
-    from ridgeline.hardware.catalogue import match_reported_name
-
-    name = next((d.name for d in view.trace.devices if d.index == view.device), "")
-    return match_reported_name(name) if name else None
 
 
 def _position(parts: list[WorkPart], total_us: float, device: Device | None) -> KernelRoofline:
@@ -240,7 +233,7 @@ def _position(parts: list[WorkPart], total_us: float, device: Device | None) -> 
     intensity = None
     if both and sum(part.bytes or 0.0 for part in both) > 0:
         intensity = sum(p.flops or 0.0 for p in both) / sum(p.bytes or 0.0 for p in both)
-    kinds = {part.arithmetic for part in parts}
+    kinds = {part.dtype for part in parts}
     bound, percent = _under_the_roof(parts, device)
     return KernelRoofline(
         known_share=us / total_us if total_us > 0 else 0.0,
@@ -249,7 +242,7 @@ def _position(parts: list[WorkPart], total_us: float, device: Device | None) -> 
         intensity_flops_per_byte=intensity,
         flops_per_second=_rate(flops, counted),
         bytes_per_second=_rate(moved, moving),
-        arithmetic=kinds.pop() if len(kinds) == 1 else None,
+        dtype=kinds.pop() if len(kinds) == 1 else None,
         bound=bound,
         attained_percent=percent,
     )
@@ -269,7 +262,7 @@ def _under_the_roof(
     bandwidth = device.memory.bandwidth_bytes_per_second / device.chip.logical_devices
     compute_us = memory_us = taken_us = 0.0
     for part in parts:
-        peak = device.peaks.get(part.arithmetic) if part.arithmetic else None
+        peak = device.peaks.get(part.dtype) if part.dtype else None
         if part.bytes is None or (part.flops and peak is None):
             continue  # a roof with one side missing bounds nothing
         if part.flops and peak:

@@ -4,7 +4,7 @@ What a kernel moves beyond that (tiles read again, workspaces, layout changes) i
 shows as a lower rate. What a cache keeps from the call before is not moved at all: small calls can
 exceed the memory's bandwidth.
 
-    products, attention, convolutions   inputs and the output that the formula has
+    matmuls, attention, convolutions    inputs and the output that the formula has
     element-wise                        inputs and their broadcast; in place: the first one again
 
 Sizes are those that torch writes: of an input expanded without being copied, the expanded ones.
@@ -19,11 +19,11 @@ from ridgeline.trace.roofline.operator_flops import (
     ATTENTION_BACKWARD,
     BACKWARD,
     FORWARD,
-    PRODUCTS,
+    MATMULS,
     convolution_output,
     gradients_wanted,
 )
-from ridgeline.trace.roofline.operator_inputs import Dims, Inputs
+from ridgeline.trace.roofline.operator_inputs import Dims, OperatorInputs
 
 _POINTWISE = frozenset(
     f"aten::{name}"
@@ -39,7 +39,7 @@ _SOFTMAX_BACKWARD = ("aten::_softmax_backward_data", "aten::_log_softmax_backwar
 _COPY = "aten::copy_"
 
 
-def bytes_of(operator: str, inputs: Inputs) -> float | None:
+def bytes_of(operator: str, inputs: OperatorInputs) -> float | None:
     """Bytes that one call cannot but move; None where the trace does not say enough."""
     if not inputs.types:
         return None
@@ -48,8 +48,8 @@ def bytes_of(operator: str, inputs: Inputs) -> float | None:
         return _with_output(inputs, output)
     if operator == BACKWARD:
         return _convolution_gradients(inputs)
-    if operator in PRODUCTS:
-        return _product(operator, inputs)
+    if operator in MATMULS:
+        return _matmul(operator, inputs)
     if operator in ATTENTION or operator in ATTENTION_BACKWARD:
         return _attention(operator, inputs)
     return _pointwise(operator, inputs)
@@ -61,26 +61,26 @@ def has_traffic(operator: str) -> bool:
     return operator in _POINTWISE or plain in _POINTWISE or operator in (_COPY, *_SOFTMAX_BACKWARD)
 
 
-def _read(inputs: Inputs) -> int:
+def _read(inputs: OperatorInputs) -> int:
     return sum(inputs.bytes(place) or 0 for place in range(len(inputs.dims)))
 
 
-def _with_output(inputs: Inputs, output: Dims | None) -> float | None:
+def _with_output(inputs: OperatorInputs, output: Dims | None) -> float | None:
     size = inputs.item_bytes(0)
     return None if output is None or size is None else float(_read(inputs) + prod(output) * size)
 
 
-def _product(operator: str, inputs: Inputs) -> float | None:
+def _matmul(operator: str, inputs: OperatorInputs) -> float | None:
     if operator == "aten::_scaled_mm":
         return None  # the output's format is not in a trace
-    first = PRODUCTS[operator]
+    first = MATMULS[operator]
     a, b = inputs.tensor(first), inputs.tensor(first + 1)
     if a is None or b is None or inputs.item_bytes(first) != inputs.item_bytes(first + 1):
         return None
     return _with_output(inputs, (*a[:-1], b[-1]))
 
 
-def _attention(operator: str, inputs: Inputs) -> float | None:
+def _attention(operator: str, inputs: OperatorInputs) -> float | None:
     first = int(operator in ATTENTION_BACKWARD)
     query, value = inputs.tensor(first), inputs.tensor(first + 2)
     sizes = [inputs.bytes(first + place) for place in range(3)]
@@ -92,7 +92,7 @@ def _attention(operator: str, inputs: Inputs) -> float | None:
     return float(sum(size or 0 for size in sizes) + prod(query[:-1]) * value[-1] * item)
 
 
-def _convolution_gradients(inputs: Inputs) -> float | None:
+def _convolution_gradients(inputs: OperatorInputs) -> float | None:
     """Reads the gradient and what each result needs; writes the results."""
     wanted = gradients_wanted(inputs)
     sizes = [inputs.bytes(place) for place in range(3)]
@@ -102,7 +102,7 @@ def _convolution_gradients(inputs: Inputs) -> float | None:
     return float(gradient + (data + weight) * sum(wanted[:2]))
 
 
-def _pointwise(operator: str, inputs: Inputs) -> float | None:
+def _pointwise(operator: str, inputs: OperatorInputs) -> float | None:
     if not has_traffic(operator):
         return None
     if operator in _SOFTMAX_BACKWARD:

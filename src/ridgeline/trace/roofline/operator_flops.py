@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Ints, Trace
-from ridgeline.trace.roofline.operator_inputs import Dims, Inputs, inputs_of
+from ridgeline.trace.roofline.operator_inputs import Dims, OperatorInputs, operator_inputs
 from ridgeline.trace.sorting import distinct
 
 
@@ -38,7 +38,7 @@ class _Places(NamedTuple):
     padding: int
     dilation: int
     transposed: int | None
-    """None: the operator never is."""
+    """The place of the flag; None where the operator never is transposed."""
 
 
 FORWARD = {
@@ -52,12 +52,12 @@ FORWARD = {
 BACKWARD = "aten::convolution_backward"
 """(gradient, input, weight, bias' size, stride, padding, dilation, transposed, …, output mask)."""
 OLD_BACKWARD = "aten::cudnn_convolution_backward_input"
-"""Of torch 1: (input's size, gradient, weight, …), never transposed."""
+"""The gradient of torch 1: (input's size, gradient, weight, …), never transposed."""
 CONVOLUTIONS = (*FORWARD, BACKWARD, OLD_BACKWARD)
 _TRANSPOSED, _MASK = 7, 10
 
 
-def convolution_flops(operator: str, inputs: Inputs) -> float | None:
+def convolution_flops(operator: str, inputs: OperatorInputs) -> float | None:
     """FLOPs of one call of one of `CONVOLUTIONS`; None where its arguments are not all there."""
     if operator == OLD_BACKWARD:
         gradient, weight = inputs.tensor(1), inputs.tensor(2)
@@ -70,7 +70,7 @@ def convolution_flops(operator: str, inputs: Inputs) -> float | None:
     return None if met is None or weight is None else _meetings(met, weight)
 
 
-def convolution_output(operator: str, inputs: Inputs) -> Dims | None:
+def convolution_output(operator: str, inputs: OperatorInputs) -> Dims | None:
     """Sizes of the output of a forward convolution, by torch.nn.Conv2d's formula.
 
     None for a transposed one and where an argument is missing.
@@ -98,13 +98,13 @@ def convolution_output(operator: str, inputs: Inputs) -> Dims | None:
     return (data[0], weight[0], *sizes) if min(sizes) > 0 else None
 
 
-def gradients_wanted(inputs: Inputs) -> tuple[bool, ...] | None:
-    """Of input, weight and bias: which a backward convolution computes; None: not said."""
+def gradients_wanted(inputs: OperatorInputs) -> tuple[bool, ...] | None:
+    """Which gradients of input, weight and bias a backward convolution computes; None: not said."""
     mask = inputs.flags(_MASK)
     return mask if mask is not None and len(mask) == 3 else None
 
 
-def _backward(inputs: Inputs) -> float | None:
+def _backward(inputs: OperatorInputs) -> float | None:
     gradient, data, weight = (inputs.tensor(place) for place in range(3))
     transposed, wanted = inputs.flags(_TRANSPOSED), gradients_wanted(inputs)
     if gradient is None or data is None or weight is None or transposed is None or wanted is None:
@@ -112,7 +112,7 @@ def _backward(inputs: Inputs) -> float | None:
     return _meetings(data if transposed[0] else gradient, weight) * sum(wanted[:2])
 
 
-def _is_transposed(operator: str, inputs: Inputs) -> bool | None:
+def _is_transposed(operator: str, inputs: OperatorInputs) -> bool | None:
     place = FORWARD[operator].transposed
     if place is None:
         return False
@@ -132,7 +132,7 @@ def _expanded(numbers: tuple[int, ...] | None, space: int) -> tuple[int, ...] | 
     return numbers * space if len(numbers) == 1 else numbers
 
 
-PRODUCTS = {
+MATMULS = {
     "aten::mm": 0,
     "aten::bmm": 0,
     "aten::_scaled_mm": 0,
@@ -147,7 +147,7 @@ ATTENTION = tuple(
 """(query, key, value, …), each [batch, heads, length, width]."""
 ATTENTION_BACKWARD = tuple(f"{name}_backward" for name in ATTENTION)
 """(gradient, query, key, value, …)."""
-COUNTED = (*PRODUCTS, *ATTENTION, *ATTENTION_BACKWARD, *CONVOLUTIONS)
+COUNTED = (*MATMULS, *ATTENTION, *ATTENTION_BACKWARD, *CONVOLUTIONS)
 """Operators with a formula."""
 
 
@@ -200,25 +200,25 @@ def flops_of(operator: str, shapes: str) -> float | None:
     """
     if operator not in COUNTED:
         return None
-    inputs = inputs_of(shapes)
+    inputs = operator_inputs(shapes)
     if inputs is None:
         return None
     if operator in CONVOLUTIONS:
         return convolution_flops(operator, inputs)
-    if operator in PRODUCTS:
-        first = PRODUCTS[operator]
-        return _product(inputs.tensor(first), inputs.tensor(first + 1))
+    if operator in MATMULS:
+        first = MATMULS[operator]
+        return _matmul(inputs.tensor(first), inputs.tensor(first + 1))
     return _attention(operator, inputs)
 
 
-def _product(a: Dims | None, b: Dims | None) -> float | None:
+def _matmul(a: Dims | None, b: Dims | None) -> float | None:
     if a is None or b is None or len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
         return None
     return 2.0 * prod(a) * b[-1]
 
 
-def _attention(operator: str, inputs: Inputs) -> float | None:
-    """q·kᵀ and its product with v; backward recomputes the first and has two gradients of each."""
+def _attention(operator: str, inputs: OperatorInputs) -> float | None:
+    """q·kᵀ and its matmul with v; backward recomputes the first and has two gradients of each."""
     first = int(operator in ATTENTION_BACKWARD)
     query, key, value = (inputs.tensor(first + place) for place in range(3))
     if query is None or key is None or value is None:

@@ -28,21 +28,21 @@ DTYPES = {
     "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8",
     "c10::Float8_e5m2fnuz": "fp8", "signed char": "int8",
 }  # fmt: skip
-"""The same → the arithmetic, named as in `hardware/`."""
+"""Kineto's names of the formats → the dtype, named as in `hardware/`."""
 
 
 _MOST_DIMS, _LONGEST = 8, 2**48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class OperatorInputs:
     """The inputs of one call, an entry per argument."""
 
     dims: tuple[Dims | None, ...]
     """None for a list of tensors, or what is not sizes at all."""
     types: tuple[str, ...]
     values: tuple[str, ...]
-    """Of arguments that are no tensors, as text; empty where the trace does not say."""
+    """Arguments that are no tensors, as text; empty where the trace does not say."""
 
     def tensor(self, place: int) -> Dims | None:
         """Sizes of an argument that is a tensor; None where there is none."""
@@ -85,10 +85,10 @@ class Inputs:
 
 
 @lru_cache(maxsize=65536)
-def inputs_of(shapes: str) -> Inputs | None:
+def operator_inputs(shapes: str) -> OperatorInputs | None:
     """What an entry of `Trace.shapes` says; None for one that is damaged.
 
-    >>> inputs_of('[[[128, 64], []], ["float", "Scalar"], ["", "2"]]').tensor(0)
+    >>> operator_inputs('[[[128, 64], []], ["float", "Scalar"], ["", "2"]]').tensor(0)
     (128, 64)
     """
     try:
@@ -98,7 +98,7 @@ def inputs_of(shapes: str) -> Inputs | None:
     if not isinstance(found, list) or not found or not all(isinstance(p, list) for p in found):
         return None
     parts = [*found, [], []]
-    return Inputs(
+    return OperatorInputs(
         dims=tuple(_dims(entry) for entry in parts[0]),
         types=tuple(str(entry) for entry in parts[1]),
         values=tuple(str(entry) for entry in parts[2]),

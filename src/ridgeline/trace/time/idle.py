@@ -57,11 +57,11 @@ class Gaps:
     launch_us: Floats
     """When that event was launched; NaN where the trace does not say."""
     cause: Codes
-    """A `Wait`."""
+    """The `Wait` as a number."""
 
     @property
     def length_us(self) -> Floats:
-        """End minus start."""
+        """How long each of them is."""
         return self.end_us - self.start_us
 
     def total_us(self, cause: Wait) -> float:
@@ -166,7 +166,7 @@ class RankIdle(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Host wait by what the launching thread did: `loader`, `synchronise`, `allocator`, `runtime`
     (other calls), `operator`, `python`, `untraced`; `launch` is from the launch's start on."""
     gaps: list[IdleGap]
-    """The largest."""
+    """The largest gaps, the largest first."""
     streams: list[StreamIdle]
 
 

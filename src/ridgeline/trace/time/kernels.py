@@ -1,4 +1,4 @@
-"""`kernel_use(trace)`: GPU time by kernel and by class, tensor cores, occupancy, launch delay.
+"""GPU time by kernel and by class, tensor cores, occupancy, launch delay: `kernel_use(trace)`.
 
 SM efficiency is Σ duration · min(1, blocks per SM) / window, and occupancy the mean of Kineto's
 `est. achieved occupancy %` weighted by duration: torch_tb_profiler's definitions, and estimates,
@@ -33,7 +33,7 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     count: int
     total_us: float
     share: float
-    """Of the time of all GPU events."""
+    """The share of the time of all GPU events."""
     mean_us: float
     min_us: float
     max_us: float
@@ -64,17 +64,17 @@ class RankKernels(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Sum over events; streams that run side by side count twice."""
     classes: list[ClassUse]
     kernels: list[KernelUse]
-    """The most expensive."""
+    """The most expensive kernels, by name."""
     names: int
     """How many different names there are."""
     tensor_core_share: float | None
-    """Of the time of GEMMs, convolutions and attention: on tensor cores, by name. An estimate."""
+    """The part on tensor cores of the time of GEMMs, convolutions and attention, told by name."""
     sm_efficiency: float | None
     """Estimate; None where the trace has no `blocks per SM` and no grids."""
     occupancy_percent: float | None
     """Estimate; None where the trace does not say."""
     under_5us_share: float
-    """Of kernels, by count."""
+    """The share of kernels, by count."""
 
 
 def kernel_use(

@@ -1,4 +1,4 @@
-"""`launches(trace)`: is the GPU waiting for the host to launch? Delays, queue depth, CUDA graphs.
+"""Is the GPU waiting for the host to launch? Delays, queue depth, CUDA graphs: `launches(trace)`.
 
 A step is launch-bound when host wait is more than 30 % of it and the median time from launch to
 start is under 20 µs: the queue is empty, so every kernel starts as soon as it is asked for. Queue
@@ -46,7 +46,7 @@ class RankLaunches(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fields=T
     delay_us: dict[str, float]
     """From the start of the launch to the start on the GPU: `p10`, `median`, `p90`."""
     host_wait_share: float
-    """Of the window."""
+    """The share of the window."""
     launch_bound: bool
     shorter_than_launch_share: float
     """GPU events that are shorter than the call that started them, of those launched."""
@@ -55,7 +55,7 @@ class RankLaunches(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fields=T
     graph_events: int
     """GPU events that came with a graph launch."""
     graph_time_share: float
-    """Of the time of all GPU events."""
+    """The share of the time of all GPU events."""
     queues: list[StreamQueue]
 
 

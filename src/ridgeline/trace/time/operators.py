@@ -1,4 +1,4 @@
-"""`operator_times(trace)`: host and GPU time by operator, by input shape, by call site.
+"""Host and GPU time by operator, by input shape, by call site: `operator_times(trace)`.
 
 GPU work belongs to the innermost operator that was open on the launching thread when it was
 launched (`self`), and to every operator around that one (`total`). An operator inside one of the
@@ -15,7 +15,7 @@ from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
 from ridgeline.trace.host_calls import best_frame, innermost_at, launch_rows, user_frames
 from ridgeline.trace.roofline.operator_flops import flops_of
-from ridgeline.trace.windows import RankRecord, profiler_steps, step_window
+from ridgeline.trace.windows import RankRecord, host_window
 
 GROUPINGS = ("name", "shape", "line")
 
@@ -33,9 +33,9 @@ class OperatorTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host_self_us: float
     """Without the operators inside it."""
     gpu_total_us: float
-    """Of the GPU work launched inside it."""
+    """The time of the GPU work launched inside it."""
     gpu_self_us: float
-    """Of the GPU work launched by it and no operator inside it."""
+    """The time of the GPU work launched by it and no operator inside it."""
     flops: float | None
     """Multiplications and additions by the shapes; None where they are not known."""
     flops_per_second: float | None
@@ -49,9 +49,9 @@ class RankOperators(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields
     by: str
     count: int
     gpu_us: float
-    """Of all GPU work in the trace."""
+    """The time of all GPU work in the trace."""
     gpu_outside_us: float
-    """Of work whose launch lies in no operator, or outside the trace."""
+    """The time of GPU work whose launch lies in no operator, or outside the trace."""
     operators: list[OperatorTime]
 
 
@@ -70,7 +70,8 @@ def operator_times(
     inner = parent != ABSENT
     np.subtract.at(host_self, parent[inner], host.duration_us[rows][inner])
     keys = _keys(trace, rows, by)
-    chosen = _in_window(trace, rows, window)
+    low, high = host_window(trace, window)
+    chosen = (host.start_us[rows] >= low) & (host.start_us[rows] < high)
     outermost = _outermost_of_name(host.name[rows].astype(np.int64), parent)
     groups: dict[tuple[int, int, str | None], list[int]] = {}
     for place in np.flatnonzero(chosen).tolist():
@@ -207,15 +208,6 @@ def _lines(trace: Trace, rows: Ints) -> list[str | None]:
         else:
             lines.append(stacks.get(int(host.stack[row])))
     return lines
-
-
-def _in_window(trace: Trace, rows: Ints, window: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    steps = profiler_steps(trace)
-    if window != "steps" or not steps:
-        return np.ones(len(rows), bool)
-    low, high = step_window(steps)
-    start = trace.host.start_us[rows]
-    return (start >= low) & (start < high)
 
 
 def _flops(trace: Trace, name: int, rows: Ints) -> float | None:

@@ -1,4 +1,4 @@
-"""`step_times(trace)`: each profiler step with its phases, the variation, and the outlier.
+"""Each profiler step with its phases, the variation, and the outlier: `step_times(trace)`.
 
 Phases are the host's: data (inside the loader's iterator), optimizer (`Optimizer.step`), backward
 (the autograd engine's evaluations, on whatever thread), forward (other operators), other (none of
@@ -20,7 +20,7 @@ from ridgeline.trace.intervals import covered, difference, union
 from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.sorting import median
 from ridgeline.trace.time.idle import LOADER
-from ridgeline.trace.windows import RankRecord, Step, profiler_steps
+from ridgeline.trace.windows import ProfilerStep, RankRecord, profiler_steps
 
 PHASES = ("data", "optimizer", "backward", "forward", "other")
 _OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")
@@ -31,8 +31,8 @@ _OUTLIER_SHARE = 0.05
 """And at least this much longer or shorter than the median."""
 
 
-class StepTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One profiler step."""
+class StepPhases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One profiler step with its phases."""
 
     number: int
     start_us: float
@@ -49,14 +49,14 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class RankSteps(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The profiler steps of one rank."""
 
-    steps: list[StepTime]
+    steps: list[StepPhases]
     mean_us: float | None
     """Over whole steps, as are the figures below."""
     median_us: float | None
     spread_us: float | None
     """Standard deviation; None below two steps."""
     phases_us: dict[str, float]
-    """Mean per step."""
+    """The mean per step."""
     outlier: int | None
     """Number of the step furthest from the median, where it stands out."""
 
@@ -92,8 +92,8 @@ def step_times(trace: Trace) -> RankSteps:
 
 
 def _rows(
-    trace: Trace, found: tuple[Step, ...], start: Floats, end: Floats, odd: Mask
-) -> list[StepTime]:
+    trace: Trace, found: tuple[ProfilerStep, ...], start: Floats, end: Floats, odd: Mask
+) -> list[StepPhases]:
     phases = _phases(trace, start, end)
     gpu, talks = trace.gpu, is_communication(trace)
     ends = gpu.end_us
@@ -102,7 +102,7 @@ def _rows(
                          union(gpu.start_us[~talks], ends[~talks]))  # fmt: skip
     waiting = covered(exposed, start, end)
     return [
-        StepTime(
+        StepPhases(
             number=step.number,
             start_us=step.start_us,
             length_us=float(end[place] - start[place]),
@@ -171,7 +171,7 @@ def _outliers(lengths: Floats) -> Mask:
     return odd & (len(lengths) >= 3)
 
 
-def _worst(found: tuple[Step, ...], lengths: Floats, odd: Mask) -> int | None:
+def _worst(found: tuple[ProfilerStep, ...], lengths: Floats, odd: Mask) -> int | None:
     if not odd.any():
         return None
     away = np.where(odd, np.abs(lengths - median(lengths)), -1.0)

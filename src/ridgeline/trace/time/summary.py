@@ -1,11 +1,13 @@
-"""`summarize(trace)`: where one rank's window went: busy, idle and why, compute, communication.
+"""Where one rank's window went, busy, idle and why, compute, communication: `summarize(trace)`.
 
 Definitions: GPU work is told by category. Busy is the union of all of it and idle what is left of
 the window; compute the union of kernels that do not communicate; communication exposed is what
-compute does not cover. See `waits.py` for the causes of idle time.
+compute does not cover. See `idle.py` for the causes of idle time.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,14 @@ from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.roofline.operator_flops import executed_flops
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.idle import device_gaps
-from ridgeline.trace.windows import RankRecord, View, profiler_steps, step_window, views
+from ridgeline.trace.windows import (
+    RankRecord,
+    View,
+    host_window,
+    profiler_steps,
+    step_window,
+    views,
+)
 
 NO_GPU = (
     "no GPU event in the trace: nothing ran on a GPU, or it was recorded without "
@@ -49,9 +58,9 @@ class RankSummary(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=T
     kernel_wait_us: float
     unknown_wait_us: float
     flops: float | None
-    """Of matrix products, convolutions and attention that were started in the window, recomputation
-    included; None when the trace was loaded without details, has no shapes, or convolves without
-    saying how (torch before 2.1)."""
+    """The FLOPs of matmuls, convolutions and attention that were started in the window,
+    recomputation included; None when the trace was loaded without details, has no shapes, or
+    convolves without saying how (torch before 2.1)."""
     flops_utilization: float | None
     """Over the window and the device's dense 16-bit peak, where the catalogue knows the device: MFU
     where nothing is recomputed."""
@@ -80,10 +89,10 @@ def summarize_view(view: View) -> RankSummary:
     overlap_us = measure(intersection(compute, communication))
     communication_us = measure(communication)
     waits = device_gaps(view)
-    flops = executed_flops(trace, *_host_window(view)) if trace.details else None
+    flops = executed_flops(trace, *host_window(trace, view.window)) if trace.details else None
     return RankSummary(
         **view.head(),
-        device_name=device_name(trace, view.device),
+        device_name=view.device_name,
         gpu_events=len(view.rows),
         busy_us=busy_us,
         idle_us=view.window_us - busy_us,
@@ -103,27 +112,11 @@ def summarize_view(view: View) -> RankSummary:
     )
 
 
-def device_name(trace: Trace, device: int | None) -> str | None:
-    """What the trace calls a GPU, where it describes it."""
-    for described in trace.devices:
-        if described.index == device:
-            return described.name or None
-    return None
-
-
-def _host_window(view: View) -> tuple[float, float]:
-    """When the host launched what the window shows: all of the trace, or the steps themselves."""
-    return (view.start_us, view.end_us) if view.window == "steps" else (-np.inf, np.inf)
-
-
 def _utilization(view: View, flops: float | None) -> float | None:
-    name = device_name(view.trace, view.device)
-    if flops is None or name is None or view.window_us <= 0:
+    device = view.catalogued_device
+    if flops is None or device is None or view.window_us <= 0:
         return None
-    from ridgeline.hardware.catalogue import match_reported_name
-
-    part = match_reported_name(name)
-    peak = part.peaks.get(part.training_dtype) if part is not None else None
+    peak = device.peaks.get(device.training_dtype)
     return flops / (view.window_us * 1e-6) / peak if peak else None
 
 
@@ -149,30 +142,19 @@ def _overrun(view: View) -> list[str]:
 
 
 def _without_gpu(trace: Trace, window: str) -> RankSummary:
-    return RankSummary(
-        file=trace.file,
-        rank=trace.rank,
-        device=None,
-        device_name=None,
-        window=window,
-        window_us=0.0,
-        gpu_events=0,
-        busy_us=0.0,
-        idle_us=0.0,
-        compute_us=0.0,
-        communication_us=0.0,
-        communication_exposed_us=0.0,
-        overlap_us=0.0,
-        overlap_ratio=None,
-        copy_us=0.0,
-        copy_exposed_us=0.0,
-        host_wait_us=0.0,
-        dependency_wait_us=0.0,
-        kernel_wait_us=0.0,
-        unknown_wait_us=0.0,
-        flops=None,
-        flops_utilization=None,
-        steps=len(profiler_steps(trace)),
-        step_us=_step_us(trace),
-        warnings=[*trace.warnings, NO_GPU],
-    )
+    nothing = {name: 0.0 for name in RankSummary.__struct_fields__ if name.endswith("_us")}
+    known: dict[str, Any] = {
+        "file": trace.file,
+        "rank": trace.rank,
+        "device": None,
+        "device_name": None,
+        "window": window,
+        "gpu_events": 0,
+        "overlap_ratio": None,
+        "flops": None,
+        "flops_utilization": None,
+        "steps": len(profiler_steps(trace)),
+        "step_us": _step_us(trace),
+        "warnings": [*trace.warnings, NO_GPU],
+    }
+    return RankSummary(**{**nothing, **known})

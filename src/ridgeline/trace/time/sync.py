@@ -1,4 +1,4 @@
-"""`sync_points(trace)`: every wait of the host for the GPU, its line and what it costs.
+"""Every wait of the host for the GPU, its line and what it costs: `sync_points(trace)`.
 
 A sync point is a call that returns only when the GPU has: `cudaStreamSynchronize` and its kin (also
 on HIP), a synchronous copy, an asynchronous copy into pageable memory. `.item()`, `.cpu()`,
@@ -23,7 +23,7 @@ from ridgeline.trace.host_calls import (
 )
 from ridgeline.trace.intervals import gaps, union
 from ridgeline.trace.sorting import by_start
-from ridgeline.trace.windows import RankRecord, profiler_steps, step_window
+from ridgeline.trace.windows import RankRecord, host_window
 
 _BLOCKING = re.compile(
     r"^(cuda|hip|cu|xpu|ze)\w*Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^hipMemcpyWithStream$"
@@ -32,7 +32,7 @@ _BLOCKING = re.compile(
 _PAGEABLE = re.compile(r"Memcpy DtoH \(.*Pageable\)")
 
 
-class SyncPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostWait(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Waits of one sort at one place."""
 
     call: str
@@ -59,7 +59,7 @@ class RankSync(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True
     count: int
     host_us: float
     gpu_gap_us: float
-    points: list[SyncPoint]
+    points: list[HostWait]
     """By place, the most expensive first."""
 
 
@@ -68,7 +68,7 @@ def sync_points(trace: Trace, window: str = "trace", *, top: int = 20) -> RankSy
     rows = blocking_calls(trace)
     host = trace.host
     start = host.start_us[rows]
-    low, high = _span(trace, window)
+    low, high = host_window(trace, window)
     rows = rows[(start >= low) & (start < high)]
     after = gap_after_us(trace, rows)
     places = _places(trace, rows)
@@ -82,7 +82,7 @@ def sync_points(trace: Trace, window: str = "trace", *, top: int = 20) -> RankSy
         file=trace.file,
         rank=trace.rank,
         window=window,
-        window_us=high - low,
+        window_us=high - low if window == "steps" else _host_span_us(trace),
         count=len(rows),
         host_us=float(host.duration_us[rows].sum()),
         gpu_gap_us=float(after.sum()),
@@ -153,9 +153,9 @@ def _places(trace: Trace, rows: Ints) -> list[tuple[str, str | None, str | None]
 
 def _point(
     trace: Trace, place: tuple[str, str | None, str | None], rows: Ints, after: Floats
-) -> SyncPoint:
+) -> HostWait:
     lengths = trace.host.duration_us[rows]
-    return SyncPoint(
+    return HostWait(
         call=place[0],
         operator=place[1],
         line=place[2],
@@ -167,12 +167,6 @@ def _point(
     )
 
 
-def _span(trace: Trace, window: str) -> tuple[float, float]:
-    """The host's time that the window is about."""
-    steps = profiler_steps(trace)
-    if window == "steps" and steps:
-        return step_window(steps)
+def _host_span_us(trace: Trace) -> float:
     host = trace.host
-    if not len(host):
-        return 0.0, 0.0
-    return float(host.start_us.min()), float(host.end_us.max())
+    return float(host.end_us.max() - host.start_us.min()) if len(host) else 0.0

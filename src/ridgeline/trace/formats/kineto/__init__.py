@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.trace.columns import Device, Trace
+from ridgeline.trace.columns import Trace, TraceDevice
 from ridgeline.trace.formats import FileFormat
 from ridgeline.trace.formats.kineto.columns import Columns
 from ridgeline.trace.formats.kineto.events import KNOWN, Role, decoders, role_of, split_raw
@@ -67,7 +67,7 @@ def read_kineto(path: Path, *, details: bool = False) -> Trace:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Garbage collection off: millions of small objects come and go, and none is in a cycle."""
+    """Switch garbage collection off: millions of small objects come and go, none in a cycle."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -142,7 +142,7 @@ class _Reading:
         raise _no_trace(self.path, "there is no `traceEvents` in it")
 
     def _take(self, array: bytes | memoryview, *, final: bool = False) -> None:
-        """Decode a batch: at once where it is well formed, event by event where it is not."""
+        """Decode a batch at once where it is well formed, event by event where it is not."""
         known = decoders(self.tags, self.stamp, details=self.columns.details)
         try:
             try:
@@ -359,11 +359,11 @@ def _shape(dims: bytes, types: bytes, values: bytes) -> str:
     return msgspec.json.encode(found).decode()  # without white space
 
 
-def _devices(found: Any) -> Iterator[Device]:
+def _devices(found: Any) -> Iterator[TraceDevice]:
     for entry in found if isinstance(found, list) else []:
         if not isinstance(entry, dict):
             continue
-        yield Device(
+        yield TraceDevice(
             index=_int(entry.get("id")) or 0,
             name=_str(entry.get("name")) or "",
             num_sms=_int(entry.get("numSms")),

@@ -60,7 +60,7 @@ HOST = {
 SKIPPED = ("ac2g", "async_cpu_to_gpu", "async_gpu", "async", "fwdbwd", "forward_backward", "trace")
 """Flows (the correlation says the same) and the profiler's own span."""
 SPELLINGS = ("Kernel", "Memcpy", "Memset", "Operator", "Runtime", "Trace", "Async")
-"""Of torch 1.8; others are learned."""
+"""The spellings of torch 1.8; others are learned."""
 
 _ROLES = {
     **dict.fromkeys(KINDS, Role.GPU),

@@ -96,7 +96,7 @@ def next_event(text: bytes | bytearray, start: int) -> int:
 
 
 def pieces_of_batch(text: bytes) -> Iterator[tuple[int, int]]:
-    """Spans between borders: single events, but where objects nested in one are split too."""
+    """The spans between borders: single events, but where objects nested in one are split too."""
     start = 0
     for match in _BORDER.finditer(text):
         yield start, match.start() + 1

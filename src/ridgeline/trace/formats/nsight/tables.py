@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Device, Ints, Kind
+from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, TraceDevice
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,7 +43,7 @@ _TORCH_RANGE = re.compile(r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?, op_id = (?P
 
 
 class NsightTables:
-    """One open file: its tables, and the names and threads that were met in them."""
+    """The tables of one open file, and the names and threads that were met in them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -159,9 +159,9 @@ class NsightTables:
         keys = ("start", "end", "process", "device", "stream", "correlation", "name", "record")
         return _table(keys, rows)
 
-    def device(self, index: int) -> Device:
+    def device(self, index: int) -> TraceDevice:
         """What the export says of a GPU."""
-        nothing = Device(index=index, name="")
+        nothing = TraceDevice(index=index, name="")
         if "TARGET_INFO_GPU" not in self.tables:
             return nothing
         cursor = self.connection.execute("SELECT * FROM TARGET_INFO_GPU")
@@ -169,7 +169,7 @@ class NsightTables:
         for values in cursor.fetchall():
             row = dict(zip(keys, values, strict=True))
             if row.get("cuDevice", row.get("id")) == index:
-                return Device(
+                return TraceDevice(
                     index=index,
                     name=str(row.get("name") or ""),
                     num_sms=row.get("smCount") or None,
