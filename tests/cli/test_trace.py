@@ -106,6 +106,8 @@ def test_the_summary_keeps_its_contract(trace: str, capsys: pytest.CaptureFixtur
     [
         (["summary", "nowhere.json"], "nowhere.json: there is no such file"),
         (["summary", "{trace}", "--window", "day"], "--window day: there is"),
+        (["sync", "{trace}", "--window", "day"], "--window day: there is"),
+        (["operators", "{trace}", "--window", "day"], "--window day: there is"),
         (["operators", "{trace}", "--by", "colour"], "--by colour: there is name, shape, line"),
         (["summary"], "Missing argument"),
         (["sumary", "{trace}"], "did you mean `ridgeline trace summary`?"),

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Kind, Mask, Trace
+from ridgeline.trace.columns import ABSENT, Kind, Mask, Trace
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
@@ -51,32 +51,32 @@ class LongestGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """One GPU of one rank."""
+    """The facts of one GPU of one rank; the defaults are those of a rank without GPU work."""
 
     summary: RankSummary
     collectives: RankCollectives
     host_span_us: float
     """From the first host event to the last."""
-    host_wait_by: dict[str, float]
-    pending_us: float
-    start_up_us: float
-    start_up_calls: tuple[str, ...]
-    longest_gap: LongestGap | None
-    kernels: RankKernels | None
-    small_us: float
+    host_wait_by: dict[str, float] = field(default_factory=dict)
+    pending_us: float = 0.0
+    start_up_us: float = 0.0
+    start_up_calls: tuple[str, ...] = ()
+    longest_gap: LongestGap | None = None
+    kernels: RankKernels | None = None
+    small_us: float = 0.0
     """In kernels under 5 µs."""
-    matrix_us: float
-    single_precision_us: float
+    matrix_us: float = 0.0
+    single_precision_us: float = 0.0
     """The part of `matrix_us` whose names say fp32 without tensor cores."""
-    launches: RankLaunches | None
-    sync_gap_us: float
+    launches: RankLaunches | None = None
+    sync_gap_us: float = 0.0
     """GPU idle around the ends of the host's waits."""
-    sync_blocked_us: float
+    sync_blocked_us: float = 0.0
     """Time of the host in those waits."""
-    sync_points: tuple[HostWait, ...]
-    communication_floor_us: float | None
+    sync_points: tuple[HostWait, ...] = ()
+    communication_floor_us: float | None = None
     """None where the trace does not say how large the messages are."""
-    copies_us: dict[str, float]
+    copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
 
     @property
@@ -121,13 +121,11 @@ def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
     summary = summarize(trace, window)[0]
     return [
         RankFacts(
-            summary=summary, collectives=rank_collectives(trace), host_span_us=_host_span(trace),
-            host_wait_by={}, pending_us=0.0, start_up_us=0.0, start_up_calls=(), longest_gap=None,
-            kernels=None, small_us=0.0, matrix_us=0.0, single_precision_us=0.0, launches=None,
-            sync_gap_us=0.0, sync_blocked_us=0.0, sync_points=(), communication_floor_us=None,
-            copies_us={},
+            summary=summary,
+            collectives=rank_collectives(trace),
+            host_span_us=_host_span(trace),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _of_view(view: View, place: int) -> RankFacts:
@@ -188,9 +186,8 @@ def _pending(view: View, found: Gaps) -> float:
 
 def _start_up(view: View, found: Gaps) -> tuple[float, tuple[str, ...]]:
     trace, host = view.trace, view.trace.host
-    call = (host.category == Category.RUNTIME) | (host.category == Category.DRIVER)
     waits = np.array([bool(_NO_START_UP.search(name)) for name in trace.names] or [False])
-    long: Mask = call & (host.duration_us >= _START_UP_US)
+    long: Mask = host.is_call & (host.duration_us >= _START_UP_US)
     rows = np.flatnonzero(long)
     rows = rows[~waits[host.name[rows]]]
     idle = found.cause == Wait.HOST

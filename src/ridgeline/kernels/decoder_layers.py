@@ -92,7 +92,7 @@ def decoder_layers(
     Args:
         x: Embedded tokens.
         cos: [T, D] of x's dtype, of each token's position; the two halves of a row are alike.
-        sin: As `cos`.
+        sin: The sines, laid out as `cos`.
         layers: In the dtype of x, or quantised.
         caches: By layer.
         packed: Which token belongs to which sequence.

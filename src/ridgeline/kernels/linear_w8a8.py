@@ -78,7 +78,7 @@ def linear(
         scales: float32.
         sums: int32.
         bias: [outputs] float32.
-        outputs: Of the weight.
+        outputs: The weight's number of outputs.
         step: `a` of all rows; None: each row's own.
     """
     return torch.ops.ridgeline.linear_w8a8.default(

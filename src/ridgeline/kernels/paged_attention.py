@@ -102,9 +102,9 @@ def paged_attention(
 
     Args:
         queries: Rotary position embedding already applied.
-        cache: Of this layer, with the queries' own keys written.
+        cache: The cache of this layer, with the queries' own keys written.
         packed: Which query belongs to which sequence.
-        scale: Of the scores.
+        scale: The factor of the scores.
         window: Each query sees this many last tokens, itself among them; None: all.
         softcap: c · tanh(score / c) instead of the score (Gemma 2).
         sinks: [H] extra logits that take weight from all tokens (GPT-OSS).

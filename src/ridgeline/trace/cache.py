@@ -18,26 +18,11 @@ import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.records.store import write_atomically
-from ridgeline.trace.columns import (
-    Collective,
-    GpuEvents,
-    HostEvents,
-    MemoryEvents,
-    SyncRecords,
-    Trace,
-    TraceDevice,
-)
+from ridgeline.trace.columns import TABLES, Collective, Trace, TraceDevice
 
 MAGIC = b"RIDGELINE-TRACE\0"
 VERSION = 4
 """The layout; raise it when columns change their meaning."""
-TABLES = {
-    "gpu": GpuEvents,
-    "host": HostEvents,
-    "sync": SyncRecords,
-    "memory": MemoryEvents,
-    "gpu_annotations": GpuEvents,
-}
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -130,6 +130,12 @@ class HostEvents(Spans):
     """Autograd's sequence number, which a backward operator shares with its forward one; filled
     when the trace was loaded with `details`."""
 
+    @property
+    def is_call(self) -> Mask:
+        """Which events are calls of the runtime or the driver."""
+        found: Mask = (self.category == Category.RUNTIME) | (self.category == Category.DRIVER)
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRecords(Spans):
@@ -278,36 +284,19 @@ class Trace:
         return columns
 
 
-def empty_gpu() -> GpuEvents:
-    """A table of no GPU events."""
-    return GpuEvents(**_no_rows(GpuEvents))
-
-
-def empty_host() -> HostEvents:
-    """A table of no host events."""
-    return HostEvents(**_no_rows(HostEvents))
-
-
-def empty_sync() -> SyncRecords:
-    """A table of no synchronisation records."""
-    return SyncRecords(**_no_rows(SyncRecords))
-
-
-def empty_memory() -> MemoryEvents:
-    """A table of no memory events."""
-    return MemoryEvents(**_no_rows(MemoryEvents))
+TABLES: dict[str, type] = {
+    "gpu": GpuEvents,
+    "host": HostEvents,
+    "sync": SyncRecords,
+    "memory": MemoryEvents,
+    "gpu_annotations": GpuEvents,
+}
+"""The tables of a trace: its field → the columns that it has."""
 
 
 def empty_trace(file: str) -> Trace:
     """A trace with nothing in it."""
-    return Trace(
-        file=file,
-        gpu=empty_gpu(),
-        host=empty_host(),
-        sync=empty_sync(),
-        memory=empty_memory(),
-        gpu_annotations=empty_gpu(),
-    )
+    return Trace(file=file, **{table: kind(**no_rows(kind)) for table, kind in TABLES.items()})
 
 
 COLUMN_TYPES = {
@@ -325,5 +314,6 @@ def column_types(table: type) -> dict[str, Any]:
     return {column.name: COLUMN_TYPES[str(column.type)] for column in fields(table)}
 
 
-def _no_rows(table: type) -> dict[str, Any]:
+def no_rows(table: type) -> dict[str, Any]:
+    """The columns of a table without a row."""
     return {name: np.zeros(0, kind) for name, kind in column_types(table).items()}

@@ -113,11 +113,6 @@ _SMALLEST_SHARE = 0.01
 """A call that takes less of a stretch is not what the host was doing in it."""
 
 
-def thread_rows(trace: Trace, thread: int) -> Ints:
-    """Rows of `trace.host` on one thread."""
-    return trace.derived(f"thread_rows {thread}", lambda t: np.flatnonzero(t.host.thread == thread))
-
-
 def names_matching(trace: Trace, pattern: re.Pattern[str]) -> Mask:
     """Which of `trace.names` a pattern is found in."""
     return trace.derived(
@@ -131,13 +126,12 @@ def busiest_call(trace: Trace, thread: int, start_us: float, end_us: float) -> i
 
     A call's own time is what the calls inside it leave.
     """
-    host, rows = trace.host, thread_rows(trace, thread)
+    host, rows = trace.host, rows_by_start(trace, thread)
     first, last = host.start_us[rows], host.start_us[rows] + host.duration_us[rows]
     overlap = np.minimum(last, end_us) - np.maximum(first, start_us)
     rows = rows[overlap > _SMALLEST_SHARE * (end_us - start_us)]
     if not len(rows):
         return ABSENT
-    rows = rows[by_start(host.start_us[rows], host.duration_us[rows])]
     own: dict[int, float] = {}
     open_rows: list[tuple[float, int]] = []
     for row in rows.tolist():
@@ -155,10 +149,9 @@ def busiest_call(trace: Trace, thread: int, start_us: float, end_us: float) -> i
 
 def enclosing(trace: Trace, thread: int, time_us: float) -> Ints:
     """Rows of the calls that are open at a moment, outermost first."""
-    host, rows = trace.host, thread_rows(trace, thread)
+    host, rows = trace.host, rows_by_start(trace, thread)
     start = host.start_us[rows]
-    rows = rows[(start <= time_us) & (start + host.duration_us[rows] >= time_us)]
-    return rows[by_start(host.start_us[rows], host.duration_us[rows])]
+    return rows[(start <= time_us) & (start + host.duration_us[rows] >= time_us)]
 
 
 def python_line(trace: Trace, thread: int, time_us: float) -> str | None:
@@ -210,10 +203,7 @@ def launch_rows(trace: Trace) -> Ints:
 
 def _launch_rows(trace: Trace) -> Ints:
     gpu, host = trace.gpu, trace.host
-    calls = np.flatnonzero(
-        ((host.category == Category.RUNTIME) | (host.category == Category.DRIVER))
-        & (host.correlation > 0)
-    )
+    calls = np.flatnonzero(host.is_call & (host.correlation > 0))
     found = np.full(len(gpu), ABSENT, np.int64)
     if not len(calls) or not len(gpu):
         return found
@@ -235,3 +225,21 @@ def launch_start_us(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]
     known = rows != ABSENT
     starts[known] = trace.host.start_us[rows[known]]
     return starts
+
+
+def linked_operators(trace: Trace, rows: Ints) -> Ints:
+    """The operator that the profiler itself names for each GPU event of `rows`, or ABSENT.
+
+    It serves where a launch lies outside of the trace: the external id is the operator's.
+    """
+    host = trace.host
+    operators = np.flatnonzero((host.category == Category.OPERATOR) & (host.external_id > 0))
+    found = np.full(len(rows), ABSENT, np.int64)
+    if not len(operators) or not len(rows):
+        return found
+    operators = operators[np.argsort(host.external_id[operators], kind="stable")]
+    numbers, wanted = host.external_id[operators], trace.gpu.external_id[rows]
+    places = np.minimum(np.searchsorted(numbers, wanted), len(operators) - 1)
+    same = (numbers[places] == wanted) & (wanted > 0)
+    found[same] = operators[places[same]]
+    return found

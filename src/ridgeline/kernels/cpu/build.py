@@ -114,7 +114,7 @@ def load(*libraries: str) -> None:
     """Make operators of `torch.ops.ridgeline` callable on CPU tensors; builds where that is needed.
 
     Args:
-        libraries: Of `LIBRARIES`; none: all of them.
+        libraries: Names from `LIBRARIES`; none: all of them.
 
     Raises:
         Unavailable: There is no compiler, it could not compile, or what it made does not load.

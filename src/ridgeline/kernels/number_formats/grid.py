@@ -68,7 +68,7 @@ def grid_between(
         low: The lower ends, of any shape; scales and zeros have it too.
         high: The upper ends.
         form: What to round to.
-        dtype: Of scales, where the format does not say.
+        dtype: The dtype of scales, where the format does not say.
         global_scale: [1] float32, nvfp4 only.
     """
     largest = torch.maximum(low.abs(), high.abs())

@@ -37,9 +37,9 @@ def weight_only_linear(
         x: bfloat16, float16 or float32.
         packed: [outputs, bytes of a row].
         scales: [groups, outputs], float32 or bfloat16.
-        zeros: As scales, int8.
+        zeros: Zero points laid out as the scales, int8.
         bias: [outputs].
-        depth: Of the weight.
+        depth: The number of inputs of the weight.
         kind: How the bytes are to be read.
     """
     outputs = packed.shape[0]

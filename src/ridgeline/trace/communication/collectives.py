@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
-from ridgeline.trace.columns import ABSENT, Floats, Ints, Trace
+from ridgeline.trace.columns import ABSENT, Collective, Floats, Ints, Trace
 from ridgeline.trace.host_calls import innermost_at, launch_rows
 from ridgeline.trace.intervals import intersection, measure
 from ridgeline.trace.kernel_names import is_communication
@@ -180,6 +180,13 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS if pattern.search(name)), "other")
 
 
+def message_bytes(collective: Collective) -> int | None:
+    """The bytes of the whole buffer of one call; None where the trace does not say."""
+    width = DTYPE_BYTES.get((collective.dtype or "").lower())
+    elements = max(collective.elements_in or 0, collective.elements_out or 0)
+    return None if width is None or not elements else width * elements
+
+
 def _link_bytes_per_second(view: View) -> float | None:
     """The peak of the device's links to its peers, per direction, where both are known."""
     device = view.catalogued_device
@@ -196,8 +203,6 @@ def _calls(trace: Trace, rows: Ints) -> list[_Call]:
         if number != ABSENT:
             said = trace.collectives[number]
             kind = kind_of(said.name)
-            elements = max(said.elements_in or 0, said.elements_out or 0)
-            width = DTYPE_BYTES.get((said.dtype or "").lower())
             found.append(
                 _Call(
                     kind=kind,
@@ -205,7 +210,7 @@ def _calls(trace: Trace, rows: Ints) -> list[_Call]:
                     group=said.group_description or said.group,
                     group_size=said.group_size,
                     dtype=said.dtype,
-                    bytes=elements * width if elements and width else None,
+                    bytes=message_bytes(said),
                 )
             )
             continue

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ridgeline.trace.columns import Collective
-from ridgeline.trace.communication.collectives import DTYPE_BYTES, bus_factor, kind_of
+from ridgeline.trace.communication.collectives import bus_factor, kind_of, message_bytes
 from ridgeline.trace.communication.matching import Matched, RankCollectives, job
 
 
@@ -112,7 +111,7 @@ def stragglers(ranks: Sequence[RankCollectives]) -> Stragglers:
 
 
 def _row(one: Matched, names: Sequence[int]) -> CollectiveRow:
-    size = None if one.collective is None else _message_bytes(one.collective)
+    size = None if one.collective is None else message_bytes(one.collective)
     algorithm = bus = None
     if size and one.transfer_us > 0 and one.collective is not None:
         algorithm = size / (one.transfer_us * 1e-6)
@@ -130,13 +129,6 @@ def _row(one: Matched, names: Sequence[int]) -> CollectiveRow:
         algorithm_bytes_per_second=algorithm,
         bus_bytes_per_second=bus,
     )
-
-
-def _message_bytes(collective: Collective) -> int | None:
-    """Bytes of the whole buffer; None where the trace does not say."""
-    width = DTYPE_BYTES.get((collective.dtype or "").lower())
-    elements = max(collective.elements_in or 0, collective.elements_out or 0)
-    return None if width is None or not elements else width * elements
 
 
 def _histogram(rows: Sequence[CollectiveRow]) -> dict[str, int]:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Kind, Mask, Trace
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
 from ridgeline.trace.critical_path.waits import (
     NONE,
     before_on_stream,
@@ -113,9 +113,8 @@ class _Building:
     def _waiting_calls(self) -> Ints:
         """Host rows of calls that return only when GPU work is done."""
         host, names = self.host, self.trace.names
-        waiting = np.array([name.endswith(_WAITING) for name in names] or [False])
-        calls = (host.category == Category.RUNTIME) | (host.category == Category.DRIVER)
-        by_name = np.flatnonzero(calls & waiting[host.name]) if len(host) else np.zeros(0, np.int64)
+        waiting = np.array([name.endswith(_WAITING) for name in names], bool)
+        by_name = np.flatnonzero(host.is_call & waiting[host.name])
         known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
         blocked = host.end_us[self.launch[known]] >= self.gpu.end_us[known]
         return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)

@@ -135,11 +135,7 @@ class Pauses:
 def pauses(trace: Trace, threads: Ints) -> Pauses:
     """All pauses of these threads in which another of them worked."""
     host = trace.host
-    working = (
-        (host.category == Category.OPERATOR)
-        | (host.category == Category.RUNTIME)
-        | (host.category == Category.DRIVER)
-    )
+    working = (host.category == Category.OPERATOR) | host.is_call
     # Old traces write annotations and steps as operators: they are open while a thread waits.
     working &= ~names_matching(trace, _FRAMES)[host.name]
     busy: dict[int, Intervals] = {}

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Kind, Trace
-from ridgeline.trace.host_calls import innermost_at, launch_rows
+from ridgeline.trace.host_calls import innermost_at, launch_rows, linked_operators
 from ridgeline.trace.kernel_names import (
     KernelClass,
     kernel_classes,
@@ -96,7 +96,7 @@ def _owners(trace: Trace, rows: Ints) -> Ints:
     """Row in `trace.host` of the operator that each kernel works for."""
     host = trace.host
     calls = launch_rows(trace)[rows]
-    linked = _linked(trace, rows)
+    linked = linked_operators(trace, rows)
     source = np.where(calls != ABSENT, calls, linked)
     owners = np.full(len(rows), ABSENT, np.int64)
     known = np.flatnonzero((source != ABSENT) & (trace.gpu.graph[rows] <= 0))
@@ -114,21 +114,6 @@ def _owners(trace: Trace, rows: Ints) -> Ints:
         simple = np.array([has_traffic(name) for name in trace.names] or [False])
         owners[rest] = np.where((inner != ABSENT) & simple[host.name[inner]], inner, ABSENT)
     return owners
-
-
-def _linked(trace: Trace, rows: Ints) -> Ints:
-    """The operator that the profiler itself names for a kernel, by external id."""
-    host = trace.host
-    operators = np.flatnonzero((host.category == Category.OPERATOR) & (host.external_id > 0))
-    found = np.full(len(rows), ABSENT, np.int64)
-    if not len(operators) or not len(rows):
-        return found
-    operators = operators[np.argsort(host.external_id[operators], kind="stable")]
-    numbers, wanted = host.external_id[operators], trace.gpu.external_id[rows]
-    places = np.minimum(np.searchsorted(numbers, wanted), len(operators) - 1)
-    same = (numbers[places] == wanted) & (wanted > 0)
-    found[same] = operators[places[same]]
-    return found
 
 
 def _parts(

@@ -266,7 +266,7 @@ def _activities(trace: Trace) -> dict[str, Mask]:
 
 def _host_activities(trace: Trace) -> dict[str, Mask]:
     host = trace.host
-    call = (host.category == Category.RUNTIME) | (host.category == Category.DRIVER)
+    call = host.is_call
     return {
         "loader": names_matching(trace, LOADER)[host.name],
         "synchronise": call & names_matching(trace, SYNCHRONISE)[host.name],

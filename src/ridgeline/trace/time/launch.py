@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Kind, Trace
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Trace
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.sorting import distinct, median, quantile
 from ridgeline.trace.time.idle import Wait, device_gaps
@@ -106,8 +106,7 @@ def _launches_of(view: View) -> RankLaunches:
 def graph_calls(trace: Trace) -> Ints:
     """Rows of the host's graph launches."""
     named = np.array(["GraphLaunch" in name for name in trace.names], bool)
-    call = (trace.host.category == Category.RUNTIME) | (trace.host.category == Category.DRIVER)
-    return np.flatnonzero(call & named[trace.host.name]) if len(named) else np.zeros(0, np.int64)
+    return np.flatnonzero(trace.host.is_call & named[trace.host.name])
 
 
 def _queue(view: View, stream: int) -> StreamQueue | None:

@@ -13,7 +13,13 @@ import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
-from ridgeline.trace.host_calls import best_frame, innermost_at, launch_rows, user_frames
+from ridgeline.trace.host_calls import (
+    best_frame,
+    innermost_at,
+    launch_rows,
+    linked_operators,
+    user_frames,
+)
 from ridgeline.trace.roofline.operator_flops import flops_of
 from ridgeline.trace.windows import RankRecord, host_window
 
@@ -146,15 +152,9 @@ def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     place_of[rows] = np.arange(len(rows))
     owner = np.full(len(gpu), ABSENT, np.int64)
     owner[launched[inside != ABSENT]] = place_of[inside[inside != ABSENT]]
-    # A launch outside the trace: the profiler's own link to the operator, where there is one.
-    linked = np.flatnonzero((owner == ABSENT) & (gpu.external_id > 0))
-    if len(linked) and len(rows):
-        numbers = host.external_id[rows]
-        by_number = np.argsort(numbers, kind="stable")
-        found = np.searchsorted(numbers[by_number], gpu.external_id[linked])
-        found = by_number[np.minimum(found, len(rows) - 1)]
-        same = numbers[found] == gpu.external_id[linked]
-        owner[linked[same]] = found[same]
+    rest = np.flatnonzero(owner == ABSENT)
+    linked = linked_operators(trace, rest)
+    owner[rest[linked != ABSENT]] = place_of[linked[linked != ABSENT]]
     known = owner != ABSENT
     times = np.bincount(owner[known], weights=gpu.duration_us[known], minlength=len(rows))
     return times.astype(np.float64), float(gpu.duration_us[~known].sum())

@@ -95,8 +95,7 @@ def blocking_calls(trace: Trace) -> Ints:
     host = trace.host
     if not len(host):
         return np.zeros(0, np.int64)
-    call = (host.category == Category.RUNTIME) | (host.category == Category.DRIVER)
-    blocking = call & names_matching(trace, _BLOCKING)[host.name]
+    blocking = host.is_call & names_matching(trace, _BLOCKING)[host.name]
     pageable = np.flatnonzero(names_matching(trace, _PAGEABLE)[trace.gpu.name])
     copies = launch_rows(trace)[pageable]
     blocking[copies[copies != ABSENT]] = True

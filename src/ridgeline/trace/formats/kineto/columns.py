@@ -12,14 +12,11 @@ import numpy as np
 
 from ridgeline.trace.columns import (
     ABSENT,
+    TABLES,
     Category,
     Collective,
     Floats,
-    GpuEvents,
-    HostEvents,
-    MemoryEvents,
-    SyncRecords,
-    column_types,
+    no_rows,
 )
 from ridgeline.trace.formats.kineto.events import HOST, KINDS, Role
 
@@ -66,10 +63,10 @@ class _Table:
 
     def join(self, table: type) -> dict[str, Any]:
         """One array per column; the parts go as soon as they are joined."""
-        joined = {}
-        for name, kind in column_types(table).items():
-            parts = self.parts.pop(name, [])
-            joined[name] = np.concatenate(parts) if parts else np.zeros(0, kind)
+        joined = no_rows(table)
+        for name in joined:
+            if parts := self.parts.pop(name, None):
+                joined[name] = np.concatenate(parts)
         return joined
 
 
@@ -245,13 +242,7 @@ class Columns:
 
     def joined(self) -> dict[str, Any]:
         """The tables of a `Trace`, on one clock that starts at its first event."""
-        tables: dict[str, Any] = {
-            "gpu": self.gpu.join(GpuEvents),
-            "host": self.host.join(HostEvents),
-            "sync": self.sync.join(SyncRecords),
-            "memory": self.memory.join(MemoryEvents),
-            "gpu_annotations": self.gpu_annotations.join(GpuEvents),
-        }
+        tables = {name: getattr(self, name).join(kind) for name, kind in TABLES.items()}
         times = [table.get("start_us", table.get("time_us")) for table in tables.values()]
         shift = float(floor(min((float(time.min()) for time in times if len(time)), default=0.0)))
         for time in times:
@@ -261,13 +252,7 @@ class Columns:
             table = tables[name]
             order = np.lexsort((table["duration_us"], table["start_us"]))
             tables[name] = {column: values[order] for column, values in table.items()}
-        return {
-            "gpu": GpuEvents(**tables["gpu"]),
-            "host": HostEvents(**tables["host"]),
-            "sync": SyncRecords(**tables["sync"]),
-            "memory": MemoryEvents(**tables["memory"]),
-            "gpu_annotations": GpuEvents(**tables["gpu_annotations"]),
-        }
+        return {name: kind(**tables[name]) for name, kind in TABLES.items()}
 
 
 def _size(dims: list[int] | None) -> int:

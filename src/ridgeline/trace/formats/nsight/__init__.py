@@ -20,17 +20,18 @@ import numpy as np
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import (
     ABSENT,
+    Category,
     GpuEvents,
     HostEvents,
     Ints,
     SyncRecords,
     Trace,
     column_types,
-    empty_gpu,
-    empty_memory,
+    empty_trace,
 )
 from ridgeline.trace.formats import FileFormat
 from ridgeline.trace.formats.nsight.tables import NsightTables, Table, picked, unique_column
+from ridgeline.trace.host_calls import innermost_at, launch_rows
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 _WARNINGS = ("ranks are GPU numbers: nsys does not record torch's",)
@@ -112,8 +113,8 @@ def _trace(path: Path, tables: NsightTables, rows: _Rows, device: int | None) ->
     gpu = _gpu_events(picked(work, mine), rows.base, fact.num_sms if fact else None)
     host = _host_events(calls, ranges, rows.base)
     events = len(gpu) + len(host) + len(waits["start"])
-    return Trace(
-        file=str(path),
+    trace = replace(
+        empty_trace(str(path)),
         rank=device if rows.several else None,
         base_us=rows.base / 1e3,
         devices=() if fact is None else (fact,),
@@ -123,12 +124,11 @@ def _trace(path: Path, tables: NsightTables, rows: _Rows, device: int | None) ->
         thread_names=tables.thread_names(),
         num_events=events,
         raw_bytes=path.stat().st_size,
-        gpu=replace(gpu, external_id=_innermost(gpu, calls, ranges)),
+        gpu=gpu,
         host=host,
         sync=_sync_records(waits, rows.base),
-        memory=empty_memory(),
-        gpu_annotations=empty_gpu(),
     )
+    return _with_operators(trace)
 
 
 def _host_events(calls: Table, ranges: Table, base: int) -> HostEvents:
@@ -185,35 +185,19 @@ def _gpu_events(work: Table, base: int, num_sms: int | None) -> GpuEvents:
     return GpuEvents(**{key: columns[key].astype(kind) for key, kind in types.items()})
 
 
-def _innermost(gpu: GpuEvents, calls: Table, ranges: Table) -> Ints:
-    """The number of the torch operator that was open on the launching thread at each launch."""
-    correlation = unique_column(calls)
-    at = dict(zip(correlation.tolist(), range(len(correlation)), strict=True))
-    launches = np.array([at.get(number, ABSENT) for number in gpu.correlation.tolist()], np.int64)
-    found = np.full(len(gpu), ABSENT, np.int64)
-    torch = ranges["operator"] != ABSENT
-    for thread in np.unique(ranges["thread"][torch]):
-        own = torch & (ranges["thread"] == thread)
-        order = np.lexsort((-ranges["end"][own], ranges["start"][own]))
-        table = picked(picked(ranges, own), order)
-        here = np.flatnonzero((launches != ABSENT) & (calls["thread"][launches] == thread))
-        here = here[np.argsort(calls["start"][launches[here]], kind="stable")]
-        stack: list[tuple[int, int]] = []
-        following = 0
-        starts, ends = table["start"].tolist(), table["end"].tolist()
-        numbers = table["operator"].tolist()
-        for event in here.tolist():
-            moment = int(calls["start"][launches[event]])
-            while following < len(starts) and starts[following] <= moment:
-                while stack and stack[-1][0] <= starts[following]:
-                    stack.pop()
-                stack.append((ends[following], numbers[following]))
-                following += 1
-            while stack and stack[-1][0] <= moment:
-                stack.pop()
-            if stack:
-                found[event] = stack[-1][1]
-    return found
+def _with_operators(trace: Trace) -> Trace:
+    """The trace with the number of the torch operator that was open at each launch."""
+    host, calls = trace.host, launch_rows(trace)
+    known = np.flatnonzero(calls != ABSENT)
+    inside = innermost_at(
+        trace,
+        host.thread[calls[known]].astype(np.int64),
+        host.start_us[calls[known]],
+        host.category == Category.OPERATOR,
+    )
+    found = np.full(len(trace.gpu), ABSENT, np.int64)
+    found[known[inside != ABSENT]] = host.external_id[inside[inside != ABSENT]]
+    return replace(trace, gpu=replace(trace.gpu, external_id=found))
 
 
 FORMAT = FileFormat(
