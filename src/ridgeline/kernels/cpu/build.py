@@ -13,16 +13,11 @@ import contextlib
 import fcntl
 import functools
 import hashlib
-import os
 import platform
 import shlex
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +27,7 @@ import torch
 from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.ceilings import cache_folder
 from ridgeline.kernels.cpu import compiler
-from ridgeline.kernels.cpu.compiler import FLAGS, NATIVE, CppCompiler, Unavailable
+from ridgeline.kernels.cpu.compiler import FLAGS, NATIVE, CompilerCalls, CppCompiler, Unavailable
 
 SOURCES = Path(__file__).parent
 CORE = "core"
@@ -296,7 +291,7 @@ def _build(
             source.write_text(unit.code())
             jobs.append(([*command, str(source)], unit.object))
     with _reporting(len(jobs), on_progress) as done:
-        _Jobs(jobs).run(done)
+        CompilerCalls(jobs).run(done)
         for one in recipes:
             _link(one, chosen)
             seconds = time.perf_counter() - began
@@ -335,7 +330,7 @@ def _link(one: LibraryRecipe, chosen: CppCompiler) -> None:
         command.append(f"-Wl,-soname,{one.path.name}")
     if one.needs is not None:
         command += [str(one.needs.path), f"-Wl,-rpath,{beside}"]
-    _Jobs([(command, one.path)]).run(lambda: None)
+    CompilerCalls([(command, one.path)]).run(lambda: None)
 
 
 @contextlib.contextmanager
@@ -363,69 +358,3 @@ def _reporting(total: int, on_progress: OnProgress | None) -> Iterator[Callable[
         sys.stderr.write("failed\n" if isinstance(error, Exception) else "stopped\n")
         raise
     sys.stderr.write(f"{time.perf_counter() - began:.0f} s\n")
-
-
-class _Jobs:
-    """Calls of the compiler, as many at once as there are cores; the first failure ends all."""
-
-    def __init__(self, jobs: Sequence[tuple[list[str], Path]]) -> None:
-        self._jobs = jobs
-        self._running: set[subprocess.Popen[str]] = set()
-        self._lock = threading.Lock()
-        self._ended = False
-
-    def run(self, done: Callable[[], None]) -> None:
-        """Run all; `done` is called after each."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            futures: list[Future[None]] = []
-            try:
-                for job in self._jobs:
-                    futures.append(pool.submit(self._one, *job))
-                for future in as_completed(futures):
-                    future.result()
-                    done()
-            except BaseException:
-                self._end(futures)
-                raise
-
-    def _end(self, futures: Sequence[Future[None]]) -> None:
-        for future in futures:
-            future.cancel()
-        with self._lock:
-            self._ended = True
-            for process in self._running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-
-    def _one(self, command: list[str], output: Path) -> None:
-        """The output appears whole or not at all."""
-        # The number, because the compiler of a process that was killed may still write its own.
-        unfinished = output.with_name(f"{output.name}.{os.getpid()}.part")
-        with self._lock:
-            if self._ended:
-                return
-            process = subprocess.Popen(  # a group of its own: a compiler is several processes
-                [*command, "-o", str(unfinished)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                process_group=0,
-            )
-            self._running.add(process)
-        _, said = process.communicate()
-        with self._lock:
-            self._running.discard(process)
-        if process.returncode == 0 and unfinished.exists():
-            unfinished.replace(output)
-            return
-        unfinished.unlink(missing_ok=True)
-        if not self._ended:
-            raise Unavailable(_complaint(command, said, output.with_suffix(".log")))
-
-
-def _complaint(command: list[str], said: str, log: Path) -> str:
-    log.write_text(shlex.join(command) + "\n" + said)
-    lines = said.splitlines() or ["it says nothing"]
-    first = next((line for line in lines if "error" in line), lines[0])
-    return f"{command[0]} cannot compile the CPU kernels: {first} (all of it: {log})"
