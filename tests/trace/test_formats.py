@@ -21,14 +21,14 @@ OTHERPROF = '''
 """A profiler that writes one line: how many microseconds its one kernel took."""
 from dataclasses import replace
 import numpy as np
-from ridgeline.trace.columns import Trace, column_types, empty_trace, GpuEvents
+from ridgeline.trace.columns import GpuEvents, empty_trace, filled_table
 from ridgeline.trace.formats import FileFormat
 
 def read(path, details):
-    columns = {name: np.zeros(1, kind) for name, kind in column_types(GpuEvents).items()}
-    columns["duration_us"][0] = float(path.read_text().split()[1])
-    trace = empty_trace(str(path))
-    return [replace(trace, names=("a kernel",), gpu=GpuEvents(**columns), details=details)]
+    us = float(path.read_text().split()[1])
+    columns = {"start_us": [0], "duration_us": [us], "name": [0], "kind": [0], "device": [0]}
+    gpu = filled_table(GpuEvents, {name: np.array(values) for name, values in columns.items()})
+    return [replace(empty_trace(str(path)), names=("a kernel",), gpu=gpu, details=details)]
 
 FORMAT = FileFormat(
     name="Otherprof", suffixes=(".oprf",), read=read,

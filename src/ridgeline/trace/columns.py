@@ -11,7 +11,7 @@ Triton's host operators and CUPTI's synchronisation records carry one too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,6 +35,7 @@ ABSENT = -1
 """In an integer column: the trace does not say."""
 
 Answer = TypeVar("Answer")
+Table = TypeVar("Table")
 
 
 class Kind(IntEnum):
@@ -266,15 +267,9 @@ class Trace:
         return pl.DataFrame(self._columns(table))
 
     def _columns(self, table: str) -> dict[str, Any]:
-        tables: dict[str, Any] = {
-            "gpu": self.gpu,
-            "host": self.host,
-            "sync": self.sync,
-            "memory": self.memory,
-        }
-        if table not in tables:
-            raise InputError(f"no table {table!r} in a trace; there are {', '.join(tables)}")
-        found = tables[table]
+        if table not in TABLES:
+            raise InputError(f"no table {table!r} in a trace; there are {', '.join(TABLES)}")
+        found = getattr(self, table)
         columns: dict[str, Any] = {f.name: getattr(found, f.name) for f in fields(found)}
         if "name" in columns:
             columns["name"] = [self.names[index] for index in columns["name"]]
@@ -317,3 +312,14 @@ def column_types(table: type) -> dict[str, Any]:
 def no_rows(table: type) -> dict[str, Any]:
     """The columns of a table without a row."""
     return {name: np.zeros(0, kind) for name, kind in column_types(table).items()}
+
+
+def filled_table(table: type[Table], columns: Mapping[str, npt.NDArray[Any]]) -> Table:
+    """A table of the columns that a profiler writes; the others do not say: ABSENT or NaN."""
+    size = len(next(iter(columns.values())))
+    filled = {}
+    for name, kind in column_types(table).items():
+        nothing = np.nan if kind is np.float64 else ABSENT
+        given = columns.get(name)
+        filled[name] = np.full(size, nothing, kind) if given is None else given.astype(kind)
+    return table(**filled)

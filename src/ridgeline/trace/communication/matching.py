@@ -48,7 +48,7 @@ class RankCollectives:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
+class MatchedCollective:
     """One collective as all its ranks saw it."""
 
     name: str
@@ -73,14 +73,14 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class AlignedRanks:
     """Traces on one clock, with what joins them."""
 
     shift_us: tuple[float, ...]
     """To be added to the times of each trace: those of the first trace result."""
     clock_offset_us: tuple[float, ...]
     """Part of the shift that corrects the clock itself."""
-    matched: tuple[Matched, ...]
+    matched: tuple[MatchedCollective, ...]
     """The common collectives, by last arrival."""
     missing_ranks: tuple[int, ...]
     warnings: tuple[str, ...]
@@ -110,7 +110,7 @@ def rank_collectives(trace: Trace) -> RankCollectives:
     )
 
 
-def job(ranks: Sequence[RankCollectives]) -> Job:
+def align_ranks(ranks: Sequence[RankCollectives]) -> AlignedRanks:
     """Match collectives and align clocks."""
     warnings: list[str] = []
     missing = _missing(ranks, warnings)
@@ -119,7 +119,7 @@ def job(ranks: Sequence[RankCollectives]) -> Job:
     offsets = _clock_offsets(ranks, groups, base, warnings)
     shifts = [shift + offset for shift, offset in zip(base, offsets, strict=True)]
     matched = _matched(ranks, groups, shifts, warnings)
-    return Job(
+    return AlignedRanks(
         shift_us=tuple(shifts),
         clock_offset_us=tuple(offsets),
         matched=tuple(matched),
@@ -221,7 +221,7 @@ def _matched(
     groups: dict[tuple[str, ...], Group],
     shifts: Sequence[float],
     warnings: list[str],
-) -> list[Matched]:
+) -> list[MatchedCollective]:
     found = []
     apart = 0
     for group in groups.values():
@@ -235,7 +235,7 @@ def _matched(
         for index in np.flatnonzero(together).tolist():
             own = int(rows[first][index])
             found.append(
-                Matched(
+                MatchedCollective(
                     name=ranks[first].names[own],
                     collective=ranks[first].facts[own],
                     positions=positions,

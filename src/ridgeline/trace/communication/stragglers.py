@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ridgeline.trace.communication.collectives import bus_factor, kind_of, message_bytes
-from ridgeline.trace.communication.matching import Matched, RankCollectives, job
+from ridgeline.trace.communication.matching import MatchedCollective, RankCollectives, align_ranks
 
 
 class RankWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
 
 def stragglers(ranks: Sequence[RankCollectives]) -> Stragglers:
     """Who arrives last, and how much of communication is waiting."""
-    found = job(ranks)
+    found = align_ranks(ranks)
     names = [rank.name(position) for position, rank in enumerate(ranks)]
     late: dict[int, int] = defaultdict(int)
     waited: dict[int, float] = defaultdict(float)
@@ -110,7 +110,7 @@ def stragglers(ranks: Sequence[RankCollectives]) -> Stragglers:
     )
 
 
-def _row(one: Matched, names: Sequence[int]) -> CollectiveRow:
+def _row(one: MatchedCollective, names: Sequence[int]) -> CollectiveRow:
     size = None if one.collective is None else message_bytes(one.collective)
     algorithm = bus = None
     if size and one.transfer_us > 0 and one.collective is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.trace.communication.matching import Job, Matched, job
+from ridgeline.trace.communication.matching import AlignedRanks, MatchedCollective, align_ranks
 from ridgeline.trace.critical_path.rank_path import RankPath
 
 
@@ -21,7 +21,7 @@ from ridgeline.trace.critical_path.rank_path import RankPath
 class Meeting:
     """A matched collective; one rank waits in it for another."""
 
-    matched: Matched
+    matched: MatchedCollective
     events: tuple[int, ...]
     """For each of its ranks the place among the rank's collectives."""
 
@@ -49,9 +49,9 @@ def joined_ranks(paths: Sequence[RankPath]) -> JoinedRanks:
     """Match collectives, align clocks, and find the window."""
     working = [position for position, path in enumerate(paths) if len(path.walks)]
     if len(paths) > 1 and working:
-        whole = job([path.collectives for path in paths])
+        whole = align_ranks([path.collectives for path in paths])
     else:
-        whole = Job(shift_us=(0.0,) * len(paths), clock_offset_us=(0.0,) * len(paths),
+        whole = AlignedRanks(shift_us=(0.0,) * len(paths), clock_offset_us=(0.0,) * len(paths),
                     matched=(), missing_ranks=(), warnings=())  # fmt: skip
     warnings = list(whole.warnings)
     if len(paths) > 1 and working and not whole.matched:
@@ -69,7 +69,7 @@ def joined_ranks(paths: Sequence[RankPath]) -> JoinedRanks:
     )
 
 
-def _meeting(paths: Sequence[RankPath], matched: Matched) -> Meeting:
+def _meeting(paths: Sequence[RankPath], matched: MatchedCollective) -> Meeting:
     places = tuple(
         int(np.searchsorted(paths[position].collectives.rows, event))
         for position, event in zip(matched.positions, matched.events, strict=True)

@@ -2,7 +2,8 @@
 
 A module of this package is a format: it defines `FORMAT`, which says what its files are called, how
 they are recognised and how they become traces. To read the traces of another profiler add one file;
-folders, globs, workers and the cache of parsed traces work for it as for the others.
+folders, globs, workers and the cache of parsed traces work for it as for the others. It fills the
+columns that its profiler writes (`columns.filled_table`); the others do not say.
 
     formats/otherprof.py
         FORMAT = FileFormat(

@@ -26,8 +26,8 @@ from ridgeline.trace.columns import (
     Ints,
     SyncRecords,
     Trace,
-    column_types,
     empty_trace,
+    filled_table,
 )
 from ridgeline.trace.formats import FileFormat
 from ridgeline.trace.formats.nsight.tables import NsightTables, Table, picked, unique_column
@@ -143,15 +143,12 @@ def _host_events(calls: Table, ranges: Table, base: int) -> HostEvents:
 
     start, end = both("start"), both("end")
     correlation = np.concatenate((unique_column(calls), np.full(many[1], ABSENT, dtype=np.int64)))
-    absent = np.full(sum(many), ABSENT, np.int32)
-    types = column_types(HostEvents)
     columns: dict[str, Any] = {
         "start_us": (start - base) / 1e3, "duration_us": (end - start) / 1e3,
         "name": both("name"), "category": both("category"), "thread": both("thread"),
-        "correlation": correlation, "external_id": both("operator"), "shape": absent,
-        "stack": absent, "sequence": both("sequence"),
+        "correlation": correlation, "external_id": both("operator"), "sequence": both("sequence"),
     }  # fmt: skip
-    return HostEvents(**{key: columns[key].astype(kind) for key, kind in types.items()})
+    return filled_table(HostEvents, columns)
 
 
 def _sync_records(waits: Table, base: int) -> SyncRecords:
@@ -159,30 +156,24 @@ def _sync_records(waits: Table, base: int) -> SyncRecords:
         "start_us": (waits["start"] - base) / 1e3,
         "duration_us": (waits["end"] - waits["start"]) / 1e3,
         "name": waits["name"], "device": waits["device"], "stream": waits["stream"],
-        "correlation": unique_column(waits),
-        "wait_on_stream": np.full(len(waits["start"]), ABSENT),
-        "wait_on_record": waits["record"],
+        "correlation": unique_column(waits), "wait_on_record": waits["record"],
     }  # fmt: skip
-    types = column_types(SyncRecords)
-    return SyncRecords(**{key: columns[key].astype(kind) for key, kind in types.items()})
+    return filled_table(SyncRecords, columns)
 
 
 def _gpu_events(work: Table, base: int, num_sms: int | None) -> GpuEvents:
-    size = len(work["start"])
     blocks = work["blocks"]
-    per_sm = np.where(blocks > 0, blocks / num_sms, np.nan) if num_sms else np.full(size, np.nan)
     columns: dict[str, Any] = {
         "start_us": (work["start"] - base) / 1e3,
         "duration_us": np.maximum(work["end"] - work["start"], 0) / 1e3,
         "name": work["name"], "kind": work["kind"], "device": work["device"],
-        "stream": work["stream"], "correlation": unique_column(work),
-        "external_id": np.full(size, ABSENT), "graph": work["graph"], "bytes": work["bytes"],
-        "blocks": blocks, "threads_per_block": work["threads"], "blocks_per_sm": per_sm,
-        "occupancy_percent": np.full(size, np.nan), "registers_per_thread": work["registers"],
-        "shared_bytes": work["shared"], "collective": np.full(size, ABSENT),
+        "stream": work["stream"], "correlation": unique_column(work), "graph": work["graph"],
+        "bytes": work["bytes"], "blocks": blocks, "threads_per_block": work["threads"],
+        "registers_per_thread": work["registers"], "shared_bytes": work["shared"],
     }  # fmt: skip
-    types = column_types(GpuEvents)
-    return GpuEvents(**{key: columns[key].astype(kind) for key, kind in types.items()})
+    if num_sms:
+        columns["blocks_per_sm"] = np.where(blocks > 0, blocks / num_sms, np.nan)
+    return filled_table(GpuEvents, columns)
 
 
 def _with_operators(trace: Trace) -> Trace:
