@@ -1,7 +1,9 @@
-"""The loss jumps at the edges of epochs: the order or the make-up of the data repeats.
+"""The loss itself is wrong: it is not finite, or it jumps at the edges of epochs.
 
-A jump counts against the losses around it (median and median absolute deviation), and only if
-edges jump and the steps between them do not.
+Where the loss or its gradients are NaN or infinite, the run computes but learns nothing. Where the
+loss jumps at edges of epochs, the order or the make-up of the data repeats: a jump counts against
+the losses around it (median and median absolute deviation), and only if edges jump and the steps
+between them do not.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 from ridgeline.diagnose.reading import Reading, warning
 from ridgeline.records import Finding
 
-CAUSES = ("loss-spikes",)
+CAUSES = ("loss-spikes", "non-finite")
 
 _LEAST_EDGES = 3
 _JUMP = 6.0
@@ -21,9 +23,16 @@ _JUMP = 6.0
 _RARE_ELSEWHERE = 0.02
 _WINDOW = 8
 _SHORTEST_EPOCH = 8
+_NORMAL_WITH_SCALER = 0.34
+"""A loss scaler tries scales until gradients overflow: so many of the steps may."""
 
 
 def find(reading: Reading) -> list[Finding]:
+    """Find losses that are not finite, and losses that jump where epochs meet."""
+    return [*_spikes(reading), *_non_finite(reading)]
+
+
+def _spikes(reading: Reading) -> list[Finding]:
     """At least three edges were seen, and nearly all of them jump."""
     profile = reading.profile
     losses = [loss for loss in profile.losses if math.isfinite(loss)]
@@ -71,3 +80,39 @@ def _jump(losses: list[float], step: int) -> float:
     median = float(np.median(around))
     spread = 1.4826 * float(np.median(np.abs(np.array(around) - median)))
     return (losses[step] - median) / max(spread, 1e-6 * abs(median), 1e-12)
+
+
+def _non_finite(reading: Reading) -> list[Finding]:
+    """Some loss is not finite; or gradients are not, and no loss scaler explains it."""
+    profile = reading.profile
+    losses = profile.losses
+    bad = [step for step, loss in enumerate(losses) if not math.isfinite(loss)]
+    bad_gradients = max(0, profile.non_finite - len(bad))
+    if profile.settings.gradient_scaler:
+        looked = len(profile.gradient_norms) + bad_gradients
+        if bad_gradients <= _NORMAL_WITH_SCALER * looked:
+            bad_gradients = 0
+    if not bad and not bad_gradients:
+        return []
+    evidence: dict[str, float | int | str] = {
+        "num_losses_seen": len(losses),
+        "num_losses_not_finite": len(bad),
+        "num_gradients_not_finite": bad_gradients,
+    }
+    if bad:
+        evidence["first_bad_step"] = bad[0] + 1
+        summary = f"The loss is not finite from step {bad[0] + 1} on."
+        if len(bad) < len(losses) - bad[0]:
+            summary = f"The loss was not finite in {len(bad)} of {len(losses)} steps."
+    else:
+        summary = f"Gradients were not finite in {bad_gradients} steps, though the loss was."
+    return warning(
+        "non-finite",
+        confidence=1.0,
+        summary=summary,
+        evidence=evidence,
+        where=[profile.settings.backward_site],
+        cure="Lower the learning rate or clip the gradients, and look for a division, "
+        "logarithm or overflow; until then nothing else about this run matters.",
+        effort="line",
+    )

@@ -1,8 +1,8 @@
-"""The step waits for its next batch.
+"""The step waits for its next batch, or for workers that are started anew.
 
-How much can be hidden depends on what making a batch costs. Where it waits for storage, workers
-hide it whole. Where it computes, workers need cores: beside a GPU they have them, but on a CPU
-they take them from the training itself, so that only work, not time, can be shared out.
+How much of the waiting can be hidden depends on what making a batch costs. Where it waits for
+storage, workers hide it whole. Where it computes, workers need cores: beside a GPU they have them,
+but on a CPU they take them from the training itself, so that only work, not time, is shared out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from ridgeline.diagnose.reading import Reading, duration, percent
 from ridgeline.records import Finding, LoaderFacts
 
-CAUSES = ("input-starved",)
+CAUSES = ("input-starved", "worker-restarts")
 
 _MOST_WORKERS = 8
 _OVERHEAD = 1.1
@@ -20,6 +20,11 @@ _OVERHEAD = 1.1
 
 
 def find(reading: Reading) -> list[Finding]:
+    """Find time in the data phase that a loader, or the start of its workers, explains."""
+    return [*_starved(reading), *_restarts(reading)]
+
+
+def _starved(reading: Reading) -> list[Finding]:
     """Time in the data phase, when a loader explains it."""
     loader = reading.loader
     waiting = reading.phase_seconds("data")
@@ -133,3 +138,35 @@ def _cure(loader: LoaderFacts, *, more: bool, sleeping: bool, on_gpu: bool) -> s
     if more:
         return f"Make a batch cheaper: {cheaper}; or let workers make it where cores are free."
     return f"More workers would find no core: {cheaper}."
+
+
+def _restarts(reading: Reading) -> list[Finding]:
+    """New iterators over a loader whose workers do not persist."""
+    found: list[Finding] = []
+    for loader in reading.profile.loaders:
+        if loader.num_workers == 0 or loader.persistent_workers or not loader.restarts:
+            continue
+        extra = max(0.0, loader.start_seconds - loader.wait_seconds)
+        per_step = extra * loader.restarts / max(reading.profile.steps, 1)
+        seconds = min(reading.of_mean(per_step), reading.phase_seconds("data"))
+        # While processes start and end, the step that computes beside them is slower too.
+        disturbed = max(0.0, reading.profile.step_seconds.mean - reading.step_seconds)
+        found += reading.finding(
+            "worker-restarts",
+            touched_seconds=seconds,
+            saves_seconds=(0.6 * seconds, seconds + disturbed),
+            confidence=0.9,
+            summary=f"Starting {loader.num_workers} workers for a new epoch takes "
+            f"{duration(loader.start_seconds)}, {percent(reading.share(seconds))} of the time.",
+            evidence={
+                "start_seconds": loader.start_seconds,
+                "num_restarts_seen": loader.restarts,
+                "num_steps_seen": reading.profile.steps,
+                "num_workers": loader.num_workers,
+            },
+            where=[loader.site],
+            cure="Keep the workers from epoch to epoch: `persistent_workers=True`.",
+            effort="flag",
+            technique="persistent-workers",
+        )
+    return found
