@@ -84,15 +84,15 @@ print(json.dumps({"cpu": time.process_time() - cpu, "wall": time.perf_counter() 
 OURS = (
     """
 import json, resource, sys, time
-import ridgeline.trace.kineto
-from ridgeline.trace.critical_path import critical_path
-from ridgeline.trace.idle import idle_time
-from ridgeline.trace.kernels import kernel_use
-from ridgeline.trace.launch import launches
+import ridgeline.trace.formats.kineto
+from ridgeline.trace.critical_path.path import critical_path
+from ridgeline.trace.time.idle import idle_time
+from ridgeline.trace.time.kernels import kernel_use
+from ridgeline.trace.time.launch import launches
 from ridgeline.trace.load import for_each_rank, trace_files
-from ridgeline.trace.overlap import overlap
-from ridgeline.trace.steps import step_times
-from ridgeline.trace.summary import summarize
+from ridgeline.trace.communication.overlap import overlap
+from ridgeline.trace.time.steps import step_times
+from ridgeline.trace.time.summary import summarize
 def asked(trace):
     questions = (summarize, idle_time, kernel_use, overlap, launches, step_times)
     found = [question(trace) for question in questions]

@@ -24,7 +24,7 @@ OPENED_BY_OTHERS = {
     "serve/http/protocol/": "OpenAI's wire format: refused, passed over or answered",
     "serve/weights/linears.py": "torch prints modules",
     "serve/adapters/peft_files.py": "a file's identity is compared whole",
-    "trace/snapshot.py": "pickle calls its unpickler",
+    "trace/formats/memory_snapshot.py": "pickle calls its unpickler",
     "train/precision.py": "torch's scaler calls what it is made of",
     "train/adapters.py": "peft reads its allocator",
     "hardware/facts.py": "what stands in the tables, with its source",
@@ -35,7 +35,7 @@ OPENED_BY_OTHERS = {
     "models/presets/": "what publishers say, which the counts are tested against",
     "diagnose/trace_verdict.py": "the room's door from Python",
     "trace/compare.py": "the room's door from Python",
-    "trace/critical_path.py": "the room's door from Python",
+    "trace/critical_path/path.py": "the room's door from Python",
     "patches.py": "what the library must not change, which a test resolves",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import re
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 from tests.trace.written import call, host, kernel, step, write
 
 from ridgeline.cli.main import COMMANDS, run
-from ridgeline.trace.summary import RankSummary
+from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
+from ridgeline.trace.time.summary import RankSummary
 
 ONE_FILE = (
     "summary",
@@ -103,6 +106,8 @@ def test_the_summary_keeps_its_contract(trace: str, capsys: pytest.CaptureFixtur
     [
         (["summary", "nowhere.json"], "nowhere.json: there is no such file"),
         (["summary", "{trace}", "--window", "day"], "--window day: there is"),
+        (["sync", "{trace}", "--window", "day"], "--window day: there is"),
+        (["operators", "{trace}", "--window", "day"], "--window day: there is"),
         (["operators", "{trace}", "--by", "colour"], "--by colour: there is name, shape, line"),
         (["summary"], "Missing argument"),
         (["sumary", "{trace}"], "did you mean `ridgeline trace summary`?"),
@@ -117,6 +122,14 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert message in shown.err
     assert shown.err.count("\n") == 1
     assert shown.out == ""
+
+
+@pytest.mark.parametrize("question", [one for one in QUESTIONS.values() if one.analysis])
+def test_a_row_names_an_analysis_that_takes_its_options(question: TraceQuestion) -> None:
+    module, _, name = question.analysis.partition(":")
+    analysis = getattr(importlib.import_module(module), name)
+    assert set(question.options) <= set(inspect.signature(analysis).parameters)
+    assert question.view, "an analysis needs a view"
 
 
 def test_help_lists_the_questions(capsys: pytest.CaptureFixture[str]) -> None:

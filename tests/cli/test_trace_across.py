@@ -109,6 +109,11 @@ def test_memory_reads_a_snapshot_and_refuses_a_hostile_one(
     assert json.loads(capsys.readouterr().out)["snapshots"][0]["devices"][0]["peak_bytes"] > 0
     assert run(["trace", "memory", str(good)]) == 0
     assert "train.py:10 step" in capsys.readouterr().out
+    renamed = good.rename(tmp_path / "told-by-its-content")
+    assert run(["trace", "memory", str(renamed)]) == 0
+    capsys.readouterr()
+    assert run(["trace", "summary", str(renamed)]) == 2
+    assert "ridgeline trace memory" in capsys.readouterr().err
     assert run(["trace", "memory", str(bad)]) == 2
     assert "could run code" in capsys.readouterr().err
     assert not mark.exists()

@@ -11,7 +11,7 @@ from tests.trace.written import call, host, kernel, write
 from ridgeline.diagnose.trace_rules import all_trace_rules
 from ridgeline.diagnose.trace_verdict import trace_verdict
 from ridgeline.records.trace_finding import TraceFinding
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "traces"

@@ -44,7 +44,7 @@ def tool(folder: Path, name: str, script: str) -> None:
 def built(source: Path) -> Path:
     """The library of one source, in the folder `cache` beside it."""
     recipe = build.recipe_of("answer", [[source]], source.parent / "cache")
-    return Path(build.built([recipe])[0].path)
+    return Path(build.build_missing([recipe])[0].path)
 
 
 def left_behind(source: Path) -> list[Path]:

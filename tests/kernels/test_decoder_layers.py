@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ridgeline.kernels import linear, linear_int4, linear_int8
 from ridgeline.kernels.decoder_layers import LINEARS, Layers, decoder_layers, reference
-from ridgeline.kernels.paged_attention import LayerCache, Packed
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 
 HIDDEN, HEADS, KV_HEADS, SIZE, INNER, LAYERS = 64, 6, 2, 16, 128, 2
 SHAPES = {
@@ -63,7 +63,7 @@ def layers_of(weights: str, dtype: torch.dtype, **changes: Any) -> Layers:
 
 def step(
     dtype: torch.dtype, stored: torch.dtype, *, fixed: bool = False
-) -> tuple[Tensor, Tensor, Tensor, Any, Packed]:
+) -> tuple[Tensor, Tensor, Tensor, Any, PackedTokens]:
     """Embedded tokens, cos, sin, caches with what came before, and who is who."""
     generator = torch.Generator().manual_seed(2)
     tables = torch.randperm(NUM_BLOCKS, generator=generator)[:18].view(3, 6)
@@ -72,7 +72,7 @@ def step(
     angles = torch.tensor([at for _, at in places])[:, None] * 0.7 ** torch.arange(SIZE // 2)
     angles = torch.cat((angles, angles), 1)
     counts = torch.tensor([0] + [new for _, new in SPANS])
-    packed = Packed(
+    packed = PackedTokens(
         query_starts=counts.cumsum(0).int(),
         context_lengths=torch.tensor([past + new for past, new in SPANS]).int(),
         block_tables=tables.int(),
@@ -196,7 +196,7 @@ def test_a_row_has_the_same_bits_alone_and_with_any_number_of_threads(dtype: tor
     assert torch.equal(whole[0], whole[1])
     assert torch.equal(whole[0], whole[2])
     decode = slice(9, 10)
-    alone = Packed(
+    alone = PackedTokens(
         query_starts=torch.tensor([0, 1]).int(),
         context_lengths=packed.context_lengths[1:2],
         block_tables=packed.block_tables[1:2],

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ridgeline.kernels.paged_attention import (
     LayerCache,
-    Packed,
+    PackedTokens,
     paged_attention,
     paged_attention_reference,
     write_cache,
@@ -41,7 +41,7 @@ class Case:
     keys: Tensor
     values: Tensor
     cache: LayerCache
-    packed: Packed
+    packed: PackedTokens
 
     def attend(self, **arguments: object) -> Tensor:
         arguments.setdefault("scale", self.queries.shape[-1] ** -0.5)
@@ -97,7 +97,7 @@ def case(
         position = torch.arange(context)
         slots.append(own.long()[position // block] * block + position % block)
         starts.append(starts[-1] + queries)
-    packed = Packed(
+    packed = PackedTokens(
         query_starts=torch.tensor(starts, dtype=torch.int32),
         context_lengths=torch.tensor([context for _, context in sequences], dtype=torch.int32),
         block_tables=tables,

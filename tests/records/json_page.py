@@ -21,7 +21,6 @@ import ridgeline.trace
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 READ = {
     "recipe", "layout", "scheme",  # with pages of their own
-    "kineto_events", "snapshot",  # other people's formats
 }  # fmt: skip
 """Modules of what is read, not printed."""
 HEAD = """# Keys of the JSON documents
@@ -37,8 +36,9 @@ def page() -> str:
     """All of it."""
     parts = [HEAD]
     for room in (ridgeline.records, ridgeline.trace):
-        for info in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
-            if info.name.rpartition(".")[2] not in READ:
+        for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            other_peoples = ".formats." in info.name
+            if not other_peoples and info.name.rpartition(".")[2] not in READ:
                 parts += _module(importlib.import_module(info.name))
     return "\n".join(parts)
 
@@ -55,19 +55,17 @@ def _module(module: ModuleType) -> list[str]:
     ]
     if not kinds:
         return []
-    room, name = module.__name__.split(".")[1:]
-    return [f"## {room}: {name.replace('_', ' ')}\n", *(_table(kind) for kind in kinds)]
+    room, *names = module.__name__.split(".")[1:]
+    return [f"## {room}: {', '.join(names).replace('_', ' ')}\n", *(_table(kind) for kind in kinds)]
 
 
 def _table(kind: type[msgspec.Struct]) -> str:
-    said = sayings(kind)
-    (body,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(body, ast.ClassDef)
-    types = {
-        one.target.id: ast.unparse(one.annotation).replace("|", "\\|")
-        for one in body.body
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
-    }
+    said: dict[str, str] = {}
+    types: dict[str, str] = {}
+    for base in reversed(kind.__mro__):  # a record has the keys of the head that it extends
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            said |= sayings(base)
+            types |= _annotations(base)
     purpose = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
     lines = [
         f"### {kind.__name__}\n",
@@ -82,6 +80,16 @@ def _table(kind: type[msgspec.Struct]) -> str:
         if field.name in types
     ]
     return "\n".join(lines) + "\n"
+
+
+def _annotations(kind: type[msgspec.Struct]) -> dict[str, str]:
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        one.target.id: ast.unparse(one.annotation).replace("|", "\\|")
+        for one in body.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    }
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from tests.trace.written import call, host, kernel, step, write
 from ridgeline.report.trace_page import trace_page
 from ridgeline.report.trace_rank import trace_page_rank
 from ridgeline.trace.compare import compare_traces
-from ridgeline.trace.critical_path import critical_path
-from ridgeline.trace.export import export_chrome
-from ridgeline.trace.kineto import read_kineto
-from ridgeline.trace.rank_path import rank_path
+from ridgeline.trace.critical_path.path import critical_path
+from ridgeline.trace.critical_path.rank_path import rank_path
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.pictures.export import export_chrome
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

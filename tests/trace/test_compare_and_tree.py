@@ -18,13 +18,13 @@ from tests.trace.written import call, host, kernel, step, write
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.compare import compare_traces
-from ridgeline.trace.critical_path import path_pieces
-from ridgeline.trace.export import export_chrome
-from ridgeline.trace.flame import FlameNode, flame_graph, folded, pruned
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.critical_path.path import path_pieces
+from ridgeline.trace.critical_path.rank_path import rank_path
+from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
-from ridgeline.trace.rank_path import rank_path
-from ridgeline.trace.timeline import timeline
+from ridgeline.trace.pictures.export import export_chrome
+from ridgeline.trace.pictures.flame import FlameNode, flame_graph, folded, pruned
+from ridgeline.trace.pictures.timeline import timeline
 
 
 def a_run(

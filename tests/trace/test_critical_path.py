@@ -15,15 +15,15 @@ from tests.trace.written import call, host, kernel, write
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.critical_path import (
+from ridgeline.trace.critical_path.path import (
     WHAT_IF_CLASSES,
     critical_path,
     job_path,
     path_pieces,
 )
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.critical_path.rank_path import rank_path
+from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import read_traces
-from ridgeline.trace.rank_path import rank_path
 
 LATENCY, RETURN, FREE = 5, 2, 2
 """Launch to start with an empty queue; GPU end to return of a wait; a wait for nothing."""

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.trace.written import host, write
 
 from ridgeline.trace.columns import ABSENT, Trace
-from ridgeline.trace.innermost import innermost_at, last_later
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.host_calls import innermost_at, last_later
 from ridgeline.trace.sorting import by_start
 
 spans = st.lists(

@@ -10,10 +10,10 @@ import pytest
 from tests.trace.written import call, host, kernel, write
 
 from ridgeline.hardware import device
-from ridgeline.trace.kernel_roofline import KernelRoofline
-from ridgeline.trace.kernels import kernel_use
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
+from ridgeline.trace.roofline.kernel_roofline import KernelRoofline
+from ridgeline.trace.time.kernels import kernel_use
 
 H100 = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}]
 SIDE = 4096
@@ -52,7 +52,7 @@ def test_a_product_at_the_peak_attains_all_of_the_roof(tmp_path: Path) -> None:
     assert found.bytes == BYTES
     assert found.intensity_flops_per_byte == pytest.approx(SIDE / 3)
     assert found.flops_per_second == pytest.approx(PEAK, rel=1e-6)
-    assert (found.arithmetic, found.bound, found.known_share) == ("bf16", "compute", 1.0)
+    assert (found.dtype, found.bound, found.known_share) == ("bf16", "compute", 1.0)
     assert found.attained_percent == pytest.approx(100, rel=1e-6)
 
 
@@ -107,7 +107,7 @@ def test_a_convolution_counts_once_though_operators_nest(tmp_path: Path) -> None
     assert position is not None
     assert position.flops == 2.0 * 8 * 64 * 56 * 56 * 64 * 9
     assert position.bytes == 4 * (2 * 8 * 64 * 56 * 56 + 64 * 64 * 9)
-    assert position.arithmetic == "tf32"
+    assert position.dtype == "tf32"
 
 
 def test_element_wise_work_has_bytes_and_no_flops(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_fp32_whose_name_does_not_tell_its_units_has_no_roof(tmp_path: Path) -> 
     ]
     assert position is not None
     assert position.flops == FLOPS
-    assert (position.arithmetic, position.bound, position.attained_percent) == (None, None, None)
+    assert (position.dtype, position.bound, position.attained_percent) == (None, None, None)
 
 
 def test_an_unknown_device_has_rates_and_no_roof(tmp_path: Path) -> None:

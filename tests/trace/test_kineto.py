@@ -12,9 +12,9 @@ import pytest
 from tests.trace.written import call, document, host, kernel, step, write
 
 from ridgeline import RidgelineError, Trace, load_traces
-from ridgeline.trace import kineto_text
 from ridgeline.trace.columns import ABSENT, Category, Kind
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.formats.kineto import text as kineto_text
 
 EVENTS = [
     step(0, 900, 1),

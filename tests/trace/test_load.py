@@ -13,7 +13,7 @@ from tests.trace.written import call, host, kernel, write
 from ridgeline import RidgelineError
 from ridgeline.trace.columns import GpuEvents, column_types
 from ridgeline.trace.load import for_each_rank, read_traces, trace_files
-from ridgeline.trace.summary import summarize
+from ridgeline.trace.time.summary import summarize
 
 EVENTS = [
     call(0, 5, 1),
@@ -72,7 +72,7 @@ def test_256_ranks_stay_below_two_gigabytes(tmp_path: Path, real_traces: Path) -
         (tmp_path / f"rank{rank}.json.gz").symlink_to(pattern)
     script = (
         "import resource, sys; from ridgeline.trace.load import *;"
-        "from ridgeline.trace.summary import summarize;"
+        "from ridgeline.trace.time.summary import summarize;"
         "n = len(list(for_each_rank(trace_files(sys.argv[1:]), summarize)));"
         "own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
         "worst = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss;"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trace.written import host, step, write
 
-from ridgeline.trace.kineto import read_kineto
-from ridgeline.trace.memory import DeviceMemory, memory_use
-from ridgeline.trace.memory_growth import memory_growth
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.memory.allocations import DeviceMemory, memory_use
+from ridgeline.trace.memory.growth import memory_growth
 
 MB = 1_000_000
 LENGTH = 1000.0

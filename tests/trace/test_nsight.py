@@ -11,7 +11,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Kind
-from ridgeline.trace.nsight import read_nsight
+from ridgeline.trace.formats.nsight import read_nsight
 
 SHARED = Path(__file__).parents[3] / "shared"
 FOLDER = SHARED / "data" / "traces" / "nsys_2gpu"

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from ridgeline.trace.convolution_flops import convolution_flops, convolution_output
-from ridgeline.trace.kineto import read_kineto
-from ridgeline.trace.operator_flops import executed_flops, flops_of
-from ridgeline.trace.operator_inputs import inputs_of
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.roofline.operator_flops import (
+    convolution_flops,
+    convolution_output,
+    executed_flops,
+    flops_of,
+)
+from ridgeline.trace.roofline.operator_inputs import operator_inputs
 
 GROUPED = 4
 
@@ -152,7 +156,7 @@ def test_a_backward_convolution_without_its_mask_is_unknown() -> None:
     ],
 )
 def test_arguments_that_make_no_sense_make_no_figure(values: list[str]) -> None:
-    inputs = inputs_of(written([[2, 3, 8, 8], [4, 3, 3, 3]], values))
+    inputs = operator_inputs(written([[2, 3, 8, 8], [4, 3, 3, 3]], values))
     assert inputs is not None
     assert convolution_output("aten::convolution", inputs) is None
     assert convolution_flops("aten::convolution", inputs) is None

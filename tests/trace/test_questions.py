@@ -17,18 +17,18 @@ from tests.trace.test_reference import FILES
 from tests.trace.written import call, host, kernel, step, write
 
 from ridgeline import RidgelineError, Trace, load_traces
-from ridgeline.trace.communication import communication
-from ridgeline.trace.idle import idle_time
-from ridgeline.trace.kernels import kernel_use
-from ridgeline.trace.kineto import read_kineto
-from ridgeline.trace.launch import launches
-from ridgeline.trace.memory import memory_use
-from ridgeline.trace.operator_flops import flops_of
-from ridgeline.trace.operators import operator_times
-from ridgeline.trace.overlap import overlap
-from ridgeline.trace.steps import step_times
-from ridgeline.trace.summary import summarize
-from ridgeline.trace.sync import sync_points
+from ridgeline.trace.communication.collectives import communication
+from ridgeline.trace.communication.overlap import overlap
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.memory.allocations import memory_use
+from ridgeline.trace.roofline.operator_flops import flops_of
+from ridgeline.trace.time.idle import idle_time
+from ridgeline.trace.time.kernels import kernel_use
+from ridgeline.trace.time.launch import launches
+from ridgeline.trace.time.operators import operator_times
+from ridgeline.trace.time.steps import step_times
+from ridgeline.trace.time.summary import summarize
+from ridgeline.trace.time.sync import sync_points
 
 Made = Callable[..., Trace]
 

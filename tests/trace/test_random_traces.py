@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.trace.written import call, document, kernel
 
-from ridgeline.trace import kineto_text
-from ridgeline.trace.kineto import read_kineto
-from ridgeline.trace.summary import summarize
-from ridgeline.trace.waits import LAUNCH_GAP_US, WAITS
+from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.formats.kineto import text as kineto_text
+from ridgeline.trace.time.idle import LAUNCH_GAP_US, WAITS
+from ridgeline.trace.time.summary import summarize
 
 NAMES = {"gemm": "compute", "ncclDevKernel_AllReduce": "talk", "multimem_all_reduce_kernel": "talk"}
 LONGEST = 400

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.trace.written import kernel, write
 
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.communication.matching import align_ranks, rank_collectives
+from ridgeline.trace.communication.stragglers import Stragglers, stragglers
+from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
-from ridgeline.trace.ranks import job, rank_collectives
-from ridgeline.trace.stragglers import Stragglers, stragglers
 
 
 def told(
@@ -84,7 +84,7 @@ def test_a_rank_that_saw_more_is_matched_where_it_overlaps(tmp_path: Path) -> No
     for rank, seen in enumerate((ends, ends[3:])):
         events = [kernel(end - 20 - rank, 20 + rank, name="ncclAllReduce") for end in seen]
         ranks.append(rank_collectives(read_kineto(write(tmp_path / f"r{rank}.json", events))))
-    whole = job(ranks)
+    whole = align_ranks(ranks)
     assert len(whole.matched) == 5
     assert whole.clock_offset_us == (0.0, 0.0)
     assert all(one.end_us[0] == one.end_us[1] for one in whole.matched)

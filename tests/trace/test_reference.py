@@ -16,11 +16,18 @@ import numpy as np
 import pytest
 
 from ridgeline import Trace, load_traces
-from ridgeline.trace.kernels import sm_efficiency, weighted, without_overruns
-from ridgeline.trace.launch import launches
-from ridgeline.trace.launches import launch_start_us
-from ridgeline.trace.summary import summarize, summarize_view
-from ridgeline.trace.waits import LAUNCH_GAP_US, Gaps, Wait, device_gaps, overrun_us, stream_gaps
+from ridgeline.trace.host_calls import launch_start_us
+from ridgeline.trace.time.idle import (
+    LAUNCH_GAP_US,
+    Gaps,
+    Wait,
+    device_gaps,
+    overrun_us,
+    stream_gaps,
+)
+from ridgeline.trace.time.kernels import sm_efficiency, weighted, without_overruns
+from ridgeline.trace.time.launch import launches
+from ridgeline.trace.time.summary import summarize, summarize_view
 from ridgeline.trace.windows import views
 
 FILES = (

@@ -14,8 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
-from ridgeline.trace.snapshot import NO_STACK, Snapshot, read_plain_pickle, read_snapshot
-from ridgeline.trace.snapshot_memory import DeviceMemory, snapshot_memory
+from ridgeline.trace.formats.memory_snapshot import (
+    NO_STACK,
+    Snapshot,
+    read_plain_pickle,
+    read_snapshot,
+)
+from ridgeline.trace.memory.snapshot import SnapshotMemory, snapshot_memory
 
 MIB = 2**20
 
@@ -183,7 +188,7 @@ def test_a_damaged_snapshot_never_ends_in_another_error(
     path.write_bytes(whole[: max(1, len(whole) - cut)])
     with suppress(InputError):
         found = snapshot_memory(read_snapshot(path))
-        assert msgspec.json.decode(msgspec.json.encode(found), type=list[DeviceMemory]) == found
+        assert msgspec.json.decode(msgspec.json.encode(found), type=list[SnapshotMemory]) == found
 
 
 @given(

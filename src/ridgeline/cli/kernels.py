@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from ridgeline.report.fitted_table import FittedTable
 
 Libraries = Annotated[
-    list[str] | None, typer.Argument(metavar="[LIBRARY]…", help="Which; none: all of them.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[LIBRARY]…", help="The libraries of kernels; without any, all of them."
+    ),
 ]
 
 
@@ -41,9 +44,10 @@ def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
     from ridgeline.kernels.cpu import build
 
     began = time.monotonic()
-    with progress() as say:
+    with progress() as report_progress:
         made = build.make_ahead(
-            libraries or (), lambda done, total: say(f"compiled {done} of {total} files")
+            libraries or (),
+            lambda done, total: report_progress(f"compiled {done} of {total} files"),
         )
     document = _document({one.library: one for one in made})
     document["seconds"] = round(time.monotonic() - began, 1)
@@ -60,7 +64,7 @@ def _require_torch() -> None:
 
 
 def _document(libraries: dict[str, Any]) -> dict[str, Any]:
-    """Its keys are a contract (`docs/reference/kernels.md`)."""
+    """The JSON document, whose keys are a contract (`docs/reference/kernels.md`)."""
     from ridgeline.hardware.ceilings import cache_folder
     from ridgeline.hardware.machine import this_machine
     from ridgeline.kernels.cpu import compiler

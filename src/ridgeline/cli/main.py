@@ -17,6 +17,8 @@ import os
 import signal
 import sys
 
+from ridgeline.cli.trace_questions import TRACE_COMMANDS
+
 TYPE_CHECKING = False  # as in `typing`
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,32 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
     "bisect": ("ridgeline.cli.bisect", "the git commit that made a command slower"),
     "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
-    "trace summary": ("ridgeline.cli.trace", "busy, idle, compute, communication; what bounds it"),
-    "trace idle": ("ridgeline.cli.trace", "why the GPU waited, and the largest gaps"),
-    "trace kernels": ("ridgeline.cli.trace", "kernels by name and class, tensor cores, occupancy"),
-    "trace overlap": ("ridgeline.cli.trace", "communication hidden behind compute, and exposed"),
-    "trace communication": ("ridgeline.cli.trace", "collectives by size, bandwidth and group"),
-    "trace launch": ("ridgeline.cli.trace", "launch delay, queue depth, CUDA graphs"),
-    "trace sync": ("ridgeline.cli.trace", "every wait of the host for the GPU, with its line"),
-    "trace steps": ("ridgeline.cli.trace", "profiler steps, their phases, the outlier"),
-    "trace operators": ("ridgeline.cli.trace", "host and GPU time by operator, shape, call site"),
-    "trace memory": ("ridgeline.cli.trace", "GPU memory over time: peak, growth, who holds it"),
-    "trace critical-path": (
-        "ridgeline.cli.trace_across",
-        "what made the run as long as it was; what-if",
-    ),
-    "trace stragglers": (
-        "ridgeline.cli.trace_across",
-        "which rank arrives last, and what it costs",
-    ),
-    "trace compare": (
-        "ridgeline.cli.trace_across",
-        "B against A by kernel or operator; exit 3 when slower",
-    ),
-    "trace tree": ("ridgeline.cli.trace_across", "frames and operators inside each other"),
-    "trace stack": ("ridgeline.cli.trace_across", "folded stacks for a flame graph"),
-    "trace export": ("ridgeline.cli.trace_across", "an annotated trace for Perfetto"),
-    "trace report": ("ridgeline.cli.trace_across", "one HTML page with every answer"),
+    **TRACE_COMMANDS,
     "roofline": ("ridgeline.cli.roofline", "every operator of a model under the roofs of devices"),
     "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
     "predict serving": ("ridgeline.cli.predict_serving", "latency and throughput of one replica"),
@@ -83,7 +60,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
 """Command → (module, one line of help). The module defines a function of the command's name, with
-`_` for every other sign: `trace summary` is `trace_summary` in `cli/trace.py`."""
+`_` for every other sign: `kernels list` is `kernels_list` in `cli/kernels.py`."""
 
 
 INTERRUPTED = 130

@@ -1,25 +1,116 @@
-"""`ridgeline trace …`: one command per question to profiler traces. Each reads, asks and shows.
+"""One command per question to profiler traces, `ridgeline trace …`: each reads, asks and shows.
 
-Ranks are read and asked in processes of their own; what comes back is a record per GPU.
+The commands of questions that have an analysis and a view are made from the table of
+`trace_questions.py` when they are named; those that join ranks, compare runs or write files have
+functions of their own here. Ranks are read and asked in processes of their own; what comes back is
+a record per GPU or rank.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 from rich.text import Text
 
-from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_json, print_view
-from ridgeline.cli.trace_files import Answer, Cache, Files, Top, Window, ask
-from ridgeline.errors import InputError
+from ridgeline.cli.output_options import Json, output_file
+from ridgeline.cli.show import print_json, print_view, told
+from ridgeline.cli.trace_files import Cache, Files, Top, Window, ask
+from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
+from ridgeline.errors import InputError, Regression
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.summary import NO_GPU
+from ridgeline.trace.load import trace_files
+from ridgeline.trace.time.summary import NO_GPU
+
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if",
+        metavar="CLASS=PERCENT",
+        help="Shorten a class and recompute the window; may be given several times.",
+    ),
+]
+OPTIONS: dict[str, Any] = {
+    "window": Window,
+    "top": Top,
+    "by": Annotated[str, typer.Option(help="Group by `name`, `shape` or `line`.")],
+}
+"""Options that a row of the table may ask for."""
+
+
+def __getattr__(name: str) -> Callable[..., None]:
+    """Make the command of a row of the table: `trace_idle` answers the question `idle`."""
+    question = QUESTIONS.get(name.removeprefix("trace_").replace("_", "-"))
+    if question is None or not question.analysis:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _command(name, question)
+
+
+def _command(name: str, question: TraceQuestion) -> Callable[..., None]:
+    """A function with the parameters that typer makes options of."""
+
+    def command(files: list[str], cache: Path | None, *, json: bool, **options: Any) -> None:
+        _answer(question, files, options, cache, json=json)
+
+    takes: dict[str, tuple[Any, Any]] = {
+        "files": (Files, inspect.Parameter.empty),
+        **{option: (OPTIONS[option], default) for option, default in question.options.items()},
+        "cache": (Cache, None),
+        "json": (Json, False),
+    }
+    command.__name__ = name
+    command.__doc__ = f"{question.tells[0].upper()}{question.tells[1:]}."
+    command.__annotations__ = {option: kind for option, (kind, _) in takes.items()}
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
+            for option, (kind, default) in takes.items()
+        ]
+    )
+    return command
+
+
+def _answer(
+    question: TraceQuestion,
+    files: list[str],
+    options: dict[str, Any],
+    cache: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Ask every trace, and show the records or print them."""
+    analysis = partial(_with_file, analysis=partial(_named(question.analysis), **options))
+    ranks: list[Any] = []
+    warnings: list[str] = []
+    for file, found in ask(files, analysis, details=question.details, cache=cache):
+        ranks += found if isinstance(found, list) else [found]
+        if found == []:
+            warnings.append(f"{file}: {NO_GPU}")
+    if json:
+        print_json({"ranks": ranks, "warnings": warnings})
+        return
+    if ranks:
+        print_view(_named(question.view)(ranks))
+    for warning in warnings:
+        print_view(Text(warning, style="yellow"))
+
+
+def _with_file(trace: Trace, analysis: Callable[[Trace], Any]) -> tuple[str, Any]:
+    return trace.file, analysis(trace)
+
+
+def _named(place: str) -> Callable[..., Any]:
+    """The function that `module:function` names."""
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def trace_summary(
@@ -39,183 +130,196 @@ def trace_summary(
         print_view(summary_view(ranks, verdict))
 
 
-def trace_idle(
-    files: Files,
-    window: Window = "trace",
-    top: Top = 10,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Why the GPU waited, what the host did meanwhile, and the largest gaps."""
-    from ridgeline.report.trace_terminal import idle_view
-    from ridgeline.trace.idle import idle_time
-
-    question = partial(idle_time, window=window, top=top)
-    _show_gpus(_ask_gpus(files, question, details=True, cache=cache), idle_view, json=json)
-
-
-def trace_kernels(
-    files: Files,
-    window: Window = "trace",
-    top: Top = 30,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """GPU time by kernel and class, tensor cores, occupancy, launch delay, roofline position."""
-    from ridgeline.report.trace_terminal import kernels_view
-    from ridgeline.trace.kernels import kernel_use
-
-    question = partial(kernel_use, window=window, top=top)
-    _show_gpus(_ask_gpus(files, question, details=True, cache=cache), kernels_view, json=json)
-
-
-def trace_overlap(
-    files: Files,
-    window: Window = "trace",
-    top: Top = 10,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """How much communication and copying hides behind compute."""
-    from ridgeline.report.trace_terminal import overlap_view
-    from ridgeline.trace.overlap import overlap
-
-    question = partial(overlap, window=window, top=top)
-    _show_gpus(_ask_gpus(files, question, cache=cache), overlap_view, json=json)
-
-
-def trace_communication(
-    files: Files,
-    window: Window = "trace",
-    top: Top = 30,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Collectives by kind, group and size, with their bandwidth."""
-    from ridgeline.report.trace_terminal import communication_view
-    from ridgeline.trace.communication import communication
-
-    question = partial(communication, window=window, top=top)
-    answers = _ask_gpus(files, question, details=True, cache=cache)
-    _show_gpus(answers, communication_view, json=json)
-
-
-def trace_launch(
-    files: Files, window: Window = "trace", cache: Cache = None, json: Json = False
-) -> None:
-    """Is the GPU waiting for launches? Delays, queue depth, CUDA graphs."""
-    from ridgeline.report.trace_terminal import launch_view
-    from ridgeline.trace.launch import launches
-
-    question = partial(launches, window=window)
-    _show_gpus(_ask_gpus(files, question, cache=cache), launch_view, json=json)
-
-
-def trace_sync(
-    files: Files,
-    window: Window = "trace",
-    top: Top = 20,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Every wait of the host for the GPU, where it is asked for and what it costs."""
-    from ridgeline.report.trace_terminal import sync_view
-    from ridgeline.trace.sync import sync_points
-
-    question = partial(sync_points, window=window, top=top)
-    _show({"ranks": ask(files, question, details=True, cache=cache)}, sync_view, json=json)
-
-
-def trace_steps(files: Files, cache: Cache = None, json: Json = False) -> None:
-    """Each profiler step with its phases, the variation, and the outlier."""
-    from ridgeline.report.trace_terminal import steps_view
-    from ridgeline.trace.steps import step_times
-
-    _show({"ranks": ask(files, step_times, cache=cache)}, steps_view, json=json)
-
-
-def trace_operators(
-    files: Files,
-    by: Annotated[str, typer.Option(help="Group by `name`, `shape` or `line`.")] = "name",
-    window: Window = "trace",
-    top: Top = 30,
-    cache: Cache = None,
-    json: Json = False,
-) -> None:
-    """Host and GPU time by operator, by input shape, or by the line that calls it."""
-    from ridgeline.report.trace_terminal import operators_view
-    from ridgeline.trace.operators import GROUPINGS, operator_times
-
-    if by not in GROUPINGS:
-        raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
-    question = partial(operator_times, window=window, by=by, top=top)
-    _show({"ranks": ask(files, question, details=True, cache=cache)}, operators_view, json=json)
-
-
 def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
-    """Memory over time from the trace's allocations: peak, growth, who holds it."""
+    """Memory over time, from a trace's allocations or a snapshot: peak, growth, who holds it."""
     from ridgeline.report.trace_terminal import memory_view
-    from ridgeline.trace.memory import memory_use
+    from ridgeline.trace.formats import format_of
+    from ridgeline.trace.formats.memory_snapshot import FORMAT
+    from ridgeline.trace.memory.allocations import memory_use
 
-    snapshots = [name for name in files if name.endswith((".pickle", ".pkl"))]
+    paths = trace_files(files)
+    snapshots = [path for path in paths if format_of(path) is FORMAT]
     if snapshots:
-        _show_snapshots(snapshots, len(files), json=json)
+        _show_snapshots(snapshots, len(paths), json=json)
         return
-    question = partial(memory_use, top=top)
-    _show({"ranks": ask(files, question, cache=cache)}, memory_view, json=json)
-
-
-def _show_snapshots(names: list[str], given: int, *, json: bool) -> None:
-    """The memory snapshots of torch: another file, the same question."""
-    from ridgeline.report.trace_across_terminal import snapshot_view
-    from ridgeline.trace.snapshot import read_snapshot
-    from ridgeline.trace.snapshot_memory import snapshot_memory
-
-    if len(names) != given:
-        raise InputError(f"{names[0]}: a memory snapshot; ask about snapshots and traces apart")
-    found = {name: snapshot_memory(read_snapshot(Path(name))) for name in names}
+    ranks = ask(files, partial(memory_use, top=top), cache=cache)
     if json:
-        print_json({"snapshots": [{"file": name, "devices": found[name]} for name in names]})
+        print_json({"ranks": ranks})
+    else:
+        print_view(memory_view(ranks))
+
+
+def _show_snapshots(paths: list[Path], given: int, *, json: bool) -> None:
+    """Answer the same question from memory snapshots of torch."""
+    from ridgeline.report.trace_across_terminal import snapshot_view
+    from ridgeline.trace.formats.memory_snapshot import read_snapshot
+    from ridgeline.trace.memory.snapshot import snapshot_memory
+
+    if len(paths) != given:
+        raise InputError(f"{paths[0]}: a memory snapshot; ask about snapshots and traces apart")
+    found = {str(path): snapshot_memory(read_snapshot(path)) for path in paths}
+    if json:
+        print_json({"snapshots": [{"file": name, "devices": found[name]} for name in found]})
         return
     for devices in found.values():
         print_view(snapshot_view(devices))
 
 
-def _ask_gpus(
-    files: list[str],
-    question: Callable[[Trace], list[Answer]],
-    *,
-    details: bool = False,
-    cache: Path | None = None,
-) -> tuple[list[Answer], list[str]]:
-    """An answer per GPU, and a line for each trace in which nothing ran on a GPU."""
-    answers = ask(files, partial(_named, question=question), details=details, cache=cache)
-    silent = [f"{file}: {NO_GPU}" for file, found in answers if not found]
-    return [answer for _, found in answers for answer in found], silent
-
-
-def _named(trace: Trace, question: Callable[[Trace], list[Answer]]) -> tuple[str, list[Answer]]:
-    return trace.file, question(trace)
-
-
-def _show_gpus(
-    found: tuple[list[Answer], list[str]],
-    view: Callable[[list[Answer]], RenderableType],
-    *,
-    json: bool,
+def trace_critical_path(
+    files: Files, what_if: WhatIf = None, cache: Cache = None, json: Json = False
 ) -> None:
-    ranks, warnings = found
-    if json:
-        print_json({"ranks": ranks, "warnings": warnings})
-        return
-    if ranks:
-        print_view(view(ranks))
-    for warning in warnings:
-        print_view(Text(warning, style="yellow"))
+    """The chain of launches, kernels and waits that made the run as long as it was; what-if."""
+    from ridgeline.report.trace_across_terminal import critical_path_view
+    from ridgeline.trace.critical_path.path import check_classes, job_path
+    from ridgeline.trace.critical_path.rank_path import rank_path
 
-
-def _show(document: dict[str, list[Any]], view: Callable[[list[Any]], Any], *, json: bool) -> None:
+    shorten = _shortened(what_if or [])
+    check_classes(shorten)
+    path = job_path(ask(files, partial(rank_path, shorten=shorten), cache=cache), shorten)
     if json:
-        print_json(document)
+        print_json(path)
     else:
-        print_view(view(document["ranks"]))
+        print_view(critical_path_view(path))
+
+
+def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> None:
+    """Which rank arrives last at collectives, and how much of communication is waiting for it."""
+    from ridgeline.report.trace_across_terminal import stragglers_view
+    from ridgeline.trace.communication.matching import rank_collectives
+    from ridgeline.trace.communication.stragglers import stragglers
+
+    ranks = ask(files, rank_collectives, cache=cache)
+    if len(ranks) < 2:
+        raise InputError(
+            f"{files[0]}: stragglers needs the traces of two ranks or more; name them all, or "
+            "their folder"
+        )
+    found = stragglers(ranks)
+    if json:
+        print_json(found)
+    else:
+        print_view(stragglers_view(found))
+
+
+def trace_compare(
+    reference: Annotated[str, typer.Argument(metavar="A", help="The trace to hold against.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="The trace to judge.")],
+    by: Annotated[str, typer.Option(help="Align by `kernel` or `operator`.")] = "kernel",
+    threshold: Annotated[
+        float, typer.Option(min=0.0, help="Smallest slowdown that matters: 0.02 is 2 %.")
+    ] = 0.02,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise."""
+    from ridgeline.report.trace_across_terminal import comparison_view
+    from ridgeline.trace.compare import check_grouping, compare_times, rank_times
+
+    check_grouping(by)
+    sides = [ask([side], partial(rank_times, by=by), cache=cache) for side in (reference, new)]
+    if len(sides[0]) != len(sides[1]):
+        raise InputError(
+            f"{reference} has {len(sides[0])} ranks and {new} has {len(sides[1])}; compare runs of "
+            "the same number of ranks, or one rank of each"
+        )
+    found = [
+        compare_times(a, b, threshold=threshold) for a, b in zip(sides[0], sides[1], strict=True)
+    ]
+    if json:
+        print_json({"ranks": found})
+    else:
+        for one in found:
+            print_view(comparison_view(one))
+    slower = [one for one in found if one.verdict == "slower"]
+    if slower:
+        worst = max(slower, key=lambda one: one.ratio or 0.0)
+        raise Regression(f"{worst.file_b}: {worst.summary}")
+
+
+def trace_tree(
+    files: Files,
+    top: Annotated[int, typer.Option(min=1, help="How many rows to show.")] = 60,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Frames, operators and calls inside each other, with host and GPU time."""
+    from ridgeline.report.trace_across_terminal import tree_view
+    from ridgeline.trace.pictures.flame import flame_graph
+
+    trees = ask(files, flame_graph, cache=cache)
+    if json:
+        print_json({"ranks": trees})
+    else:
+        for roots in trees:
+            print_view(tree_view(roots, top))
+
+
+def trace_stack(
+    files: Files,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Weigh by GPU time, not host time.")] = False,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Folded stacks on stdout, one per line, as flamegraph.pl and speedscope read them."""
+    from ridgeline.trace.pictures.flame import folded
+
+    stacks = ask(files, partial(folded, gpu=gpu), cache=cache)
+    if json:
+        print_json({"ranks": stacks})
+    else:
+        for lines in stacks:
+            typer.echo("\n".join(lines))
+
+
+def trace_export(
+    files: Files,
+    out: Annotated[Path, output_file("OUT.json[.gz]", "The file to write; .gz compresses it.")],
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """An annotated trace for Perfetto: counters, and the critical path as a track with flows."""
+    from ridgeline.trace.critical_path.rank_path import rank_path
+    from ridgeline.trace.load import each_trace
+    from ridgeline.trace.pictures.export import export_chrome
+
+    paths = ask(files, rank_path, cache=cache)
+    with told("--out", out):
+        counts = export_chrome(each_trace(trace_files(files), cache=cache), paths, out)
+    if json:
+        print_json({"file": str(out), **counts})
+    else:
+        typer.echo(f"{out}: {counts['events']} events; open it at https://ui.perfetto.dev")
+
+
+def trace_report(
+    files: Files,
+    html: Annotated[Path, output_file("OUT.html", "The page to write.")],
+    window: Window = "trace",
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """One page for a browser: verdict, timeline, flame graph, and a table for every question."""
+    from ridgeline.report.trace_page import write_trace_report
+    from ridgeline.report.trace_rank import trace_page_rank
+
+    question = partial(trace_page_rank, window=window, ranks=len(trace_files(files)))
+    ranks = ask(files, question, details=True, cache=cache)
+    with told("--html", html):
+        size = write_trace_report(html, ranks)
+    if json:
+        print_json({"file": str(html), "bytes": size})
+    else:
+        typer.echo(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
+
+
+def _shortened(given: list[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, percent = text.partition("=")
+        try:
+            found[name.strip()] = float(percent.strip().removesuffix("%"))
+        except ValueError:
+            raise InputError(
+                f"--what-if {text}: write a class and a percentage, such as gemm=20"
+            ) from None
+    return found

@@ -19,9 +19,10 @@ Files = Annotated[
     typer.Argument(metavar="FILES…", help="Traces, folders of ranks, or globs in quotes."),
 ]
 Window = Annotated[
-    str, typer.Option(help="`trace`: all of it; `steps`: whole profiler steps only.")
+    str,
+    typer.Option(help="The part of the trace: `trace` is all, `steps` its whole profiler steps."),
 ]
-Top = Annotated[int, typer.Option(min=1, help="How many rows to give.")]
+Top = Annotated[int, typer.Option(min=1, help="How many rows to show.")]
 Cache = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Keep parsed traces here, and read them from here."),
@@ -37,7 +38,7 @@ def ask(
 ) -> list[Answer]:
     """The answer to a question about each trace, one per file, in the order of the files."""
     paths = trace_files(files)
-    with progress() as say:
+    with progress() as report_progress:
         if len(paths) > 1:
-            say(f"reading {len(paths)} traces")
+            report_progress(f"reading {len(paths)} traces")
         return list(for_each_rank(paths, question, details=details, cache=cache))

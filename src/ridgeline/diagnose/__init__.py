@@ -1,4 +1,4 @@
-"""Findings: symptom → cause → evidence → cure. Reads what `measure/` recorded; changes nothing.
+"""What is slow and why: symptom → cause → evidence → cure. Reads what `measure/` recorded.
 
     reading.py     a profile with the questions that rules ask of it
     rules/         one file per rule: a pure function from a reading to its findings
@@ -18,7 +18,7 @@ and, for profiler traces instead of measurements,
 What may not enter: how a cure is applied (that is `techniques/`; a finding only names one), the
 report, and torch. A rule argues from evidence alone: no script, model or machine is known by
 name, and what was not measured is not claimed. Start reading at `rules/__init__.py`, then at a
-short rule such as `rules/saving.py`.
+short rule such as `rules/interruptions.py`.
 """
 
 from ridgeline.diagnose.diagnosis import Diagnosis, diagnose

@@ -33,7 +33,7 @@ class Examination(
     """What the doctor found: the document of `ridgeline doctor --json`."""
 
     profile: StepProfile
-    """Of rank 0."""
+    """The profile of rank 0."""
     findings: list[Finding]
     """Most worthwhile first; empty: nothing is worth doing."""
     verdict: Verdict
@@ -54,11 +54,11 @@ def doctor(
     """
     if find_spec("torch") is None:
         raise MissingExtra("torch", "train")
-    say = progress or _silent
+    on_progress = progress or _silent
     limits: list[Ceilings] = []
 
     def ceilings_of(device: str) -> Ceilings:
-        say("what this machine can do")
+        on_progress("what this machine can do")
         limits.append(probed_ceilings(device, quick=True))
         return limits[0]
 

@@ -14,21 +14,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Kind, Mask, Trace
-from ridgeline.trace.idle import host_wait_by, idle_gap
+from ridgeline.trace.columns import ABSENT, Kind, Mask, Trace
+from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
+from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
-from ridgeline.trace.kernel_classes import KERNEL_CLASSES, KernelClass, kernel_classes
-from ridgeline.trace.kernels import RankKernels, kernel_use
-from ridgeline.trace.launch import RankLaunches, launches
-from ridgeline.trace.launches import launch_rows
-from ridgeline.trace.ranks import RankCollectives, rank_collectives
-from ridgeline.trace.summary import RankSummary, summarize, summarize_view
-from ridgeline.trace.sync import SyncPoint, sync_points
-from ridgeline.trace.waits import LAUNCH_GAP_US, Gaps, Wait, device_gaps
+from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, kernel_classes
+from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, host_wait_by, idle_gap
+from ridgeline.trace.time.kernels import RankKernels, kernel_use
+from ridgeline.trace.time.launch import RankLaunches, launches
+from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
+from ridgeline.trace.time.sync import HostWait, sync_points
 from ridgeline.trace.windows import View, views
 
 _NO_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch")
@@ -52,32 +51,32 @@ class LongestGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """One GPU of one rank."""
+    """The facts of one GPU of one rank; the defaults are those of a rank without GPU work."""
 
     summary: RankSummary
     collectives: RankCollectives
     host_span_us: float
     """From the first host event to the last."""
-    host_wait_by: dict[str, float]
-    pending_us: float
-    start_up_us: float
-    start_up_calls: tuple[str, ...]
-    longest_gap: LongestGap | None
-    kernels: RankKernels | None
-    small_us: float
+    host_wait_by: dict[str, float] = field(default_factory=dict)
+    pending_us: float = 0.0
+    start_up_us: float = 0.0
+    start_up_calls: tuple[str, ...] = ()
+    longest_gap: LongestGap | None = None
+    kernels: RankKernels | None = None
+    small_us: float = 0.0
     """In kernels under 5 µs."""
-    matrix_us: float
-    single_precision_us: float
-    """Of `matrix_us`: by names that say fp32 without tensor cores."""
-    launches: RankLaunches | None
-    sync_gap_us: float
+    matrix_us: float = 0.0
+    single_precision_us: float = 0.0
+    """The part of `matrix_us` whose names say fp32 without tensor cores."""
+    launches: RankLaunches | None = None
+    sync_gap_us: float = 0.0
     """GPU idle around the ends of the host's waits."""
-    sync_blocked_us: float
+    sync_blocked_us: float = 0.0
     """Time of the host in those waits."""
-    sync_points: tuple[SyncPoint, ...]
-    communication_floor_us: float | None
+    sync_points: tuple[HostWait, ...] = ()
+    communication_floor_us: float | None = None
     """None where the trace does not say how large the messages are."""
-    copies_us: dict[str, float]
+    copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
 
     @property
@@ -87,12 +86,12 @@ class RankFacts:
 
     @property
     def loader_us(self) -> float:
-        """Of host wait: the launching thread was in its loader."""
+        """The host wait in which the launching thread was in its loader."""
         return self.host_wait_by.get("loader", 0.0)
 
     @property
     def sync_us(self) -> float:
-        """Of host wait, without the loader: what goes away when the host no longer waits.
+        """The host wait, without the loader, that goes away when the host no longer waits.
 
         A host that never waits runs ahead by the time that it was blocked, and no further: a gap
         after a wait that is longer than that is a host that is slow, not one that waits. Nothing
@@ -106,7 +105,7 @@ class RankFacts:
 
     @property
     def host_us(self) -> float:
-        """Of host wait: what loader, pending launches and waits of the host do not explain."""
+        """The host wait that loader, pending launches and waits of the host do not explain."""
         return self._other_host_wait_us - self.sync_us
 
     @property
@@ -122,13 +121,11 @@ def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
     summary = summarize(trace, window)[0]
     return [
         RankFacts(
-            summary=summary, collectives=rank_collectives(trace), host_span_us=_host_span(trace),
-            host_wait_by={}, pending_us=0.0, start_up_us=0.0, start_up_calls=(), longest_gap=None,
-            kernels=None, small_us=0.0, matrix_us=0.0, single_precision_us=0.0, launches=None,
-            sync_gap_us=0.0, sync_blocked_us=0.0, sync_points=(), communication_floor_us=None,
-            copies_us={},
+            summary=summary,
+            collectives=rank_collectives(trace),
+            host_span_us=_host_span(trace),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _of_view(view: View, place: int) -> RankFacts:
@@ -189,9 +186,8 @@ def _pending(view: View, found: Gaps) -> float:
 
 def _start_up(view: View, found: Gaps) -> tuple[float, tuple[str, ...]]:
     trace, host = view.trace, view.trace.host
-    call = (host.category == Category.RUNTIME) | (host.category == Category.DRIVER)
     waits = np.array([bool(_NO_START_UP.search(name)) for name in trace.names] or [False])
-    long: Mask = call & (host.duration_us >= _START_UP_US)
+    long: Mask = host.is_call & (host.duration_us >= _START_UP_US)
     rows = np.flatnonzero(long)
     rows = rows[~waits[host.name[rows]]]
     idle = found.cause == Wait.HOST

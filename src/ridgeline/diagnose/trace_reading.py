@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.records.trace_finding import TraceFinding
-from ridgeline.trace.stragglers import Stragglers, stragglers
+from ridgeline.trace.communication.stragglers import Stragglers, stragglers
 
 
 class TraceReading:

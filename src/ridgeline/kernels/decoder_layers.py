@@ -27,7 +27,7 @@ from ridgeline.kernels.cpu.build import CORE, load
 from ridgeline.kernels.gated_activation import gelu_tanh_mul_reference, silu_mul_reference
 from ridgeline.kernels.paged_attention import (
     LayerCache,
-    Packed,
+    PackedTokens,
     paged_attention_reference,
     write_cache_reference,
 )
@@ -43,7 +43,7 @@ _OPERATORS.define(
 )
 
 LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
-"""Of a layer, in the operator's order."""
+"""The linear layers of a decoder layer, in the operator's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,43 +51,48 @@ class Layers:
     """Weights and constants of L layers."""
 
     panels: list[Tensor]
-    """Of `LINEARS` of each layer in turn, from `linear.pack`, `linear_int8.pack` or
+    """The weights of `LINEARS` of each layer in turn, from `linear.pack`, `linear_int8.pack` or
     `linear_int4.pack`; inputs are not padded."""
     scales: list[Tensor | None]
     """Where panels are quantised, from `pack_groups`; symmetric, without zero points."""
     biases: list[Tensor | None]
-    """[outputs] float32"""
+    """The biases beside `panels`, [outputs] float32."""
     norms: list[Tensor]
-    """[hidden]: before the attention and before the MLP of each layer in turn."""
+    """The norms before the attention and before the MLP of each layer in turn, [hidden]."""
     head_norms: list[Tensor | None]
-    """[D]: of queries and of keys, or None."""
+    """The norms of queries and of keys of each layer in turn, [D], or None."""
     heads: int
-    """Of queries."""
+    """The number of heads of queries."""
     inner: int
     """Outputs of gate and up."""
     eps: float
     offset: float
     round_first: bool
-    """These three: of all norms, as `rms_norm` has them."""
+    """This and the two before it belong to all norms, as `rms_norm` has them."""
     gelu: bool
     """gelu's tanh formula; off: silu."""
     scale: float
-    """Of the scores."""
+    """The scale of the scores."""
     windows: list[int]
-    """Of each layer; 0: none."""
+    """The attention window of each layer; 0: none."""
     softcap: float
-    """Of the scores; 0: none."""
+    """The soft cap of the scores; 0: none."""
 
 
 def decoder_layers(
-    x: Tensor, cos: Tensor, sin: Tensor, layers: Layers, caches: list[LayerCache], packed: Packed
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    layers: Layers,
+    caches: list[LayerCache],
+    packed: PackedTokens,
 ) -> Tensor:
     """[T, hidden] to the same, in bfloat16 or float32; keys and values are in the caches then.
 
     Args:
         x: Embedded tokens.
         cos: [T, D] of x's dtype, of each token's position; the two halves of a row are alike.
-        sin: As `cos`.
+        sin: The sines, laid out as `cos`.
         layers: In the dtype of x, or quantised.
         caches: By layer.
         packed: Which token belongs to which sequence.
@@ -136,7 +141,12 @@ def _states_shape(x: Tensor, *_: object) -> Tensor:
 
 
 def reference(
-    x: Tensor, cos: Tensor, sin: Tensor, layers: Layers, caches: list[LayerCache], packed: Packed
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    layers: Layers,
+    caches: list[LayerCache],
+    packed: PackedTokens,
 ) -> Tensor:
     """The same, step by step through the references of its parts."""
     size = cos.shape[1]
@@ -145,7 +155,7 @@ def reference(
         before, before_mlp = layers.norms[2 * place : 2 * place + 2]
         of_queries, of_keys = layers.head_norms[2 * place : 2 * place + 2]
         normed = _normed(x, before, layers)
-        q, k, v = (_product(normed, layers, place, name).unflatten(1, (-1, size)) for name in "qkv")
+        q, k, v = (_linear(normed, layers, place, name).unflatten(1, (-1, size)) for name in "qkv")
         q = _rotated(q if of_queries is None else _normed(q, of_queries, layers), cos, sin)
         k = _rotated(k if of_keys is None else _normed(k, of_keys, layers), cos, sin)
         write_cache_reference(k, v, cache, packed)
@@ -157,10 +167,10 @@ def reference(
             window=layers.windows[place] or None,
             softcap=layers.softcap or None,
         )
-        x = x + _product(attended.flatten(1), layers, place, "o")
+        x = x + _linear(attended.flatten(1), layers, place, "o")
         normed = _normed(x, before_mlp, layers)
-        gate, up = (_product(normed, layers, place, name) for name in ("gate", "up"))
-        x = x + _product(inner_of(gate, up), layers, place, "down")
+        gate, up = (_linear(normed, layers, place, name) for name in ("gate", "up"))
+        x = x + _linear(inner_of(gate, up), layers, place, "down")
     return x
 
 
@@ -175,7 +185,7 @@ def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return heads * cos[:, None] + torch.cat((-high, low), -1) * sin[:, None]
 
 
-def _product(x: Tensor, layers: Layers, place: int, name: str) -> Tensor:
+def _linear(x: Tensor, layers: Layers, place: int, name: str) -> Tensor:
     at = len(LINEARS) * place + LINEARS.index(name)
     panels, scales, bias = layers.panels[at], layers.scales[at], layers.biases[at]
     outputs = panels.shape[0] * linear.PANEL  # of full panels, which a reference may ask for

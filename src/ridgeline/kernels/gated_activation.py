@@ -36,12 +36,12 @@ def gelu_tanh_mul(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def silu_mul_reference(gate: Tensor, up: Tensor) -> Tensor:
-    """In two steps."""
+    """The same as `silu_mul`, in two steps."""
     return functional.silu(gate) * up
 
 
 def gelu_tanh_mul_reference(gate: Tensor, up: Tensor) -> Tensor:
-    """In two steps."""
+    """The same as `gelu_tanh_mul`, in two steps."""
     return functional.gelu(gate, approximate="tanh") * up
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 KEYS_AT_ONCE = 1 << 14
-"""Of all sequences of a group, so that what is gathered stays small beside the cache."""
+"""The keys of all sequences of a group, so that what is gathered stays small beside the cache."""
 SCORES_AT_ONCE = 1 << 22
 """Numbers; where scores are soft-capped, which no fused operator does."""
 
@@ -28,11 +28,11 @@ class _Group:
     """Sequences that are computed together."""
 
     sequences: Tensor
-    """[G]"""
+    """The numbers of the sequences, [G]."""
     num_queries: int
-    """Of each."""
+    """The queries of each sequence."""
     num_blocks: int
-    """At most."""
+    """The most blocks that a sequence has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Seen:
     table: Tensor
     """[G, J / B] blocks; 0 where nothing is seen."""
     alive: Tensor
-    """[G, J]: some query may see it; others may hold anything."""
+    """Which keys some query may see, [G, J]; others may hold anything."""
     visible: Tensor
     """[G, 1, t, J]"""
 

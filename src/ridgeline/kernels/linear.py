@@ -56,10 +56,10 @@ def linear(x: Tensor, panels: Tensor, bias: Tensor | None, outputs: int) -> Tens
     """[..., depth] to [..., outputs], in x's dtype: bfloat16 or float32.
 
     Args:
-        x: Of dtype float32 where the weights are float32 or float16.
+        x: The inputs, float32 where the weights are float32 or float16.
         panels: From `pack`.
         bias: [outputs] float32.
-        outputs: Of the weight.
+        outputs: The weight's number of outputs.
     """
     return torch.ops.ridgeline.linear_dense.default(x, panels, bias, outputs, False)
 

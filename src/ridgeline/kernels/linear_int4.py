@@ -83,9 +83,9 @@ def linear(
         x: Any number of rows.
         panels: From `pack`.
         scales: From `linear_int8.pack_groups`, float32 or bfloat16.
-        zeros: As scales, int8 in −8 … 7; None: symmetric.
+        zeros: Zero points laid out as the scales, int8 in −8 … 7; None: symmetric.
         bias: [outputs] float32.
-        outputs: Of the weight.
+        outputs: The weight's number of outputs.
     """
     if x.is_cuda:
         from ridgeline.kernels.triton import linear_int4 as gpu

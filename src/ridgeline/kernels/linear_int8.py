@@ -111,9 +111,9 @@ def linear(
         x: Any number of rows.
         panels: From `pack`.
         scales: From `pack_groups`, float32 or bfloat16.
-        zeros: As scales, int8; None: symmetric.
+        zeros: Zero points laid out as the scales, int8; None: symmetric.
         bias: [outputs] float32.
-        outputs: Of the weight.
+        outputs: The weight's number of outputs.
     """
     if x.is_cuda:
         from ridgeline.kernels.triton import linear_int8 as gpu

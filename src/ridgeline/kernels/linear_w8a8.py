@@ -4,8 +4,8 @@
     out[m, o] = a[m] s[o] Σ_k xq[m, k] q[o, k] + b[o]
 
 As compressed-tensors' "int-quantized" with symmetric activations, dynamic per token or static.
-Twice as many products per second as bf16 (VNNI), which long prompts and large batches feel; one
-decode reads as many bytes as with 8-bit weights alone: `cpu/linear_w8a8.cpp`. CPU only.
+Twice as many multiplications per second as bf16 (VNNI), which long prompts and large batches feel;
+one decode reads as many bytes as with 8-bit weights alone: `cpu/linear_w8a8.cpp`. CPU only.
 
 P panels of 32 outputs.
 """
@@ -78,7 +78,7 @@ def linear(
         scales: float32.
         sums: int32.
         bias: [outputs] float32.
-        outputs: Of the weight.
+        outputs: The weight's number of outputs.
         step: `a` of all rows; None: each row's own.
     """
     return torch.ops.ridgeline.linear_w8a8.default(
@@ -93,7 +93,7 @@ def reference(
     bias: Tensor | None,
     step: float | None = None,
 ) -> Tensor:
-    """The same: rounding as above, sums in float64, which holds them exactly."""
+    """The same with sums in float64, which holds them exactly; rounding as above."""
     wide = x.float()
     steps = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127.5
     if step is not None:

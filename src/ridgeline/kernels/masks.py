@@ -32,7 +32,7 @@ def keep_largest(scores: Tensor, removed: int) -> Tensor:
 
 
 def keep_share(scores: Tensor, removed_share: float) -> Tensor:
-    """As `keep_largest`, over all elements together: round(share · elements) go."""
+    """True where an element stays: round(share · elements) go, the lowest of all together."""
     flat = scores.reshape(-1)
     return keep_largest(flat, round(removed_share * flat.numel())).view_as(scores)
 

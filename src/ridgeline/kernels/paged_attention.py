@@ -46,29 +46,30 @@ class LayerCache:
     keys: Tensor
     values: Tensor
     key_scales: Tensor | None = None
-    """float32: [N, KV, B], one per token and head, taken from each token as it is written; or
-    [KV], fixed beforehand (calibration), with numbers beyond it cut. Of values as of keys."""
+    """The scales of keys, float32: [N, KV, B], one per token and head, taken as it is written; or
+    [KV], fixed beforehand (calibration), with numbers beyond it cut."""
     value_scales: Tensor | None = None
+    """The scales of values, of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedTokens:
     """Which tokens belong to whom. All int32 but `slots` (int64), on the queries' device."""
 
     query_starts: Tensor
-    """[S + 1]"""
+    """Where each sequence's queries begin, and where the last one's end, [S + 1]."""
     context_lengths: Tensor
     """[S], the queries included."""
     block_tables: Tensor
     """[S, M]; entries beyond a context are not read."""
     slots: Tensor
-    """[T]: where each token's key goes: block · B + offset; -1: nowhere (padding)."""
+    """Where each token's key goes, [T]: block · B + offset; -1: nowhere (padding)."""
     max_queries: int
-    """Of one sequence; 1: all decode."""
+    """The most queries of one sequence; 1: all decode."""
     max_context: int
 
 
-def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed) -> None:
+def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: PackedTokens) -> None:
     """Store [T, KV, D] keys and values at `packed.slots`, quantised where the cache is."""
     if keys.is_cuda:
         from ridgeline.kernels.triton import paged_attention as triton
@@ -90,7 +91,7 @@ def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed)
 def paged_attention(
     queries: Tensor,
     cache: LayerCache,
-    packed: Packed,
+    packed: PackedTokens,
     *,
     scale: float,
     window: int | None = None,
@@ -101,9 +102,9 @@ def paged_attention(
 
     Args:
         queries: Rotary position embedding already applied.
-        cache: Of this layer, with the queries' own keys written.
+        cache: The cache of this layer, with the queries' own keys written.
         packed: Which query belongs to which sequence.
-        scale: Of the scores.
+        scale: The factor of the scores.
         window: Each query sees this many last tokens, itself among them; None: all.
         softcap: c · tanh(score / c) instead of the score (Gemma 2).
         sinks: [H] extra logits that take weight from all tokens (GPT-OSS).
@@ -166,7 +167,9 @@ def _write_cache_shape(*_: object) -> None:
     return None
 
 
-def write_cache_reference(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed) -> None:
+def write_cache_reference(
+    keys: Tensor, values: Tensor, cache: LayerCache, packed: PackedTokens
+) -> None:
     """Step by step in PyTorch."""
     _write(keys, values, cache, packed.slots)
 
@@ -196,7 +199,7 @@ def _write(keys: Tensor, values: Tensor, cache: LayerCache, slots: Tensor) -> No
 def paged_attention_reference(
     queries: Tensor,
     cache: LayerCache,
-    packed: Packed,
+    packed: PackedTokens,
     *,
     scale: float,
     window: int | None = None,

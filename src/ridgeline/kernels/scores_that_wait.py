@@ -1,6 +1,6 @@
 """Attention that is written out step by step, run as one kernel.
 
-Where the product of queries and transposed keys stands, nothing is computed: what comes back is a
+Where the matmul of queries and transposed keys stands, nothing is computed: what comes back is a
 tensor in name only, which remembers what is done to it. Scaled, masked, passed through softmax and
 multiplied by values it becomes one call of `scaled_dot_product_attention`, which never forms the
 matrix of weights (Dao et al., "FlashAttention", 2022). Whatever else is done to it has it computed
@@ -109,7 +109,7 @@ def _changed(scores: Any, **changes: Any) -> Any:
 
 
 def _remembered(scores: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """The scores after one more step, or the product with values; None: compute them first."""
+    """The scores after one more step, or the matmul with values; None: compute them first."""
     if name in ("matmul", "bmm") and scores.weighted and len(args) == 1 and not kwargs:
         return _attended(scores, args[0])
     if name in _SAME and _is_same(scores, name, args, kwargs):
@@ -264,7 +264,7 @@ def _computed(value: Any) -> Any:
 def makes_scores_wait(
     original: Any, file: str, function: str, fused: Any = None, may_drop: bool = False
 ) -> Any:
-    """A product of matrices that waits where a function of this name in this file calls it.
+    """A matmul that waits where a function of this name in this file calls it.
 
     With `may_drop` the kernel draws which weights are dropped: others than the script would draw.
     """
@@ -296,7 +296,7 @@ def makes_scores_wait(
 
 
 def _letters(equation: Any, *operands: Any) -> Any:
-    """Of two operands and the result, as many each as they have dimensions; None: otherwise."""
+    """The letters of two operands and the result, one per dimension; None: otherwise."""
     if not isinstance(equation, str) or "." in equation or "->" not in equation:
         return None
     inputs, result = equation.replace(" ", "").split("->")
@@ -324,7 +324,7 @@ def _as_matrices(equation: Any, first: Any, second: Any) -> Any:
 
 
 def _summed_over_keys(original: Any, equation: Any, scores: Any, values: Any) -> Any:
-    """A sum of weights times values over the keys is a product of matrices."""
+    """A sum of weights times values over the keys is a matmul."""
     parts = _letters(equation, scores, values)
     if parts is None or not isinstance(values, torch.Tensor):
         return original(equation, _computed(scores), _computed(values))

@@ -10,12 +10,12 @@ from rich.text import Text
 from ridgeline.records.trace_finding import TraceFinding
 from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
+from ridgeline.trace.communication.stragglers import Stragglers
 from ridgeline.trace.compare import TraceComparison
-from ridgeline.trace.critical_path import CriticalPath
-from ridgeline.trace.flame import FlameNode
+from ridgeline.trace.critical_path.path import CriticalPath
 from ridgeline.trace.kernel_names import short_name
-from ridgeline.trace.snapshot_memory import DeviceMemory
-from ridgeline.trace.stragglers import Stragglers
+from ridgeline.trace.memory.snapshot import SnapshotMemory
+from ridgeline.trace.pictures.flame import FlameNode
 
 ROWS = 12
 
@@ -138,7 +138,7 @@ def tree_view(roots: Sequence[FlameNode], top: int) -> RenderableType:
     return table
 
 
-def snapshot_view(devices: Sequence[DeviceMemory]) -> RenderableType:
+def snapshot_view(devices: Sequence[SnapshotMemory]) -> RenderableType:
     """A memory snapshot: totals, who held the peak, what only grows."""
     parts: list[RenderableType] = []
     for memory in devices:

@@ -19,10 +19,10 @@ from ridgeline.report.markup import Markup, data_script, element, joined
 from ridgeline.report.page_frame import framed, own_file
 from ridgeline.report.sections import section, tiles
 from ridgeline.report.trace_rank import DRAWN_RANKS, TracePageRank
-from ridgeline.trace.flame import FlameNode
+from ridgeline.trace.communication.stragglers import stragglers
 from ridgeline.trace.kernel_names import short_name
-from ridgeline.trace.stragglers import stragglers
-from ridgeline.trace.timeline import Timeline
+from ridgeline.trace.pictures.flame import FlameNode
+from ridgeline.trace.pictures.timeline import TraceTimeline
 
 _LONGEST_NAME = 120
 
@@ -164,7 +164,7 @@ def _flame_section(ranks: Sequence[TracePageRank], drawn: Sequence[TracePageRank
     return [section("Flame graph", note, switch, *parts)]
 
 
-def _timeline_data(line: Timeline) -> dict[str, object]:
+def _timeline_data(line: TraceTimeline) -> dict[str, object]:
     kinds: dict[str, int] = {}
     tracks = []
     for track in line.tracks:

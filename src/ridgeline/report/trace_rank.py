@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from ridgeline.diagnose.trace_facts import RankFacts, trace_facts
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.communication import RankCommunication, communication
-from ridgeline.trace.critical_path import CriticalPath, job_path, job_pieces
-from ridgeline.trace.flame import FlameNode, flame_graph, pruned
-from ridgeline.trace.idle import RankIdle, idle_time
-from ridgeline.trace.kernels import RankKernels, kernel_use
-from ridgeline.trace.launch import RankLaunches, launches
-from ridgeline.trace.memory import RankMemory, memory_use
-from ridgeline.trace.operators import RankOperators, operator_times
-from ridgeline.trace.overlap import RankOverlap, overlap
-from ridgeline.trace.rank_path import rank_path
-from ridgeline.trace.steps import RankSteps, step_times
-from ridgeline.trace.sync import RankSync, sync_points
-from ridgeline.trace.timeline import Timeline, timeline
+from ridgeline.trace.communication.collectives import RankCommunication, communication
+from ridgeline.trace.communication.overlap import RankOverlap, overlap
+from ridgeline.trace.critical_path.path import CriticalPath, job_path, job_pieces
+from ridgeline.trace.critical_path.rank_path import rank_path
+from ridgeline.trace.memory.allocations import RankMemory, memory_use
+from ridgeline.trace.pictures.flame import FlameNode, flame_graph, pruned
+from ridgeline.trace.pictures.timeline import TraceTimeline, timeline
+from ridgeline.trace.time.idle import RankIdle, idle_time
+from ridgeline.trace.time.kernels import RankKernels, kernel_use
+from ridgeline.trace.time.launch import RankLaunches, launches
+from ridgeline.trace.time.operators import RankOperators, operator_times
+from ridgeline.trace.time.steps import RankSteps, step_times
+from ridgeline.trace.time.sync import RankSync, sync_points
 
 SLICES = 48_000
 """Slices of all timelines on a page together: about a megabyte and a half."""
@@ -50,7 +50,7 @@ class TracePageRank:
     memory: RankMemory
     path: CriticalPath
     flame: list[FlameNode]
-    timeline: Timeline
+    timeline: TraceTimeline
 
 
 def trace_page_rank(trace: Trace, window: str = "trace", ranks: int = 1) -> TracePageRank:

@@ -14,8 +14,8 @@ from ridgeline.report import quantity
 from ridgeline.report.markup import Markup, element
 from ridgeline.report.sections import section
 from ridgeline.report.trace_rank import TracePageRank
+from ridgeline.trace.communication.stragglers import Stragglers
 from ridgeline.trace.kernel_names import short_name
-from ridgeline.trace.stragglers import Stragglers
 
 RANKS_IN_DETAIL = 8
 """Ranks whose own rows are listed where every rank has many."""
@@ -57,7 +57,7 @@ def every_section(ranks: Sequence[TracePageRank], together: Stragglers | None) -
             ((name, use) for name, rank in _detailed(ranks) for one in rank.kernels
              for use in one.kernels if use.roofline is not None),
             ("name", "total_us", "roofline.known_share", "roofline.intensity_flops_per_byte",
-             "roofline.flops_per_second", "roofline.bytes_per_second", "roofline.arithmetic",
+             "roofline.flops_per_second", "roofline.bytes_per_second", "roofline.dtype",
              "roofline.bound", "roofline.attained_percent")),
         _of("Classes of kernels", "",
             ((name, use) for name, rank in _detailed(ranks) for one in rank.kernels

@@ -15,17 +15,17 @@ from rich.text import Text
 from ridgeline.records.trace_finding import TraceFinding
 from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
-from ridgeline.trace.communication import RankCommunication
-from ridgeline.trace.idle import RankIdle
-from ridgeline.trace.kernels import RankKernels
-from ridgeline.trace.launch import RankLaunches
-from ridgeline.trace.memory import DeviceMemory, RankMemory
-from ridgeline.trace.memory_holders import MemoryHolder
-from ridgeline.trace.operators import RankOperators
-from ridgeline.trace.overlap import RankOverlap
-from ridgeline.trace.steps import PHASES, RankSteps
-from ridgeline.trace.summary import RankSummary
-from ridgeline.trace.sync import RankSync
+from ridgeline.trace.communication.collectives import RankCommunication
+from ridgeline.trace.communication.overlap import RankOverlap
+from ridgeline.trace.memory.allocations import DeviceMemory, RankMemory
+from ridgeline.trace.memory.growth import MemoryHolder
+from ridgeline.trace.time.idle import RankIdle
+from ridgeline.trace.time.kernels import RankKernels
+from ridgeline.trace.time.launch import RankLaunches
+from ridgeline.trace.time.operators import RankOperators
+from ridgeline.trace.time.steps import PHASES, RankSteps
+from ridgeline.trace.time.summary import RankSummary
+from ridgeline.trace.time.sync import RankSync
 
 _WORTH_A_COLUMN = 0.001
 
@@ -128,7 +128,7 @@ def _roofline(rank: RankKernels) -> list[RenderableType]:
         table.add_row(
             _name(name), "–" if intensity is None else f"{intensity:.3g}",
             _rate(place.flops_per_second, "FLOP/s"), _rate(place.bytes_per_second, "B/s"),
-            " ".join(part for part in (place.arithmetic, place.bound) if part) or "–",
+            " ".join(part for part in (place.dtype, place.bound) if part) or "–",
             "–" if percent is None else quantity.percent(percent / 100),
         )  # fmt: skip
     note = (

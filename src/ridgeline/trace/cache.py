@@ -1,13 +1,14 @@
 """Parsed traces kept on disk, on request: columns as numpy writes them, the rest as msgpack.
 
-A file of the cache is named by the trace's path, size, time of change and options, so a trace that
-changed is read again. One that is damaged is an error that names it: it is never silently ignored.
+Whatever format a file of traces has, its traces are kept in one file of the cache, named by path,
+size, time of change and options, so a file that changed is read again. A damaged file of the cache
+is an error that names it: it is never silently ignored.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,27 +18,11 @@ import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.records.store import write_atomically
-from ridgeline.trace.columns import (
-    Collective,
-    Device,
-    GpuEvents,
-    HostEvents,
-    MemoryEvents,
-    SyncRecords,
-    Trace,
-)
-from ridgeline.trace.kineto import read_kineto
+from ridgeline.trace.columns import TABLES, Collective, Trace, TraceDevice
 
 MAGIC = b"RIDGELINE-TRACE\0"
-VERSION = 3
-"""Raise it when columns change their meaning."""
-TABLES = {
-    "gpu": GpuEvents,
-    "host": HostEvents,
-    "sync": SyncRecords,
-    "memory": MemoryEvents,
-    "gpu_annotations": GpuEvents,
-}
+VERSION = 4
+"""The layout; raise it when columns change their meaning."""
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,7 +33,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     world_size: int | None
     base_us: float
     clock_offset_ns: int
-    devices: tuple[Device, ...]
+    devices: tuple[TraceDevice, ...]
     backend: str | None
     warnings: tuple[str, ...]
     names: tuple[str, ...]
@@ -62,14 +47,16 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     details: bool
 
 
-def cached(folder: Path, path: Path, *, details: bool) -> Trace:
-    """The trace from the cache in `folder`, or from its file, which is then kept there."""
+def cached(
+    folder: Path, path: Path, read: Callable[[Path, bool], list[Trace]], *, details: bool
+) -> list[Trace]:
+    """The traces of a file from the cache in `folder`; read and kept there where it has none."""
     place = folder / _name(path, details=details)
     if place.exists():
-        return _read(place)
-    trace = read_kineto(path, details=details)
-    _write(place, trace)
-    return trace
+        return _load(place)
+    traces = read(path, details)
+    _store(place, traces)
+    return traces
 
 
 def _name(path: Path, *, details: bool) -> str:
@@ -78,22 +65,31 @@ def _name(path: Path, *, details: bool) -> str:
     return f"{path.name.partition('.')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.trace"
 
 
-def _write(place: Path, trace: Trace) -> None:
-    """One line of msgpack with the layout, then the columns one after the other."""
-    facts = _Facts(**{field: getattr(trace, field) for field in _Facts.__struct_fields__})
+def _store(place: Path, traces: list[Trace]) -> None:
+    """One line of msgpack with facts and layout, then the columns one after the other."""
+    facts = [
+        _Facts(**{field: getattr(trace, field) for field in _Facts.__struct_fields__})
+        for trace in traces
+    ]
     columns = [
-        (table, column.name, np.ascontiguousarray(getattr(getattr(trace, table), column.name)))
+        (
+            number,
+            table,
+            column.name,
+            np.ascontiguousarray(getattr(getattr(trace, table), column.name)),
+        )
+        for number, trace in enumerate(traces)
         for table, kind in TABLES.items()
         for column in fields(kind)
     ]
-    layout = [(table, name, values.dtype.str, len(values)) for table, name, values in columns]
+    layout = [(*where, values.dtype.str, len(values)) for *where, values in columns]
     header = msgspec.msgpack.encode((facts, layout))
     content = b"".join(
         [
             MAGIC,
             len(header).to_bytes(8, "little"),
             header,
-            *(values.tobytes() for _, _, values in columns),
+            *(values.tobytes() for *_, values in columns),
         ]
     )
     try:
@@ -103,24 +99,29 @@ def _write(place: Path, trace: Trace) -> None:
         raise InputError(f"--cache {place.parent}: {error.strerror or error}") from None
 
 
-def _read(place: Path) -> Trace:
+def _load(place: Path) -> list[Trace]:
     try:
         with place.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 raise InputError(f"{place}: not a cached trace; remove the file")
             header = file.read(int.from_bytes(file.read(8), "little"))
             facts, layout = msgspec.msgpack.decode(
-                header, type=tuple[_Facts, list[tuple[str, str, str, int]]]
+                header, type=tuple[list[_Facts], list[tuple[int, str, str, str, int]]]
             )
-            tables: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
-            for table, name, dtype, length in layout:
-                tables[table][name] = np.fromfile(file, np.dtype(dtype), length)
-                if len(tables[table][name]) != length:
+            tables: list[dict[str, dict[str, Any]]] = [{name: {} for name in TABLES} for _ in facts]
+            for number, table, name, dtype, length in layout:
+                values = np.fromfile(file, np.dtype(dtype), length)
+                if len(values) != length:
                     raise InputError(f"{place}: the cached trace ends early; remove the file")
+                tables[number][table][name] = values
     except OSError as error:
-        raise InputError(f"{os.fspath(place)}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{place}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, IndexError, KeyError, TypeError, ValueError):
         raise InputError(f"{place}: not a cached trace; remove the file") from None
-    filled = {table: kind(**tables[table]) for table, kind in TABLES.items()}
+    return [_trace(own, filled) for own, filled in zip(facts, tables, strict=True)]
+
+
+def _trace(facts: _Facts, columns: dict[str, dict[str, Any]]) -> Trace:
+    filled = {table: kind(**columns[table]) for table, kind in TABLES.items()}
     known = {field: getattr(facts, field) for field in _Facts.__struct_fields__}
     return Trace(**known, **filled)

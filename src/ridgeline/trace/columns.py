@@ -11,7 +11,7 @@ Triton's host operators and CUPTI's synchronisation records carry one too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,6 +35,7 @@ ABSENT = -1
 """In an integer column: the trace does not say."""
 
 Answer = TypeVar("Answer")
+Table = TypeVar("Table")
 
 
 class Kind(IntEnum):
@@ -74,7 +75,7 @@ class Spans:
 
     @property
     def end_us(self) -> Floats:
-        """Start plus duration."""
+        """When each of them ends."""
         return self.start_us + self.duration_us
 
 
@@ -83,9 +84,9 @@ class GpuEvents(Spans):
     """Kernels, copies and fills, by start time."""
 
     name: Narrow
-    """Index into `Trace.names`."""
+    """The name, as an index into `Trace.names`."""
     kind: Codes
-    """A `Kind`."""
+    """The `Kind` as a number."""
     device: Narrow
     stream: Ints
     correlation: Ints
@@ -101,11 +102,11 @@ class GpuEvents(Spans):
     threads_per_block: Narrow
     blocks_per_sm: Floats
     occupancy_percent: Floats
-    """Kineto's `est. achieved occupancy %`."""
+    """The occupancy as Kineto estimates it (`est. achieved occupancy %`)."""
     registers_per_thread: Narrow
     shared_bytes: Ints
     collective: Narrow
-    """Index into `Trace.collectives`."""
+    """What the arguments say, as an index into `Trace.collectives`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,22 +114,28 @@ class HostEvents(Spans):
     """Operators, runtime calls, Python frames and annotations, in the order of the file."""
 
     name: Narrow
-    """Index into `Trace.names`."""
+    """The name, as an index into `Trace.names`."""
     category: Codes
-    """A `Category`."""
+    """The `Category` as a number."""
     thread: Narrow
-    """Index into `Trace.threads`."""
+    """The thread, as an index into `Trace.threads`."""
     correlation: Ints
-    """Of runtime and driver calls: what the GPU events that they started carry too."""
+    """What a runtime or driver call shares with the GPU events that it started."""
     external_id: Ints
     shape: Narrow
     """Index into `Trace.shapes`; filled when the trace was loaded with `details`."""
     stack: Narrow
-    """Index into `Trace.stacks`: the call stack that old traces write beside an operator; filled
+    """The call stack that old traces write beside an operator, an index into `Trace.stacks`; filled
     when the trace was loaded with `details`."""
     sequence: Ints
     """Autograd's sequence number, which a backward operator shares with its forward one; filled
     when the trace was loaded with `details`."""
+
+    @property
+    def is_call(self) -> Mask:
+        """Which events are calls of the runtime or the driver."""
+        found: Mask = (self.category == Category.RUNTIME) | (self.category == Category.DRIVER)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +159,7 @@ class MemoryEvents:
     bytes: Ints
     address: npt.NDArray[np.uint64]
     device_type: Narrow
-    """torch's `c10::DeviceType`: 0 CPU, 1 CUDA, 6 HIP, 12 XPU."""
+    """The device's kind as torch numbers it (`c10::DeviceType`): 0 CPU, 1 CUDA, 6 HIP, 12 XPU."""
     device: Narrow
     allocated_bytes: Ints
     """Total allocated on the device after the event."""
@@ -164,7 +171,7 @@ class MemoryEvents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class TraceDevice:
     """A GPU as the trace describes it."""
 
     index: int
@@ -178,13 +185,13 @@ class Collective:
     """What the arguments of a communication kernel say about it."""
 
     name: str
-    """`allreduce`, `_allgather_base`, …"""
+    """The operation as torch names it: `allreduce`, `_allgather_base`, …"""
     elements_in: int | None = None
     elements_out: int | None = None
     dtype: str | None = None
     group_size: int | None = None
     group: str | None = None
-    """Process group's name."""
+    """The process group's name."""
     group_description: str | None = None
     ranks: str | None = None
     """Ranks of the group as written, perhaps shortened by the profiler."""
@@ -192,7 +199,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One rank's trace. Load it with `ridgeline.load_traces`.
+    """The trace of one rank. Load it with `ridgeline.load_traces`.
 
     >>> trace = empty_trace("nothing.json")
     >>> len(trace.gpu), trace.rank
@@ -208,9 +215,9 @@ class Trace:
     """Absolute time of 0 in the columns, on the clock of the trace."""
     clock_offset_ns: int = 0
     """Added to the clock of the trace it gives nanoseconds since 1970 (`baseTimeNanoseconds`)."""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[TraceDevice, ...] = ()
     backend: str | None = None
-    """Of torch.distributed."""
+    """The backend of torch.distributed."""
     warnings: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     threads: tuple[tuple[int | str, int | str], ...] = ()
@@ -260,15 +267,9 @@ class Trace:
         return pl.DataFrame(self._columns(table))
 
     def _columns(self, table: str) -> dict[str, Any]:
-        tables: dict[str, Any] = {
-            "gpu": self.gpu,
-            "host": self.host,
-            "sync": self.sync,
-            "memory": self.memory,
-        }
-        if table not in tables:
-            raise InputError(f"no table {table!r} in a trace; there are {', '.join(tables)}")
-        found = tables[table]
+        if table not in TABLES:
+            raise InputError(f"no table {table!r} in a trace; there are {', '.join(TABLES)}")
+        found = getattr(self, table)
         columns: dict[str, Any] = {f.name: getattr(found, f.name) for f in fields(found)}
         if "name" in columns:
             columns["name"] = [self.names[index] for index in columns["name"]]
@@ -278,36 +279,19 @@ class Trace:
         return columns
 
 
-def empty_gpu() -> GpuEvents:
-    """No GPU events."""
-    return GpuEvents(**_no_rows(GpuEvents))
-
-
-def empty_host() -> HostEvents:
-    """No host events."""
-    return HostEvents(**_no_rows(HostEvents))
-
-
-def empty_sync() -> SyncRecords:
-    """No synchronisation records."""
-    return SyncRecords(**_no_rows(SyncRecords))
-
-
-def empty_memory() -> MemoryEvents:
-    """No memory events."""
-    return MemoryEvents(**_no_rows(MemoryEvents))
+TABLES: dict[str, type] = {
+    "gpu": GpuEvents,
+    "host": HostEvents,
+    "sync": SyncRecords,
+    "memory": MemoryEvents,
+    "gpu_annotations": GpuEvents,
+}
+"""The tables of a trace: its field → the columns that it has."""
 
 
 def empty_trace(file: str) -> Trace:
     """A trace with nothing in it."""
-    return Trace(
-        file=file,
-        gpu=empty_gpu(),
-        host=empty_host(),
-        sync=empty_sync(),
-        memory=empty_memory(),
-        gpu_annotations=empty_gpu(),
-    )
+    return Trace(file=file, **{table: kind(**no_rows(kind)) for table, kind in TABLES.items()})
 
 
 COLUMN_TYPES = {
@@ -325,5 +309,17 @@ def column_types(table: type) -> dict[str, Any]:
     return {column.name: COLUMN_TYPES[str(column.type)] for column in fields(table)}
 
 
-def _no_rows(table: type) -> dict[str, Any]:
+def no_rows(table: type) -> dict[str, Any]:
+    """The columns of a table without a row."""
     return {name: np.zeros(0, kind) for name, kind in column_types(table).items()}
+
+
+def filled_table(table: type[Table], columns: Mapping[str, npt.NDArray[Any]]) -> Table:
+    """A table of the columns that a profiler writes; the others do not say: ABSENT or NaN."""
+    size = len(next(iter(columns.values())))
+    filled = {}
+    for name, kind in column_types(table).items():
+        nothing = np.nan if kind is np.float64 else ABSENT
+        given = columns.get(name)
+        filled[name] = np.full(size, nothing, kind) if given is None else given.astype(kind)
+    return table(**filled)

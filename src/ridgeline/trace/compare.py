@@ -43,7 +43,7 @@ class ComparedRow(msgspec.Struct, frozen=True, kw_only=True):
     """`new`, `gone`, `slower`, `faster`, `more calls`, `fewer calls` or `same`."""
     calls_a: int
     calls_b: int
-    """As recorded."""
+    """Calls in B as recorded, as those in A are."""
     mean_a_us: float
     mean_b_us: float
     low_us: float | None
@@ -54,7 +54,7 @@ class ComparedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A against B."""
+    """How trace B compares with trace A."""
 
     file_a: str
     file_b: str
@@ -73,7 +73,7 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     idle_b_us: float
     summary: str
     rows: list[ComparedRow]
-    """Largest change first."""
+    """Kernels or operators, the largest change first."""
     warnings: list[str]
 
 
@@ -85,7 +85,7 @@ class Calls:
     total_us: float
     mean_us: float
     variance: float
-    """Of single calls, in µs²; 0 of one call."""
+    """The variance of single calls, in µs²; 0 where there is one call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +126,6 @@ def rank_times(trace: Trace, *, by: str = "kernel") -> RankTimes:
         window_us=_window(trace),
         idle_us=_idle(trace),
     )
-
-
-def times_of_ranks(trace: Trace, *, by: str) -> list[RankTimes]:
-    """The same as a list, one per GPU: what `for_each_rank` brings home."""
-    return [rank_times(trace, by=by)]
 
 
 def check_grouping(by: str) -> None:
@@ -205,7 +200,7 @@ def _window(trace: Trace) -> float:
 
 
 def _idle(trace: Trace) -> float:
-    from ridgeline.trace.summary import summarize_view
+    from ridgeline.trace.time.summary import summarize_view
 
     return sum(summarize_view(view).idle_us for view in views(trace))
 
@@ -230,7 +225,7 @@ def _weighted_quantile(values: Floats, weights: Floats, quantile: float) -> floa
 
 
 def _ratio_of_means(a: Floats, b: Floats) -> tuple[float, float, float]:
-    """Of two sets of steps, with Fieller's first-order interval."""
+    """The ratio of the means of two sets of steps, with Fieller's first-order interval."""
 
     def error(steps: Floats) -> float:
         return _variance(steps) / len(steps) / float(steps.mean()) ** 2

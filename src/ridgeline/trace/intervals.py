@@ -55,7 +55,7 @@ def union(start: Floats, end: Floats) -> Intervals:
 
 
 def measure(intervals: Intervals) -> float:
-    """Total length.
+    """The total length of a set.
 
     >>> measure(union(np.array([0.0, 1.0]), np.array([2.0, 4.0])))
     4.0

@@ -1,4 +1,4 @@
-"""`load_traces(paths)`: files, directories of ranks and globs as `Trace`s; ranks in parallel.
+"""Files, directories of ranks and globs as `Trace`s, ranks in parallel: `load_traces(paths)`.
 
 A thousand ranks do not fit in memory as columns, so `for_each_rank` analyses each rank in a worker
 and brings home only the answer.
@@ -20,18 +20,8 @@ from typing import Any, TypeVar
 from ridgeline.errors import ChildDied, InputError
 from ridgeline.records.overwriting import note_input
 from ridgeline.trace.columns import Trace
+from ridgeline.trace.formats import folder_suffixes, format_of, looks_like_a_trace
 
-SUFFIXES = (".json", ".json.gz", ".sqlite")
-"""What is taken from a directory. A file that is named may have any suffix."""
-REFUSALS = {
-    ".nsys-rep": "export it first: nsys export --type sqlite FILE.nsys-rep",
-    ".qdrep": "export it first: nsys export --type sqlite FILE.qdrep",
-    ".pickle": "a memory snapshot; ask `ridgeline trace memory`",
-}
-"""Suffix of a file that is no trace → what to do with it."""
-LARGE_HEADER_BYTES = 2**16
-"""A text with this much before its first event may still be a trace."""
-SQLITE_MAGIC = b"SQLite format 3\0"
 _DIGITS = re.compile(r"(\d+)")
 
 Answer = TypeVar("Answer")
@@ -43,7 +33,7 @@ def load_traces(
     details: bool = False,
     cache: Path | None = None,
 ) -> list[Trace]:
-    """Load traces: files, directories and globs, in the order of their ranks' numbers.
+    """Load the traces of files, directories and globs, in the order of their ranks' numbers.
 
     `details` adds shapes, call stacks and sequence numbers; `cache` is a folder for parsed columns.
     """
@@ -56,27 +46,13 @@ def load_traces(
 
 
 def read_traces(path: Path, *, details: bool = False, cache: Path | None = None) -> list[Trace]:
-    """Read one file of any kind that we know: one trace, or one per GPU of an Nsight export."""
-    if path.suffix in REFUSALS:
-        raise InputError(f"{path}: {REFUSALS[path.suffix]}")
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(SQLITE_MAGIC))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if start == SQLITE_MAGIC:
-        from ridgeline.trace.nsight import read_nsight
-
-        return read_nsight(path)
-    if not start:
-        raise InputError(f"{path}: the file is empty; record the trace again")
-    from ridgeline.trace.kineto import read_kineto
-
+    """Read one file of any known format: one trace, or one per GPU of an Nsight export."""
+    read = format_of(path).read
     if cache is None:
-        return [read_kineto(path, details=details)]
+        return read(path, details)
     from ridgeline.trace.cache import cached
 
-    return [cached(cache, path, details=details)]
+    return cached(cache, path, read, details=details)
 
 
 def each_trace(
@@ -97,10 +73,11 @@ def trace_files(given: Iterable[str | Path]) -> list[Path]:
     for each in given:
         path = Path(each)
         if path.is_dir():
-            named = (child for child in path.rglob("*") if child.name.endswith(SUFFIXES))
-            inside = [child for child in named if _looks_like_a_trace(child)]
+            suffixes = folder_suffixes()
+            named = (child for child in path.rglob("*") if child.name.endswith(suffixes))
+            inside = [child for child in named if looks_like_a_trace(child)]
             if not inside:
-                raise InputError(f"{path}: no trace in this folder ({', '.join(SUFFIXES)})")
+                raise InputError(f"{path}: no trace in this folder ({', '.join(suffixes)})")
             found += sorted(inside, key=_by_number)
         elif path.exists():
             found.append(path)
@@ -114,16 +91,6 @@ def trace_files(given: Iterable[str | Path]) -> list[Path]:
     for path in found:
         note_input(path)
     return list(dict.fromkeys(found))
-
-
-def _looks_like_a_trace(path: Path) -> bool:
-    """Folders hold other JSON too; a file that is named is read whatever it looks like."""
-    if path.suffix == ".sqlite":
-        return True
-    from ridgeline.trace.kineto_text import text_pieces
-
-    start = next(text_pieces(path, []), b"")
-    return b'"traceEvents"' in start or b'"ph"' in start or len(start) >= LARGE_HEADER_BYTES
 
 
 def _by_number(path: Path) -> list[Any]:

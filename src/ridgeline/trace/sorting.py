@@ -39,7 +39,7 @@ def quantile(values: Floats, share: float) -> float:
 
 
 def median(values: Floats) -> float:
-    """The middle value."""
+    """The value in the middle, or between the two there."""
     return quantile(values, 0.5)
 
 

@@ -11,7 +11,7 @@ import os
 import pytest
 import torch
 
-from ridgeline.kernels.paged_attention import LayerCache, Packed, write_cache_reference
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, write_cache_reference
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -36,7 +36,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 def packed_of(
     lengths: list[tuple[int, int]], block: int, device: torch.device, num_blocks: int
-) -> Packed:
+) -> PackedTokens:
     """Sequences of (queries, context), their blocks scattered at random."""
     draw = torch.Generator().manual_seed(7)
     free = torch.randperm(num_blocks, generator=draw).tolist()
@@ -49,7 +49,7 @@ def packed_of(
         for at in range(context - queries, context):
             slots.append(int(tables[row, at // block]) * block + at % block if at >= 0 else -1)
     starts = torch.tensor([0, *(queries for queries, _ in lengths)]).cumsum(0)
-    return Packed(
+    return PackedTokens(
         query_starts=starts.to(torch.int32).to(device),
         context_lengths=torch.tensor([c for _, c in lengths], dtype=torch.int32, device=device),
         block_tables=tables.to(device),
@@ -83,5 +83,5 @@ def filled_cache(
     rows = torch.randn(2, blocks * block, heads, dim, generator=draw).to(dtype).to(device)
     empty = torch.zeros(0, dtype=torch.int32, device=device)
     slots = torch.arange(blocks * block, device=device)
-    write_cache_reference(rows[0], rows[1], cache, Packed(empty, empty, empty, slots, 1, 1))
+    write_cache_reference(rows[0], rows[1], cache, PackedTokens(empty, empty, empty, slots, 1, 1))
     return cache

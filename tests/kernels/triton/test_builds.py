@@ -17,7 +17,7 @@ from tests.kernels.triton.conftest import INTERPRETED
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ridgeline.kernels.paged_attention import LayerCache, Packed
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 from ridgeline.kernels.triton import linear_int4, linear_int8, paged_attention, weight_only
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
@@ -76,10 +76,10 @@ def _build(kernel: Any, args: tuple[Any, ...], options: dict[str, Any], arch: in
     assert built.metadata.shared <= SHARED_BYTES[arch]
 
 
-def packed(lengths: list[int], max_context: int) -> Packed:
+def packed(lengths: list[int], max_context: int) -> PackedTokens:
     count, tokens = len(lengths), sum(lengths)
     empty = {"dtype": torch.int32, "device": "meta"}
-    return Packed(
+    return PackedTokens(
         query_starts=torch.empty(count + 1, **empty),
         context_lengths=torch.empty(count, **empty),
         block_tables=torch.empty(count, max_context // 16, **empty),

@@ -10,7 +10,7 @@ from tests.kernels.triton.conftest import filled_cache, packed_of
 
 from ridgeline.kernels.paged_attention import (
     LayerCache,
-    Packed,
+    PackedTokens,
     paged_attention_reference,
     write_cache_reference,
 )
@@ -134,7 +134,7 @@ def test_writing_stores_what_the_reference_stores(
     device: torch.device, stored: torch.dtype | None, dim: int, fixed: bool
 ) -> None:
     shape = (4, 2, 5, dim)
-    packed = Packed(*[torch.empty(0)] * 3, torch.tensor([3, -1, 19, 0, 7]), 1, 1)
+    packed = PackedTokens(*[torch.empty(0)] * 3, torch.tensor([3, -1, 19, 0, 7]), 1, 1)
     packed = replace(packed, slots=packed.slots.to(device))
     draw = torch.Generator().manual_seed(5)
     fused = torch.randn(5, 6, dim, generator=draw).to(torch.bfloat16)

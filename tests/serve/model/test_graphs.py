@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ridgeline.kernels.paged_attention import (
     LayerCache,
-    Packed,
+    PackedTokens,
     paged_attention_reference,
     write_cache_reference,
 )
@@ -72,7 +72,7 @@ def decode_batch(contexts: list[int], seed: int) -> Batch:
     return Batch(
         tokens=torch.randint(VOCAB, (count,), generator=draw),
         positions=torch.tensor(contexts) - 1,
-        packed=Packed(
+        packed=PackedTokens(
             query_starts=torch.arange(count + 1, dtype=torch.int32),
             context_lengths=torch.tensor(contexts, dtype=torch.int32),
             block_tables=tables,

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ridgeline.trace.load import load_traces
-from ridgeline.trace.steps import step_times
+from ridgeline.trace.time.steps import step_times
 from ridgeline.train.watch.phases import Phases
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 

@@ -1,4 +1,4 @@
-"""One file per rule. `diagnose` finds them here and names none of them.
+"""One file per rule, with the causes of one subject. `diagnose` finds them and names none.
 
 A rule module defines
 

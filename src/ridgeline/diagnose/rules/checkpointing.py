@@ -13,7 +13,7 @@ from ridgeline.records import Finding
 CAUSES = ("needless-checkpointing",)
 
 _ROOM = 0.8
-"""Of the memory may be full without checkpointing."""
+"""The share of the memory that may be full without checkpointing."""
 
 
 def find(reading: Reading) -> list[Finding]:

@@ -28,7 +28,7 @@ _SAME_ORDER = 0.7
 class _Suspect:
     name: str
     seconds: float
-    """Of the excess, at most."""
+    """The most of the excess that it explains."""
     cure: str
     effort: str = "line"
     technique: str | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.trace_finding import TraceFinding
-from ridgeline.trace.stragglers import Stragglers
+from ridgeline.trace.communication.stragglers import Stragglers
 
 CAUSES = ("communication-bound", "rank-skew")
 LEADS_FROM = 0.15
@@ -23,7 +23,7 @@ def _exposed_us(fact: RankFacts) -> float:
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
-    """Exposed communication."""
+    """Find communication that no compute covers."""
     share = reading.share(_exposed_us)
     if share < _LEAST_SHARE:
         return []

@@ -1,9 +1,9 @@
-"""A window with almost nothing in it: shares of it say nothing about the work.
+"""A window with nothing or almost nothing on a GPU: shares of it say nothing about the work.
 
-`empty-window`: one gap is most of the window, and the work that ended it had been launched long
-before or the host was blocked in a call all the while: the profiler's own start, a graph that was
-replayed once, a wait for another process. `hardly-any-gpu-work`: the GPU worked for a thousandth
-of the recorded time.
+`cpu-only`: nothing ran on a GPU, or nobody recorded it. `empty-window`: one gap is most of the
+window, and the work that ended it had been launched long before or the host was blocked in a call
+all the while: the profiler's own start, a graph that was replayed once, a wait for another process.
+`hardly-any-gpu-work`: the GPU worked for a thousandth of the recorded time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ from __future__ import annotations
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.trace_finding import TraceFinding
 
-CAUSES = ("empty-window", "hardly-any-gpu-work")
+CAUSES = ("empty-window", "hardly-any-gpu-work", "cpu-only")
 LEADS_FROM = 0.0
+
 _MOST = 0.8
 _HARDLY = 1e-4
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
+    """Find that no rank used a GPU, or that one hardly did."""
+    return [*_empty(reading), *_cpu_only(reading)]
+
+
+def _empty(reading: TraceReading) -> list[TraceFinding]:
     """One gap, or no work to speak of."""
     if len(reading.facts) != 1:
         return []
@@ -62,5 +68,25 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             },
             cure="Record several steps in a row, after warm-up: this window holds one stall (the "
             "profiler's start, another process, a request that had not come) and little work.",
+        )
+    ]
+
+
+def _cpu_only(reading: TraceReading) -> list[TraceFinding]:
+    """All ranks without a GPU event."""
+    if reading.facts or not reading.all_facts:
+        return []
+    span = max(fact.host_span_us for fact in reading.all_facts)
+    return [
+        TraceFinding(
+            cause="cpu-only",
+            share=1.0,
+            worth_us=0.0,
+            confidence=0.95,
+            summary=f"No GPU event in {time_text(span)} of trace: the work ran on the CPU, or the "
+            "profiler did not record the GPU.",
+            evidence={"gpu_events": 0, "host_span_us": round(span, 1)},
+            cure="If a GPU was used, record with activities=[ProfilerActivity.CPU, "
+            "ProfilerActivity.CUDA]; if none was, move model and data to one.",
         )
     ]

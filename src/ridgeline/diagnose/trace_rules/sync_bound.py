@@ -23,7 +23,7 @@ def _sync_us(fact: RankFacts) -> float:
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
-    """Gaps after waits."""
+    """Find gaps of the GPU after waits of the host."""
     if not reading.facts:
         return []
     share = reading.share(_sync_us)

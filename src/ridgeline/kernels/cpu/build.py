@@ -13,16 +13,11 @@ import contextlib
 import fcntl
 import functools
 import hashlib
-import os
 import platform
 import shlex
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +27,7 @@ import torch
 from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.ceilings import cache_folder
 from ridgeline.kernels.cpu import compiler
-from ridgeline.kernels.cpu.compiler import FLAGS, NATIVE, Compiler, Unavailable
+from ridgeline.kernels.cpu.compiler import FLAGS, NATIVE, CompilerCalls, CppCompiler, Unavailable
 
 SOURCES = Path(__file__).parent
 CORE = "core"
@@ -51,12 +46,12 @@ one, which reads torch's headers once. All but `core` need `core`."""
 
 LOST = (
     "until then language models run on PyTorch's own operators, right but slower, and a batch may "
-    "tip the last bit of an answer; what `ridgeline kernels build` makes elsewhere can be copied"
+    "tip the last bit of a result; what `ridgeline kernels build` makes elsewhere can be copied"
 )
 """What a machine without kernels does."""
 
-Tell = Callable[[int, int], None]
-"""Told how many files of how many are compiled, first of all none."""
+OnProgress = Callable[[int, int], None]
+"""Called with how many files of how many are compiled, first with none."""
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,12 +61,12 @@ class Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     path: str
     bytes: int
     compiler: str
-    """Its version line."""
+    """The compiler's version line."""
     flags: tuple[str, ...]
     parallel: bool
     """On torch's pool of threads; else attention, norms and whole layers run on one."""
     seconds: float
-    """What compiling took."""
+    """The time that compiling took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +81,13 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class LibraryRecipe:
     """How one library is made, and where it lies."""
 
     name: str
     units: tuple[_Unit, ...]
     path: Path
-    needs: Recipe | None
+    needs: LibraryRecipe | None
 
     @property
     def note(self) -> Path:
@@ -114,7 +109,7 @@ def load(*libraries: str) -> None:
     """Make operators of `torch.ops.ridgeline` callable on CPU tensors; builds where that is needed.
 
     Args:
-        libraries: Of `LIBRARIES`; none: all of them.
+        libraries: Names from `LIBRARIES`; none: all of them.
 
     Raises:
         Unavailable: There is no compiler, it could not compile, or what it made does not load.
@@ -122,7 +117,7 @@ def load(*libraries: str) -> None:
     """
     compiler.settings().check_cpu()
     recipes = wanted_recipes(libraries)
-    built(recipes)
+    build_missing(recipes)
     for one in recipes:
         _load(one.path)
 
@@ -161,8 +156,8 @@ def ensure_loaded() -> None:
         unavailable()
 
 
-def make_ahead(libraries: Sequence[str], tell: Tell) -> list[Made]:
-    """What `load` would make, without loading it: for this CPU or for the target's.
+def make_ahead(libraries: Sequence[str], on_progress: OnProgress) -> list[Made]:
+    """Make what `load` would, without loading it, for this CPU or for the target's.
 
     A compiler that CXX names makes anew what another one has made.
 
@@ -176,10 +171,10 @@ def make_ahead(libraries: Sequence[str], tell: Tell) -> list[Made]:
     found = [one.made() for one in recipes]
     if chosen and all(one and one.compiler == chosen.version for one in found):
         chosen = None
-    return built(recipes, tell, chosen)
+    return build_missing(recipes, on_progress, chosen)
 
 
-def wanted_recipes(libraries: Sequence[str] = ()) -> list[Recipe]:
+def wanted_recipes(libraries: Sequence[str] = ()) -> list[LibraryRecipe]:
     """How these of `LIBRARIES` (none: all) are made as the environment asks, `core` first.
 
     Raises:
@@ -191,7 +186,7 @@ def wanted_recipes(libraries: Sequence[str] = ()) -> list[Recipe]:
     return recipes_of(libraries, cache_folder() / "kernels", compiler.settings().target)
 
 
-def recipes_of(libraries: Sequence[str], folder: Path, target: str = NATIVE) -> list[Recipe]:
+def recipes_of(libraries: Sequence[str], folder: Path, target: str = NATIVE) -> list[LibraryRecipe]:
     """How these of `LIBRARIES` (none: all) are made, what others need first."""
     core = recipe_of(CORE, _sources(CORE), folder, target)
     others = [name for name in libraries or LIBRARIES if name != CORE]
@@ -203,8 +198,8 @@ def recipe_of(
     groups: Sequence[Sequence[Path]],
     folder: Path,
     target: str = NATIVE,
-    needs: Recipe | None = None,
-) -> Recipe:
+    needs: LibraryRecipe | None = None,
+) -> LibraryRecipe:
     """How a library is made of sources, each group compiled as one."""
     units = [
         _Unit(tuple(group), folder / "objects" / f"{group[0].stem}-{_key(group, target)}.o")
@@ -213,21 +208,23 @@ def recipe_of(
     parts = [*([needs.path.name] if needs else []), *(unit.object.name for unit in units)]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     path = folder / f"ridgeline_{name}-{digest}.so"
-    return Recipe(name=name, units=tuple(units), path=path, needs=needs)
+    return LibraryRecipe(name=name, units=tuple(units), path=path, needs=needs)
 
 
 def _sources(library: str) -> list[list[Path]]:
     return [[SOURCES / f"{name}.cpp" for name in group] for group in LIBRARIES[library]]
 
 
-def built(
-    recipes: Sequence[Recipe], tell: Tell | None = None, anew_by: Compiler | None = None
+def build_missing(
+    recipes: Sequence[LibraryRecipe],
+    on_progress: OnProgress | None = None,
+    anew_by: CppCompiler | None = None,
 ) -> list[Made]:
-    """The libraries, compiled if they are not there yet.
+    """Compile the libraries that are not there yet, and return all.
 
     Args:
         recipes: In one folder; what one needs comes before it.
-        tell: None: a line on standard error.
+        on_progress: None: a line on standard error.
         anew_by: Compiles all of them, whether they are there or not.
 
     Raises:
@@ -244,7 +241,7 @@ def built(
                 if missing:
                     _sweep(folder)
                     by = anew_by or compiler.find_compiler(compiler.settings())
-                    _build(missing, by, tell, anew=anew_by is not None)
+                    _build(missing, by, on_progress, anew=anew_by is not None)
     except OSError as error:
         reason = in_words(error)
         raise Unavailable(f"{folder}: cannot keep compiled kernels there: {reason}") from None
@@ -272,12 +269,18 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _sweep(folder: Path) -> None:
-    """Take away what builds that were killed left behind; who holds the lock is the only one."""
+    """Remove what builds that were killed left behind; who holds the lock is the only one."""
     for left in (*folder.glob("*.part"), *folder.glob("objects/*.part")):
         left.unlink(missing_ok=True)
 
 
-def _build(recipes: Sequence[Recipe], chosen: Compiler, tell: Tell | None, *, anew: bool) -> None:
+def _build(
+    recipes: Sequence[LibraryRecipe],
+    chosen: CppCompiler,
+    on_progress: OnProgress | None,
+    *,
+    anew: bool,
+) -> None:
     began = time.perf_counter()
     headers = Path(torch.__file__).parent / "include"
     command = [*chosen.command, *FLAGS, *chosen.compile_flags, "-isystem", str(headers), "-c"]
@@ -287,8 +290,8 @@ def _build(recipes: Sequence[Recipe], chosen: Compiler, tell: Tell | None, *, an
             source = unit.object.with_suffix(".cpp")
             source.write_text(unit.code())
             jobs.append(([*command, str(source)], unit.object))
-    with _telling(len(jobs), tell) as done:
-        _Jobs(jobs).run(done)
+    with _reporting(len(jobs), on_progress) as done:
+        CompilerCalls(jobs).run(done)
         for one in recipes:
             _link(one, chosen)
             seconds = time.perf_counter() - began
@@ -300,7 +303,7 @@ def _build(recipes: Sequence[Recipe], chosen: Compiler, tell: Tell | None, *, an
         )
 
 
-def _write_note(one: Recipe, chosen: Compiler, seconds: float) -> None:
+def _write_note(one: LibraryRecipe, chosen: CppCompiler, seconds: float) -> None:
     made = Made(
         library=one.name,
         path=str(one.path),
@@ -315,7 +318,7 @@ def _write_note(one: Recipe, chosen: Compiler, seconds: float) -> None:
     unfinished.replace(one.note)
 
 
-def _link(one: Recipe, chosen: Compiler) -> None:
+def _link(one: LibraryRecipe, chosen: CppCompiler) -> None:
     libraries = Path(torch.__file__).parent / "lib"
     command = [*chosen.command, "-shared", *(str(unit.object) for unit in one.units)]
     command += [*chosen.link_flags, f"-L{libraries}", "-ltorch_cpu", "-lc10"]
@@ -327,22 +330,22 @@ def _link(one: Recipe, chosen: Compiler) -> None:
         command.append(f"-Wl,-soname,{one.path.name}")
     if one.needs is not None:
         command += [str(one.needs.path), f"-Wl,-rpath,{beside}"]
-    _Jobs([(command, one.path)]).run(lambda: None)
+    CompilerCalls([(command, one.path)]).run(lambda: None)
 
 
 @contextlib.contextmanager
-def _telling(total: int, tell: Tell | None) -> Iterator[Callable[[], None]]:
-    """Count files; without a `tell` standard error says how it goes, in one line."""
+def _reporting(total: int, on_progress: OnProgress | None) -> Iterator[Callable[[], None]]:
+    """Count files; without `on_progress` standard error says how it goes, in one line."""
     count = 0
 
     def done() -> None:
         nonlocal count
         count += 1
-        if tell is not None:
-            tell(count, total)
+        if on_progress is not None:
+            on_progress(count, total)
 
-    if tell is not None:
-        tell(0, total)
+    if on_progress is not None:
+        on_progress(0, total)
         yield done
         return
     began = time.perf_counter()
@@ -355,69 +358,3 @@ def _telling(total: int, tell: Tell | None) -> Iterator[Callable[[], None]]:
         sys.stderr.write("failed\n" if isinstance(error, Exception) else "stopped\n")
         raise
     sys.stderr.write(f"{time.perf_counter() - began:.0f} s\n")
-
-
-class _Jobs:
-    """Calls of the compiler, as many at once as there are cores; the first failure ends all."""
-
-    def __init__(self, jobs: Sequence[tuple[list[str], Path]]) -> None:
-        self._jobs = jobs
-        self._running: set[subprocess.Popen[str]] = set()
-        self._lock = threading.Lock()
-        self._ended = False
-
-    def run(self, done: Callable[[], None]) -> None:
-        """Run all; `done` is called after each."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            futures: list[Future[None]] = []
-            try:
-                for job in self._jobs:
-                    futures.append(pool.submit(self._one, *job))
-                for future in as_completed(futures):
-                    future.result()
-                    done()
-            except BaseException:
-                self._end(futures)
-                raise
-
-    def _end(self, futures: Sequence[Future[None]]) -> None:
-        for future in futures:
-            future.cancel()
-        with self._lock:
-            self._ended = True
-            for process in self._running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-
-    def _one(self, command: list[str], output: Path) -> None:
-        """The output appears whole or not at all."""
-        # The number, because the compiler of a process that was killed may still write its own.
-        unfinished = output.with_name(f"{output.name}.{os.getpid()}.part")
-        with self._lock:
-            if self._ended:
-                return
-            process = subprocess.Popen(  # a group of its own: a compiler is several processes
-                [*command, "-o", str(unfinished)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                process_group=0,
-            )
-            self._running.add(process)
-        _, said = process.communicate()
-        with self._lock:
-            self._running.discard(process)
-        if process.returncode == 0 and unfinished.exists():
-            unfinished.replace(output)
-            return
-        unfinished.unlink(missing_ok=True)
-        if not self._ended:
-            raise Unavailable(_complaint(command, said, output.with_suffix(".log")))
-
-
-def _complaint(command: list[str], said: str, log: Path) -> str:
-    log.write_text(shlex.join(command) + "\n" + said)
-    lines = said.splitlines() or ["it says nothing"]
-    first = next((line for line in lines if "error" in line), lines[0])
-    return f"{command[0]} cannot compile the CPU kernels: {first} (all of it: {log})"

@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine: which it is, and what it can be told here.
+"""The C++ compiler of this machine: which it is, what it can be told here, and calls of it.
 
 Two variables of the environment are read, nowhere else in this room:
 
@@ -11,15 +11,19 @@ a machine that has none.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +74,7 @@ class Unavailable(InputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CompilerSettings:
     """What the environment asks for."""
 
     compiler: tuple[str, ...] | None
@@ -94,7 +98,7 @@ class Settings:
             )
 
 
-def settings(environment: Mapping[str, str] = os.environ) -> Settings:
+def settings(environment: Mapping[str, str] = os.environ) -> CompilerSettings:
     """What the environment asks for.
 
     Raises:
@@ -115,24 +119,24 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise InputError(
             f"RIDGELINE_CPU_TARGET={target} is for x86-64, this is {platform.machine()}; unset it"
         )
-    return Settings(compiler=compiler or None, target=target)
+    return CompilerSettings(compiler=compiler or None, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiler:
+class CppCompiler:
     """A compiler that makes kernels, and how it is told to."""
 
     command: tuple[str, ...]
     version: str
     """Its own first line about itself."""
     compile_flags: tuple[str, ...]
-    """Beside `FLAGS`: instructions and threads."""
+    """The flags beside `FLAGS`: instructions and threads."""
     link_flags: tuple[str, ...]
     parallel: bool
     """Attention, norms and whole layers run on torch's pool of threads; else on one thread."""
 
 
-def find_compiler(wanted: Settings) -> Compiler:
+def find_compiler(wanted: CompilerSettings) -> CppCompiler:
     """The compiler that is asked for, or the first one that compiles what kernels are made of.
 
     Raises:
@@ -178,10 +182,10 @@ def _problem(command: tuple[str, ...]) -> str | None:
     return _refusal((*command, *FLAGS), _PROBE)
 
 
-def _described(command: tuple[str, ...], target: str) -> Compiler:
+def _described(command: tuple[str, ...], target: str) -> CppCompiler:
     said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
     threads, link_flags = _threads(command)
-    return Compiler(
+    return CppCompiler(
         command=command,
         version=(said.stdout.splitlines() or [command[0]])[0],
         compile_flags=(*_instruction_flags(command, target), *threads),
@@ -236,3 +240,69 @@ def _refusal(command: tuple[str, ...], code: str, *, link: bool = False) -> str 
         lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
         said = [*lines, *done.stderr.splitlines(), "it says nothing and makes nothing"][0]
         return f"it does not compile C++20 ({said.replace(str(source), 'probe.cpp')})"
+
+
+class CompilerCalls:
+    """Calls of the compiler, as many at once as there are cores; the first failure ends all."""
+
+    def __init__(self, jobs: Sequence[tuple[list[str], Path]]) -> None:
+        self._jobs = jobs
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def run(self, done: Callable[[], None]) -> None:
+        """Run all; `done` is called after each."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures: list[Future[None]] = []
+            try:
+                for job in self._jobs:
+                    futures.append(pool.submit(self._one, *job))
+                for future in as_completed(futures):
+                    future.result()
+                    done()
+            except BaseException:
+                self._end(futures)
+                raise
+
+    def _end(self, futures: Sequence[Future[None]]) -> None:
+        for future in futures:
+            future.cancel()
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    def _one(self, command: list[str], output: Path) -> None:
+        """The output appears whole or not at all."""
+        # The number, because the compiler of a process that was killed may still write its own.
+        unfinished = output.with_name(f"{output.name}.{os.getpid()}.part")
+        with self._lock:
+            if self._ended:
+                return
+            process = subprocess.Popen(  # a group of its own: a compiler is several processes
+                [*command, "-o", str(unfinished)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                process_group=0,
+            )
+            self._running.add(process)
+        _, said = process.communicate()
+        with self._lock:
+            self._running.discard(process)
+        if process.returncode == 0 and unfinished.exists():
+            unfinished.replace(output)
+            return
+        unfinished.unlink(missing_ok=True)
+        if not self._ended:
+            raise Unavailable(_complaint(command, said, output.with_suffix(".log")))
+
+
+def _complaint(command: list[str], said: str, log: Path) -> str:
+    log.write_text(shlex.join(command) + "\n" + said)
+    lines = said.splitlines() or ["it says nothing"]
+    first = next((line for line in lines if "error" in line), lines[0])
+    return f"{command[0]} cannot compile the CPU kernels: {first} (all of it: {log})"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Of the codes 0 to 7."""
+"""The magnitudes that the codes 0 to 7 stand for."""
 
 LARGEST = 6.0
 

@@ -27,7 +27,7 @@ class Grid:
     scales: Tensor
     """[out, G] as they are saved (see `Quantised.scales`)."""
     zeros: Tensor | None = None
-    """[out, G] int8."""
+    """The zero points, [out, G] int8."""
     global_scale: Tensor | None = None
     """[1] float32, nvfp4 only."""
 
@@ -68,7 +68,7 @@ def grid_between(
         low: The lower ends, of any shape; scales and zeros have it too.
         high: The upper ends.
         form: What to round to.
-        dtype: Of scales, where the format does not say.
+        dtype: The dtype of scales, where the format does not say.
         global_scale: [1] float32, nvfp4 only.
     """
     largest = torch.maximum(low.abs(), high.abs())
@@ -92,7 +92,7 @@ def grid_between(
 
 
 def levels(x: Tensor, on: Grid) -> Tensor:
-    """The nearest levels: int8, float8 or fp4 codes, in the shape of x.
+    """The nearest levels as int8, float8 or fp4 codes, in the shape of x.
 
     Args:
         x: [out, in] with all of a grid's groups, or [out, n] within a group of `Grid.of_group`.
@@ -127,7 +127,7 @@ def rounded(x: Tensor, on: Grid) -> Tensor:
 
 
 def in_groups(weight: Tensor, form: NumberFormat) -> Tensor:
-    """[out, G, group]: the numbers that share a scale, along the last axis."""
+    """The numbers that share a scale along the last axis, [out, G, group]."""
     if form.share == "tensor":
         return weight.reshape(1, 1, -1)
     if form.group is not None:

@@ -41,7 +41,7 @@ def encode(x: Tensor, scale: Tensor, zero: Tensor | None, bits: int) -> Tensor:
     Args:
         x: Any shape that scale and zero broadcast to.
         scale: The step.
-        zero: Of affine formats, in levels.
+        zero: The zero point of an affine format, in levels.
         bits: 2 to 8.
     """
     lowest, highest = bounds(bits)

@@ -1,4 +1,4 @@
-"""MXFP4 and MXFP8: blocks of 32 numbers with a power of two as their scale.
+"""The formats MXFP4 and MXFP8: blocks of 32 numbers with a power of two as their scale.
 
 OCP Microscaling Formats (MX) Specification 1.0. Section 6.3: the scale is
 X = 2^(⌊log2(max|v|)⌋ − emax), emax being the exponent of the element format's largest number (E2M1:
@@ -29,7 +29,7 @@ def exponents(largest: Tensor, element: str, *, round_up: bool = False) -> Tenso
     Args:
         largest: The largest magnitude of each block, finite.
         element: "e2m1", "e4m3" or "e5m2".
-        round_up: As compressed-tensors does it, not the specification.
+        round_up: Round as compressed-tensors does, not as the specification.
     """
     # |v| = m · 2^e with ½ ≤ m < 1, so ⌊log2|v|⌋ = e − 1, exactly, of subnormal numbers too.
     mantissas, powers = torch.frexp(largest.float())

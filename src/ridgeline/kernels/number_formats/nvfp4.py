@@ -1,4 +1,4 @@
-"""NVFP4: blocks of 16 E2M1 numbers, an E4M3 scale for each, one float32 scale for the tensor.
+"""Blocks of 16 E2M1 numbers with an E4M3 scale each, and one float32 scale for the tensor: NVFP4.
 
     v ≈ code · s / S     S = 448 · 6 / max|v| of the tensor,  s = E4M3(S · max|v| / 6) of a block
 

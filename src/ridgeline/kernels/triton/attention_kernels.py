@@ -16,8 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ridgeline.kernels.triton.product import product
-from ridgeline.kernels.triton.stored import decoded
+from ridgeline.kernels.triton.tiles import decoded, matmul
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -62,7 +61,9 @@ def attention_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
 ) -> None:
-    """Grid: tiles, key heads, splits. DECODE: one query a sequence, so tile = sequence.
+    """Attend within one tile, key head and split, which are the axes of the grid.
+
+    DECODE: one query a sequence, so a tile is a sequence.
 
     `out` [T, H, D] is written unless SPLIT, then `parts` [T, H, splits, D] (not divided by their
     sums), `part_maxima` and `part_sums` [T, H, splits], all float32.
@@ -132,7 +133,7 @@ def attention_kernel(
             mask=inside[None, :] & (dims < D)[:, None],
             other=0,
         )
-        scores = product(q, decoded(k).to(q.dtype)) * scale
+        scores = matmul(q, decoded(k).to(q.dtype)) * scale
         if key_scales is not None:
             scores *= tl.load(key_scales + scale_place, mask=inside, other=0.0)[None, :]
         if SOFTCAP is not None:
@@ -155,7 +156,7 @@ def attention_kernel(
             mask=inside[:, None] & (dims < D)[None, :],
             other=0,
         )
-        sums = sums * shrunk[:, None] + product(weights.to(q.dtype), decoded(v).to(q.dtype))
+        sums = sums * shrunk[:, None] + matmul(weights.to(q.dtype), decoded(v).to(q.dtype))
         largest = new_largest
 
     row = token * NUM_HEADS + head
@@ -190,7 +191,7 @@ def reduce_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_SPLITS: tl.constexpr,
 ) -> None:
-    """Grid: tokens, heads. Joins the parts of one row as if it had been computed at once."""
+    """Join the parts of one token and head, the axes of the grid, as if computed at once."""
     head = tl.program_id(1)
     row = tl.program_id(0).to(tl.int64) * NUM_HEADS + head
     splits = tl.arange(0, BLOCK_SPLITS)

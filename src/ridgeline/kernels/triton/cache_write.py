@@ -7,7 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ridgeline.kernels.triton.stored import as_e4m3, as_int8, scale_of
+from ridgeline.kernels.triton.tiles import as_e4m3, as_int8, scale_of
 
 
 @triton.jit

@@ -14,21 +14,21 @@ import torch
 import triton
 from torch import Tensor
 
-from ridgeline.kernels.paged_attention import LayerCache, Packed
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
+from ridgeline.kernels.triton import num_processors
 from ridgeline.kernels.triton.attention_kernels import attention_kernel, reduce_kernel
 from ridgeline.kernels.triton.cache_write import write_cache_kernel
-from ridgeline.kernels.triton.device import num_processors
 
 _MOST_SPLITS = 64
 _SMALLEST_TILE = 16
-"""Rows of a matrix product on tensor cores."""
+"""Rows of a matmul on tensor cores."""
 _LARGEST_TILE = 64
 _PROGRAMS_PER_PROCESSOR = 2
 """Below this many, the keys are split: enough loads in flight to fill the memory's bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class AttentionLaunch:
     """Every constant of a launch that does not follow from the model: part of a graph's key."""
 
     decode: bool
@@ -38,7 +38,7 @@ class Launch:
     block_keys: int
 
 
-def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed) -> None:
+def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: PackedTokens) -> None:
     """Store [T, KV, D] keys and values at `packed.slots`; those at -1 nowhere."""
     keys, values = _rows_together(keys), _rows_together(values)
     num_tokens, num_kv, head_dim = keys.shape
@@ -68,7 +68,7 @@ def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: Packed)
 def paged_attention(
     queries: Tensor,
     cache: LayerCache,
-    packed: Packed,
+    packed: PackedTokens,
     *,
     scale: float,
     window: int | None = None,
@@ -144,7 +144,9 @@ def paged_attention(
     return out
 
 
-def launch_of(queries: Tensor, cache: LayerCache, packed: Packed, window: int | None) -> Launch:
+def launch_of(
+    queries: Tensor, cache: LayerCache, packed: PackedTokens, window: int | None
+) -> AttentionLaunch:
     """How the work is cut, from shapes and the host's numbers alone."""
     num_tokens, num_heads, head_dim = queries.shape
     num_kv = cache.keys.shape[1]
@@ -161,7 +163,7 @@ def launch_of(queries: Tensor, cache: LayerCache, packed: Packed, window: int | 
     wanted = -(-_PROGRAMS_PER_PROCESSOR * num_processors(queries.device) // programs)
     reach = packed.max_context if window is None else min(packed.max_context, window)
     splits = max(1, min(wanted, -(-reach // block_keys), _MOST_SPLITS))
-    return Launch(decode, num_tiles, splits, block_rows, block_keys)
+    return AttentionLaunch(decode, num_tiles, splits, block_rows, block_keys)
 
 
 def _rows_together(tensor: Tensor) -> Tensor:

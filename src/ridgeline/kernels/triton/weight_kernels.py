@@ -2,7 +2,7 @@
 
     out[m, o] = Σ_g s[g, o] · Σ_{k in g} x[m, k] (q[o, k] − z[g, o]) + b[o]
 
-One row of x: `vector_kernel`, on ordinary arithmetic, since such a product is all reading. More
+One row of x: `vector_kernel`, on ordinary arithmetic, since such a matmul is all reading. More
 rows: `tile_kernel`, on tensor cores, over tiles widened in registers; where there are too few tiles
 to fill the device, the depth is split and PyTorch adds the parts.
 
@@ -17,8 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ridgeline.kernels.triton.product import product
-from ridgeline.kernels.triton.stored import decoded
+from ridgeline.kernels.triton.tiles import decoded, matmul
 
 _MAGIC = tl.constexpr(0x4B000000)  # the bits of 2²³
 _OF_MAGIC = tl.constexpr(8388608.0)
@@ -39,9 +38,10 @@ def vector_kernel(
     BLOCK_OUTPUTS: tl.constexpr,
     BLOCK_CHUNKS: tl.constexpr,
 ) -> None:
-    """Grid: outputs. A chunk is the 16 bytes that one thread reads at once.
+    """Multiply one row with a block of outputs, the axis of the grid.
 
-    int4: its 32 weights lie as [parity][byte]: low nibbles are the first 16 of them.
+    A chunk is the 16 bytes that one thread reads at once. The 32 weights of an int4 chunk lie as
+    [parity][byte]: low nibbles are the first 16 of them.
     """
     WIDTH: tl.constexpr = 32 if FORMAT == "int4" else 16
     NUM_CHUNKS: tl.constexpr = (DEPTH + WIDTH - 1) // WIDTH
@@ -101,7 +101,7 @@ def tile_kernel(
     BLOCK_OUTPUTS: tl.constexpr,
     BLOCK_DEPTH: tl.constexpr,
 ) -> None:
-    """Grid: tiles of rows, tiles of outputs, splits of the depth.
+    """Multiply a tile of rows with a tile of outputs in one split of the depth: the grid's axes.
 
     `out` is [rows, outputs], or [splits, rows, outputs] float32 to be added up. A step of
     BLOCK_DEPTH lies within one group.
@@ -132,9 +132,9 @@ def tile_kernel(
             )
             low = tl.load(x_rows + depth[None, :], mask=in_rows[:, None], other=0.0)
             high = tl.load(x_rows + depth[None, :] + 16, mask=in_rows[:, None], other=0.0)
-            part = product(low, _low_nibbles(stored, offset[None, :]).to(low.dtype))
+            part = matmul(low, _low_nibbles(stored, offset[None, :]).to(low.dtype))
             sixteenth = (_high_nibbles(stored, offset[None, :]) * 0.0625).to(low.dtype)
-            part += product(high, sixteenth)
+            part += matmul(high, sixteenth)
         else:
             depth = step * BLOCK_DEPTH + tl.arange(0, BLOCK_DEPTH)
             inside = depth < DEPTH
@@ -146,7 +146,7 @@ def tile_kernel(
             tile = tl.load(
                 x_rows + depth[None, :], mask=in_rows[:, None] & inside[None, :], other=0.0
             )
-            part = product(tile, _bytes(stored, offset[None, :]).to(tile.dtype))
+            part = matmul(tile, _bytes(stored, offset[None, :]).to(tile.dtype))
         scale = tl.load(scales + cell, mask=in_outputs, other=0.0).to(tl.float32)
         sums += part * scale[None, :]
     if bias is not None:

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ridgeline.kernels.triton.device import num_processors
+from ridgeline.kernels.triton import num_processors
 from ridgeline.kernels.triton.weight_kernels import tile_kernel, vector_kernel
 
 Format = Literal["int8", "fp8", "int4"]
@@ -17,7 +17,7 @@ _VECTOR_CHUNKS = 64
 _LARGEST_STEP = 128
 """Weights along the depth that one step multiplies."""
 _LEAST_STEPS = 4
-"""Of a split: below it, adding the parts costs more than the waiting it saves."""
+"""The least steps of a split: with fewer, adding the parts costs more than the waiting saved."""
 _MOST_SPLITS = 16
 
 
@@ -37,9 +37,9 @@ def weight_only_linear(
         x: bfloat16, float16 or float32.
         packed: [outputs, bytes of a row].
         scales: [groups, outputs], float32 or bfloat16.
-        zeros: As scales, int8.
+        zeros: Zero points laid out as the scales, int8.
         bias: [outputs].
-        depth: Of the weight.
+        depth: The number of inputs of the weight.
         kind: How the bytes are to be read.
     """
     outputs = packed.shape[0]

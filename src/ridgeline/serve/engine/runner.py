@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from ridgeline.kernels.paged_attention import Packed
+from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.cache.pool import KvPool
 from ridgeline.serve.config import EngineConfig
@@ -102,7 +102,7 @@ def one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> Batch:
     """A prompt of this many tokens in the first blocks."""
     device = loaded.device
     at = torch.arange(tokens, device=device)
-    packed = Packed(
+    packed = PackedTokens(
         query_starts=torch.tensor([0, tokens], dtype=torch.int32, device=device),
         context_lengths=torch.tensor([tokens], dtype=torch.int32, device=device),
         block_tables=torch.arange(blocks, dtype=torch.int32, device=device)[None],

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ridgeline.batching.sequence import Sequence
 from ridgeline.batching.step import Slice, Step
-from ridgeline.kernels.paged_attention import Packed
+from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.model.batch import Batch
 
 Rows = Literal["all", "none"]
@@ -72,7 +72,7 @@ class StepInputs:
         size = self._block_size
         blocks = self._table[rows[owners], positions // size].astype(np.int64)
         wide = -(-int(ends.max()) // size)
-        packed = Packed(
+        packed = PackedTokens(
             query_starts=self._tensor(first.astype(np.int32)),
             context_lengths=self._tensor(ends.astype(np.int32)),
             block_tables=self._tensor(self._table[rows, :wide]),

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ridgeline.kernels.paged_attention import LayerCache, Packed, paged_attention, write_cache
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, paged_attention, write_cache
 
 NAME = "ridgeline_paged"
 """Under which transformers knows it."""
@@ -40,7 +40,7 @@ class Attended:
 class Pages:
     """What one forward needs beside the tokens."""
 
-    packed: Packed
+    packed: PackedTokens
     caches: list[LayerCache]
     """By layer."""
     calls: list[Attended] = field(default_factory=list)

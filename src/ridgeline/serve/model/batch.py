@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ridgeline.kernels.paged_attention import Packed
+from ridgeline.kernels.paged_attention import PackedTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Batch:
     """[T] int64"""
     positions: Tensor
     """[T] int64"""
-    packed: Packed
+    packed: PackedTokens
     logit_rows: Tensor
     """[R] int64: the rows whose logits are wanted (every draft's too)."""
     adapters: Tensor | None = None

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError, in_words
-from ridgeline.kernels.paged_attention import LayerCache, Packed
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 from ridgeline.serve.model.batch import Batch
 
 C = TypeVar("C")
@@ -57,7 +57,7 @@ class DecodeGraphs(Generic[C]):
 
         Args:
             forward: The model, or a compiled one. It may not wait for the device, and what it does
-                may depend on shapes and on `Packed`'s integers only.
+                may depend on shapes and on `PackedTokens`'s integers only.
             caches: Of all layers; they may never be replaced.
             sizes: Numbers of rows.
             device: Of model and caches.
@@ -138,7 +138,7 @@ class DecodeGraphs(Generic[C]):
         return Batch(
             tokens=zeros(largest, dtype=torch.int64),
             positions=zeros(largest, dtype=torch.int64),
-            packed=Packed(
+            packed=PackedTokens(
                 query_starts=torch.arange(largest + 1, dtype=torch.int32, device=self._device),
                 context_lengths=zeros(largest, dtype=torch.int32),
                 block_tables=zeros(largest, -(-self._max_context // block), dtype=torch.int32),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.errors import InputError, in_words
-from ridgeline.kernels.paged_attention import Packed
+from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.cache.form import KvForm, KvShape
 from ridgeline.serve.cache.pool import KvPool
 from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages
@@ -190,13 +190,13 @@ def _own_forward(model: nn.Module) -> Forward:
 
 def _packed(
     spans: list[tuple[int, int]], table: Tensor, device: torch.device
-) -> tuple[Packed, Tensor, Tensor]:
+) -> tuple[PackedTokens, Tensor, Tensor]:
     """A step's description, its positions and its last rows."""
     counts = torch.tensor([0] + [b - a for a, b in spans])
     starts = counts.cumsum(0)
     positions = torch.cat([torch.arange(a, b) for a, b in spans])
     owner = torch.repeat_interleave(torch.arange(len(spans)), counts[1:])
-    packed = Packed(
+    packed = PackedTokens(
         query_starts=starts.int().to(device),
         context_lengths=torch.tensor([b for _, b in spans], dtype=torch.int32, device=device),
         block_tables=table.int().contiguous().to(device),

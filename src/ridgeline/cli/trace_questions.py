@@ -1,0 +1,111 @@
+"""The questions of `ridgeline trace`: one row per subcommand.
+
+A row names what a subcommand tells and, for most, the analysis that answers it for one trace and
+the view that shows the records of all: `cli/trace.py` makes the command out of that. To add a
+question, write the analysis in `trace/`, the view in `report/`, and a row here. A row without an
+analysis has a function of its own in `cli/trace.py`.
+
+Whoever asks for `ridgeline --help` waits for this module, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+
+class TraceQuestion:
+    """What a subcommand tells and how it is answered."""
+
+    def __init__(
+        self,
+        tells: str,
+        *,
+        analysis: str = "",
+        view: str = "",
+        options: dict[str, object] | None = None,
+        details: bool = False,
+    ) -> None:
+        self.tells = tells
+        """One line for the list of commands, in small letters and without a full stop."""
+        self.analysis = analysis
+        """`module:function` of a trace and the options: a record, or a list with one per GPU."""
+        self.view = view
+        """`module:function` of the records of all traces."""
+        self.options = options or {}
+        """Options of the command besides those that all have, each with its default."""
+        self.details = details
+        """Does the analysis need shapes, call stacks and sequence numbers?"""
+
+
+QUESTIONS = {
+    "summary": TraceQuestion(
+        "where the time went on each GPU: busy, idle, exposed; what bounds it"
+    ),
+    "idle": TraceQuestion(
+        "why the GPU waited, what the host did meanwhile, and the largest gaps",
+        analysis="ridgeline.trace.time.idle:idle_time",
+        view="ridgeline.report.trace_terminal:idle_view",
+        options={"window": "trace", "top": 10},
+        details=True,
+    ),
+    "kernels": TraceQuestion(
+        "GPU time by kernel and class, tensor cores, occupancy, roofline position",
+        analysis="ridgeline.trace.time.kernels:kernel_use",
+        view="ridgeline.report.trace_terminal:kernels_view",
+        options={"window": "trace", "top": 30},
+        details=True,
+    ),
+    "overlap": TraceQuestion(
+        "how much communication and copying hides behind compute",
+        analysis="ridgeline.trace.communication.overlap:overlap",
+        view="ridgeline.report.trace_terminal:overlap_view",
+        options={"window": "trace", "top": 10},
+    ),
+    "communication": TraceQuestion(
+        "collectives by kind, group and size, with their bandwidth",
+        analysis="ridgeline.trace.communication.collectives:communication",
+        view="ridgeline.report.trace_terminal:communication_view",
+        options={"window": "trace", "top": 30},
+        details=True,
+    ),
+    "launch": TraceQuestion(
+        "whether the GPU waits for launches: delays, queue depth, CUDA graphs",
+        analysis="ridgeline.trace.time.launch:launches",
+        view="ridgeline.report.trace_terminal:launch_view",
+        options={"window": "trace"},
+    ),
+    "sync": TraceQuestion(
+        "every wait of the host for the GPU, the line that asks for it, its cost",
+        analysis="ridgeline.trace.time.sync:sync_points",
+        view="ridgeline.report.trace_terminal:sync_view",
+        options={"window": "trace", "top": 20},
+        details=True,
+    ),
+    "steps": TraceQuestion(
+        "each profiler step with its phases, the variation, and the outlier",
+        analysis="ridgeline.trace.time.steps:step_times",
+        view="ridgeline.report.trace_terminal:steps_view",
+    ),
+    "operators": TraceQuestion(
+        "host and GPU time by operator, by input shape, or by the line that calls it",
+        analysis="ridgeline.trace.time.operators:operator_times",
+        view="ridgeline.report.trace_terminal:operators_view",
+        options={"by": "name", "window": "trace", "top": 30},
+        details=True,
+    ),
+    "memory": TraceQuestion(
+        "memory over time, from a trace or a snapshot: peak, growth, who holds it"
+    ),
+    "critical-path": TraceQuestion(
+        "what made the run as long as it was, moment by moment; what-if"
+    ),
+    "stragglers": TraceQuestion("which rank arrives last at collectives, and what the others wait"),
+    "compare": TraceQuestion("what is new, gone, slower or faster in B; exit 3 when B is slower"),
+    "tree": TraceQuestion("frames, operators and calls inside each other, with host and GPU time"),
+    "stack": TraceQuestion("folded stacks on stdout, as flamegraph.pl and speedscope read them"),
+    "export": TraceQuestion("an annotated trace for Perfetto: counters and the critical path"),
+    "report": TraceQuestion("one HTML page with a timeline, a flame graph and every table"),
+}
+"""Subcommand → its question."""
+TRACE_COMMANDS = {
+    f"trace {word}": ("ridgeline.cli.trace", question.tells) for word, question in QUESTIONS.items()
+}
+"""The rows of the program's table of commands."""

@@ -1,0 +1,263 @@
+"""Several ranks as one job: collectives matched across ranks, and clocks aligned.
+
+A collective ends on all its ranks together, because nobody has the result before the last one came.
+So the k-th collective of a name and group on one rank is the k-th on another; the median
+difference of their ends is the difference of two clocks. Below `SAME_CLOCK_US` ranks share a clock
+and nothing is moved.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Collective, Floats, Ints, Trace
+from ridgeline.trace.kernel_names import is_communication, short_name
+from ridgeline.trace.sorting import median
+
+SAME_CLOCK_US = 50.0
+"""Ends of one collective differ by this much on one clock: polling, and the profiler's stamps."""
+_TOGETHER_US = 1000.0
+"""Collectives whose ends differ by more than this after alignment do not wait for each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCollectives:
+    """What one rank brings to the matching: small enough to keep a thousand of them."""
+
+    file: str
+    rank: int | None
+    world_size: int | None
+    base_us: float
+    clock_offset_ns: int
+    rows: Ints
+    """Communication kernels in the GPU table, by start."""
+    start_us: Floats
+    end_us: Floats
+    keys: tuple[tuple[str, ...], ...]
+    """Name and group; what has the same key on two ranks may be one collective."""
+    names: tuple[str, ...]
+    facts: tuple[Collective | None, ...]
+
+    def name(self, position: int) -> int:
+        """The rank, or the position in the input where the trace does not say."""
+        return position if self.rank is None else self.rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedCollective:
+    """One collective as all its ranks saw it."""
+
+    name: str
+    collective: Collective | None
+    positions: tuple[int, ...]
+    """The traces that saw it, by their places in the input."""
+    events: tuple[int, ...]
+    """Row of each one's GPU table."""
+    start_us: Floats
+    """On the common clock."""
+    end_us: Floats
+
+    @property
+    def last(self) -> int:
+        """Position of the trace that arrived last."""
+        return self.positions[int(np.argmax(self.start_us))]
+
+    @property
+    def transfer_us(self) -> float:
+        """From the last arrival to the last end."""
+        return float(self.end_us.max() - self.start_us.max())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignedRanks:
+    """Traces on one clock, with what joins them."""
+
+    shift_us: tuple[float, ...]
+    """To be added to the times of each trace: those of the first trace result."""
+    clock_offset_us: tuple[float, ...]
+    """Part of the shift that corrects the clock itself."""
+    matched: tuple[MatchedCollective, ...]
+    """The common collectives, by last arrival."""
+    missing_ranks: tuple[int, ...]
+    warnings: tuple[str, ...]
+
+
+def rank_collectives(trace: Trace) -> RankCollectives:
+    """The communication kernels of one trace."""
+    gpu = trace.gpu
+    rows = np.flatnonzero(is_communication(trace))
+    facts = [
+        None if which == ABSENT else trace.collectives[which]
+        for which in gpu.collective[rows].tolist()
+    ]
+    names = [short_name(trace.names[name]) for name in gpu.name[rows].tolist()]
+    return RankCollectives(
+        file=trace.file,
+        rank=trace.rank,
+        world_size=trace.world_size,
+        base_us=trace.base_us,
+        clock_offset_ns=trace.clock_offset_ns,
+        rows=rows,
+        start_us=gpu.start_us[rows],
+        end_us=gpu.start_us[rows] + gpu.duration_us[rows],
+        keys=tuple(_key(name, fact) for name, fact in zip(names, facts, strict=True)),
+        names=tuple(names),
+        facts=tuple(facts),
+    )
+
+
+def align_ranks(ranks: Sequence[RankCollectives]) -> AlignedRanks:
+    """Match collectives and align clocks."""
+    warnings: list[str] = []
+    missing = _missing(ranks, warnings)
+    base = [_base_shift_us(ranks[0], rank) for rank in ranks]
+    groups = _groups(ranks)
+    offsets = _clock_offsets(ranks, groups, base, warnings)
+    shifts = [shift + offset for shift, offset in zip(base, offsets, strict=True)]
+    matched = _matched(ranks, groups, shifts, warnings)
+    return AlignedRanks(
+        shift_us=tuple(shifts),
+        clock_offset_us=tuple(offsets),
+        matched=tuple(matched),
+        missing_ranks=tuple(missing),
+        warnings=tuple(warnings),
+    )
+
+
+def _missing(ranks: Sequence[RankCollectives], warnings: list[str]) -> list[int]:
+    sizes = {rank.world_size for rank in ranks if rank.world_size}
+    there = {rank.rank for rank in ranks if rank.rank is not None}
+    if len(sizes) > 1:
+        warnings.append(f"traces of jobs of different size: {sorted(sizes)} ranks")
+    if not sizes or not there:
+        return []
+    missing = sorted(set(range(max(sizes))) - there)
+    if missing:
+        shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+        warnings.append(
+            f"{len(missing)} of {max(sizes)} ranks are not here ({shown}): who arrives last is "
+            "only known among those that are"
+        )
+    return missing
+
+
+def _base_shift_us(first: RankCollectives, rank: RankCollectives) -> float:
+    clocks = (rank.clock_offset_ns - first.clock_offset_ns) / 1e3
+    return (rank.base_us - first.base_us) + clocks
+
+
+Group = dict[int, Ints]
+"""Position of the rank → its events of one key, as indices into its columns."""
+
+
+def _groups(ranks: Sequence[RankCollectives]) -> dict[tuple[str, ...], Group]:
+    found: dict[tuple[str, ...], Group] = defaultdict(dict)
+    for position, rank in enumerate(ranks):
+        keys: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for index, key in enumerate(rank.keys):
+            keys[key].append(index)
+        for key, own in keys.items():
+            found[key][position] = np.array(own, np.int64)
+    return {key: group for key, group in found.items() if len(group) > 1}
+
+
+def _key(kernel: str, facts: Collective | None) -> tuple[str, ...]:
+    if facts is None:
+        return (kernel,)
+    whole = facts.ranks if facts.ranks and "..." not in facts.ranks else None
+    return (facts.name, whole or facts.group_description or facts.group or "")
+
+
+def _clock_offsets(
+    ranks: Sequence[RankCollectives],
+    groups: dict[tuple[str, ...], Group],
+    base: Sequence[float],
+    warnings: list[str],
+) -> list[float]:
+    """What each clock is behind the first rank's, by the ends of the collectives they share."""
+    differences: dict[int, list[Floats]] = defaultdict(list)
+    for group in groups.values():
+        if 0 not in group:
+            continue  # only what the first rank takes part in tells its clock
+        reference = ranks[0].end_us[group[0]] + base[0]
+        for position, own in group.items():
+            if position:
+                left, right = _overlaid(reference, ranks[position].end_us[own] + base[position])
+                differences[position].append(left - right)
+    offsets = [0.0] * len(ranks)
+    for position, parts in differences.items():
+        offset = median(np.concatenate(parts))
+        if abs(offset) > SAME_CLOCK_US:
+            offsets[position] = offset
+            name = ranks[position].name(position)
+            warnings.append(f"clock of rank {name} moved by {offset:.0f} µs, to end together")
+    return offsets
+
+
+def _overlaid(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """The two sequences without what only the longer one saw, before or after."""
+    if len(a) <= len(b):
+        first = _best_shift(a, b)
+        return a, b[first : first + len(a)]
+    first = _best_shift(b, a)
+    return a[first : first + len(b)], b
+
+
+def _best_shift(short: Floats, long: Floats) -> int:
+    """The way to lay the shorter on the longer one with the steadiest difference."""
+    many = len(short)
+    return min(
+        range(len(long) - many + 1),
+        key=lambda shift: float(np.std(long[shift : shift + many] - short)),
+    )
+
+
+def _matched(
+    ranks: Sequence[RankCollectives],
+    groups: dict[tuple[str, ...], Group],
+    shifts: Sequence[float],
+    warnings: list[str],
+) -> list[MatchedCollective]:
+    found = []
+    apart = 0
+    for group in groups.values():
+        rows = _same_length(ranks, group, shifts)
+        positions = tuple(sorted(rows))
+        starts = np.stack([ranks[p].start_us[rows[p]] + shifts[p] for p in positions], axis=1)
+        ends = np.stack([ranks[p].end_us[rows[p]] + shifts[p] for p in positions], axis=1)
+        together = (np.ptp(ends, axis=1) <= _TOGETHER_US) & (starts.max(axis=1) < ends.max(axis=1))
+        apart += int((~together).sum())
+        first = positions[0]
+        for index in np.flatnonzero(together).tolist():
+            own = int(rows[first][index])
+            found.append(
+                MatchedCollective(
+                    name=ranks[first].names[own],
+                    collective=ranks[first].facts[own],
+                    positions=positions,
+                    events=tuple(int(ranks[p].rows[rows[p][index]]) for p in positions),
+                    start_us=starts[index],
+                    end_us=ends[index],
+                )
+            )
+    if apart:
+        warnings.append(
+            f"{apart} communication kernels do not end together across ranks and were not matched"
+        )
+    return sorted(found, key=lambda one: float(one.start_us.max()))
+
+
+def _same_length(ranks: Sequence[RankCollectives], group: Group, shifts: Sequence[float]) -> Group:
+    """The part of each rank's sequence that all of them saw."""
+    shortest = min(group, key=lambda position: len(group[position]))
+    reference = ranks[shortest].end_us[group[shortest]] + shifts[shortest]
+    rows = {}
+    for position, own in group.items():
+        ends = ranks[position].end_us[own] + shifts[position]
+        first = _best_shift(reference, ends)
+        rows[position] = own[first : first + len(reference)]
+    return rows

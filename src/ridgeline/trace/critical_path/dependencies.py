@@ -1,0 +1,295 @@
+"""What had to wait for what: a trace as a graph of moments, in columns.
+
+A node is a moment: the start or the end of a GPU event, or a point on a host thread (a launch, the
+begin and end of a call that waits, the two ends of a pause). An edge says that its target cannot be
+earlier than its source plus a weight. Three edges at most lead into a node:
+
+    GPU start   the launch that brought it · the event before it on its stream · the event of
+                another stream that it waits for (cuda_sync records where there are any; else the
+                one that ended last while the stream stood still with work in its queue)
+    GPU end     its start
+    host point  the point before it on its thread · for a call that waits, the GPU event it waits
+                for · after a pause, the other thread that worked meanwhile (autograd's, say)
+
+One edge of each node is binding: source plus weight is exactly the node's time, because the weight
+of the edge whose source was ready last is set to what is left. Hence walking back along binding
+edges from the last node ends at the origin, and the path is as long as the window. The other edges
+keep the smallest weight that the trace shows for their sort, so that `path.py` can move
+nodes earlier and see which edge binds then. (Longest path over launch, stream and sync edges:
+HolisticTraceAnalysis' critical path, and Daydream, Zhu et al., USENIX ATC 2020, section 4, for the
+what-if.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
+from ridgeline.trace.critical_path.waits import (
+    NONE,
+    before_on_stream,
+    pauses,
+    stream_of_call,
+    waits_for,
+)
+from ridgeline.trace.host_calls import launch_rows, launch_start_us
+from ridgeline.trace.sorting import distinct, quantile
+
+ORIGIN_EDGE, HOST_EDGE, LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE, RUN_EDGE, SYNC_EDGE = range(7)
+EDGE_NAMES = {
+    ORIGIN_EDGE: "start of the trace", HOST_EDGE: "host", LAUNCH_EDGE: "launch latency",
+    STREAM_EDGE: "gap between kernels", WAIT_EDGE: "wait for another stream", RUN_EDGE: "gpu",
+    SYNC_EDGE: "return from a wait",
+}  # fmt: skip
+SLOTS = 3
+_WAITING = ("Synchronize", "synchronize")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """The graph of one rank; rows are nodes, in an order in which every edge leads forward."""
+
+    time_us: Floats
+    gpu_event: Ints
+    """Row of the trace's GPU table, or NONE for a host point."""
+    is_end: Mask
+    """Whether the moment is the end of a GPU event, and not its start."""
+    thread: Ints
+    """The thread of a host point."""
+    source: Ints
+    """The node that each edge comes from, (nodes, SLOTS); NONE for no edge."""
+    weight_us: Floats
+    """The least time that each edge takes, (nodes, SLOTS)."""
+    edge: npt.NDArray[np.int8]
+    """The sort of each edge, (nodes, SLOTS)."""
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+    @property
+    def binding(self) -> Ints:
+        """The slot whose source plus weight is the node's time."""
+        ready = np.where(self.source >= 0, self.time_us[self.source] + self.weight_us, -np.inf)
+        found: Ints = np.argmax(ready, axis=1).astype(np.int64)
+        return found
+
+
+def dependencies(trace: Trace) -> Moments:
+    """The graph of one trace; empty when nothing ran on a GPU."""
+    return trace.derived("dependencies", lambda t: _Building(t).moments())
+
+
+class _Building:
+    """Nodes first (all times are known), then edges, then one order for all."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.gpu, self.host = trace.gpu, trace.host
+        self.launch = launch_rows(trace)
+        self.waits = self._waiting_calls()
+        self.pauses = pauses(trace, self._threads())
+        self._place_nodes()
+
+    def moments(self) -> Moments:
+        size = len(self.time)
+        self.source = np.full((size, SLOTS), NONE, np.int64)
+        self.weight = np.zeros((size, SLOTS))
+        self.edge = np.zeros((size, SLOTS), np.int8)
+        self._host_edges()
+        self._sync_edges()
+        self._gpu_edges()
+        return self._ordered()
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def _threads(self) -> Ints:
+        """Threads that start GPU work or wait for it: the others' time does not count."""
+        rows = np.concatenate((self.launch[self.launch != ABSENT], self.waits))
+        return distinct(self.host.thread[rows]).astype(np.int64)
+
+    def _waiting_calls(self) -> Ints:
+        """Host rows of calls that return only when GPU work is done."""
+        host, names = self.host, self.trace.names
+        waiting = np.array([name.endswith(_WAITING) for name in names], bool)
+        by_name = np.flatnonzero(host.is_call & waiting[host.name])
+        known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
+        blocked = host.end_us[self.launch[known]] >= self.gpu.end_us[known]
+        return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
+
+    def _place_nodes(self) -> None:
+        host, count = self.host, len(self.gpu)
+        launches = distinct(self.launch[self.launch != ABSENT])
+        plain = launches[~np.isin(launches, self.waits)]
+        pauses = self.pauses
+        time = [host.start_us[plain], host.start_us[self.waits], host.end_us[self.waits],
+                pauses.begin_us, pauses.end_us, pauses.other_us]  # fmt: skip
+        thread = [host.thread[plain], host.thread[self.waits], host.thread[self.waits],
+                  pauses.thread, pauses.thread, pauses.other]  # fmt: skip
+        sizes = [len(part) for part in time]
+        self.offsets = 2 * count + np.concatenate(([0], np.cumsum(sizes)))
+        self.time = np.concatenate([self.gpu.start_us, self.gpu.end_us, *time])
+        self.thread = np.concatenate([np.full(2 * count, NONE), *thread]).astype(np.int64)
+        # At one moment: the return of a call, then what begins, then the return of an empty call.
+        self.turn = np.ones(len(self.time), np.int64)
+        returns = self.offsets[2] + np.arange(len(self.waits))
+        self.turn[returns] = np.where(host.duration_us[self.waits] > 0, 0, 2)
+        self.node_of_call = np.full(len(host), NONE, np.int64)
+        self.node_of_call[plain] = self.offsets[0] + np.arange(len(plain))
+        self.node_of_call[self.waits] = self.offsets[1] + np.arange(len(self.waits))
+
+    # -- edges ----------------------------------------------------------------------------------
+
+    def _set(self, nodes: Ints, slot: int, source: Ints, weight: Floats, edge: int) -> None:
+        self.source[nodes, slot] = source
+        self.weight[nodes, slot] = weight
+        self.edge[nodes, slot] = edge
+
+    def _host_edges(self) -> None:
+        """Point to point along each thread; a pause in which another thread worked is its end's."""
+        nodes = np.arange(self.offsets[0], len(self.time))
+        order = nodes[np.lexsort((nodes, self.turn[nodes], self.time[nodes], self.thread[nodes]))]
+        before, after = order[:-1], order[1:]
+        same = self.thread[before] == self.thread[after]
+        before, after = before[same], after[same]
+        self._set(after, 0, before, self.time[after] - self.time[before], HOST_EDGE)
+        many = len(self.pauses.thread)
+        ends = self.offsets[4] + np.arange(many)
+        others = self.offsets[5] + np.arange(many)
+        self.weight[ends, 0] = 0.0
+        self._set(ends, 1, others, self.time[ends] - self.time[others], HOST_EDGE)
+
+    def _sync_edges(self) -> None:
+        """A call that waits returns after the last GPU event that it covers."""
+        count = len(self.waits)
+        if not count or not len(self.gpu):
+            return
+        nodes = self.offsets[2] + np.arange(count)
+        begins = self.offsets[1] + np.arange(count)
+        covered = self._covered()
+        has = covered != NONE
+        own = self.time[nodes] - self.time[begins]
+        ready = np.where(has, self.gpu.end_us[covered], -np.inf)
+        bound = has & (ready > self.time[begins])
+        least = float(own.min())
+        self.weight[nodes, 0] = np.where(bound, np.minimum(own, least), own)
+        self.edge[nodes, 0] = SYNC_EDGE
+        picked = np.flatnonzero(bound)
+        late = self.time[nodes[picked]] - ready[picked]
+        self._set(nodes[picked], 1, len(self.gpu) + covered[picked], late, SYNC_EDGE)
+
+    def _covered(self) -> Ints:
+        """For each waiting call the GPU event that it waited for."""
+        gpu, host = self.gpu, self.host
+        found = np.full(len(self.waits), NONE, np.int64)
+        streams = stream_of_call(self.trace)
+        by_end = np.argsort(gpu.end_us, kind="stable")
+        ends = gpu.end_us[by_end]
+        # What was launched before the trace began was launched before any call in it.
+        started = np.where(self.launch != ABSENT, launch_start_us(self.trace), -np.inf)
+        copies = dict(zip(self.launch.tolist(), range(len(gpu)), strict=True))
+        last = np.searchsorted(ends, host.end_us[self.waits], side="right") - 1
+        for index, row in enumerate(self.waits.tolist()):
+            own = copies.get(row)
+            if own is not None and gpu.kind[own] != Kind.KERNEL:
+                found[index] = own
+                continue
+            stream = streams.get(int(host.correlation[row]), ABSENT)
+            begin = host.start_us[row]
+            for place in range(int(last[index]), max(-1, int(last[index]) - 64), -1):
+                event = int(by_end[place])
+                if ends[place] < begin:
+                    break
+                if started[event] <= begin and stream in (ABSENT, gpu.stream[event]):
+                    found[index] = event
+                    break
+        return found
+
+    def _gpu_edges(self) -> None:
+        gpu, count = self.gpu, len(self.gpu)
+        if not count:
+            return
+        starts = np.arange(count)
+        self._set(count + starts, 0, starts, gpu.duration_us, RUN_EDGE)
+        before = before_on_stream(self.trace)
+        known = self.launch != ABSENT
+        lag = np.where(known, gpu.start_us - launch_start_us(self.trace), np.inf)
+        behind = np.where(before != NONE, gpu.start_us - gpu.end_us[before], np.inf)
+        waits = waits_for(self.trace, before, np.minimum(lag, behind))
+        idle = known & (lag > 0) & (lag < behind)
+        least = quantile(lag[idle], 0.05) if idle.any() else 0.0
+        other = np.where(waits != NONE, gpu.start_us - gpu.end_us[waits], np.inf)
+        # Ready times as distances back from the start: the smallest distance binds.
+        by_launch = known & (lag >= 0)
+        by_stream = (before != NONE) & (behind >= 0)
+        by_wait = (waits != NONE) & (other >= 0)
+        distance = np.stack((
+            np.where(by_launch, np.maximum(lag - least, 0.0), np.inf),
+            np.where(by_stream, behind, np.inf),
+            np.where(by_wait, other, np.inf),
+        ))  # fmt: skip
+        binding = np.argmin(distance, axis=0)
+        calls = np.full(count, NONE, np.int64)
+        calls[known] = self.node_of_call[self.launch[known]]
+        sources = (calls, count + before, count + waits)
+        whole = (lag, behind, other)
+        small = (np.minimum(lag, least), np.zeros(count), np.zeros(count))
+        for slot, (usable, edge) in enumerate(
+            zip((by_launch, by_stream, by_wait), (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE), strict=True)
+        ):
+            rows = np.flatnonzero(usable)
+            weight = np.where(binding == slot, whole[slot], small[slot])[rows]
+            self._set(rows, slot, sources[slot][rows], weight, edge)
+
+    # -- order ----------------------------------------------------------------------------------
+
+    def _ordered(self) -> Moments:
+        """The nodes in order of time.
+
+        Ties: ends, host points, then starts (an empty event's end after its own
+        start). A node without edges hangs on the origin.
+        """
+        count, size = len(self.gpu), len(self.time)
+        rank = np.full(size, 1, np.int64)
+        row = np.zeros(size, np.int64)
+        rank[:count] = 2
+        row[:count] = 2 * np.arange(count)
+        empty = self.gpu.duration_us <= 0
+        rank[count : 2 * count] = np.where(empty, 2, 0)
+        row[count : 2 * count] = 2 * np.arange(count) + 1
+        row[2 * count :] = self.turn[2 * count :] * size + np.arange(size - 2 * count)
+        order = np.lexsort((row, rank, self.time))
+        place = np.empty(size, np.int64)
+        place[order] = np.arange(size)
+        source = np.where(self.source[order] >= 0, place[self.source[order]], NONE)
+        gpu_event = np.where(order < 2 * count, order % max(1, count), NONE)
+        return tightened(
+            Moments(
+                time_us=self.time[order],
+                gpu_event=gpu_event,
+                is_end=(order >= count) & (order < 2 * count),
+                thread=self.thread[order],
+                source=source,
+                weight_us=self.weight[order],
+                edge=self.edge[order],
+            )
+        )
+
+
+def tightened(moments: Moments) -> Moments:
+    """Edges that lead backward dropped; of each node the edge ready last takes what is left.
+
+    What is left is rounding, or the lag of a dropped edge.
+    """
+    time = moments.time_us
+    source = np.where(moments.source < np.arange(len(time))[:, None], moments.source, NONE)
+    weight = moments.weight_us.copy()
+    ready = np.where(source >= 0, time[source] + weight, -np.inf)
+    loose = np.flatnonzero((source >= 0).any(axis=1))
+    slot = np.argmax(ready[loose], axis=1)
+    weight[loose, slot] = time[loose] - time[source[loose, slot]]
+    over = (source >= 0) & (time[source] + weight > time[:, None])
+    weight = np.where(over, time[:, None] - time[source], weight)
+    return replace(moments, source=source, weight_us=weight)

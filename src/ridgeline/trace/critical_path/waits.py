@@ -1,0 +1,174 @@
+"""What a GPU event or a host thread had to wait for: an own stream, another stream, another thread.
+
+A GPU event waits for the event before it on its stream, and for another stream where `cuda_sync`
+records say so (a stream wait names the record and its stream); without such records, a stream that
+stood still with work in its queue waited for the event that ended last on another stream.
+
+A host thread pauses where it has no operator or call open. When another of the threads that feed
+the GPU was busy for most of a pause (autograd's and the main one take turns), the pause was spent
+waiting for that thread, and ends with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
+from ridgeline.trace.host_calls import launch_start_us, names_matching
+from ridgeline.trace.intervals import Intervals, covered, union
+from ridgeline.trace.sorting import distinct
+
+NONE = -1
+"""No such event, or no edge."""
+_QUEUED_WAIT_US = 30.0
+"""A stream that stands still for longer with work in its queue waits for something: the threshold
+of HolisticTraceAnalysis between launch gap and other waits."""
+
+
+def before_on_stream(trace: Trace) -> Ints:
+    """The event before each GPU event on its device and stream, or NONE."""
+    gpu = trace.gpu
+    order = np.lexsort((np.arange(len(gpu)), gpu.start_us, gpu.stream, gpu.device))
+    found = np.full(len(gpu), NONE, np.int64)
+    same = (gpu.stream[order[1:]] == gpu.stream[order[:-1]]) & (
+        gpu.device[order[1:]] == gpu.device[order[:-1]]
+    )
+    found[order[1:][same]] = order[:-1][same]
+    return found
+
+
+def waits_for(trace: Trace, before: Ints, unexplained: Floats) -> Ints:
+    """The event of another stream that each GPU event waited for, or NONE."""
+    gpu = trace.gpu
+    found = np.full(len(gpu), NONE, np.int64)
+    if len(distinct(gpu.stream)) < 2:
+        return found
+    by_end = np.argsort(gpu.end_us, kind="stable")
+    last = np.searchsorted(gpu.end_us[by_end], gpu.start_us, side="right") - 1
+    rows = np.flatnonzero((last >= 0) & (unexplained > _QUEUED_WAIT_US))
+    candidate = by_end[last[rows]]
+    other = (candidate != before[rows]) & (candidate != rows)
+    other &= gpu.stream[candidate] != gpu.stream[rows]
+    found[rows[other]] = candidate[other]
+    for row, event in _recorded_waits(trace):
+        found[row] = event
+    return found
+
+
+def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
+    """(GPU event, event of another stream that it waits for), as cuda_sync records tell it."""
+    sync, gpu, host = trace.sync, trace.gpu, trace.host
+    pairs: list[tuple[int, int]] = []
+    rows = [
+        row
+        for row in range(len(sync))
+        if "Wait" in trace.names[sync.name[row]] and sync.wait_on_stream[row] != ABSENT
+    ]
+    if not rows:
+        return pairs
+    calls = dict(zip(host.correlation.tolist(), host.start_us.tolist(), strict=True))
+    streams = _launch_orders(trace)
+    for row in rows:
+        recorded = calls.get(int(sync.wait_on_record[row]))
+        waited = calls.get(int(sync.correlation[row]), float(sync.start_us[row]))
+        if recorded is None:
+            continue
+        ahead = streams.get(int(sync.wait_on_stream[row]))
+        behind = streams.get(int(sync.stream[row]))
+        if ahead is None or behind is None:
+            continue
+        done = int(np.searchsorted(ahead[0], recorded, side="right")) - 1
+        following = int(np.searchsorted(behind[0], waited, side="left"))
+        if done >= 0 and following < len(behind[0]):
+            source, target = int(ahead[1][done]), int(behind[1][following])
+            if gpu.end_us[source] <= gpu.start_us[target]:
+                pairs.append((target, source))
+    return pairs
+
+
+def _launch_orders(trace: Trace) -> dict[int, tuple[Floats, Ints]]:
+    """For each stream when its events were launched, and their rows, in the order it runs them."""
+    asked = launch_start_us(trace)
+    launched = np.where(np.isnan(asked), trace.gpu.start_us, asked)
+    found = {}
+    for stream in distinct(trace.gpu.stream).tolist():
+        rows = np.flatnonzero(trace.gpu.stream == stream)
+        rows = rows[np.lexsort((trace.gpu.start_us[rows], launched[rows]))]
+        found[stream] = (launched[rows], rows)
+    return found
+
+
+def stream_of_call(trace: Trace) -> dict[int, int]:
+    """Correlation of a stream synchronise → its stream, from cuda_sync records."""
+    sync = trace.sync
+    return {
+        int(number): int(stream)
+        for number, stream, name in zip(
+            sync.correlation.tolist(), sync.stream.tolist(), sync.name.tolist(), strict=True
+        )
+        if "Stream Sync" in trace.names[name] and stream != ABSENT
+    }
+
+
+_FRAMES = re.compile(r"^(ProfilerStep|Optimizer\.|## |\[)")
+"""Open while a thread waits: old traces write annotations and steps as operators."""
+_LEAST_PAUSE_US = 10.0
+"""Shorter pauses of a thread are its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Times in which a thread did nothing while another one worked."""
+
+    thread: Ints
+    begin_us: Floats
+    end_us: Floats
+    other: Ints
+    """The thread that worked."""
+    other_us: Floats
+    """Its last busy moment in the pause."""
+
+
+def pauses(trace: Trace, threads: Ints) -> Pauses:
+    """All pauses of these threads in which another of them worked."""
+    host = trace.host
+    working = (host.category == Category.OPERATOR) | host.is_call
+    # Old traces write annotations and steps as operators: they are open while a thread waits.
+    working &= ~names_matching(trace, _FRAMES)[host.name]
+    busy: dict[int, Intervals] = {}
+    for thread in threads.tolist():
+        rows = np.flatnonzero(working & (host.thread == thread))
+        busy[thread] = union(host.start_us[rows], host.end_us[rows])
+    found: list[tuple[Ints, Floats, Floats, Ints, Floats]] = []
+    origin = min((float(spans.start[0]) for spans in busy.values() if spans.size), default=0.0)
+    for thread, (begin, end) in busy.items():
+        if not len(begin):
+            continue
+        # A thread that begins later than another was woken by it, whatever its share.
+        gap_begin, gap_end = np.append(origin, end[:-1]), begin
+        long = gap_end - gap_begin > _LEAST_PAUSE_US
+        gap_begin, gap_end = gap_begin[long], gap_end[long]
+        best = np.where(gap_begin == origin, 0.0, 0.5)  # less than half a pause is chance
+        who = np.full(len(gap_begin), NONE, np.int64)
+        moment = np.zeros(len(gap_begin))
+        for other, spans in busy.items():
+            if other == thread or not spans.size:
+                continue
+            share = covered(spans, gap_begin, gap_end) / (gap_end - gap_begin)
+            last = np.searchsorted(spans.start, gap_end) - 1
+            better = (share > best) & (last >= 0)
+            best[better], who[better] = share[better], other
+            moment[better] = np.minimum(spans.end[last], gap_end)[better]
+        taken = who != NONE
+        found.append((np.full(int(taken.sum()), thread, np.int64), gap_begin[taken],
+                      gap_end[taken], who[taken], moment[taken]))  # fmt: skip
+    columns = [np.concatenate(part) if found else np.zeros(0) for part in zip(*found, strict=True)]
+    if not columns:
+        columns = [np.zeros(0)] * 5
+    return Pauses(
+        thread=columns[0].astype(np.int64), begin_us=columns[1], end_us=columns[2],
+        other=columns[3].astype(np.int64), other_us=columns[4],
+    )  # fmt: skip

@@ -1,0 +1,289 @@
+"""Pours decoded events into numpy columns, batch by batch, and interns what repeats."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from decimal import Decimal
+from math import floor, prod
+from typing import Any
+
+import numpy as np
+
+from ridgeline.trace.columns import (
+    ABSENT,
+    TABLES,
+    Category,
+    Collective,
+    Floats,
+    no_rows,
+)
+from ridgeline.trace.formats.kineto.events import HOST, KINDS, Role
+
+_UINT64 = 2**64 - 1
+_LARGEST = 2**31 - 1
+
+
+class Interned(dict[Any, int]):
+    """Value → its number in order of appearance."""
+
+    def __missing__(self, value: Any) -> int:
+        number = self[value] = len(self)
+        return number
+
+
+class Threads(dict[Any, int]):
+    """(process, thread) → number; a thread that is written as text and as a number is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members: dict[tuple[int | str, int | str], int] = {}
+
+    def __missing__(self, pair: tuple[int | str, int | str]) -> int:
+        plain = (_plain(pair[0]), _plain(pair[1]))
+        number = self[pair] = self.members.setdefault(plain, len(self.members))
+        return number
+
+
+def _plain(identifier: int | str) -> int | str:
+    if isinstance(identifier, str) and identifier.isascii() and identifier.isdecimal():
+        return int(identifier)
+    return identifier
+
+
+@dataclass(slots=True)
+class _Table:
+    """Columns that grow by one array per batch."""
+
+    parts: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, **columns: Any) -> None:
+        for name, values in columns.items():
+            self.parts[name].append(values)
+
+    def join(self, table: type) -> dict[str, Any]:
+        """One array per column; the parts go as soon as they are joined."""
+        joined = no_rows(table)
+        for name in joined:
+            if parts := self.parts.pop(name, None):
+                joined[name] = np.concatenate(parts)
+        return joined
+
+
+@dataclass(slots=True)
+class Columns:
+    """Everything that has been read so far."""
+
+    details: bool
+    base: float | None = None
+    """The first time stamp, whole: columns hold times relative to it."""
+    names: Interned = field(default_factory=Interned)
+    threads: Threads = field(default_factory=Threads)
+    collectives: Interned = field(default_factory=Interned)
+    shapes: Interned = field(default_factory=Interned)
+    stacks: Interned = field(default_factory=Interned)
+    gpu: _Table = field(default_factory=_Table)
+    host: _Table = field(default_factory=_Table)
+    sync: _Table = field(default_factory=_Table)
+    memory: _Table = field(default_factory=_Table)
+    gpu_annotations: _Table = field(default_factory=_Table)
+
+    def add(self, role: Role, category: str, events: list[Any]) -> None:
+        """Take the events of one struct."""
+        if role in (Role.OPERATOR, Role.RUNTIME, Role.PLAIN):
+            self._add_host(role, HOST[category], events)
+        elif role is Role.GPU:
+            self._add_gpu(self.gpu, KINDS[category], events)
+        elif role is Role.GPU_ANNOTATION:
+            self._add_gpu(self.gpu_annotations, 0, events)
+        elif role is Role.SYNC:
+            self._add_sync(events)
+        elif role is Role.MEMORY:
+            self._add_memory(events)
+
+    def _stamps(self, events: list[Any]) -> Floats:
+        first = events[0].ts
+        if self.base is None:
+            self.base = float(floor(first))
+        if isinstance(first, Decimal):
+            base = Decimal(self.base)
+            return np.array([float(event.ts - base) for event in events], np.float64)
+        stamps: Floats = np.array([event.ts for event in events], np.float64)
+        stamps -= self.base
+        return stamps
+
+    def _lengths(self, events: list[Any], start: Floats) -> Floats:
+        """Durations that end where float64 puts stamp plus duration, on the file's own clock.
+
+        Stamps of today's size are multiples of 2**-12 µs there; so are then all ends, and events
+        that touch in the file touch in the columns, whatever is subtracted from both.
+        """
+        lengths: Floats = np.array([event.dur for event in events], np.float64)
+        if isinstance(events[0].ts, Decimal):
+            return lengths
+        absolute = start + (self.base or 0.0)
+        ends = absolute + lengths
+        ends -= absolute
+        return ends
+
+    def _add_host(self, role: Role, category: Category, events: list[Any]) -> None:
+        size = len(events)
+        start = self._stamps(events)
+        absent = np.broadcast_to(np.int64(ABSENT), size)
+        narrow = np.broadcast_to(np.int32(ABSENT), size)
+        threads = self.threads
+        columns: dict[str, Any] = {
+            "start_us": start,
+            "duration_us": self._lengths(events, start),
+            "name": self._name_numbers(events),
+            "category": np.full(size, category, np.int8),
+            "thread": np.array([threads[event.pid, event.tid] for event in events], np.int32),
+            "correlation": absent,
+            "external_id": absent,
+            "shape": narrow,
+            "stack": narrow,
+            "sequence": absent,
+        }
+        if role is Role.RUNTIME:
+            columns["correlation"] = np.array([e.args.correlation for e in events], np.int64)
+        elif role is Role.OPERATOR:
+            columns["external_id"] = np.array([e.args.external_id for e in events], np.int64)
+            if self.details:
+                columns |= self._details(events)
+        self.host.add(**columns)
+
+    def _details(self, events: list[Any]) -> dict[str, Any]:
+        shapes, stacks = [], []
+        for event in events:
+            dims, types = bytes(event.args.dims), bytes(event.args.types)
+            # A convolution's work depends on its stride too; elsewhere values only multiply texts.
+            values = bytes(event.args.values) if "conv" in event.name else b""
+            shapes.append(self.shapes[dims, types, values] if dims else ABSENT)
+            stacks.append(self.stacks[event.args.stack] if event.args.stack else ABSENT)
+        return {
+            "shape": np.array(shapes, np.int32),
+            "stack": np.array(stacks, np.int32),
+            "sequence": np.array([e.args.sequence for e in events], np.int64),
+        }
+
+    def _name_numbers(self, events: list[Any]) -> Any:
+        names = self.names
+        return np.array([names[event.name] for event in events], np.int32)
+
+    def _add_gpu(self, table: _Table, kind: int, events: list[Any]) -> None:
+        args = [event.args for event in events]
+        start = self._stamps(events)
+        table.add(
+            start_us=start,
+            duration_us=self._lengths(events, start),
+            name=self._name_numbers(events),
+            kind=np.full(len(events), kind, np.int8),
+            device=np.array([_device(event) for event in events], np.int32),
+            stream=np.array([_stream(event) for event in events], np.int64),
+            correlation=np.array([a.correlation for a in args], np.int64),
+            external_id=np.array([max(a.external_id, a.old_external_id) for a in args], np.int64),
+            graph=np.array([a.graph for a in args], np.int64),
+            bytes=np.array([a.bytes for a in args], np.int64),
+            blocks=np.array([_size(a.grid) for a in args], np.int64),
+            threads_per_block=np.array([_size(a.block) for a in args], np.int32),
+            blocks_per_sm=_numbers([a.blocks_per_sm for a in args]),
+            occupancy_percent=_numbers([a.occupancy for a in args]),
+            registers_per_thread=np.array([a.registers for a in args], np.int32),
+            shared_bytes=np.array([a.shared for a in args], np.int64),
+            collective=np.array([self._collective(a) for a in args], np.int32),
+        )
+
+    def _collective(self, args: Any) -> int:
+        if args.collective is None:
+            return ABSENT
+        return self.collectives[
+            Collective(
+                name=args.collective,
+                elements_in=_whole(args.elements_in),
+                elements_out=_whole(args.elements_out),
+                dtype=_text(args.dtype),
+                group_size=_whole(args.group_size),
+                group=_text(args.group),
+                group_description=_text(args.group_description),
+                ranks=_text(args.ranks),
+            )
+        ]
+
+    def _add_sync(self, events: list[Any]) -> None:
+        args = [event.args for event in events]
+        start = self._stamps(events)
+        self.sync.add(
+            start_us=start,
+            duration_us=self._lengths(events, start),
+            name=self._name_numbers(events),
+            device=np.array([a.device for a in args], np.int32),
+            stream=np.array([a.stream for a in args], np.int64),
+            correlation=np.array([a.correlation for a in args], np.int64),
+            wait_on_stream=np.array([a.wait_on_stream for a in args], np.int64),
+            wait_on_record=np.array([a.wait_on_record for a in args], np.int64),
+        )
+
+    def _add_memory(self, events: list[Any]) -> None:
+        events = [event for event in events if event.name == "[memory]"]
+        if not events:
+            return
+        args = [event.args for event in events]
+        threads = self.threads
+        self.memory.add(
+            time_us=self._stamps(events),
+            bytes=np.array([a.bytes for a in args], np.int64),
+            address=np.array([a.address & _UINT64 for a in args], np.uint64),
+            device_type=np.array([a.device_type for a in args], np.int32),
+            device=np.array([a.device for a in args], np.int32),
+            allocated_bytes=np.array([a.allocated for a in args], np.int64),
+            reserved_bytes=np.array([a.reserved for a in args], np.int64),
+            thread=np.array([threads[event.pid, event.tid] for event in events], np.int32),
+        )
+
+    def joined(self) -> dict[str, Any]:
+        """The tables of a `Trace`, on one clock that starts at its first event."""
+        tables = {name: getattr(self, name).join(kind) for name, kind in TABLES.items()}
+        times = [table.get("start_us", table.get("time_us")) for table in tables.values()]
+        shift = float(floor(min((float(time.min()) for time in times if len(time)), default=0.0)))
+        for time in times:
+            np.subtract(time, shift, out=time)
+        self.base = (self.base or 0.0) + shift
+        for name in ("gpu", "gpu_annotations"):
+            table = tables[name]
+            order = np.lexsort((table["duration_us"], table["start_us"]))
+            tables[name] = {column: values[order] for column, values in table.items()}
+        return {name: kind(**tables[name]) for name, kind in TABLES.items()}
+
+
+def _size(dims: list[int] | None) -> int:
+    """Blocks of a grid, threads of a block; no grid that a GPU takes is larger than the limit."""
+    return min(abs(prod(dims)), _LARGEST) if dims else ABSENT
+
+
+def _device(event: Any) -> int:
+    device: int = event.args.device
+    if device == ABSENT and isinstance(event.pid, int):
+        return event.pid if abs(event.pid) <= _LARGEST else ABSENT
+    return device
+
+
+def _stream(event: Any) -> int:
+    stream: int = event.args.stream
+    if stream == ABSENT and isinstance(event.tid, int):
+        return event.tid if abs(event.tid) <= _LARGEST else ABSENT
+    return stream
+
+
+def _numbers(values: list[float | None]) -> Floats:
+    return np.array(values, np.float64)  # None becomes NaN
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return None if value is None else int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

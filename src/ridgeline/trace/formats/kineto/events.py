@@ -1,0 +1,230 @@
+"""Events of Kineto's JSON as typed structs, chosen by category so that each decodes only its own.
+
+The category is the tag of a msgspec union. Profilers spell them in several ways (`kernel` and
+`Kernel`, `gpu_memcpy` and `Memcpy`); a spelling that is not known yet is learned when it is met.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Union
+
+import msgspec
+
+from ridgeline.trace.columns import ABSENT, Category, Kind
+
+
+class Role(Enum):
+    """What an event is to us: which struct it decodes into."""
+
+    GPU = "gpu"
+    OPERATOR = "operator"
+    RUNTIME = "runtime"
+    PLAIN = "plain"
+    SYNC = "sync"
+    MEMORY = "memory"
+    GPU_ANNOTATION = "gpu annotation"
+    SKIP = "skip"
+
+
+KINDS = {
+    "kernel": Kind.KERNEL,
+    "gpu_memcpy": Kind.MEMCPY,
+    "memcpy": Kind.MEMCPY,
+    "gpu_memset": Kind.MEMSET,
+    "memset": Kind.MEMSET,
+}
+"""Category, in small letters → kind of GPU work."""
+HOST = {
+    "cpu_op": Category.OPERATOR,
+    "operator": Category.OPERATOR,
+    "hpu_op": Category.OPERATOR,
+    "cuda_runtime": Category.RUNTIME,
+    "hip_runtime": Category.RUNTIME,
+    "xpu_runtime": Category.RUNTIME,
+    "mtia_runtime": Category.RUNTIME,
+    "privateuse1_runtime": Category.RUNTIME,
+    "runtime": Category.RUNTIME,
+    "cuda_driver": Category.DRIVER,
+    "hip_driver": Category.DRIVER,
+    "xpu_driver": Category.DRIVER,
+    "privateuse1_driver": Category.DRIVER,
+    "driver": Category.DRIVER,
+    "python_function": Category.PYTHON,
+    "python": Category.PYTHON,
+    "user_annotation": Category.ANNOTATION,
+    "overhead": Category.OVERHEAD,
+}
+"""Category, in small letters → category of host work."""
+SKIPPED = ("ac2g", "async_cpu_to_gpu", "async_gpu", "async", "fwdbwd", "forward_backward", "trace")
+"""Flows (the correlation says the same) and the profiler's own span."""
+SPELLINGS = ("Kernel", "Memcpy", "Memset", "Operator", "Runtime", "Trace", "Async")
+"""The spellings of torch 1.8; others are learned."""
+
+_ROLES = {
+    **dict.fromkeys(KINDS, Role.GPU),
+    **{
+        name: {
+            Category.OPERATOR: Role.OPERATOR,
+            Category.ANNOTATION: Role.OPERATOR,
+            Category.RUNTIME: Role.RUNTIME,
+            Category.DRIVER: Role.RUNTIME,
+        }.get(category, Role.PLAIN)
+        for name, category in HOST.items()
+    },
+    **dict.fromkeys(SKIPPED, Role.SKIP),
+    "cuda_sync": Role.SYNC,
+    "cpu_instant_event": Role.MEMORY,
+    "gpu_user_annotation": Role.GPU_ANNOTATION,
+}
+
+KNOWN = (*_ROLES, *SPELLINGS)
+"""Tags that the first decoder knows."""
+
+
+def role_of(category: str) -> Role | None:
+    """What a category is, however it is spelled; None when nobody has told us."""
+    return _ROLES.get(category.casefold())
+
+
+# What a column holds; a larger number makes the event a damaged one.
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Number = float | None
+_Text = str | int | float | list[Any] | None
+
+
+class GpuArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of kernels, copies and fills."""
+
+    device: _Int32 = ABSENT
+    stream: _Int64 = ABSENT
+    correlation: _Int64 = ABSENT
+    external_id: _Int64 = msgspec.field(default=ABSENT, name="External id")
+    old_external_id: _Int64 = msgspec.field(default=ABSENT, name="external id")
+    registers: _Int32 = msgspec.field(default=ABSENT, name="registers per thread")
+    shared: _Int64 = msgspec.field(default=ABSENT, name="shared memory")
+    blocks_per_sm: _Number = msgspec.field(default=None, name="blocks per SM")
+    grid: list[_Int32] | None = None
+    block: list[_Int32] | None = None
+    occupancy: _Number = msgspec.field(default=None, name="est. achieved occupancy %")
+    bytes: _Int64 = ABSENT
+    graph: _Int64 = msgspec.field(default=ABSENT, name="graph id")
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    elements_in: _Text = msgspec.field(default=None, name="In msg nelems")
+    elements_out: _Text = msgspec.field(default=None, name="Out msg nelems")
+    group_size: _Text = msgspec.field(default=None, name="Group size")
+    dtype: _Text = None
+    group: _Text = msgspec.field(default=None, name="Process Group Name")
+    group_description: _Text = msgspec.field(default=None, name="Process Group Description")
+    ranks: _Text = msgspec.field(default=None, name="Process Group Ranks")
+
+
+class OperatorArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of an operator."""
+
+    external_id: _Int64 = msgspec.field(default=ABSENT, name="External id")
+
+
+class DetailedOperatorArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of an operator with its shapes and call stack: more to decode, so on request."""
+
+    external_id: _Int64 = msgspec.field(default=ABSENT, name="External id")
+    sequence: _Int64 = msgspec.field(default=ABSENT, name="Sequence number")
+    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
+    values: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Concrete Inputs")
+    stack: str = msgspec.field(default="", name="Call stack")
+
+
+class RuntimeArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of a runtime or driver call."""
+
+    external_id: _Int64 = msgspec.field(default=ABSENT, name="External id")
+    correlation: _Int64 = ABSENT
+    old_external_id: _Int64 = msgspec.field(default=ABSENT, name="external id")
+
+
+class SyncArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of a synchronisation record."""
+
+    device: _Int32 = ABSENT
+    stream: _Int64 = ABSENT
+    correlation: _Int64 = ABSENT
+    wait_on_stream: _Int64 = ABSENT
+    wait_on_record: _Int64 = msgspec.field(default=ABSENT, name="wait_on_cuda_event_record_corr_id")
+
+
+class MemoryArgs(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of an allocation or a free."""
+
+    bytes: _Int64 = msgspec.field(default=0, name="Bytes")
+    address: int = msgspec.field(default=0, name="Addr")
+    device_type: _Int32 = msgspec.field(default=0, name="Device Type")
+    device: _Int32 = msgspec.field(default=ABSENT, name="Device Id")
+    allocated: _Int64 = msgspec.field(default=ABSENT, name="Total Allocated")
+    reserved: _Int64 = msgspec.field(default=ABSENT, name="Total Reserved")
+
+
+_X = Literal["X"]
+
+
+def _fields(role: Role, stamp: type, *, details: bool) -> list[Any]:
+    if role is Role.SKIP:
+        return []
+    args: dict[Role, Any] = {
+        Role.GPU: GpuArgs,
+        Role.GPU_ANNOTATION: GpuArgs,
+        Role.OPERATOR: DetailedOperatorArgs if details else OperatorArgs,
+        Role.RUNTIME: RuntimeArgs,
+        Role.SYNC: SyncArgs,
+        Role.MEMORY: MemoryArgs,
+    }
+    found: list[Any] = [
+        ("ts", stamp),
+        ("name", str),
+        ("pid", int | str, 0),
+        ("tid", int | str, 0),
+    ]
+    if role is not Role.MEMORY:  # an instant
+        found = [("ph", _X), *found, ("dur", float, 0.0)]
+    if role in args:
+        found.append(("args", args[role], args[role]()))
+    return found
+
+
+class Decoders:
+    """Decoders of a batch of events and of one, for a set of category spellings."""
+
+    def __init__(self, tags: tuple[str, ...], stamp: type, *, details: bool) -> None:
+        structs = tuple(_struct(tag, stamp, details=details) for tag in tags)
+        union = msgspec.json.Decoder(Union[structs])  # noqa: UP007 (a tuple)
+        batch = msgspec.json.Decoder(list[Union[structs]])  # type: ignore[valid-type]  # noqa: UP007
+        self.one = union.decode
+        """Decodes one event."""
+        self.batch = batch.decode
+        """Decodes an array of events."""
+
+
+def _struct(tag: str, stamp: type, *, details: bool) -> type:
+    """The struct of one category; `SORT` says what it is, and its category in small letters."""
+    role = role_of(tag) or Role.SKIP
+    return msgspec.defstruct(
+        f"Event_{role.name}",
+        _fields(role, stamp, details=details),
+        namespace={"SORT": (role, tag.casefold())},
+        tag_field="cat",
+        tag=tag,
+        gc=False,
+    )
+
+
+@lru_cache(maxsize=8)
+def decoders(tags: tuple[str, ...], stamp: type, *, details: bool) -> Decoders:
+    """Decoders for these spellings; building them takes a millisecond, so they are kept."""
+    return Decoders(tags, stamp, details=details)
+
+
+split_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
+"""An array as the text of its members."""

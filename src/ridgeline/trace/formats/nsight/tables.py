@@ -1,0 +1,223 @@
+"""The tables of an Nsight Systems export as columns of whole numbers, names interned.
+
+The schema is in the file itself (NVIDIA, "Nsight Systems User Guide", SQLite Schema Reference):
+`CUPTI_ACTIVITY_KIND_KERNEL | MEMCPY | MEMSET | GRAPH_TRACE` are the GPU work, `…_RUNTIME` the API
+calls (runtime and driver), `…_SYNCHRONIZATION` CUPTI's waits, `NVTX_EVENTS` the ranges, `StringIds`
+the names. A table or column that is not there is a column of "does not say". Times stay the
+nanoseconds of the file; the package makes traces of them.
+
+    correlationId   unique within a process only, so the process is put into the upper bits
+    globalTid       thread in bits 0 … 23, process in 24 … 47, machine above (globalPid: no thread)
+    NVTX            torch's `emit_nvtx` writes `aten::to, op_id = 7`: an operator and its number
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, TraceDevice
+
+if TYPE_CHECKING:
+    import sqlite3
+
+Table = dict[str, Ints]
+"""Column → its values, a row each."""
+
+_PROCESS = ~0xFFFFFF
+_THREAD = 0xFFFFFF
+_PREFIX = "CUPTI_ACTIVITY_KIND_"
+_COPY_KINDS = {
+    0: "Unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA",
+    8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "Unified HtoD", 12: "Unified DtoH", 13: "Unified DtoD",
+}  # fmt: skip
+"""ENUM_CUDA_MEMCPY_OPER in Kineto's words."""
+_MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed",
+                 5: "Device Static", 6: "Managed Static"}  # fmt: skip
+_SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+_VERSION = re.compile(r"_(v\d+|ptsz|ptds)(_(ptsz|ptds))?(_v\d+)?$")
+_TORCH_RANGE = re.compile(r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?, op_id = (?P<id>\d+)")
+
+
+class NsightTables:
+    """The tables of one open file, and the names and threads that were met in them."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        self.tables = {str(name) for (name,) in connection.execute(query)}
+        self.names: dict[str, int] = {}
+        self.threads: dict[tuple[int, int], int] = {}
+        self.strings: dict[int, str] = {}
+        if "StringIds" in self.tables:
+            rows = connection.execute("SELECT id, value FROM StringIds")
+            self.strings = {int(key): str(value) for key, value in rows}
+
+    def _select(
+        self, table: str, columns: Sequence[str], where: str = "", key: str = "start"
+    ) -> list[Sequence[Any]]:
+        """Rows of a table, "does not say" where a column is missing; none without `key`."""
+        if table not in self.tables:
+            return []
+        known = {str(row[1]) for row in self.connection.execute(f"PRAGMA table_info({table})")}
+        if key not in known:
+            return []
+        chosen = ", ".join(
+            f'ifnull("{name}", {ABSENT})' if name in known else str(ABSENT) for name in columns
+        )
+        query = f"SELECT {chosen} FROM {table} {where}"  # noqa: S608 -- names are ours
+        return self.connection.execute(query).fetchall()
+
+    def gpu_work(self) -> Table:
+        """Kernels, copies, fills and graphs that were traced as a whole, by start."""
+        shared = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId")
+        rows: list[tuple[int, ...]] = []
+        kernel = (
+            *shared, "demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ",
+            "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
+        )  # fmt: skip
+        for row in self._select(f"{_PREFIX}KERNEL", kernel):
+            name = self.strings.get(row[7]) or self.strings.get(row[8]) or f"kernel {row[7]}"
+            blocks, threads = row[10] * row[11] * row[12], row[13] * row[14] * row[15]
+            known = row[10] > 0
+            rows.append((
+                *row[:7], self._name(name), Kind.KERNEL, ABSENT, blocks if known else ABSENT,
+                threads if known else ABSENT, row[9], max(0, row[16]) + max(0, row[17]),
+            ))  # fmt: skip
+        nothing = (ABSENT,) * 4
+        for row in self._select(
+            f"{_PREFIX}MEMCPY", (*shared, "copyKind", "srcKind", "dstKind", "bytes")
+        ):
+            source, target = (_MEMORY_KINDS.get(kind, "Unknown") for kind in row[8:10])
+            name = f"Memcpy {_COPY_KINDS.get(row[7], 'Unknown')} ({source} -> {target})"
+            rows.append((*row[:7], self._name(name), Kind.MEMCPY, row[10], *nothing))
+        for row in self._select(f"{_PREFIX}MEMSET", (*shared, "memKind", "bytes")):
+            name = f"Memset ({_MEMORY_KINDS.get(row[7], 'Unknown')})"
+            rows.append((*row[:7], self._name(name), Kind.MEMSET, row[8], *nothing))
+        for row in self._select(f"{_PREFIX}GRAPH_TRACE", shared):
+            graph = self._name(f"CUDA graph {row[6]}")
+            rows.append((*row[:7], graph, Kind.KERNEL, ABSENT, *nothing))
+        keys = (
+            "start", "end", "device", "stream", "correlation", "process", "graph", "name", "kind",
+            "bytes", "blocks", "threads", "registers", "shared",
+        )  # fmt: skip
+        work = _table(keys, rows)
+        return picked(work, np.lexsort((work["stream"], work["start"])))
+
+    def calls(self) -> Table:
+        """Calls of the CUDA runtime and driver."""
+        columns = ("start", "end", "globalTid", "correlationId", "nameId")
+        rows = []
+        for start, end, thread, correlation, name_id in self._select(f"{_PREFIX}RUNTIME", columns):
+            name = _VERSION.sub("", self.strings.get(name_id, f"call {name_id}"))
+            driver = name.startswith("cu") and not name.startswith("cuda")
+            kind = Category.DRIVER if driver else Category.RUNTIME
+            rows.append((start, max(start, end), thread & _PROCESS, correlation, self._name(name),
+                         self._thread(thread), kind))  # fmt: skip
+        keys = ("start", "end", "process", "correlation", "name", "thread", "category")
+        return _table(keys, rows)
+
+    def ranges(self) -> Table:
+        """Ranges of NVTX that have an end; marks and domains are no time."""
+        columns = ("start", "end", "globalTid", "text", "textId")
+        rows = []
+        where = 'WHERE "end" IS NOT NULL' if "NVTX_EVENTS" in self.tables else ""
+        for start, end, thread, text, text_id in self._select("NVTX_EVENTS", columns, where):
+            written = text if isinstance(text, str) else self.strings.get(text_id, "")
+            found = _TORCH_RANGE.match(written)
+            name = found["name"] if found else written
+            operator = int(found["id"]) if found else ABSENT
+            sequence = int(found["seq"]) if found and found["seq"] else ABSENT
+            kind = Category.OPERATOR if found else Category.ANNOTATION
+            rows.append((start, max(start, end), thread & _PROCESS, self._name(name),
+                         self._thread(thread), kind, operator, sequence))  # fmt: skip
+        keys = ("start", "end", "process", "name", "thread", "category", "operator", "sequence")
+        return _table(keys, rows)
+
+    def waits(self) -> Table:
+        """CUPTI's records of synchronisation, with the event that was waited for."""
+        columns = ("start", "end", "globalPid", "deviceId", "streamId", "correlationId", "syncType",
+                   "eventId", "eventSyncId")  # fmt: skip
+        recorded: dict[tuple[int, int], int] = {}
+        if f"{_PREFIX}CUDA_EVENT" in self.tables:
+            table = f"{_PREFIX}CUDA_EVENT"
+            known = ("globalPid", "eventSyncId", "correlationId")
+            for process, event, correlation in self._select(table, known, key="eventSyncId"):
+                if ABSENT not in (process, event, correlation):
+                    recorded[process, event] = _unique(correlation, process)
+        rows = []
+        for row in self._select(f"{_PREFIX}SYNCHRONIZATION", columns):
+            start, end, process, device, stream, correlation, kind, _, event = row
+            name = self._name(_SYNC_KINDS.get(kind, "Sync"))
+            stream = ABSENT if stream in (0xFFFFFFFF, ABSENT) else stream
+            record = recorded.get((process, event), ABSENT)
+            rows.append((start, max(start, end), process, device, stream, correlation, name,
+                         record))  # fmt: skip
+        keys = ("start", "end", "process", "device", "stream", "correlation", "name", "record")
+        return _table(keys, rows)
+
+    def device(self, index: int) -> TraceDevice:
+        """What the export says of a GPU."""
+        nothing = TraceDevice(index=index, name="")
+        if "TARGET_INFO_GPU" not in self.tables:
+            return nothing
+        cursor = self.connection.execute("SELECT * FROM TARGET_INFO_GPU")
+        keys = [column[0] for column in cursor.description]
+        for values in cursor.fetchall():
+            row = dict(zip(keys, values, strict=True))
+            if row.get("cuDevice", row.get("id")) == index:
+                return TraceDevice(
+                    index=index,
+                    name=str(row.get("name") or ""),
+                    num_sms=row.get("smCount") or None,
+                    memory_bytes=row.get("totalMemory") or None,
+                )
+        return nothing
+
+    def thread_names(self) -> dict[int, str]:
+        """Names of the threads that were met, by their number in `threads`."""
+        names = {}
+        if "ThreadNames" in self.tables:
+            for name, thread in self.connection.execute(
+                'SELECT "nameId", "globalTid" FROM ThreadNames WHERE "globalTid" IS NOT NULL'
+            ):
+                index = self.threads.get(_split(thread))
+                if index is not None and name in self.strings:
+                    names[index] = self.strings[name]
+        return names
+
+    def _name(self, name: str) -> int:
+        return self.names.setdefault(name, len(self.names))
+
+    def _thread(self, thread: int) -> int:
+        return self.threads.setdefault(_split(thread), len(self.threads))
+
+
+def _split(thread: int) -> tuple[int, int]:
+    return ((thread >> 24) & _THREAD, thread & _THREAD)
+
+
+def _unique(correlation: int, process: int) -> int:
+    if correlation == ABSENT:
+        return ABSENT
+    return (((process >> 24) & _THREAD) << 32) | (correlation & 0xFFFFFFFF)
+
+
+def unique_column(table: Table) -> Ints:
+    """Correlations with the process in their upper half."""
+    correlation, process = table["correlation"], table["process"]
+    whole = (((process >> 24) & _THREAD) << 32) | (correlation & 0xFFFFFFFF)
+    return np.where(correlation == ABSENT, ABSENT, whole).astype(np.int64)
+
+
+def _table(keys: Sequence[str], rows: Iterable[Sequence[int]]) -> Table:
+    matrix = np.array(list(rows), dtype=np.int64).reshape(-1, len(keys))
+    return {key: matrix[:, index] for index, key in enumerate(keys)}
+
+
+def picked(table: Table, which: Any) -> Table:
+    """Some rows of a table, by number or mask."""
+    return {key: column[which] for key, column in table.items()}

@@ -1,0 +1,245 @@
+"""What the host was doing at a moment, which line of Python was behind it, and what it launched.
+
+The innermost event that is open at a moment: with a thread's events by start, longer ones first,
+that is the last one that has begun and has not ended yet. For many moments at once it is looked up
+in a tree of the latest ends: from the last event that has begun up to the first subtree to the left
+in which something ends later, and down again to the rightmost such event; every step is taken for
+all moments together.
+
+The launch of a GPU event is found by correlation. A correlation can name many GPU events (one graph
+launch) and two calls (the runtime's and the driver's beneath it): the earlier call counts. A GPU
+event whose launch the trace does not hold has no launch; it never borrows another's.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
+from ridgeline.trace.sorting import by_start, distinct
+
+
+def innermost_at(
+    trace: Trace, threads: Ints, moments_us: Floats, chosen: Mask | None = None
+) -> Ints:
+    """Row of `trace.host` for each (thread, moment), ABSENT where nothing is open.
+
+    `chosen` is a mask over the host events that count.
+    """
+    host = trace.host
+    found = np.full(len(moments_us), ABSENT, np.int64)
+    for thread in distinct(threads).tolist():
+        asked = np.flatnonzero(threads == thread)
+        rows = rows_by_start(trace, thread)
+        if chosen is not None:
+            rows = rows[chosen[rows]]
+        if not len(rows):
+            continue
+        starts = host.start_us[rows]
+        ends = starts + host.duration_us[rows]
+        begun = np.searchsorted(starts, moments_us[asked], side="right") - 1
+        place = last_later(ends, begun, moments_us[asked])
+        found[asked] = np.where(place >= 0, rows[place], ABSENT)
+    return found
+
+
+def rows_by_start(trace: Trace, thread: int) -> Ints:
+    """Host events of a thread by start, longer ones first."""
+    return trace.derived(f"rows_by_start {thread}", lambda t: _rows_by_start(t, thread))
+
+
+def _rows_by_start(trace: Trace, thread: int) -> Ints:
+    host = trace.host
+    rows = np.flatnonzero(host.thread == thread)
+    return rows[by_start(host.start_us[rows], host.duration_us[rows])]
+
+
+def last_later(values: Floats, upto: Ints, bounds: Floats) -> Ints:
+    """For each query the last place ≤ `upto` whose value is above its bound, or −1.
+
+    >>> last_later(np.array([9.0, 4.0, 6.0]), np.array([2, 2, 1]), np.array([5.0, 7.0, 9.0]))
+    array([ 2,  0, -1])
+    """
+    tree, leaves = _tree_of_maxima(values)
+    found = np.full(len(upto), -1, np.int64)
+    asked = np.flatnonzero(upto >= 0)
+    node = leaves + upto[asked]
+    bound = bounds[asked]
+    # Up, until the node itself holds a later one: then everything right of it is done with.
+    below: list[tuple[Ints, Ints, Floats]] = []
+    while len(asked):
+        holds = tree[node] > bound
+        below.append((asked[holds], node[holds], bound[holds]))
+        asked, node, bound = asked[~holds], node[~holds], bound[~holds]
+        # Past a left child there is nothing at this height: go up until it is a right one.
+        left = (node & 1) == 0
+        while left.any():
+            node[left] >>= 1
+            left &= (node & 1) == 0
+            left &= node > 1
+        more = node > 1
+        asked, node, bound = asked[more], node[more] - 1, bound[more]
+    if not below:
+        return found
+    asked, node, bound = (np.concatenate(parts) for parts in zip(*below, strict=True))
+    while len(node) and (inner := node < leaves).any():
+        right = 2 * node[inner] + 1
+        node[inner] = np.where(tree[right] > bound[inner], right, right - 1)
+    found[asked] = node - leaves
+    return found
+
+
+def _tree_of_maxima(values: Floats) -> tuple[Floats, int]:
+    """A binary tree in one array, its root at 1, node k above 2k and 2k + 1; and its leaves."""
+    leaves = 1 << max(0, len(values) - 1).bit_length()
+    tree = np.full(2 * leaves, -np.inf)
+    tree[leaves : leaves + len(values)] = values
+    first = leaves
+    while first > 1:
+        level = tree[first : 2 * first]
+        first //= 2
+        tree[first : 2 * first] = np.maximum(level[0::2], level[1::2])
+    return tree, leaves
+
+
+_INTERNAL = re.compile(
+    r"^(<|nn\.Module|torch/|threading\.py|importlib|contextlib|functools\.py|runpy\.py"
+    r"|autograd::|torch\.)|site-packages/(torch|functorch)/|/torch/(nn|utils|autograd|optim|_|profiler)"
+)
+_FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$")
+_SMALLEST_SHARE = 0.01
+"""A call that takes less of a stretch is not what the host was doing in it."""
+
+
+def names_matching(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+    """Which of `trace.names` a pattern is found in."""
+    return trace.derived(
+        f"names {pattern.pattern}",
+        lambda t: np.array([bool(pattern.search(name)) for name in t.names], bool),
+    )
+
+
+def busiest_call(trace: Trace, thread: int, start_us: float, end_us: float) -> int:
+    """Row of the call whose own time fills most of a stretch of a thread; ABSENT if there is none.
+
+    A call's own time is what the calls inside it leave.
+    """
+    host, rows = trace.host, rows_by_start(trace, thread)
+    first, last = host.start_us[rows], host.start_us[rows] + host.duration_us[rows]
+    overlap = np.minimum(last, end_us) - np.maximum(first, start_us)
+    rows = rows[overlap > _SMALLEST_SHARE * (end_us - start_us)]
+    if not len(rows):
+        return ABSENT
+    own: dict[int, float] = {}
+    open_rows: list[tuple[float, int]] = []
+    for row in rows.tolist():
+        begin = max(float(host.start_us[row]), start_us)
+        finish = float(host.start_us[row] + host.duration_us[row])
+        while open_rows and open_rows[-1][0] <= begin:
+            open_rows.pop()
+        length = min(finish, end_us) - begin
+        if open_rows:
+            own[open_rows[-1][1]] -= length
+        own[row] = length
+        open_rows.append((finish, row))
+    return max(own, key=lambda row: own[row])
+
+
+def enclosing(trace: Trace, thread: int, time_us: float) -> Ints:
+    """Rows of the calls that are open at a moment, outermost first."""
+    host, rows = trace.host, rows_by_start(trace, thread)
+    start = host.start_us[rows]
+    return rows[(start <= time_us) & (start + host.duration_us[rows] >= time_us)]
+
+
+def python_line(trace: Trace, thread: int, time_us: float) -> str | None:
+    """`file.py:line function` of the innermost frame of the user's own code at a moment.
+
+    None where the trace has no Python stacks. Where only frames of torch are open, the innermost.
+    """
+    host = trace.host
+    rows = enclosing(trace, thread, time_us)
+    frames = [trace.names[host.name[row]] for row in rows if host.category[row] == Category.PYTHON]
+    stacks = [trace.stacks[host.stack[row]] for row in rows if host.stack[row] != ABSENT]
+    if not frames and stacks:
+        frames = stacks[-1].split(";")[::-1]  # written innermost first
+    return best_frame(frames)
+
+
+def best_frame(frames: list[str]) -> str | None:
+    """The innermost frame that is no part of torch, as `file.py:line function`.
+
+    >>> best_frame(["train.py(12): main", "torch/nn/modules/module.py(9): _call_impl"])
+    'train.py:12 main'
+    """
+    named = [frame for frame in frames if _FRAME.match(frame)]
+    own = [frame for frame in named if not _INTERNAL.search(frame)]
+    chosen = (own or named)[-1:]
+    if not chosen:
+        return None
+    found = _FRAME.match(chosen[0])
+    assert found is not None
+    return f"{found['file']}:{found['line']} {found['function']}"
+
+
+def user_frames(trace: Trace) -> Mask:
+    """Which host events are Python frames that are no part of torch."""
+    return trace.derived("user_frames", _user_frames)
+
+
+def _user_frames(trace: Trace) -> Mask:
+    own = [bool(_FRAME.match(name)) and not _INTERNAL.search(name) for name in trace.names]
+    frames: Mask = trace.host.category == Category.PYTHON
+    frames &= np.array(own, bool)[trace.host.name]
+    return frames
+
+
+def launch_rows(trace: Trace) -> Ints:
+    """Row in `trace.host` of the call that started each GPU event, ABSENT where there is none."""
+    return trace.derived("launch_rows", _launch_rows)
+
+
+def _launch_rows(trace: Trace) -> Ints:
+    gpu, host = trace.gpu, trace.host
+    calls = np.flatnonzero(host.is_call & (host.correlation > 0))
+    found = np.full(len(gpu), ABSENT, np.int64)
+    if not len(calls) or not len(gpu):
+        return found
+    calls = calls[np.isin(host.correlation[calls], gpu.correlation)]
+    calls = calls[np.lexsort((host.start_us[calls], host.correlation[calls]))]
+    numbers = host.correlation[calls]
+    if not len(calls):
+        return found
+    places = np.minimum(np.searchsorted(numbers, gpu.correlation, "left"), len(calls) - 1)
+    matched = numbers[places] == gpu.correlation
+    found[matched] = calls[places[matched]]
+    return found
+
+
+def launch_start_us(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """When each GPU event was launched; NaN where the trace does not say."""
+    rows = launch_rows(trace)
+    starts = np.full(len(rows), np.nan)
+    known = rows != ABSENT
+    starts[known] = trace.host.start_us[rows[known]]
+    return starts
+
+
+def linked_operators(trace: Trace, rows: Ints) -> Ints:
+    """The operator that the profiler itself names for each GPU event of `rows`, or ABSENT.
+
+    It serves where a launch lies outside of the trace: the external id is the operator's.
+    """
+    host = trace.host
+    operators = np.flatnonzero((host.category == Category.OPERATOR) & (host.external_id > 0))
+    found = np.full(len(rows), ABSENT, np.int64)
+    if not len(operators) or not len(rows):
+        return found
+    operators = operators[np.argsort(host.external_id[operators], kind="stable")]
+    numbers, wanted = host.external_id[operators], trace.gpu.external_id[rows]
+    places = np.minimum(np.searchsorted(numbers, wanted), len(operators) - 1)
+    same = (numbers[places] == wanted) & (wanted > 0)
+    found[same] = operators[places[same]]
+    return found

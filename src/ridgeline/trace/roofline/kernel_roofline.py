@@ -1,0 +1,264 @@
+"""Where kernels stand under the roofline, by the shapes of the operators that launched them.
+
+A trace has no counters: FLOPs and bytes are those that the operator cannot do without
+(`operator_flops.py`, `operator_bytes.py`), and a kernel's part in them is told by these rules.
+
+1.  A kernel belongs to the operator around its launch, found by correlation, or by the profiler's
+    own link where the launch is outside of the trace. Kernels of a replayed graph belong to none.
+2.  Inside a matmul, an attention or a convolution the operator's work goes to its kernels of that
+    class (gemm, attention, convolution); to its only kernel whatever its class. What else it
+    launches (split-K sums, layout changes, fills) has no work of its own and is not in the figures
+    of the kernels that have.
+3.  Elsewhere the innermost operator counts if it is element-wise, and only bytes are known.
+4.  Several kernels of one call share its work by their time, so each shows the call's rate.
+
+The roof is the device's dense peak of the dtype and the bandwidth of its memory, from `hardware/`;
+a device that is not known there has no roof, nor has fp32 whose kernel's name does not say whether
+it runs on tensor cores. A call attains the least time that the roof allows over the time that it
+took; a kernel's figure is over all of its calls whose shapes are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Kind, Trace
+from ridgeline.trace.host_calls import innermost_at, launch_rows, linked_operators
+from ridgeline.trace.kernel_names import (
+    KernelClass,
+    kernel_classes,
+    on_plain_fp32,
+    on_tensor_cores,
+)
+from ridgeline.trace.roofline.operator_bytes import bytes_of, has_traffic
+from ridgeline.trace.roofline.operator_flops import (
+    ATTENTION_BACKWARD,
+    CONVOLUTIONS,
+    COUNTED,
+    MATMULS,
+    OLD_BACKWARD,
+    counted_rows,
+    flops_of,
+)
+from ridgeline.trace.roofline.operator_inputs import DTYPES, OperatorInputs, operator_inputs
+from ridgeline.trace.windows import View
+
+if TYPE_CHECKING:
+    from ridgeline.hardware.facts import Device
+
+
+_BESIDE_THE_WORK = re.compile(
+    r"splitk_?reduce|nchwtonhwc|nhwctonchw|transpose|im2col|col2im|combine|dot_do_o|convert_dq"
+    r"|preprocess|postprocess|workspace|winograd\w*transform",
+    re.IGNORECASE,
+)
+"""Kernels whose names put them into the class of an operator for which they only prepare."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPart:
+    """One kernel's part of one call: time, work and whose peak is the roof."""
+
+    us: float
+    flops: float | None
+    bytes: float | None
+    dtype: str | None
+
+
+def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
+    """Parts of calls with known shapes, by kernel name (index into `Trace.names`).
+
+    `durations` are those of the view's rows. Empty for a trace without shapes.
+    """
+    trace = view.trace
+    if not trace.shapes:
+        return {}
+    kernels = np.flatnonzero(trace.gpu.kind[view.rows] == Kind.KERNEL)
+    owners = _owners(trace, view.rows[kernels])
+    calls: dict[int, list[int]] = defaultdict(list)
+    for place, owner in zip(kernels.tolist(), owners.tolist(), strict=True):
+        if owner != ABSENT:
+            calls[owner].append(place)
+    parts: dict[int, list[WorkPart]] = defaultdict(list)
+    for owner, places in calls.items():
+        for name, part in _parts(view, owner, places, durations):
+            parts[name].append(part)
+    return parts
+
+
+def _owners(trace: Trace, rows: Ints) -> Ints:
+    """Row in `trace.host` of the operator that each kernel works for."""
+    host = trace.host
+    calls = launch_rows(trace)[rows]
+    linked = linked_operators(trace, rows)
+    source = np.where(calls != ABSENT, calls, linked)
+    owners = np.full(len(rows), ABSENT, np.int64)
+    known = np.flatnonzero((source != ABSENT) & (trace.gpu.graph[rows] <= 0))
+    threads = host.thread[source[known]].astype(np.int64)
+    moments = host.start_us[source[known]]
+    counted = np.zeros(len(host), bool)
+    counted[counted_rows(trace)] = True
+    owners[known] = innermost_at(trace, threads, moments, counted)
+    rest = known[owners[known] == ABSENT]
+    if len(rest):
+        where = np.searchsorted(known, rest)
+        inner = innermost_at(
+            trace, threads[where], moments[where], host.category == Category.OPERATOR
+        )
+        simple = np.array([has_traffic(name) for name in trace.names] or [False])
+        owners[rest] = np.where((inner != ABSENT) & simple[host.name[inner]], inner, ABSENT)
+    return owners
+
+
+def _parts(
+    view: View, owner: int, places: list[int], durations: Floats
+) -> list[tuple[int, WorkPart]]:
+    """The work of one call, shared among the kernels that do it."""
+    trace, host, gpu = view.trace, view.trace.host, view.trace.gpu
+    shape = int(host.shape[owner])
+    inputs = operator_inputs(trace.shapes[shape]) if shape != ABSENT else None
+    if inputs is None:
+        return []
+    operator = trace.names[host.name[owner]]
+    if operator in COUNTED and len(places) > 1:
+        places = [place for place in places if _works(trace, int(view.rows[place]), operator)]
+    flops = flops_of(operator, trace.shapes[shape])
+    moved = bytes_of(operator, inputs)
+    whole = float(durations[places].sum())
+    if whole <= 0 or (flops is None and moved is None):
+        return []
+    parts = []
+    for place in places:
+        name, us = int(gpu.name[view.rows[place]]), float(durations[place])
+        share = us / whole
+        dtype = _dtype(operator, inputs, trace.names[name]) if flops else None
+        part = WorkPart(
+            us,
+            None if flops is None else flops * share,
+            None if moved is None else moved * share,
+            dtype,
+        )
+        parts.append((name, part))
+    return parts
+
+
+def _works(trace: Trace, row: int, operator: str) -> bool:
+    """Does this kernel do what the operator is for?"""
+    if _BESIDE_THE_WORK.search(trace.names[trace.gpu.name[row]]):
+        return False
+    return int(kernel_classes(trace)[row]) in _classes(operator)
+
+
+def _classes(operator: str) -> tuple[KernelClass, ...]:
+    if operator in MATMULS:
+        return (KernelClass.GEMM,)
+    if operator in CONVOLUTIONS:
+        return (KernelClass.CONVOLUTION, KernelClass.GEMM)
+    return (KernelClass.ATTENTION,)
+
+
+def _dtype(operator: str, inputs: OperatorInputs, kernel: str) -> str | None:
+    """Whose peak is the roof, by the format of the input and, for fp32, the kernel's name."""
+    place = MATMULS.get(operator, int(operator in (*ATTENTION_BACKWARD, OLD_BACKWARD)))
+    dtype = DTYPES.get(inputs.types[place]) if place < len(inputs.types) else None
+    if dtype == "fp64":
+        return None  # vector or tensor units: no name says
+    if dtype != "fp32":
+        return dtype
+    if on_tensor_cores(kernel):
+        return "tf32"
+    return "fp32" if on_plain_fp32(kernel) else None
+
+
+class KernelRoofline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All calls of one kernel whose shapes are known, together."""
+
+    known_share: float
+    """The share of the kernel's time in calls whose shapes are known."""
+    flops: float | None
+    """None for element-wise work, which is not counted."""
+    bytes: float | None
+    """The least traffic that there can be: inputs once, outputs once."""
+    intensity_flops_per_byte: float | None
+    flops_per_second: float | None
+    bytes_per_second: float | None
+    dtype: str | None
+    """The dtype whose peak the roof is; None for several, or where the name does not tell."""
+    bound: Literal["compute", "memory"] | None
+    """Which roof most of the least time lies under; None without a roof."""
+    attained_percent: float | None
+    """The least time under the roof over the time taken. Above 100 where a cache served
+    what memory is reckoned with."""
+
+
+def kernel_rooflines(view: View, durations: Floats) -> dict[int, KernelRoofline]:
+    """Position of each kernel name (index into `Trace.names`) that has one."""
+    found = work_by_kernel(view, durations)
+    if not found:
+        return {}
+    names = view.trace.gpu.name[view.rows]
+    total = np.bincount(names, weights=durations, minlength=len(view.trace.names))
+    device = view.catalogued_device
+    return {name: _position(parts, float(total[name]), device) for name, parts in found.items()}
+
+
+def _position(parts: list[WorkPart], total_us: float, device: Device | None) -> KernelRoofline:
+    us = sum(part.us for part in parts)
+    counted = [part for part in parts if part.flops is not None]
+    moving = [part for part in parts if part.bytes is not None]
+    both = [part for part in counted if part.bytes is not None]
+    flops = sum(part.flops or 0.0 for part in counted)
+    moved = sum(part.bytes or 0.0 for part in moving)
+    intensity = None
+    if both and sum(part.bytes or 0.0 for part in both) > 0:
+        intensity = sum(p.flops or 0.0 for p in both) / sum(p.bytes or 0.0 for p in both)
+    kinds = {part.dtype for part in parts}
+    bound, percent = _under_the_roof(parts, device)
+    return KernelRoofline(
+        known_share=us / total_us if total_us > 0 else 0.0,
+        flops=flops if counted else None,
+        bytes=moved if moving else None,
+        intensity_flops_per_byte=intensity,
+        flops_per_second=_rate(flops, counted),
+        bytes_per_second=_rate(moved, moving),
+        dtype=kinds.pop() if len(kinds) == 1 else None,
+        bound=bound,
+        attained_percent=percent,
+    )
+
+
+def _rate(amount: float, parts: list[WorkPart]) -> float | None:
+    us = sum(part.us for part in parts)
+    return amount / us * 1e6 if parts and us > 0 else None
+
+
+def _under_the_roof(
+    parts: list[WorkPart], device: Device | None
+) -> tuple[Literal["compute", "memory"] | None, float | None]:
+    """The roof over most of the least time, and the share of that in the time taken."""
+    if device is None:
+        return None, None
+    bandwidth = device.memory.bandwidth_bytes_per_second / device.chip.logical_devices
+    compute_us = memory_us = taken_us = 0.0
+    for part in parts:
+        peak = device.peaks.get(part.dtype) if part.dtype else None
+        if part.bytes is None or (part.flops and peak is None):
+            continue  # a roof with one side missing bounds nothing
+        if part.flops and peak:
+            computing = part.flops / (peak / device.chip.logical_devices) * 1e6
+        else:
+            computing = 0.0
+        moving = part.bytes / bandwidth * 1e6
+        compute_us += computing if computing >= moving else 0.0
+        memory_us += moving if moving > computing else 0.0
+        taken_us += part.us
+    if taken_us <= 0:
+        return None, None
+    bound: Literal["compute", "memory"] = "compute" if compute_us > memory_us else "memory"
+    return bound, 100 * (compute_us + memory_us) / taken_us
