@@ -10,7 +10,7 @@ budget recomputes as few blocks as fit: each block's kept bytes are measured in 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from torch.utils.checkpoint import (
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.blocks import blocks_of, require_blocks
+from ridgeline.train.part import Part, Standing
 
 _aten = torch.ops.aten
 KEPT_OPERATORS = frozenset(
@@ -43,7 +44,53 @@ KEPT_OPERATORS = frozenset(
 """What selective recomputation keeps."""
 
 
-def recompute(parts: Iterable[nn.Module], recipe: Recipe) -> None:
+class Activations(Part):
+    """What a recipe gives up for memory: `layout.recompute` and `[memory]`."""
+
+    name = "activations"
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._fitting: contextlib.ExitStack | None = None
+        self._fitted = False
+
+    @staticmethod
+    def prepare(module: nn.Module, recipe: Recipe) -> nn.Module:
+        """Recompute as the layout says."""
+        recompute(module, recipe)
+        return module
+
+    @classmethod
+    def make(cls, standing: Standing) -> Activations | None:
+        """`[memory]` of the recipe."""
+        memory = standing.recipe.memory
+        return (
+            cls(standing) if memory.activation_budget_bytes or memory.offload_activations else None
+        )
+
+    def around_forward(self) -> AbstractContextManager[object]:
+        """Keep activations in host memory, where the recipe asks."""
+        return offload(self._standing.recipe, self._standing.ranks.device)
+
+    def before_step(self, step: int) -> str:
+        """Measure the first step of a start, to recompute no more than the budget asks."""
+        del step
+        if not self._fitted:
+            self._fitting = contextlib.ExitStack()
+            self._fitting.enter_context(
+                fitted_to_budget(self._standing.modules, self._standing.recipe)
+            )
+        return ""
+
+    def after_update(self, step: int, *, moved: bool) -> None:
+        """Let blocks keep what the budget allows, once the first step has measured them."""
+        del step, moved
+        if self._fitting is not None:
+            self._fitting.close()
+            self._fitting, self._fitted = None, True
+
+
+def recompute(module: nn.Module, recipe: Recipe) -> None:
     """Make the blocks recompute as the layout says. Names of parameters stay as they are.
 
     With a budget every block recomputes until `fit_budget` has measured one.
@@ -54,9 +101,8 @@ def recompute(parts: Iterable[nn.Module], recipe: Recipe) -> None:
     wanted = "full" if recipe.memory.activation_budget_bytes else recipe.layout.recompute
     if wanted == "none":
         return
-    for part in parts:
-        for block in require_blocks(part, "recomputation"):
-            _set(block, wanted)
+    for block in require_blocks(module, "recomputation"):
+        _set(block, wanted)
 
 
 def fit_budget(
@@ -78,13 +124,13 @@ def fit_budget(
 
 
 @contextlib.contextmanager
-def fitted_to_budget(parts: Sequence[nn.Module], recipe: Recipe) -> Iterator[None]:
+def fitted_to_budget(modules: Sequence[nn.Module], recipe: Recipe) -> Iterator[None]:
     """Around a rank's first step: measure one block of each part, then recompute what must be."""
     budget = recipe.memory.activation_budget_bytes
     if budget is None:
         yield
         return
-    held = [blocks_of(part) for part in parts]
+    held = [blocks_of(module) for module in modules]
     with contextlib.ExitStack() as stack:
         counts = [stack.enter_context(kept_by(blocks[0])) for blocks in held if blocks]
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
@@ -22,17 +22,19 @@ def validation_loss(built: Built, batches: Iterable[Batch], ranks: Ranks) -> flo
         batches: This rank's share, as many on every rank.
         ranks: Ranks that read different data add up.
     """
-    parts = built.passes.parts
+    modules = built.passes.modules
     total = torch.zeros(2, dtype=torch.float64)
-    for part in parts:
-        part.eval()
-    with built.average.swapped_in() if built.average else nullcontext():
+    for module in modules:
+        module.eval()
+    with ExitStack() as stack:
+        for part in built.parts:
+            stack.enter_context(part.around_evaluation())
         for batch in batches:
             targets = batch.num_targets()
             loss = built.passes.evaluate(cut_sequences(batch, ranks))
             total += torch.tensor([float(loss), targets], dtype=torch.float64)
-    for part in parts:
-        part.train()
+    for module in modules:
+        module.train()
     if ranks.size("data") > 1:
         total = total.to(ranks.device)
         dist.all_reduce(total, group=ranks.group("data"))

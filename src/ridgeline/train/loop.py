@@ -1,7 +1,7 @@
 """The training loop: steps from where the run stands to its last, watched and logged.
 
-Nothing here knows how the model is laid out: `passes` runs forward and backward, `optimizer` and
-`loader` carry their own state.
+Nothing here knows how the model is laid out (`passes` runs forward and backward) or which
+techniques train it: each is a `Part`, asked at the points that `part.py` lists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch.distributed as dist
 
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.train.activations import fitted_to_budget
 from ridgeline.train.batch import Batch
 from ridgeline.train.build import Built
 from ridgeline.train.checkpoint.saver import Saver
@@ -28,7 +27,6 @@ from ridgeline.train.evaluate import validation_loss
 from ridgeline.train.memory_use import MemoryUse
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.ranks import Ranks
-from ridgeline.train.schedule import learning_rate, set_learning_rate
 from ridgeline.train.survive.events import EventLog
 from ridgeline.train.survive.guard import Guard
 from ridgeline.train.watch.interval import Interval
@@ -84,7 +82,7 @@ class Trainer:
         course, settings = self.course, self.recipe.run
         while course.step < self.steps and not course.stopped:
             started = perf_counter()
-            with self.windows.around(course.step), self._fitting():
+            with self.windows.around(course.step):
                 self._step(course.step)
             course.step += 1
             course.step_samples.append(perf_counter() - started)
@@ -94,12 +92,13 @@ class Trainer:
             done = course.step == self.steps
             if done and self.guard is not None:
                 self.guard.settle()
-            if done and self.built.local is not None:
-                self.built.local.agree()
+            if done:
+                for part in self.built.parts:
+                    part.finish()
             last = done or bool(course.stopped)
             saving = self.saver is not None and (self.saver.due(course.step) or last)
             due = settings.evaluate_every and course.step % settings.evaluate_every == 0
-            due = due or self._ends_course()
+            due = due or any(part.wants_evaluation(course.step) for part in self.built.parts)
             # Who is asked to stop has seconds left, and they are the checkpoint's.
             validation = self._evaluate() if done or due else None
             # A line for every checkpoint: a run that goes on from it has lost none.
@@ -137,36 +136,17 @@ class Trainer:
             batches = self._next_batches()
             targets = self._targets()
             batches = [cut_sequences(batch, self.ranks) for batch in batches]
-        if built.sparse is not None:
-            self._note = built.sparse.before_step(step) or self._note
-        rate = self._learning_rate(step)
-        set_learning_rate(built.optimizer, rate)
-        if built.distillation is not None:
-            built.distillation.step = step
+        for part in built.parts:
+            self._note = part.before_step(step) or self._note
         # Each forward pass inside opens a phase of its own, so the rest of this is backward.
         with phase("backward"):
             loss = built.passes.run(batches, targets)
         with phase("optimizer"):
             norm = self._update(step)
-        if built.local is not None:
-            with phase("communication"):
-                built.local.after_step()
         self.course.tokens += targets
-        self.interval.add(loss, targets, rate, norm)
+        self.interval.add(loss, targets, norm)
         if self.guard is not None:
             self.guard.after_step(step, samples, loss, targets, norm)
-
-    def _ends_course(self) -> bool:
-        """The loss before each round of a lottery is what the round is judged by."""
-        lottery = self.built.lottery
-        return lottery is not None and lottery.ends_course(self.course.step)
-
-    def _learning_rate(self, step: int) -> float:
-        """It follows the courses of a lottery, or the one course of a run."""
-        lottery = self.built.lottery
-        if lottery is None:
-            return learning_rate(step, self.steps, self.recipe)
-        return learning_rate(lottery.course_step(step), lottery.course_steps, self.recipe)
 
     def _pass_over(self) -> None:
         """Leave out the batches that a step was rolled back for."""
@@ -178,44 +158,32 @@ class Trainer:
             self._note = f"left out the batch of step {batch.step + 1}: {batch.why}"
             self._next_batches()
 
-    def _fitting(self) -> AbstractContextManager[None]:
-        """Around the first step of a start: recompute no more than the budget asks."""
-        if self.course.step_samples:
-            return nullcontext()
-        return fitted_to_budget(self.built.passes.parts, self.recipe)
-
     def _targets(self) -> int:
         """Target tokens of the step, over all ranks whose gradients are summed."""
         count = self.loader.targets
-        if self.built.local is not None or self.ranks.size("data") == 1:
+        if self.built.ranks_alone or self.ranks.size("data") == 1:
             return count
         total = torch.tensor(count)
         dist.all_reduce(total, group=self.ranks.group("data"))
         return int(total)
 
     def _update(self, step: int) -> float | None:
-        """Clip, step, average; the norm of the gradients before clipping."""
+        """Clip and step; the norm of the gradients before clipping."""
         built, limit = self.built, self.recipe.optimizer.clip_norm
         built.precision.unscale(built.optimizer)
-        if built.allocation is not None:
-            built.allocation.before_step()
-        if built.masks is not None:
-            built.masks.apply_to_gradients()
+        for part in built.parts:
+            part.before_update(step)
         norm = None
         if limit:
-            parameters = [p for part in built.passes.parts for p in part.parameters()]
-            norm = clip_gradients(parameters, limit, self.ranks, alone=built.local is not None)
+            parameters = [p for module in built.passes.modules for p in module.parameters()]
+            norm = clip_gradients(parameters, limit, self.ranks, alone=built.ranks_alone)
         if self.saver is not None and self.saver.holds_up():
             with self._aside("checkpoint"):
                 self.saver.before_update()
-        stepped = built.precision.step(built.optimizer)
-        if built.allocation is not None:
-            built.allocation.after_step(step)
+        moved = built.precision.step(built.optimizer)
+        for part in built.parts:
+            part.after_update(step, moved=moved)
         built.optimizer.zero_grad(set_to_none=True)
-        if stepped and built.average is not None:
-            built.average.update()
-        if built.masks is not None:
-            built.masks.apply(built.average)
         return norm
 
     def _evaluate(self) -> float | None:
@@ -228,7 +196,9 @@ class Trainer:
     def _log(self, validation: float | None) -> None:
         samples = self.course.step_samples[self._logged :]
         self._logged = len(self.course.step_samples)
-        line = self.interval.line(self.course.step, samples, self.built, self.memory, validation)
+        line = self.interval.line(
+            self.course.step, samples, self.built.parts, self.memory, validation
+        )
         if self._note:
             line, self._note = msgspec.structs.replace(line, note=self._note), ""
         self.course.last_line = line

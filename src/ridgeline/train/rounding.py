@@ -26,6 +26,7 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.records.scheme import NumberFormat, Scheme
 from ridgeline.records.scheme_names import parse
 from ridgeline.train.blocks import require_blocks
+from ridgeline.train.part import Part
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -98,6 +99,16 @@ class RoundedLinear(nn.Linear):
         if self.input_form is not None and input.numel():
             input = straight_through(input.flatten(0, -2), self.input_form).view_as(input)  # noqa: A001
         return functional.linear(input, straight_through(self.weight, self.weight_form), self.bias)
+
+
+class RoundedTraining(Part):
+    """The `[quantisation]` of a recipe; it only prepares modules."""
+
+    @staticmethod
+    def prepare(module: nn.Module, recipe: Recipe) -> nn.Module:
+        """Let linear layers compute with rounded numbers."""
+        round_linears(module, recipe)
+        return module
 
 
 def round_linears(part: nn.Module, recipe: Recipe) -> None:

@@ -13,12 +13,45 @@ x runs from 0 at the end of the warm-up to 1 at the last step, so that the last 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from ridgeline.cost.learning_rate import linear_scaling, sqrt_scaling
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
+from ridgeline.train.part import Part, Standing
+
+
+class LearningRate(Part):
+    """The learning rate of each step; made last, since other parts say where a course stands."""
+
+    name = "learning_rate"
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._rate = 0.0
+
+    @classmethod
+    def make(cls, standing: Standing) -> LearningRate:
+        """Every run has one."""
+        return cls(standing)
+
+    def before_step(self, step: int) -> str:
+        """Set the optimizer's rate."""
+        recipe = self._standing.recipe
+        assert recipe.course_steps is not None
+        for part in self._standing.parts:
+            step = part.schedule_step(step)
+        self._rate = learning_rate(step, recipe.course_steps, recipe)
+        set_learning_rate(self._standing.optimizer, self._rate)
+        return ""
+
+    def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """The rate of the last step."""
+        del steps, phases_by_rank
+        return {"learning_rate": self._rate}
 
 
 def peak_learning_rate(recipe: Recipe) -> float:

@@ -140,10 +140,10 @@ def _export(trainer: Trainer, folder: Path) -> None:
     recipe, ranks, built = trainer.recipe, trainer.ranks, trainer.built
     tokenizer = AutoTokenizer.from_pretrained(trainer.prepared.tokenizer)
     if recipe.adapter is not None:
-        (part,) = built.passes.parts
+        (part,) = built.passes.modules
         save_adapter(part, folder / ADAPTER, ranks)
     else:
-        save_model(built.passes.parts, recipe, ranks, folder / MODEL, tokenizer)
+        save_model(built.passes.modules, recipe, ranks, folder / MODEL, tokenizer)
 
 
 def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun:

@@ -86,7 +86,7 @@ def start(
         began=began,
         losses=losses,
         tokens=trainer.course.tokens,
-        weights={name: _whole(one) for name, one in named_parameters(built.passes.parts)},
+        weights={name: _whole(one) for name, one in named_parameters(built.passes.modules)},
         notes=notes,
     )
 

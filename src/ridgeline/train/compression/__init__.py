@@ -12,7 +12,7 @@ has the collectives, `lane.py` runs them beside the backward pass.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,14 +27,18 @@ from ridgeline.train.compression.bucket import Bucket, Scheme
 from ridgeline.train.compression.counted import Counted, Traffic
 from ridgeline.train.compression.hierarchical import Hierarchical, two_levels
 from ridgeline.train.compression.lane import Lane
+from ridgeline.train.part import Part, PartState, Standing
 from ridgeline.train.ranks import Ranks
 
 _DTYPES = {"none": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 """What may cross between nodes in a hierarchical all-reduce."""
 
 
-class Wire:
+class Wire(Part):
     """The communication hook of one model, and what went through it."""
+
+    name = "wire"
+    remembers_buckets = True
 
     def __init__(
         self, model: DistributedDataParallel, scheme: Scheme | None, counted: Counted, start: int
@@ -51,8 +55,26 @@ class Wire:
         self._scheme = scheme
         self._counted = counted
         self._start = start
-        self._lane = Lane(next(model.module.parameters()).device) if scheme else None
+        self._device = next(model.module.parameters()).device
+        self._lane = Lane(self._device) if scheme else None
         self._exchanges = 0
+
+    @classmethod
+    def make(cls, standing: Standing) -> Wire | None:
+        """`[communication]` of the recipe, where DDP sums the gradients.
+
+        Raises:
+            InputError: The recipe asks for what only DDP can do.
+        """
+        if isinstance(standing.replica, DistributedDataParallel):
+            return attach(standing.replica, standing.recipe, standing.ranks)
+        check_without_hook(standing.recipe)
+        return None
+
+    def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """Bytes that this rank sent in a step."""
+        del phases_by_rank
+        return {"bytes_sent": self.take().sent_bytes / steps}
 
     def hook(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """What DistributedDataParallel calls when a bucket's gradients are complete."""
@@ -86,16 +108,27 @@ class Wire:
             traffic += inside + across
         return traffic
 
-    def state_dict(self) -> dict[str, Any]:
-        """What an exact resume needs; each rank has its own."""
+    def state_dict(self) -> PartState:
+        """The number of exchanges, and what the scheme remembers on this rank."""
         memories = self._scheme.state_dict() if self._scheme else {}
-        return {"exchanges": self._exchanges, "memories": memories}
+        private = {
+            f"{kind}/{name}": tensor
+            for kind, tensors in memories.items()
+            for name, tensor in tensors.items()
+        }
+        return PartState(private=private, own={"exchanges": self._exchanges})
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        self._exchanges = state["exchanges"]
-        if self._scheme:
-            self._scheme.load_state_dict(state["memories"])
+    def load_state_dict(self, state: PartState, *, same_ranks: bool = True) -> None:
+        """Go on from there; memories belong to as many ranks as there were."""
+        self.take()
+        self._exchanges = state.own["exchanges"]
+        if self._scheme is None or not same_ranks or not state.private:
+            return
+        memories: dict[str, dict[str, Tensor]] = {kind: {} for kind in self._scheme.state_dict()}
+        for key, tensor in state.private.items():
+            kind, _, name = key.partition("/")
+            memories.setdefault(kind, {})[name] = tensor.to(self._device)
+        self._scheme.load_state_dict(memories)
 
     def _all_reduce(self, buffer: Tensor) -> torch.futures.Future[Tensor]:
         self._counted.note_all_reduce(buffer.nbytes)

@@ -85,7 +85,7 @@ class PipelinePasses:
                 stage.get_parameter(place.repeats).counted_elsewhere = True
 
     @property
-    def parts(self) -> Sequence[nn.Module]:
+    def modules(self) -> Sequence[nn.Module]:
         """This rank's stages."""
         return self._stages
 

@@ -51,7 +51,7 @@ class PlainPasses:
         self._scale = scale
 
     @property
-    def parts(self) -> Sequence[nn.Module]:
+    def modules(self) -> Sequence[nn.Module]:
         """The whole model, without DDP around it."""
         if isinstance(self._model, DistributedDataParallel):
             return [self._model.module]
@@ -72,7 +72,7 @@ class PlainPasses:
 
     def evaluate(self, batch: Batch) -> Tensor:
         """See `Passes.evaluate`."""
-        (model,) = self.parts
+        (model,) = self.modules
         with torch.no_grad(), self._autocast():
             loss = self._objective(model, batch)
         for module in model.modules():

@@ -7,7 +7,7 @@ device every tenth step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,12 +15,9 @@ from torch import Tensor
 
 from ridgeline.records.training_run import LoggedStep
 from ridgeline.train.memory_use import MemoryUse
+from ridgeline.train.part import Part
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.watch.phases import NAMES, Phases
-from ridgeline.train.watch.stragglers import Stragglers
-
-if TYPE_CHECKING:
-    from ridgeline.train.build import Built
 
 
 class Interval:
@@ -40,28 +37,23 @@ class Interval:
         self._ranks = ranks
         self._flops_per_token = flops_per_token
         self._peak = peak_flops_per_second
-        # The ranks of a pipeline stage do the same work; the world's ranks are ordered by stage.
-        stage_ranks = ranks.world // ranks.size("pp")
-        self._stragglers = Stragglers([rank // stage_ranks for rank in range(ranks.world)])
         self.totals = dict.fromkeys((*NAMES, "other"), 0.0)
         """Seconds of each phase over the whole start, mean over ranks."""
         self._loss = torch.zeros((), device=ranks.device)
         self._targets = 0
-        self._rate = 0.0
         self._norm: float | None = None
 
-    def add(self, loss: Tensor, targets: int, rate: float, norm: float | None) -> None:
+    def add(self, loss: Tensor, targets: int, norm: float | None) -> None:
         """One step: the sum of this rank's losses, and the target tokens of the step."""
         self._loss = self._loss + loss
         self._targets += targets
-        self._rate = rate
         self._norm = norm
 
     def line(
         self,
         step: int,
         samples: Sequence[float],
-        built: Built,
+        parts: Sequence[Part],
         memory: MemoryUse,
         validation_loss: float | None,
     ) -> LoggedStep:
@@ -70,7 +62,7 @@ class Interval:
         Args:
             step: Steps done.
             samples: Seconds of each step of the interval.
-            built: For what it counts: bytes sent, skipped steps, the loss scale.
+            parts: The techniques of the run, which have fields of their own.
             memory: This rank's.
             validation_loss: Taken in this interval, if it was.
         """
@@ -83,25 +75,24 @@ class Interval:
         phases = {name: float(table[:, place].mean()) for place, name in enumerate(self.totals)}
         for name, value in phases.items():
             self.totals[name] += value
-        targets = self._targets * (ranks.size("data") if built.local is not None else 1)
+        alone = any(part.ranks_alone for part in parts)
+        targets = self._targets * (ranks.size("data") if alone else 1)
         rate = targets / seconds
         by_rank = [dict(zip(self.totals, row, strict=False)) for row in table.tolist()]
-        sent = built.wire or built.local
+        figures: dict[str, Any] = {}
+        for part in parts:
+            figures |= part.figures(steps, by_rank)
         found = LoggedStep(
             step=step,
             loss=float(loss) / max(1, targets),
-            learning_rate=self._rate,
             gradient_norm=self._norm,
             step_seconds=seconds / steps,
             tokens_per_second=rate,
             mfu=self._mfu(rate),
             phases={name: value / steps for name, value in phases.items()},
             peak_memory_bytes=float(table[:, -1].max()),
-            bytes_sent=sent.take().sent_bytes / steps if sent else None,
-            skipped_steps=built.precision.skipped_steps,
-            loss_scale=built.precision.loss_scale if built.precision.loss_scale != 1.0 else None,
             validation_loss=validation_loss,
-            straggler=self._stragglers.judge(by_rank),
+            **figures,
         )
         self._clear()
         return found
@@ -109,7 +100,6 @@ class Interval:
     def _clear(self) -> None:
         self._loss = torch.zeros((), device=self._ranks.device)
         self._targets = 0
-        self._rate = 0.0
         self._norm = None
 
     def _mine(self, seconds: float, memory: MemoryUse) -> list[float]:
