@@ -21,7 +21,7 @@ from ridgeline.train.activations import Activations
 from ridgeline.train.adapters import RankAllocation
 from ridgeline.train.averaging import WeightAverage
 from ridgeline.train.blocks import blocks_of
-from ridgeline.train.compression import Wire
+from ridgeline.train.compression.wire import Wire
 from ridgeline.train.distillation import Distillation
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.loss import next_token, token_loss

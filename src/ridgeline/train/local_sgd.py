@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
-from ridgeline.train.compression.counted import Counted, Traffic
+from ridgeline.train.compression.counted import CountedGroup, Traffic
 from ridgeline.train.part import Part, PartState, Standing
 from ridgeline.train.ranks import Ranks
 
@@ -48,7 +48,7 @@ class LocalSgd(Part):
         _check(recipe)
         settings = recipe.communication
         self._every = settings.sync_every
-        self._counted = Counted(ranks.group("data"))
+        self._counted = CountedGroup(ranks.group("data"))
         self._message_bytes = settings.bucket_bytes
         self._weights = [
             parameter.detach()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -39,23 +38,25 @@ class Bucket:
             start += gradient.numel()
 
 
-class Scheme(Protocol):
-    """What travels in place of a bucket."""
+class GradientScheme:
+    """What travels in place of a bucket; one that remembers nothing overrides `reduce` alone."""
 
     def reduce(self, bucket: Bucket) -> None:
         """Make the bucket's buffer, in place, the mean over ranks of what they sent.
 
         All ranks then hold the same bits. Runs in the order of buckets, beside the backward pass.
         """
+        raise NotImplementedError
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         """What this rank remembers, by kind and parameter."""
+        return {}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Go on from there."""
 
 
-class Memory:
+class ErrorMemory:
     """Numbers in fp32 that belong to parameters; zero at first."""
 
     def __init__(self, what: str) -> None:

@@ -19,7 +19,7 @@ from ridgeline.cost.collective_volume import all_gather_bytes, all_reduce_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Of one rank."""
+    """What one rank handed to collectives, and what they sent for it."""
 
     payload_bytes: int
     sent_bytes: float
@@ -34,8 +34,8 @@ class Traffic:
 NOTHING = Traffic(payload_bytes=0, sent_bytes=0.0)
 
 
-class Counted:
-    """One process group."""
+class CountedGroup:
+    """A process group that counts what this rank sends."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
