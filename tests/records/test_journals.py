@@ -23,8 +23,13 @@ from ridgeline.records.compression import LayerLoss
 from ridgeline.records.journal import FILE as STEPS
 from ridgeline.records.journal import read_journal as read_steps
 from ridgeline.records.step_log import COLUMNS, StepRow, StepWork, line, read_step_log
-from ridgeline.train.survive.events import EventLog, read_events
-from ridgeline.train.survive.skipped import SkippedBatch, skip, skipped_batches
+from ridgeline.train.survive.events import (
+    EventLog,
+    SkippedBatch,
+    read_events,
+    skip,
+    skipped_batches,
+)
 
 
 def _step(folder: Path, number: int) -> None:

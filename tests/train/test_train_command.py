@@ -22,7 +22,7 @@ from ridgeline.measure.comparison import compare_runs
 from ridgeline.measure.runs import read_run
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import read_recipe
-from ridgeline.train.worker import RESULT
+from ridgeline.train.folder import RESULT
 
 pytestmark = pytest.mark.multiprocess
 SOURCE = str(Path(__file__).parents[2] / "src")

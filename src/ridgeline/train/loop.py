@@ -6,8 +6,8 @@ techniques train it: each is a `Part`, asked at the points that `part.py` lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Literal
@@ -23,13 +23,11 @@ from ridgeline.train.build import Built
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.clipping import clip_gradients
 from ridgeline.train.data import Loader, Prepared, validation_batches
-from ridgeline.train.evaluate import validation_loss
-from ridgeline.train.memory_use import MemoryUse
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import EventLog
 from ridgeline.train.survive.guard import Guard
-from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.interval import Interval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
 
@@ -61,7 +59,7 @@ class Trainer:
     interval: Interval
     """Gathers what a line of the journal says."""
     windows: ProfilerWindows
-    memory: MemoryUse
+    memory: PeakMemory
     log: Callable[[LoggedStep], None]
     stop: Callable[[], str] = lambda: ""
     """Asked after every step: why the run must end now; empty: it goes on."""
@@ -203,3 +201,31 @@ class Trainer:
             line, self._note = msgspec.structs.replace(line, note=self._note), ""
         self.course.last_line = line
         self.log(line)
+
+
+def validation_loss(built: Built, batches: Iterable[Batch], ranks: Ranks) -> float | None:
+    """Mean loss of a target token, over all ranks; None where there is nothing held out.
+
+    Args:
+        built: Its passes take the losses.
+        batches: This rank's share, as many on every rank.
+        ranks: Ranks that read different data add up.
+    """
+    modules = built.passes.modules
+    total = torch.zeros(2, dtype=torch.float64)
+    for module in modules:
+        module.eval()
+    with ExitStack() as stack:
+        for part in built.parts:
+            stack.enter_context(part.around_evaluation())
+        for batch in batches:
+            targets = batch.num_targets()
+            loss = built.passes.evaluate(cut_sequences(batch, ranks))
+            total += torch.tensor([float(loss), targets], dtype=torch.float64)
+    for module in modules:
+        module.train()
+    if ranks.size("data") > 1:
+        total = total.to(ranks.device)
+        dist.all_reduce(total, group=ranks.group("data"))
+    loss, targets = total.tolist()
+    return loss / targets if targets else None

@@ -29,23 +29,19 @@ from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
 from ridgeline.train.data import Loader, Prepared, prepare
 from ridgeline.train.export import save_model
+from ridgeline.train.folder import ADAPTER, MODEL, RESULT, TOKENS, TRACES
 from ridgeline.train.loop import Trainer
-from ridgeline.train.memory_use import MemoryUse
-from ridgeline.train.predicted_memory import predicted_peak_bytes
-from ridgeline.train.ranks import Ranks, join, leave
-from ridgeline.train.side_threads import compute_alone
+from ridgeline.train.ranks import Ranks, compute_alone, join, leave
 from ridgeline.train.survive.guard import RollBack
 from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, vigil, watched
-from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.expected import (
+    flops_per_token,
+    peak_flops_per_second,
+    predicted_peak_bytes,
+)
+from ridgeline.train.watch.interval import Interval, PeakMemory
 from ridgeline.train.watch.journal import Journal
-from ridgeline.train.watch.limit import flops_per_token, peak_flops_per_second
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
-from ridgeline.train.worker import RESULT
-
-TOKENS = "tokens"
-MODEL = "model"
-ADAPTER = "adapter"
-TRACES = "traces"
 
 
 def train_as_rank(recipe: Recipe, folder: Path) -> int:
@@ -63,7 +59,7 @@ def train_as_rank(recipe: Recipe, folder: Path) -> int:
 def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
     prepared = _prepared(recipe, folder, ranks)
     torch.manual_seed(recipe.run.seed)
-    memory = MemoryUse(ranks.device)
+    memory = PeakMemory(ranks.device)
     interval = Interval(ranks, flops_per_token(recipe), peak_flops_per_second(recipe, ranks.device))
     built = build(recipe, ranks, interval.phases)
     journal = Journal(folder) if ranks.rank == 0 else None

@@ -31,16 +31,21 @@ from ridgeline.records.store import read_record
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run
 from ridgeline.train.checkpoint.store import Store
+from ridgeline.train.folder import (
+    BOARD,
+    ERRORS,
+    EVENTS,
+    LOGS,
+    RECIPE,
+    RESULT,
+    SKIPPED,
+    STOP,
+)
 from ridgeline.train.nodes import Nodes
-from ridgeline.train.survive.events import FILE as EVENTS
 from ridgeline.train.survive.events import Event, EventLog, EventTail
-from ridgeline.train.survive.skipped import FILE as SKIPPED
-from ridgeline.train.survive.stop_file import FILE as STOP
-from ridgeline.train.survive.stop_file import INTERRUPTED, TERMINATED
-from ridgeline.train.worker import ERRORS, HOST, RECIPE, RESULT
+from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
+from ridgeline.train.survive.watchdog import HOST
 
-LOGS = "logs"
-BOARD = "tensorboard"
 _KEPT_PAGES = {
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
     "MALLOC_TRIM_THRESHOLD_": str(2**32),

@@ -17,17 +17,12 @@ from ridgeline.errors import RidgelineError, in_words, no_room
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.store import write_atomically
-
-RECIPE = "recipe.toml"
-ERRORS = "errors"
-RESULT = "run.json"
-HOST = "RIDGELINE_HOST"
-"""Variable with the name that messages call this machine by; without it, its host name."""
+from ridgeline.train.folder import ERRORS, RECIPE, RESULT
 
 
 def main() -> None:
     """Entry point of a rank."""
-    from ridgeline.train.survive.calls import RECORDER
+    from ridgeline.train.survive.watchdog import RECORDER
 
     for name, value in RECORDER.items():
         os.environ.setdefault(name, value)
@@ -97,7 +92,7 @@ def _on_these_ranks(recipe: Recipe) -> Recipe:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if not recipe.survive.allow_shrink or world == recipe.layout.num_devices:
         return recipe
-    from ridgeline.train.survive.shrink import fitted
+    from ridgeline.train.check import fitted
 
     layout = fitted(recipe.layout, world)
     os.environ["WORLD_SIZE"] = str(layout.num_devices)

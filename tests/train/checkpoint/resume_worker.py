@@ -19,10 +19,9 @@ from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
 from ridgeline.train.data import Loader, prepare
 from ridgeline.train.loop import Trainer
-from ridgeline.train.memory_use import MemoryUse
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.ranks import Ranks, join, leave
-from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.interval import Interval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
 
@@ -63,7 +62,7 @@ def start(
         steps=recipe.steps or 0,
         interval=interval,
         windows=ProfilerWindows(folder / "traces", (), ranks.rank, ranks.device),
-        memory=MemoryUse(ranks.device),
+        memory=PeakMemory(ranks.device),
         log=lambda line: losses.append(line.loss),
     )
 

@@ -17,8 +17,8 @@ from ridgeline.train.data import Loader, prepare
 from ridgeline.train.parallel.plain import PlainPasses
 from ridgeline.train.ranks import join, leave
 from ridgeline.train.session import train_as_rank
+from ridgeline.train.survive.events import skipped_batches
 from ridgeline.train.survive.guard import RollBack
-from ridgeline.train.survive.skipped import skipped_batches
 
 
 def check(folder: Path) -> None:

@@ -27,7 +27,6 @@ from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeData
 from ridgeline.train.batch import IGNORED, Batch
 from ridgeline.train.data.order import Order
-from ridgeline.train.data.prefetch import to_device
 from ridgeline.train.data.preparation import Prepared
 from ridgeline.train.data.sequences import Sequences, Windows
 from ridgeline.train.ranks import Ranks
@@ -228,3 +227,32 @@ def validation_batches(prepared: Prepared, recipe: Recipe, ranks: Ranks) -> Iter
         batch = _batch(torch.from_numpy(held.windows(numbers).rows()), recipe.data)
         batch.labels[max(0, len(held) - first) :] = IGNORED
         yield batch.to(ranks.device)
+
+
+def to_device(steps: Iterator[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """The same steps on the device, each copied while the one before computes.
+
+    On CUDA: from pinned memory, on a stream of its own; the step waits for the copy on the device,
+    not on the host. Elsewhere batches pass through: they are where they are needed.
+    """
+    if device.type != "cuda":
+        return steps
+    return _on_stream(steps, device)
+
+
+def _on_stream(steps: Iterator[Tensor], device: torch.device) -> Iterator[Tensor]:
+    stream = torch.cuda.Stream(device)
+
+    def copy() -> Tensor:
+        rows = next(steps).pin_memory()
+        with torch.cuda.stream(stream):
+            return rows.to(device, non_blocking=True)
+
+    ahead = copy()
+    while True:
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(stream)
+        # The allocator may hand this memory out again only when the step has used it.
+        ahead.record_stream(current)
+        ready, ahead = ahead, copy()
+        yield ready

@@ -2,6 +2,9 @@
 
 Each event names what has just ended, so that the time since the event before is its own. Steps
 are written once a second at most, and before every other event: a crash loses a second of them.
+
+Batches that a run leaves out, because a step on them was rolled back, lie in `skipped.jsonl`. No
+torch here.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.records.appended import AppendedFile, Tail
+from ridgeline.records.appended import AppendedFile, Tail, read_journal
+from ridgeline.train.folder import EVENTS, SKIPPED
 
-FILE = "events.jsonl"
 Kind = Literal[
     "launched",  # `ridgeline train` was called
     "started",  # rank 0 began
@@ -56,7 +59,7 @@ class EventLog:
             every_seconds: Steps are written no more often.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = AppendedFile(folder / FILE)
+        self._file = AppendedFile(folder / EVENTS)
         self._clock = clock
         self._every_seconds = every_seconds
         self._written = clock()
@@ -100,7 +103,7 @@ class EventTail:
 
     def __init__(self, folder: Path) -> None:
         """Of the run in `folder`."""
-        self._lines = Tail(folder / FILE, msgspec.json.Decoder(Event).decode)
+        self._lines = Tail(folder / EVENTS, msgspec.json.Decoder(Event).decode)
 
     def read(self) -> list[Event]:
         """Every whole new line, in the order of writing.
@@ -118,3 +121,27 @@ def read_events(folder: Path) -> list[Event]:
         InputError: A line is no event.
     """
     return EventTail(folder).read()
+
+
+class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the file."""
+
+    step: int
+    """Optimizer steps that were done before it."""
+    samples: int
+    """The first sample of the batch, in the order of the run."""
+    why: str
+
+
+def skipped_batches(folder: Path) -> list[SkippedBatch]:
+    """In the order in which the run met them."""
+    return read_journal(folder / SKIPPED, msgspec.json.Decoder(SkippedBatch).decode)
+
+
+def skip(folder: Path, batch: SkippedBatch) -> None:
+    """Leave a batch out from now on; on disk on return."""
+    file = AppendedFile(folder / SKIPPED)
+    try:
+        file.append(msgspec.json.encode(batch), sync=True)
+    finally:
+        file.close()

@@ -15,7 +15,7 @@ from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import EventLog, read_events
 from ridgeline.train.survive.goodput import account
 from ridgeline.train.survive.guard import Guard
-from ridgeline.train.survive.signals import StopRequest
+from ridgeline.train.survive.stop import StopRequest
 from ridgeline.train.survive.watchdog import Watchdog, shared_store
 
 if TYPE_CHECKING:

@@ -9,24 +9,31 @@ patience has an end too: without a phase for `_SLOW` times as long, moving is go
 Who is named: a rank that no longer tells anything (its machine is gone or cut off, its process is
 stopped), else the one with the fewest steps, else one that is in no collective while others wait in
 one. Every rank then ends itself with `EXIT_CODE`, so that torchrun starts them anew.
+
+Which call a rank is in: its collective under way is one that torch's flight recorder has as begun
+and not ended (gloo and NCCL; it records where `TORCH_FR_BUFFER_SIZE` is set before torch is
+imported); else the innermost line of ours on the main thread's stack, and the call it made.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 import msgspec
 
-from ridgeline.train.survive import calls
-from ridgeline.train.worker import HOST
-
+HOST = "RIDGELINE_HOST"
+"""Variable with the name that messages call this machine by; without it, its host name."""
 EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: try again."""
 _LOOKS = 20
@@ -34,6 +41,12 @@ _LOOKS = 20
 _SLOW = 6.0
 _ANSWER_SECONDS = 5.0
 _FLAG = "survive/hung"
+_OURS = str(Path(__file__).parents[2])
+_SHORT_OF = len(str(Path(__file__).parents[3])) + 1
+_WRAPPERS = {"wrapper", "inner", "_fn", "__exit__", "__enter__", "decorate_context"}
+_DEPTH = 60
+RECORDER = {"TORCH_FR_BUFFER_SIZE": "64"}
+"""Environment under which torch records collectives."""
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +181,7 @@ class Watchdog:
         """Has the main thread moved."""
         now = time.monotonic()
         _, _, marks = self._where()
-        stands = calls.stack()
+        stands = stack()
         cpu = time.process_time()
         computed = self._computes_on_host and cpu - self._cpu > 0.5 * self.period_seconds
         if marks != self._marks:
@@ -191,8 +204,8 @@ class Watchdog:
             count=self._count,
             step=step,
             phase=phase,
-            call=calls.described(self._seen),  # type: ignore[arg-type]
-            collective=calls.collective(),
+            call=described(self._seen),  # type: ignore[arg-type]
+            collective=collective(),
             still_seconds=time.monotonic() - self._moved,
         )
 
@@ -293,3 +306,51 @@ def shared_store(world: int) -> Store | None:
         timeout=timedelta(seconds=_ANSWER_SECONDS),
         wait_for_workers=False,
     )
+
+
+def stack() -> tuple[tuple[str, int, str], ...]:
+    """The main thread's: file, line and function, innermost first."""
+    thread = threading.main_thread().ident
+    frame = sys._current_frames().get(thread) if thread is not None else None
+    return tuple(_frames(frame))
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
+    for _ in range(_DEPTH):
+        if frame is None:
+            return
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def described(frames: tuple[tuple[str, int, str], ...]) -> str:
+    """The call that our code made, and where: `all_reduce, called at ridgeline/train/x.py:12`."""
+    called = ""
+    for file, line, name in frames:
+        if file.startswith(_OURS):
+            place = f"{file[_SHORT_OF:]}:{line}"
+            return f"{called}, called at {place}" if called else f"{name} at {place}"
+        if name not in _WRAPPERS:
+            called = name
+    return f"{frames[0][2]} at {frames[0][0]}:{frames[0][1]}" if frames else "nothing"
+
+
+def collective() -> str:
+    """The oldest collective that has begun and not ended; empty: there is none, or no recorder."""
+    from torch._C import _distributed_c10d
+
+    # Its stub has the NCCL name alone.
+    dump = getattr(_distributed_c10d, "_dump_fr_trace_json")  # noqa: B009
+    told = json.loads(dump(True, False) or "{}")
+    waiting = [entry for entry in told.get("entries", []) if not entry["retired"]]
+    if not waiting:
+        return ""
+    entry = min(waiting, key=lambda one: one["record_id"])
+    _, _, name = entry["profiling_name"].rpartition(":")
+    group = entry["process_group"][1]
+    inside = "" if group == "undefined" else f" in group {group}"
+    return f"{name} of {_shape(entry)}{inside}"
+
+
+def _shape(entry: dict[str, list[list[int]]]) -> str:
+    return " x ".join(str(size) for size in (entry["input_sizes"] or [[]])[0]) or "one number"

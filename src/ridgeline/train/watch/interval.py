@@ -1,4 +1,4 @@
-"""What happened since the last line of the journal, brought together over the ranks.
+"""What happened since the last line of the log, brought together over the ranks.
 
 Losses stay on the device until a line is written, so that logging every tenth step waits for the
 device every tenth step.
@@ -6,7 +6,9 @@ device every tenth step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +16,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.train.memory_use import MemoryUse
 from ridgeline.train.part import Part
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.watch.phases import NAMES, Phases
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+"""What the kernel takes as "reset the high-water mark" (proc_pid_clear_refs(5))."""
 
 
 class Interval:
@@ -26,7 +32,7 @@ class Interval:
     def __init__(
         self, ranks: Ranks, flops_per_token: float | None, peak_flops_per_second: float | None
     ) -> None:
-        """At the start of a run.
+        """Begin at the start of a run.
 
         Args:
             ranks: Among which figures are brought together.
@@ -44,7 +50,7 @@ class Interval:
         self._norm: float | None = None
 
     def add(self, loss: Tensor, targets: int, norm: float | None) -> None:
-        """One step: the sum of this rank's losses, and the target tokens of the step."""
+        """Add one step: the sum of this rank's losses, and the target tokens of the step."""
         self._loss = self._loss + loss
         self._targets += targets
         self._norm = norm
@@ -54,10 +60,10 @@ class Interval:
         step: int,
         samples: Sequence[float],
         parts: Sequence[Part],
-        memory: MemoryUse,
+        memory: PeakMemory,
         validation_loss: float | None,
     ) -> LoggedStep:
-        """What the journal says of the steps since the last line.
+        """What the log says of the steps since the last line.
 
         Args:
             step: Steps done.
@@ -102,7 +108,7 @@ class Interval:
         self._targets = 0
         self._norm = None
 
-    def _mine(self, seconds: float, memory: MemoryUse) -> list[float]:
+    def _mine(self, seconds: float, memory: PeakMemory) -> list[float]:
         taken: Mapping[str, float] = self.phases.take()
         known = [taken[name] for name in NAMES]
         return [*known, max(0.0, seconds - sum(known)), float(memory.peak_bytes() or 0)]
@@ -118,3 +124,32 @@ class Interval:
         if self._flops_per_token is None or self._peak is None:
             return None
         return tokens_per_second * self._flops_per_token / (self._peak * self._ranks.world)
+
+
+class PeakMemory:
+    """The most memory that a rank has held, without what it held when this was made.
+
+    On CUDA, PyTorch's allocator keeps the peak. On the host it is the high-water mark of the
+    process's resident memory (`VmHWM` of /proc/self/status, reset through /proc/self/clear_refs),
+    so pages that the libraries themselves took before are left out.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._before = 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        elif _STATUS.exists():
+            _CLEAR.write_text(_RESET_PEAK)
+            self._before = _status_bytes("VmRSS")
+
+    def peak_bytes(self) -> int | None:
+        """Highest so far; None where this system does not tell."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return _status_bytes("VmHWM") - self._before if _STATUS.exists() else None
+
+
+def _status_bytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
