@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.train.watch.test_journal import logged
+from tests.train.watch.test_log import logged
 
 import ridgeline
 from ridgeline.compress.search.journal import SearchJournal
@@ -74,7 +74,7 @@ def test_no_journal_is_missing_here() -> None:
     named = {
         name
         for path in root.rglob("*.py")
-        for name in re.findall(r'^FILE = "(\w+\.jsonl)"', path.read_text(), re.MULTILINE)
+        for name in re.findall(r'^[A-Z]+ = "(\w+\.jsonl)"', path.read_text(), re.MULTILINE)
     }
     assert named == set(JOURNALS)
     appending = {

@@ -11,7 +11,7 @@ import ridgeline.train
 from ridgeline.train.build import PARTS
 
 ROOM = Path(ridgeline.train.__file__).parent
-ASKING = ("loop.py", "evaluate.py", "check.py", "checkpoint/state.py", "watch/interval.py")
+ASKING = ("loop.py", "check.py", "checkpoint/state.py", "watch/interval.py")
 
 
 def test_states_of_parts_have_names_of_their_own() -> None:

@@ -79,7 +79,7 @@ class WeightAverage(Part):
         return dict(zip(self._names, self._averages, strict=True))
 
     def state_dict(self) -> PartState:
-        """See `Part`."""
+        """The averages themselves, which a load writes into."""
         return PartState(placed=dict(self.shadows()))
 
     @torch.no_grad()

@@ -43,7 +43,7 @@ from ridgeline.train.ranks import Ranks
 from ridgeline.train.rounding import RoundedTraining
 from ridgeline.train.schedule import LearningRate
 from ridgeline.train.watch.phases import Phases
-from ridgeline.train.watch.stragglers import Stragglers
+from ridgeline.train.watch.stragglers import StragglerWatch
 
 PARTS: tuple[type[Part], ...] = (
     Activations,
@@ -56,7 +56,7 @@ PARTS: tuple[type[Part], ...] = (
     GradualPruning,
     Lottery,
     LocalSgd,
-    Stragglers,
+    StragglerWatch,
     LearningRate,  # asks the others where a course stands
 )
 """Every technique of training, in the order in which each is asked."""

@@ -1,4 +1,4 @@
-"""Learning from a teacher: the loss that the passes take in place of the token loss.
+"""The loss of a student that learns from a teacher, in place of the token loss.
 
     (1-a) · CE(labels) + a · T² · KL(teacher/T ‖ student/T)      Hinton et al., arXiv 1503.02531
     + h · mean over layers of ‖P·hidden_s - hidden_t‖²/‖hidden_t‖²     TinyBERT, arXiv 1909.10351
@@ -61,7 +61,7 @@ def prepare_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
 
 
 class Distillation(Part):
-    """The objective of a student: called with the model and a micro-batch, sums over its targets.
+    """The objective of a student, called with the model and a micro-batch; it sums over targets.
 
     Without gradients (evaluation) it is the token loss alone, comparable with other runs.
 
@@ -244,7 +244,7 @@ def _forward(
 
 
 def _load_teacher(recipe: Recipe, ranks: Ranks) -> PreTrainedModel:
-    """Frozen, laid out and filled as a student of the same recipe would be."""
+    """Load the teacher frozen, laid out and filled as a student of the same recipe would be."""
     assert recipe.distillation is not None
     folder = recipe.distillation.teacher
     whole = recipe.layout.zero != 3

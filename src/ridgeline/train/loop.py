@@ -1,4 +1,4 @@
-"""The training loop: steps from where the run stands to its last, watched and logged.
+"""The training loop runs the steps from where the run stands to its last, watched and logged.
 
 Nothing here knows how the model is laid out (`passes` runs forward and backward) or which
 techniques train it: each is a `Part`, asked at the points that `part.py` lists.
@@ -22,18 +22,18 @@ from ridgeline.train.batch import Batch
 from ridgeline.train.build import Built
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.clipping import clip_gradients
-from ridgeline.train.data import Loader, Prepared, validation_batches
+from ridgeline.train.data import Loader, PreparedData, validation_batches
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import EventLog
 from ridgeline.train.survive.guard import Guard
-from ridgeline.train.watch.interval import Interval, PeakMemory
+from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
 
 @dataclass(kw_only=True)
 class Course:
-    """How the run went so far."""
+    """The course of the run so far."""
 
     step: int = 0
     """Optimizer steps done, over all starts."""
@@ -48,32 +48,32 @@ class Course:
 
 @dataclass(kw_only=True)
 class Trainer:
-    """One rank's run. `run` returns when the last step is done or `stop` says why not."""
+    """The run of one rank, which ends when the last step is done or `stop` says why not."""
 
     recipe: Recipe
     ranks: Ranks
     built: Built
     loader: Loader
-    prepared: Prepared
+    prepared: PreparedData
     steps: int
-    interval: Interval
-    """Gathers what a line of the journal says."""
+    interval: LogInterval
+    """Gathers what a line of the log says."""
     windows: ProfilerWindows
     memory: PeakMemory
     log: Callable[[LoggedStep], None]
     stop: Callable[[], str] = lambda: ""
-    """Asked after every step: why the run must end now; empty: it goes on."""
+    """Says after every step why the run must end now; empty: it goes on."""
     guard: Guard | None = None
-    """Judges every step: stop, go back, skip a batch."""
+    """Judges every step, whether to stop, to go back or to skip a batch."""
     events: EventLog | None = None
-    """Of rank 0: where the time goes."""
+    """Where the time goes; rank 0 alone has one."""
     saver: Saver | None = None
-    """Makes checkpoints; None: there are none."""
+    """Makes checkpoints of the run; None: there are none."""
     course: Course = field(default_factory=Course)
     _note: str = ""
-    """What the next line of the journal is to say."""
+    """What the next line of the log is to say."""
     _logged: int = 0
-    """Steps of this start that the journal has."""
+    """Steps of this start that the log has."""
 
     def run(self) -> Course:
         """Train to the last step."""
@@ -99,7 +99,7 @@ class Trainer:
             due = due or any(part.wants_evaluation(course.step) for part in self.built.parts)
             # Who is asked to stop has seconds left, and they are the checkpoint's.
             validation = self._evaluate() if done or due else None
-            # A line for every checkpoint: a run that goes on from it has lost none.
+            # Every checkpoint gets a line: a run that goes on from it has lost none.
             if last or due or saving or course.step % settings.log_every == 0:
                 self._log(validation)
             if saving:
@@ -115,7 +115,7 @@ class Trainer:
             self.saver.save(self.course.step, self.course.tokens, wait=wait)
 
     def _aside(self, kind: Literal["checkpoint", "evaluated"]) -> AbstractContextManager[None]:
-        """What is inside is no part of a step."""
+        """Count what is inside as no part of a step."""
         events = self.events
         return nullcontext() if events is None else events.during(kind, self.course.step)
 

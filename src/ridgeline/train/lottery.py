@@ -1,4 +1,4 @@
-"""Lottery tickets: train, prune, go back to how the weights were early on, train again.
+"""Lottery tickets are found in rounds: train, prune, go back to the early weights, train again.
 
 Frankle and Carbin (arXiv 1803.03635) go back to the start; with larger networks it takes a step
 somewhat later (arXiv 1912.05671, "rewinding"). With L steps of a course, rewinding to k and R

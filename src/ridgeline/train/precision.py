@@ -65,7 +65,7 @@ class Precision(Part):
             self._scaler._lazy_init_scale_growth_tracker(ranks.device)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """For the forward pass of layouts in which FSDP2 does not cast the parameters itself."""
+        """Cast in the forward pass; for layouts in which FSDP2 does not cast parameters itself."""
         if self._name not in _AUTOCAST:
             return nullcontext()
         return torch.autocast(self._device.type, dtype=_AUTOCAST[self._name])
@@ -98,7 +98,7 @@ class Precision(Part):
         }
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the scale out of the gradients; before clipping. Every rank must call it."""
+        """Divide the gradients by the scale, before clipping. Every rank must call it."""
         if self._scaler is not None:
             self._scaler.unscale_(optimizer)
 

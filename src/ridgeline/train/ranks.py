@@ -1,4 +1,4 @@
-"""This process among the others: its device, and its place along each kind of parallelism.
+"""The place of this process among the others: its device, its index on each axis of parallelism.
 
 The mesh has five axes, ordered as in Megatron-LM and torchtitan, outermost first: `pp`,
 `replicate`, `shard`, `cp`, `tp`. What talks most stands innermost, where links are fastest.
@@ -41,7 +41,7 @@ _JOINED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """One process's place. Made by `join`, given up by `leave`."""
+    """The place of one process, which `join` makes and `leave` gives up."""
 
     layout: Layout
     device: torch.device

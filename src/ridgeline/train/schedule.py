@@ -1,4 +1,4 @@
-"""The learning rate over the steps of a run: warm-up, then one of four courses.
+"""The learning rate over the steps of a run, which warms up and then follows one of four courses.
 
     warm-up    linear from η/W to η over the first W steps
     cosine     η_end + (η - η_end) (1 + cos πx)/2        Loshchilov and Hutter, arXiv 1608.03983

@@ -1,4 +1,4 @@
-"""One rank's run from start to end: join, prepare, build, train, save, leave."""
+"""The run of one rank from start to end: join, prepare, build, train, save, leave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ridgeline.train.adapters import save_adapter
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
-from ridgeline.train.data import Loader, Prepared, prepare
+from ridgeline.train.data import Loader, PreparedData, prepare
 from ridgeline.train.export import save_model
 from ridgeline.train.folder import ADAPTER, MODEL, RESULT, TOKENS, TRACES
 from ridgeline.train.loop import Trainer
@@ -39,8 +39,8 @@ from ridgeline.train.watch.expected import (
     peak_flops_per_second,
     predicted_peak_bytes,
 )
-from ridgeline.train.watch.interval import Interval, PeakMemory
-from ridgeline.train.watch.journal import Journal
+from ridgeline.train.watch.interval import LogInterval, PeakMemory
+from ridgeline.train.watch.log import TrainingLog
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
 
@@ -60,9 +60,11 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
     prepared = _prepared(recipe, folder, ranks)
     torch.manual_seed(recipe.run.seed)
     memory = PeakMemory(ranks.device)
-    interval = Interval(ranks, flops_per_token(recipe), peak_flops_per_second(recipe, ranks.device))
+    interval = LogInterval(
+        ranks, flops_per_token(recipe), peak_flops_per_second(recipe, ranks.device)
+    )
     built = build(recipe, ranks, interval.phases)
-    journal = Journal(folder) if ranks.rank == 0 else None
+    log = TrainingLog(folder) if ranks.rank == 0 else None
     loader = Loader(prepared, recipe, ranks)
     windows = ProfilerWindows(folder / TRACES, recipe.run.profile_steps, ranks.rank, ranks.device)
     trainer = Trainer(
@@ -75,7 +77,7 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         interval=interval,
         windows=windows,
         memory=memory,
-        log=journal.write if journal else _nothing,
+        log=log.write if log else _nothing,
         stop=lambda: keeper.guard.stop,
         guard=keeper.guard,
         events=keeper.events,
@@ -97,8 +99,8 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         trainer.saver.close()
     if not course.stopped:
         _export(trainer, folder)
-    if journal:
-        journal.close()
+    if log:
+        log.close()
         result = _result(trainer, wall_seconds, keeper)
         write_record(folder / RESULT, result)
 
@@ -110,7 +112,7 @@ def _go_on(trainer: Trainer, keeper: Vigil, folder: Path) -> None:
     ready = False
 
     def note(text: str) -> None:
-        _say(text)
+        _tell(text)
         if not ready:
             notes.append(text)
         elif keeper.events is not None:
@@ -171,7 +173,7 @@ def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun
         bytes_sent=last.bytes_sent if last else None,
         skipped_steps=built.precision.skipped_steps,
         stopped=course.stopped,
-        goodput=keeper.ended(course.step, course.stopped),
+        goodput=keeper.end(course.step, course.stopped),
         notes=keeper.notes(),
     )
 
@@ -197,15 +199,15 @@ def _steps(recipe: Recipe) -> int:
     return recipe.steps
 
 
-def _prepared(recipe: Recipe, folder: Path, ranks: Ranks) -> Prepared:
+def _prepared(recipe: Recipe, folder: Path, ranks: Ranks) -> PreparedData:
     """Tokens, made by one process of each machine while the others wait."""
     if ranks.local_rank == 0:
-        prepare(recipe, folder / TOKENS, _say)
+        prepare(recipe, folder / TOKENS, _tell)
     dist.barrier()
-    return prepare(recipe, folder / TOKENS, _say)
+    return prepare(recipe, folder / TOKENS, _tell)
 
 
-def _say(text: str) -> None:
+def _tell(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 

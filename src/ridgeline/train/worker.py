@@ -1,4 +1,4 @@
-"""One rank: `python -m ridgeline.train.worker FOLDER`, started by `start.py` or by torchrun.
+"""The process of one rank, `python -m ridgeline.train.worker FOLDER`, which torchrun starts.
 
 The folder holds the recipe that is run (`recipe.toml`). What a user can mend (a full disk is of
 that kind) ends the process with the error's exit code and its one line in `errors/`, where whoever
@@ -21,7 +21,7 @@ from ridgeline.train.folder import ERRORS, RECIPE, RESULT
 
 
 def main() -> None:
-    """Entry point of a rank."""
+    """Run one rank to its end."""
     from ridgeline.train.survive.watchdog import RECORDER
 
     for name, value in RECORDER.items():
@@ -58,7 +58,7 @@ def _end(code: int) -> None:
 
 
 def _train(folder: Path) -> int:
-    """The exit code."""
+    """Train, and return the exit code."""
     from ridgeline.train.survive.events import EventLog
 
     rank = int(os.environ.get("RANK", "0"))

@@ -21,7 +21,7 @@ from ridgeline.train.data import Loader, prepare
 from ridgeline.train.loop import Trainer
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.ranks import Ranks, join, leave
-from ridgeline.train.watch.interval import Interval, PeakMemory
+from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
 
@@ -50,7 +50,7 @@ def start(
     notes: list[str] = []
     torch.manual_seed(recipe.run.seed)
     prepared = prepare(recipe, folder.parent / f"tokens{ranks.rank}", lambda _: None)
-    interval = Interval(ranks, None, None)
+    interval = LogInterval(ranks, None, None)
     built = build(recipe, ranks, interval.phases)
     loader = Loader(prepared, recipe, ranks)
     trainer = Trainer(

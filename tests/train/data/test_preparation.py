@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeSource
-from ridgeline.train.data import Prepared, prepare, train_tokenizer, verify
+from ridgeline.train.data import PreparedData, prepare, train_tokenizer, verify
 from ridgeline.train.data import sources as sources_module
 from ridgeline.train.data.shards import TokenStream
 from ridgeline.train.data.sources import cut, find_files, read
@@ -37,7 +37,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(wanted: Recipe, folder: Path) -> tuple[Prepared, list[str]]:
+def made(wanted: Recipe, folder: Path) -> tuple[PreparedData, list[str]]:
     said: list[str] = []
     return prepare(wanted, folder, said.append), said
 

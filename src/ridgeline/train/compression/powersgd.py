@@ -24,12 +24,12 @@ from ridgeline.train.compression.counted import CountedGroup
 _EPSILON = 1e-8
 """A gradient of zeros must not become 0/0."""
 _LEAST_RATE = 2.0
-"""torch's own default: a matrix that would not halve travels whole."""
+"""The default of torch: a matrix that would not halve travels whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GradBucket:
-    """What torch's hook asks of a bucket. Its own lives only as long as the call of the hook."""
+    """What torch's hook asks of a bucket; DDP's own lives only as long as the call of the hook."""
 
     bucket: Bucket
 

@@ -51,7 +51,7 @@ class _KeptShare(GradientScheme):
         return places, values
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """The error memory."""
+        """The error memory by parameter."""
         return {"error": self._error.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:

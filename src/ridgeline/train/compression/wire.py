@@ -67,7 +67,7 @@ class Wire(Part):
         counted: CountedGroup,
         start: int,
     ) -> None:
-        """Around a model whose hook is not registered yet.
+        """Begin with a model whose hook is not registered yet.
 
         Args:
             model: In whose backward passes gradients are exchanged.
@@ -101,7 +101,7 @@ class Wire(Part):
         return {"bytes_sent": self.take().sent_bytes / steps}
 
     def hook(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        """What DistributedDataParallel calls when a bucket's gradients are complete."""
+        """Exchange a bucket whose gradients are complete, as DistributedDataParallel asks."""
         last = grad_bucket.is_last()
         plain = self._scheme is None or self._exchanges < self._start
         self._exchanges += last
@@ -182,7 +182,7 @@ def attach(model: DistributedDataParallel, recipe: Recipe, ranks: Ranks) -> Wire
 
 
 def check_without_hook(recipe: Recipe) -> None:
-    """For layouts whose gradients do not pass through DistributedDataParallel.
+    """Refuse what a layout cannot do whose gradients do not pass through DDP.
 
     Raises:
         InputError: The recipe asks for what only its hooks can do.
@@ -198,7 +198,7 @@ def check_without_hook(recipe: Recipe) -> None:
 
 
 def make_scheme(model: nn.Module, recipe: Recipe, counted: CountedGroup) -> GradientScheme | None:
-    """What the recipe's `compression` names; None: gradients travel as they are."""
+    """Make the scheme that `compression` of a recipe names; None: gradients travel as they are."""
     settings = recipe.communication
     if settings.compression == "none":
         return None
@@ -255,7 +255,7 @@ class _Lane:
             threading.Thread(target=self._work, name="gradient exchange", daemon=True).start()
 
     def submit(self, exchange: Callable[[], Tensor]) -> torch.futures.Future[Tensor]:
-        """Run it after those submitted before; the future holds its result."""
+        """Run an exchange after those submitted before; the future holds its result."""
         if self._stream is None:
             future: torch.futures.Future[Tensor] = torch.futures.Future()
             self._jobs.put((exchange, future))

@@ -1,6 +1,6 @@
 """What a run is trained on: text, tokenised once, in an order that no world size changes.
 
-    preparation.py  text → token shards, once → Prepared
+    preparation.py  text → token shards, once → PreparedData
     sources.py    documents of text files, JSONL, Parquet, saved datasets
     tokenizer.py  which tokenizer, or a new one
     tokenise.py   one tokenising process; workers.py runs several
@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ridgeline.train.data.loader import Loader, validation_batches
-    from ridgeline.train.data.preparation import Prepared, prepare, verify
+    from ridgeline.train.data.preparation import PreparedData, prepare, verify
     from ridgeline.train.data.tokenizer import train_tokenizer
 
 _HOMES = {
     "Loader": "loader",
-    "Prepared": "preparation",
+    "PreparedData": "preparation",
     "prepare": "preparation",
     "train_tokenizer": "tokenizer",
     "validation_batches": "loader",
     "verify": "preparation",
 }
-__all__ = ["Loader", "Prepared", "prepare", "train_tokenizer", "validation_batches", "verify"]
+__all__ = ["Loader", "PreparedData", "prepare", "train_tokenizer", "validation_batches", "verify"]
 
 
 def __getattr__(name: str) -> Any:

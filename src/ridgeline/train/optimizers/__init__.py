@@ -1,4 +1,4 @@
-"""Optimizers: torch's where it has them, on local shards; one file for each that it has not.
+"""Optimizers on local shards: torch's where it has them, one file for each that it has not.
 
 build.py            recipe → one Optimizer; a view of several parts for saving
 shards.py           the frame: rules see local tensors, state is placed as the parameters

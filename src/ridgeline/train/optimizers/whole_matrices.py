@@ -36,7 +36,7 @@ class _Cut:
 
     shape: torch.Size
     pieces: tuple[Piece, ...]
-    """Of every rank."""
+    """The piece of every rank."""
     copies: tuple[int, ...]
     """Which whole copy of the matrix a rank's piece belongs to."""
 
@@ -45,7 +45,7 @@ class _Cut:
 
 
 class WholeMatrices:
-    """Runs a function on whole matrices; keeps the process groups that it needs for that."""
+    """Whole matrices for a while, and the process groups that this takes."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}

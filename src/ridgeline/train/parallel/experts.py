@@ -55,7 +55,7 @@ def spread_experts(part: nn.Module, ranks: Ranks) -> None:
 
 
 def expert_copies(module: nn.Module) -> DeviceMesh | None:
-    """Of spread experts, the ranks that keep the same ones; of other modules None."""
+    """The ranks that keep the same experts; None for modules that are no spread experts."""
     found: DeviceMesh | None = getattr(module, "expert_copies", None)
     return found
 

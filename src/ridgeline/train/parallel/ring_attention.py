@@ -71,7 +71,7 @@ def ring_attention(
     scale: float,
     starts: Tensor | None = None,
 ) -> Tensor:
-    """Attention of this rank's queries to all earlier tokens; [B, H, T, D], as the queries.
+    """The attention of this rank's queries to all earlier tokens, [B, H, T, D] as the queries.
 
     Args:
         query: [B, H, T, D], zig-zag.
@@ -248,7 +248,7 @@ def attend_block(
     mask: Tensor | None,
     scale: float,
 ) -> BlockResult:
-    """One block forward. `mask` [B, 1, Q, K] is true where a key is seen."""
+    """Attend to one block of keys; `mask` [B, 1, Q, K] is true where a key is seen."""
     groups = query.shape[1] // key.shape[1]
     key, value = _for_each_head(key, groups), _for_each_head(value, groups)
     if query.device.type == "cpu":
@@ -327,7 +327,7 @@ def _for_each_head(tensor: Tensor, groups: int) -> Tensor:
 
 
 def _over_heads(gradient: Tensor, groups: int) -> Tensor:
-    """Summed over the query heads that share a key-value head, in fp32."""
+    """The sum over the query heads that share a key-value head, in fp32."""
     return gradient if groups == 1 else gradient.float().unflatten(1, (-1, groups)).sum(dim=2)
 
 

@@ -162,7 +162,7 @@ def balanced(config: PretrainedConfig, recipe: Recipe, count: int) -> list[range
 
 
 def take_stage(
-    model: PreTrainedModel, splits: list[range], index: int, around: Surroundings
+    model: PreTrainedModel, splits: list[range], index: int, around: StageSurroundings
 ) -> PreTrainedModel:
     """Take everything out of the model that is not in this stage; its forward becomes the stage's.
 
@@ -200,7 +200,7 @@ def take_stage(
 
 
 def _stage_forward(model: PreTrainedModel, state: Tensor, **kwargs: Any) -> Tensor:
-    """Of a stage: token ids or hidden state in, hidden state or logits out."""
+    """The forward pass of a stage: token ids or hidden state in, hidden state or logits out."""
     place: StagePlace = model.stage_place
     given = {"input_ids" if place.is_first else "inputs_embeds": state, "use_cache": False}
     if place.is_last:
@@ -222,7 +222,7 @@ def _layers_of(model: PreTrainedModel) -> tuple[nn.Module, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class StageSurroundings:
     """Children of the module with the layers that work before them, and behind them, by name."""
 
     before: tuple[str, ...]
@@ -231,7 +231,7 @@ class Surroundings:
     """Whether a layer returns its hidden state as the first of a tuple."""
 
 
-def _watch(model: PreTrainedModel, run: Callable[[], Tensor]) -> tuple[Tensor, Surroundings]:
+def _watch(model: PreTrainedModel, run: Callable[[], Tensor]) -> tuple[Tensor, StageSurroundings]:
     """Run a model and see which children of the layers' holder come before and behind the layers.
 
     Those that hold nothing and that every layer needs (rotary embeddings) are left out.
@@ -254,7 +254,7 @@ def _watch(model: PreTrainedModel, run: Callable[[], Tensor]) -> tuple[Tensor, S
     place = called.index(layers)
     never = tuple(name for name, _ in children if name not in called and name != layers)
     before = tuple(dict.fromkeys(called[:place]))
-    return result, Surroundings(
+    return result, StageSurroundings(
         before=before + never,
         behind=tuple(called[place + 1 :]),
         in_tuple=isinstance(outputs[0], tuple),
@@ -278,7 +278,7 @@ def _tied_name(model: PreTrainedModel) -> str:
     return next(name for name, one in model.named_parameters() if one is embedding.weight)
 
 
-def check_family(model: PreTrainedModel, count: int) -> Surroundings:
+def check_family(model: PreTrainedModel, count: int) -> StageSurroundings:
     """Compare the chained stages of a tiny model of this family with the whole.
 
     Returns:
@@ -305,7 +305,7 @@ def check_family(model: PreTrainedModel, count: int) -> Surroundings:
 
 def _stage_error(
     family: type[PreTrainedModel], config: PretrainedConfig, count: int
-) -> tuple[float, Surroundings]:
+) -> tuple[float, StageSurroundings]:
     """Largest difference between chained stages and the whole, relative to the largest logit."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)

@@ -35,23 +35,23 @@ Kind = Literal[
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line."""
+    """One line of the file."""
 
     kind: Kind
     time: float
-    """Seconds since 1970."""
+    """When it happened, in seconds since 1970."""
     step: int = 0
-    """Optimizer steps done."""
+    """Optimizer steps that were done."""
     note: str = ""
 
 
 class EventLog:
-    """Appends; several processes may, each line is one write."""
+    """A writer of events; several processes may append, each line is one write."""
 
     def __init__(
         self, folder: Path, *, clock: Callable[[], float] = time.time, every_seconds: float = 1.0
     ) -> None:
-        """In the run's folder.
+        """Open the log in the folder of a run.
 
         Args:
             folder: Where the run lives.
@@ -66,25 +66,25 @@ class EventLog:
         self._pending: Event | None = None
 
     def step(self, step: int) -> None:
-        """So many steps are done."""
+        """Note that so many steps are done."""
         self._pending = Event(kind="step", time=self._clock(), step=step)
         if self._pending.time - self._written >= self._every_seconds:
             self._flush()
 
     def write(self, kind: Kind, step: int = 0, note: str = "") -> None:
-        """Anything else; what is pending goes before it."""
+        """Write any other event, and before it the step that is pending."""
         self._flush()
         self._append(Event(kind=kind, time=self._clock(), step=step, note=note))
 
     @contextmanager
     def during(self, kind: Kind, step: int) -> Iterator[None]:
-        """What is inside is no part of a step."""
+        """Count what is inside as no part of a step."""
         self._flush()
         yield
         self.write(kind, step)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Write what is pending, and close the file."""
         self._flush()
         self._file.close()
 
@@ -99,10 +99,10 @@ class EventLog:
 
 
 class EventTail:
-    """Reads what has come since the last call."""
+    """A reader of what has come since the last call."""
 
     def __init__(self, folder: Path) -> None:
-        """Of the run in `folder`."""
+        """Begin before the first line of the run in `folder`."""
         self._lines = Tail(folder / EVENTS, msgspec.json.Decoder(Event).decode)
 
     def read(self) -> list[Event]:
@@ -115,7 +115,7 @@ class EventTail:
 
 
 def read_events(folder: Path) -> list[Event]:
-    """All of them; empty where there is no log.
+    """All events of a run; none where there is no log.
 
     Raises:
         InputError: A line is no event.
@@ -124,7 +124,7 @@ def read_events(folder: Path) -> list[Event]:
 
 
 class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the file."""
+    """A batch that is left out: one line of its file."""
 
     step: int
     """Optimizer steps that were done before it."""
@@ -134,7 +134,7 @@ class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def skipped_batches(folder: Path) -> list[SkippedBatch]:
-    """In the order in which the run met them."""
+    """The skipped batches, in the order in which the run met them."""
     return read_journal(folder / SKIPPED, msgspec.json.Decoder(SkippedBatch).decode)
 
 

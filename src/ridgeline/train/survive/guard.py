@@ -1,4 +1,4 @@
-"""What the loop asks after every step: go on, stop, or go back; and who else must know.
+"""The decision after every step to go on, to stop or to go back, which all ranks take alike.
 
 Ranks agree on both one step late (`Agreement`), before every checkpoint and at the end at once,
 so that no bad step is ever saved as a good one. Going back means that every rank ends with
@@ -63,7 +63,7 @@ def _on_host(loss: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
 
 
 class Guard:
-    """One rank's. Every rank must make one and call it alike."""
+    """The judge of one rank's steps. Every rank must make one and call it alike."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Guard:
         every: int = 1,
         norm_may_overflow: bool = False,
     ) -> None:
-        """At the start of a run.
+        """Begin at the start of a run.
 
         Args:
             recipe: Its `[survive]`.
@@ -95,12 +95,12 @@ class Guard:
         self._copies = ranks.world // ranks.size("data")
         self._writes = ranks.rank == 0
         self._held: deque[_Step] = deque()
-        """Whose loss is still on its way to the host."""
+        """Steps whose loss is still on its way to the host."""
         self._under_way: deque[_Step] = deque()
         self._loss: Tensor = torch.zeros((), device=ranks.device)
         self._targets = 0
         self.stop = ""
-        """Why the run ends after this step; empty: it goes on. The same on every rank."""
+        """Why the run ends after this step, the same on every rank; empty: it goes on."""
 
     def leaves_out(self, samples: int) -> SkippedBatch | None:
         """The batch that begins with this sample, if it is skipped."""
@@ -109,7 +109,7 @@ class Guard:
     def after_step(
         self, step: int, samples: int, loss: Tensor, targets: int, norm: float | None
     ) -> None:
-        """Hand in a step, learn how an earlier one went.
+        """Hand in a step, and learn how an earlier one went.
 
         Args:
             step: Optimizer steps done before it.
@@ -192,7 +192,7 @@ class Agreement:
         self._under_way: tuple[torch.Tensor, dist.Work] | None = None
 
     def exchange(self, mine: Sequence[float]) -> list[float] | None:
-        """Hand numbers in; the sums of those handed in before. None: there were none.
+        """Hand numbers in and get the sums of those handed in before; None: there were none.
 
         A run of one rank gets its own at once.
         """
@@ -225,7 +225,7 @@ class Spikes:
     """
 
     def __init__(self, deviations: float) -> None:
-        """With the number of standard deviations that is too many; 0: only what is no number."""
+        """Take so many standard deviations for too many; 0: only what is no number is bad."""
         self._deviations = deviations
         self._window: deque[float] = deque(maxlen=_WINDOW)
 

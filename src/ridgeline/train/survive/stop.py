@@ -1,4 +1,4 @@
-"""A rank is asked to stop: by SIGTERM (preemption), or by the file `stop` in the run's folder.
+"""How a rank is asked to stop: by SIGTERM (preemption), or by the file `stop` in its folder.
 
 `ridgeline train` writes the file, for Ctrl-C and for a SIGTERM of its own: torchrun is then not
 told, and the ranks end by themselves at a step that they agree on. A SIGTERM that reaches a rank
@@ -23,7 +23,7 @@ INTERRUPTED = "Ctrl-C"
 
 
 class StopRequest:
-    """Listens from construction to `close`; only the main thread can make one."""
+    """A listener from construction to `close`; only the main thread can make one."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / STOP

@@ -1,6 +1,6 @@
-"""Notices that no rank moves any more, names who holds the others up and in which call, ends them.
+"""A thread that notices that no rank moves any more, names the one to blame, and ends them all.
 
-A thread in each rank. Once a second it looks at the main thread: has a phase begun or ended, has
+It runs in each rank. Once a second it looks at the main thread: has a phase begun or ended, has
 its stack changed, has the process computed. It tells the others through a store (a *beat*) and
 reads what they tell. A rank that has not moved for `hang_seconds` while no other moves either is
 in a hang; as long as one moves (compiles, saves, evaluates), the others wait for good reason. That
@@ -35,9 +35,9 @@ import msgspec
 HOST = "RIDGELINE_HOST"
 """Variable with the name that messages call this machine by; without it, its host name."""
 EXIT_CODE = 75
-"""EX_TEMPFAIL of sysexits.h: try again."""
+"""The code EX_TEMPFAIL of sysexits.h, which means to try again."""
 _LOOKS = 20
-"""In `hang_seconds`; once a second at most."""
+"""Looks in `hang_seconds`; once a second at most."""
 _SLOW = 6.0
 _ANSWER_SECONDS = 5.0
 _FLAG = "survive/hung"
@@ -56,31 +56,31 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     count: int
-    """Of beats so far: one that does not grow is of a rank that is not heard from."""
+    """Beats so far; where it does not grow the rank is not heard from."""
     step: int
     phase: str
     call: str
     """Where its code stands."""
     collective: str
-    """That it waits in; empty: none."""
+    """The collective that it waits in; empty: none."""
     still_seconds: float
-    """Since it moved."""
+    """Seconds since it moved."""
 
 
-class Store(Protocol):
+class RankStore(Protocol):
     """What a watchdog needs of torch's stores."""
 
     def set(self, key: str, value: str) -> None:
-        """Replace."""
+        """Set or replace a value."""
 
     def get(self, key: str) -> bytes:
-        """Of a key that is there."""
+        """The value of a key that is there."""
 
     def check(self, keys: list[str]) -> bool:
-        """Are all there."""
+        """Whether all keys are there."""
 
     def add(self, key: str, amount: int) -> int:
-        """Count up; the sum."""
+        """Count a key up and return the sum."""
 
 
 def blame(beats: Sequence[Beat], silent: Sequence[int]) -> str:
@@ -118,7 +118,7 @@ def _doing(beat: Beat) -> str:
 
 
 class Watchdog:
-    """Watches from `start` to `stop`."""
+    """The watch over one rank from `start` to `stop`."""
 
     def __init__(
         self,
@@ -128,10 +128,10 @@ class Watchdog:
         hang_seconds: float,
         where: Callable[[], tuple[int, str, int]],
         report: Callable[[str], None],
-        store: Store | None,
+        store: RankStore | None,
         computes_on_host: bool,
     ) -> None:
-        """For one rank.
+        """Make the watch of one rank.
 
         Args:
             rank: This process.
@@ -158,12 +158,12 @@ class Watchdog:
         self._moved = self._marked = time.monotonic()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to watch the rank."""
         self._moved = self._marked = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; the run goes on unwatched."""
+        """End the watch; the run goes on unwatched."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(2 * _ANSWER_SECONDS)
@@ -178,7 +178,7 @@ class Watchdog:
                 self._judge()
 
     def _look(self) -> None:
-        """Has the main thread moved."""
+        """Note whether the main thread has moved."""
         now = time.monotonic()
         _, _, marks = self._where()
         stands = stack()
@@ -210,7 +210,7 @@ class Watchdog:
         )
 
     def _tell(self) -> bool:
-        """Whether the store took it."""
+        """Tell the others of this rank; whether the store took it."""
         self._count += 1
         if self._store is None:
             return True
@@ -230,7 +230,7 @@ class Watchdog:
             return False
 
     def _judge(self) -> None:
-        """This rank is stuck: are all?"""
+        """Find out whether all ranks are stuck as this one is."""
         if self._store is None:
             self._leave(blame([self._beat()], []), [])
         before = self._beats()
@@ -293,7 +293,7 @@ def _key(rank: int) -> str:
     return f"survive/beat{rank}"
 
 
-def shared_store(world: int) -> Store | None:
+def shared_store(world: int) -> RankStore | None:
     """A connection of its own to the store of the ranks; the group's own is busy while it waits."""
     from torch.distributed import TCPStore
 
@@ -309,7 +309,7 @@ def shared_store(world: int) -> Store | None:
 
 
 def stack() -> tuple[tuple[str, int, str], ...]:
-    """The main thread's: file, line and function, innermost first."""
+    """The main thread's stack as file, line and function, innermost first."""
     thread = threading.main_thread().ident
     frame = sys._current_frames().get(thread) if thread is not None else None
     return tuple(_frames(frame))

@@ -26,8 +26,8 @@ _RESET_PEAK = "5"
 """What the kernel takes as "reset the high-water mark" (proc_pid_clear_refs(5))."""
 
 
-class Interval:
-    """Gathers steps; `line` ends the interval and begins the next. Every rank must call it."""
+class LogInterval:
+    """The steps since the last line; `line` begins the next. Every rank must call it."""
 
     def __init__(
         self, ranks: Ranks, flops_per_token: float | None, peak_flops_per_second: float | None
@@ -50,7 +50,7 @@ class Interval:
         self._norm: float | None = None
 
     def add(self, loss: Tensor, targets: int, norm: float | None) -> None:
-        """Add one step: the sum of this rank's losses, and the target tokens of the step."""
+        """Add a step with the sum of this rank's losses and the target tokens of all ranks."""
         self._loss = self._loss + loss
         self._targets += targets
         self._norm = norm
@@ -144,7 +144,7 @@ class PeakMemory:
             self._before = _status_bytes("VmRSS")
 
     def peak_bytes(self) -> int | None:
-        """Highest so far; None where this system does not tell."""
+        """The highest use so far; None where this system does not tell."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         return _status_bytes("VmHWM") - self._before if _STATUS.exists() else None

@@ -32,15 +32,15 @@ _NEEDED = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """One rank in one interval."""
+    """A rank that stood out in one interval."""
 
     rank: int
     phase: str
     seconds: float
     peers_seconds: float
-    """Median of its peers in that phase."""
+    """The median of its peers in that phase."""
     step_share: float
-    """Of the interval: what the others waited for it."""
+    """The share of the interval for which the others waited for it."""
 
 
 def suspect(
@@ -95,7 +95,7 @@ def _suspects(ranks: list[int], by_rank: Sequence[Mapping[str, float]]) -> list[
     return found
 
 
-class Stragglers(Part):
+class StragglerWatch(Part):
     """A memory of the last intervals, so that only what lasts is named."""
 
     name = "stragglers"
@@ -106,7 +106,7 @@ class Stragglers(Part):
         self._last: deque[Suspicion | None] = deque(maxlen=_INTERVALS)
 
     @classmethod
-    def make(cls, standing: Standing) -> Stragglers:
+    def make(cls, standing: Standing) -> StragglerWatch:
         """Every run is watched; the ranks of one pipeline stage do the same work."""
         ranks = standing.ranks
         stage_ranks = ranks.world // ranks.size("pp")  # the world is ordered by stage
