@@ -8,7 +8,7 @@ what it does not name does not happen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the file: a mistyped key is an error that names it."""
+
+    known_to_theory: ClassVar[bool] = True
+    """Whether the cost model counts what the table asks for: FLOPs and memory."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
         """Refuse what does not go with the rest of the recipe, or with the model.
@@ -44,6 +47,8 @@ class RecipeModel(Section, frozen=True, kw_only=True):
 class RecipeAdapter(Section, frozen=True, kw_only=True):
     """Train a small addition to frozen weights (through peft)."""
 
+    known_to_theory = False
+
     kind: Literal["lora", "qlora", "dora", "adalora"] = "lora"
     rank: int = 16
     alpha: float = 32.0
@@ -63,6 +68,8 @@ class RecipeAdapter(Section, frozen=True, kw_only=True):
 
 class RecipeDistillation(Section, frozen=True, kw_only=True):
     """Learn from a teacher (Hinton et al., arXiv 1503.02531)."""
+
+    known_to_theory = False
 
     teacher: str
     """Folder of the teacher's Hugging Face checkpoint."""
@@ -414,6 +421,12 @@ class Recipe(Section, frozen=True, kw_only=True):
     quantisation: RecipeQuantisation | None = None
     cluster: RecipeCluster | None = None
     prediction: RecipePrediction | None = None
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The tables that are there."""
+        tables = (getattr(self, name) for name in self.__struct_fields__)
+        return tuple(table for table in tables if isinstance(table, Section))
 
     @property
     def course_steps(self) -> int | None:

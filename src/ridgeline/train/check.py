@@ -13,7 +13,7 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.models import ModelSpec, load_model
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, Section
+from ridgeline.records.recipe import Recipe
 
 
 def check(recipe: Recipe) -> None:
@@ -26,10 +26,8 @@ def check(recipe: Recipe) -> None:
     _sharding(layout)
     _tensor(recipe, model)
     _experts(layout, model)
-    for name in recipe.__struct_fields__:
-        section = getattr(recipe, name)
-        if isinstance(section, Section):
-            section.check(recipe, model)
+    for section in recipe.sections:
+        section.check(recipe, model)
     if layout.pp * layout.vpp > model.layers:
         raise InputError(
             f"layout: pp x vpp = {layout.pp} x {layout.vpp} stages of a model of"

@@ -22,7 +22,8 @@ from ridgeline.train.batch import Batch
 from ridgeline.train.build import Built
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.clipping import clip_gradients
-from ridgeline.train.data import Loader, PreparedData, validation_batches
+from ridgeline.train.data.loader import Loader, validation_batches
+from ridgeline.train.data.preparation import PreparedData
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import EventLog

@@ -30,7 +30,9 @@ class LearningRate(Part):
     name = "learning_rate"
 
     def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+        self._recipe, self._optimizer = standing.recipe, standing.optimizer
+        self._parts = tuple(standing.parts)
+        self._course_steps = standing.recipe.course_steps
         self._rate = 0.0
 
     @classmethod
@@ -40,12 +42,11 @@ class LearningRate(Part):
 
     def before_step(self, step: int) -> str:
         """Set the optimizer's rate."""
-        recipe = self._standing.recipe
-        assert recipe.course_steps is not None
-        for part in self._standing.parts:
+        assert self._course_steps is not None  # the session saw to it
+        for part in self._parts:
             step = part.schedule_step(step)
-        self._rate = learning_rate(step, recipe.course_steps, recipe)
-        set_learning_rate(self._standing.optimizer, self._rate)
+        self._rate = learning_rate(step, self._course_steps, self._recipe)
+        set_learning_rate(self._optimizer, self._rate)
         return ""
 
     def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:

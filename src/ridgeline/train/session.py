@@ -27,7 +27,8 @@ from ridgeline.train.adapters import save_adapter
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
-from ridgeline.train.data import Loader, PreparedData, prepare
+from ridgeline.train.data.loader import Loader
+from ridgeline.train.data.preparation import PreparedData, prepare
 from ridgeline.train.export import save_model
 from ridgeline.train.folder import ADAPTER, MODEL, RESULT, TOKENS, TRACES
 from ridgeline.train.loop import Trainer

@@ -17,7 +17,8 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
-from ridgeline.train.data import Loader, prepare
+from ridgeline.train.data.loader import Loader
+from ridgeline.train.data.preparation import prepare
 from ridgeline.train.loop import Trainer
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.ranks import Ranks, join, leave

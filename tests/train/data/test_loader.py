@@ -19,7 +19,8 @@ from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.batch import IGNORED, Batch
-from ridgeline.train.data import Loader, PreparedData, validation_batches
+from ridgeline.train.data.loader import Loader, validation_batches
+from ridgeline.train.data.preparation import PreparedData
 from ridgeline.train.data.sequences import Sequences, SequenceWindows
 from ridgeline.train.data.shards import TokenStream
 

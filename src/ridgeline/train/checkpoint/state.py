@@ -32,7 +32,7 @@ from torch.distributed.tensor import DTensor
 
 from ridgeline.errors import InputError
 from ridgeline.train.build import Built
-from ridgeline.train.data import Loader
+from ridgeline.train.data.loader import Loader
 from ridgeline.train.optimizers.build import as_one_module, named_parameters
 from ridgeline.train.optimizers.shards import local
 from ridgeline.train.parallel.context import cut_sequences

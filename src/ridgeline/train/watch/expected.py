@@ -25,11 +25,11 @@ _ANY_DEVICE = "H100"
 def flops_per_token(recipe: Recipe) -> float | None:
     """Model FLOPs of training on one token: three times those of the forward pass.
 
-    Products and attention are counted, causal masks as half, recomputation not (the convention of
-    MFU: Chowdhery et al., PaLM, arXiv 2204.02311, appendix B). None for an adapter, whose frozen
-    weights have no gradient products, and for models that theory does not know.
+    Matmuls and attention are counted, causal masks as half, recomputation not (the convention of
+    MFU: Chowdhery et al., PaLM, arXiv 2204.02311, appendix B). None for tables and models that
+    theory does not know (an adapter's frozen weights have no gradient matmuls).
     """
-    if recipe.adapter is not None or recipe.distillation is not None:
+    if not all(section.known_to_theory for section in recipe.sections):
         return None
     try:
         operators = model_operators(load_model(recipe.model.config), recipe.data.seq, 1)
@@ -55,11 +55,11 @@ def peak_flops_per_second(recipe: Recipe, device: torch.device) -> float | None:
 def predicted_peak_bytes(recipe: Recipe) -> float | None:
     """The bytes of tensors on a rank of the fullest pipeline stage, at their peak.
 
-    None for what theory does not cover: adapters, distillation, and optimizers that keep other
-    states than AdamW.
+    None for what theory does not cover, such as adapters, a teacher, and optimizers that keep
+    other states than AdamW.
     """
     covered = recipe.optimizer.name == "adamw" and not recipe.optimizer.ema
-    if not covered or recipe.adapter is not None or recipe.distillation is not None:
+    if not covered or not all(section.known_to_theory for section in recipe.sections):
         return None
     layout = recipe.layout
     try:
