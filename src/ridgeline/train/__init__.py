@@ -1,4 +1,4 @@
-"""Recipes that train at scale on torch.distributed: what a plan promises, run.
+"""Recipes that train at scale on torch.distributed, laid out as a plan says.
 
     start.py → worker.py (a rank) → session.py → loop.py, on what build.py put together
 

@@ -2,7 +2,7 @@
 
 Full recomputation keeps only each block's input (Chen et al., "Training deep nets with sublinear
 memory cost", arXiv 1604.06174). Selective recomputation keeps what is dear to compute, by operator:
-matrix products and attention stay, the element-wise work between them is done again (the idea of
+matmuls and attention stay, the element-wise work between them is done again (the idea of
 Korthikanti et al., arXiv 2205.05198, section 5, for fused attention, which keeps no scores). A
 budget recomputes as few blocks as fit: each block's kept bytes are measured in one forward pass.
 """
@@ -195,12 +195,12 @@ def offload(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]
 def _set(block: nn.Module, wanted: str) -> None:
     settings: dict[str, Any] = {"use_reentrant": False}
     if wanted == "selective":
-        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_products)
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_matmuls)
     block.gradient_checkpointing = True
     block._gradient_checkpointing_func = partial(checkpoint, **settings)
 
 
-def _keep_products(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+def _keep_matmuls(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
     if operator in KEPT_OPERATORS:
         return CheckpointPolicy.MUST_SAVE
     return CheckpointPolicy.PREFER_RECOMPUTE

@@ -95,7 +95,7 @@ def build(recipe: Recipe, ranks: Ranks, phases: Phases) -> Built:
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     pipelined = ranks.size("pp") > 1
     modules = cut(model, recipe, ranks) if pipelined else [model]
-    modules = [_laid_out(module, recipe, ranks) for module in modules]
+    modules = [_lay_out(module, recipe, ranks) for module in modules]
     fill(modules, recipe, ranks)
     replica = None if pipelined else share_gradients(modules[0], recipe, ranks)
     optimizer = build_optimizer(modules, recipe, ranks)
@@ -123,7 +123,7 @@ def build(recipe: Recipe, ranks: Ranks, phases: Phases) -> Built:
     )
 
 
-def _laid_out(module: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
+def _lay_out(module: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
     if recipe.layout.ep > 1:
         spread_experts(module, ranks)
     split_matrices(module, ranks)

@@ -196,7 +196,7 @@ def _require(name: str, device: torch.device) -> None:
         return
     if device.type != "cuda":
         raise InputError(
-            f'layout.precision "fp8": this device ({device.type}) has no float8 arithmetic;'
+            f'layout.precision "fp8": this device ({device.type}) has no float8 matmuls;'
             ' choose layout.precision = "bf16"'
         )
     capability = torch.cuda.get_device_capability(device)

@@ -34,7 +34,7 @@ from ridgeline.train.folder import ADAPTER, MODEL, RESULT, TOKENS, TRACES
 from ridgeline.train.loop import Trainer
 from ridgeline.train.ranks import Ranks, compute_alone, join, leave
 from ridgeline.train.survive.guard import RollBack
-from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, vigil, watched
+from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, end_if_hung, vigil
 from ridgeline.train.watch.expected import (
     flops_per_token,
     peak_flops_per_second,
@@ -58,7 +58,7 @@ def train_as_rank(recipe: Recipe, folder: Path) -> int:
 
 
 def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
-    prepared = _prepared(recipe, folder, ranks)
+    prepared = _prepare_tokens(recipe, folder, ranks)
     torch.manual_seed(recipe.run.seed)
     memory = PeakMemory(ranks.device)
     interval = LogInterval(
@@ -85,7 +85,7 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
     )
     _go_on(trainer, keeper, folder)
     started = perf_counter()
-    with watched(keeper, trainer, recipe, ranks):
+    with end_if_hung(keeper, trainer, recipe, ranks):
         try:
             course = trainer.run()
         except RollBack:
@@ -200,7 +200,7 @@ def _steps(recipe: Recipe) -> int:
     return recipe.steps
 
 
-def _prepared(recipe: Recipe, folder: Path, ranks: Ranks) -> PreparedData:
+def _prepare_tokens(recipe: Recipe, folder: Path, ranks: Ranks) -> PreparedData:
     """Tokens, made by one process of each machine while the others wait."""
     if ranks.local_rank == 0:
         prepare(recipe, folder / TOKENS, _tell)

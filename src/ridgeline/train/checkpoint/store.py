@@ -96,7 +96,7 @@ class Store:
         """All checkpoints, newest first; in place of a damaged one what is wrong with it."""
         for path in sorted(self.folder.glob("step-*"), reverse=True):
             try:
-                yield _opened(path)
+                yield _open(path)
             except Damaged as damage:
                 yield damage
 
@@ -203,7 +203,7 @@ def new_digest() -> hashlib.blake2b:
     return hashlib.blake2b(digest_size=_DIGEST_BYTES)
 
 
-def _opened(path: Path) -> Checkpoint:
+def _open(path: Path) -> Checkpoint:
     try:
         manifest = read_json(path / MANIFEST, Manifest)
     except InputError as error:

@@ -122,8 +122,8 @@ class WholeMatrices:
         counts = [
             prod(cuts[owner].piece_shape(me)) if owner in owners else 0 for owner in range(size)
         ]
-        answers = _all_to_all(replies, counts, group)
-        return [answers[owner].view(cuts[owner].piece_shape(me)) for owner in owners]
+        returned = _all_to_all(replies, counts, group)
+        return [returned[owner].view(cuts[owner].piece_shape(me)) for owner in owners]
 
     def _group(self, mesh: DeviceMesh) -> dist.ProcessGroup:
         if mesh.ndim == 1:

@@ -1,8 +1,8 @@
 """A Hugging Face causal language model cut into pipeline stages.
 
-A stage is the model itself with the other stages' layers taken out, so that names of parameters
-(and with them checkpoints and name-seeded weights) are the same in every layout. What is taken out
-leaves something that passes its input on: the list of layers keeps its length and its indices, and
+A stage is the model itself without the other stages' layers, so that names of parameters (and with
+them checkpoints and name-seeded weights) are the same in every layout. What is left out leaves
+something that passes its input on: the list of layers keeps its length and its indices, and
 whatever the family's own forward reads by index (`config.layer_types`, `layer_idx`) stays right.
 
     first stage      embedding, position embedding, its layers

@@ -76,7 +76,7 @@ def vigil(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[Vigil]:
 
 
 @contextmanager
-def watched(keeper: Vigil, trainer: Trainer, recipe: Recipe, ranks: Ranks) -> Iterator[None]:
+def end_if_hung(keeper: Vigil, trainer: Trainer, recipe: Recipe, ranks: Ranks) -> Iterator[None]:
     """Make steps inside; the process ends when no rank moves any more."""
     seconds = recipe.survive.hang_seconds
     if seconds == 0.0:
