@@ -15,7 +15,7 @@ from torch import Tensor
 
 import ridgeline.train
 from ridgeline.train import build as building
-from ridgeline.train.part import Part, PartState, Standing
+from ridgeline.train.part import FilledModel, Part, PartState
 from ridgeline.train.ranks import join, leave
 
 ROOM = Path(ridgeline.train.__file__).parent
@@ -46,8 +46,8 @@ class _Diary(Part):
         self._weight = weight
 
     @classmethod
-    def make(cls, standing: Standing) -> _Diary:
-        cls.made.append(cls(next(standing.modules[0].parameters())))
+    def make(cls, filled: FilledModel) -> _Diary:
+        cls.made.append(cls(next(filled.modules[0].parameters())))
         return cls.made[-1]
 
     def before_step(self, step: int) -> str:

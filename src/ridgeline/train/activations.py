@@ -26,7 +26,7 @@ from torch.utils.checkpoint import (
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.blocks import blocks_of, require_blocks
-from ridgeline.train.part import Part, Standing
+from ridgeline.train.part import FilledModel, Part
 
 _aten = torch.ops.aten
 KEPT_OPERATORS = frozenset(
@@ -49,8 +49,8 @@ class Activations(Part):
 
     name = "activations"
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, filled: FilledModel) -> None:
+        self._filled = filled
         self._fitting: contextlib.ExitStack | None = None
         self._fitted = False
 
@@ -61,25 +61,21 @@ class Activations(Part):
         return module
 
     @classmethod
-    def make(cls, standing: Standing) -> Activations | None:
+    def make(cls, filled: FilledModel) -> Activations | None:
         """`[memory]` of the recipe."""
-        memory = standing.recipe.memory
-        return (
-            cls(standing) if memory.activation_budget_bytes or memory.offload_activations else None
-        )
+        memory = filled.recipe.memory
+        return cls(filled) if memory.activation_budget_bytes or memory.offload_activations else None
 
     def around_forward(self) -> AbstractContextManager[object]:
         """Keep activations in host memory, where the recipe asks."""
-        return offload(self._standing.recipe, self._standing.ranks.device)
+        return offload(self._filled.recipe, self._filled.ranks.device)
 
     def before_step(self, step: int) -> str:
         """Measure the first step of a start, to recompute no more than the budget asks."""
         del step
         if not self._fitted:
             self._fitting = contextlib.ExitStack()
-            self._fitting.enter_context(
-                fitted_to_budget(self._standing.modules, self._standing.recipe)
-            )
+            self._fitting.enter_context(fitted_to_budget(self._filled.modules, self._filled.recipe))
         return ""
 
     def after_update(self, step: int, *, moved: bool) -> None:

@@ -28,7 +28,7 @@ from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.recipe import Recipe, RecipeAdapter
 from ridgeline.train.four_bit import FourBitLinear, quantise, quantise_linears
 from ridgeline.train.optimizers.build import named_parameters
-from ridgeline.train.part import Part, PartState, Standing
+from ridgeline.train.part import FilledModel, Part, PartState
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.weights import Weights
 
@@ -186,9 +186,9 @@ class RankAllocation(Part):
         return adapt(model, recipe)
 
     @classmethod
-    def make(cls, standing: Standing) -> RankAllocation | None:
+    def make(cls, filled: FilledModel) -> RankAllocation | None:
         """`adapter.kind = "adalora"`; the other kinds do nothing in a step."""
-        return cls.of(standing.modules)
+        return cls.of(filled.modules)
 
     @staticmethod
     def of(modules: Sequence[nn.Module]) -> RankAllocation | None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.optimizers.shards import local
-from ridgeline.train.part import Part, PartState, Standing
+from ridgeline.train.part import FilledModel, Part, PartState
 
 
 class WeightAverage(Part):
@@ -42,10 +42,10 @@ class WeightAverage(Part):
         ]
 
     @classmethod
-    def make(cls, standing: Standing) -> WeightAverage | None:
+    def make(cls, filled: FilledModel) -> WeightAverage | None:
         """`optimizer.ema` of the recipe."""
-        decay = standing.recipe.optimizer.ema
-        return cls(standing.modules, decay) if decay else None
+        decay = filled.recipe.optimizer.ema
+        return cls(filled.modules, decay) if decay else None
 
     def after_update(self, step: int, *, moved: bool) -> None:
         """Follow the weights wherever the optimizer moved them."""

@@ -35,7 +35,7 @@ from ridgeline.train.parallel.pipeline import PipelinePasses, cut
 from ridgeline.train.parallel.plain import PlainPasses
 from ridgeline.train.parallel.sharding import shard, share_gradients
 from ridgeline.train.parallel.tensor import split_matrices
-from ridgeline.train.part import Part, Standing
+from ridgeline.train.part import FilledModel, Part
 from ridgeline.train.passes import Passes
 from ridgeline.train.precision import Precision
 from ridgeline.train.pruning import GradualPruning
@@ -100,7 +100,7 @@ def build(recipe: Recipe, ranks: Ranks, phases: Phases) -> Built:
     replica = None if pipelined else share_gradients(modules[0], recipe, ranks)
     optimizer = build_optimizer(modules, recipe, ranks)
     parts: list[Part] = [precision]
-    standing = Standing(
+    filled = FilledModel(
         recipe=recipe,
         ranks=ranks,
         phases=phases,
@@ -110,11 +110,11 @@ def build(recipe: Recipe, ranks: Ranks, phases: Phases) -> Built:
         parts=parts,
     )
     for kind in PARTS:
-        part = kind.make(standing)
+        part = kind.make(filled)
         if part is not None:
             parts.append(part)
     return Built(
-        passes=_passes(standing, precision),
+        passes=_passes(filled, precision),
         optimizer=optimizer,
         precision=precision,
         parts=tuple(parts),
@@ -138,13 +138,13 @@ def _lay_out(module: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
     return shard(module, recipe, ranks)
 
 
-def _passes(standing: Standing, precision: Precision) -> Passes:
-    recipe, ranks, phases = standing.recipe, standing.ranks, standing.phases
-    forward = _around_forward(phases, standing.parts)
+def _passes(filled: FilledModel, precision: Precision) -> Passes:
+    recipe, ranks, phases = filled.recipe, filled.ranks, filled.phases
+    forward = _around_forward(phases, filled.parts)
     z_loss = recipe.optimizer.z_loss
-    if standing.replica is None:
+    if filled.replica is None:
         return PipelinePasses(
-            standing.modules,
+            filled.modules,
             recipe,
             ranks,
             partial(token_loss, z_loss=z_loss),
@@ -152,10 +152,10 @@ def _passes(standing: Standing, precision: Precision) -> Passes:
             scale=precision.scale,
         )
     objective = next_token(z_loss)
-    for part in standing.parts:
+    for part in filled.parts:
         objective = part.objective(objective)
     return PlainPasses(
-        standing.replica,
+        filled.replica,
         ranks,
         objective,
         autocast=forward,

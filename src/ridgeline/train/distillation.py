@@ -29,7 +29,7 @@ from ridgeline.train.batch import IGNORED, Batch
 from ridgeline.train.loss import Objective, token_loss
 from ridgeline.train.model import fill, hf_config, skeleton
 from ridgeline.train.parallel.sharding import shard
-from ridgeline.train.part import Part, Standing
+from ridgeline.train.part import FilledModel, Part
 from ridgeline.train.ranks import Ranks
 
 _CHUNK_ELEMENTS = 2**22
@@ -84,10 +84,10 @@ class Distillation(Part):
         return prepare_student(model, recipe)
 
     @classmethod
-    def make(cls, standing: Standing) -> Distillation | None:
+    def make(cls, filled: FilledModel) -> Distillation | None:
         """`[distillation]` of the recipe, with its teacher loaded."""
-        recipe = standing.recipe
-        return cls(recipe, standing.ranks) if recipe.distillation else None
+        recipe = filled.recipe
+        return cls(recipe, filled.ranks) if recipe.distillation else None
 
     def objective(self, given: Objective) -> Objective:
         """Learn from the teacher in place of the labels alone."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.compression.counted import CountedGroup, Traffic
-from ridgeline.train.part import Part, PartState, Standing
+from ridgeline.train.part import FilledModel, Part, PartState
 from ridgeline.train.ranks import Ranks
 
 
@@ -71,12 +71,12 @@ class LocalSgd(Part):
         self._device = ranks.device
 
     @classmethod
-    def make(cls, standing: Standing) -> LocalSgd | None:
+    def make(cls, filled: FilledModel) -> LocalSgd | None:
         """`communication.sync_every` of the recipe, above 1."""
-        recipe = standing.recipe
+        recipe = filled.recipe
         if recipe.communication.sync_every <= 1:
             return None
-        return cls(standing.modules, recipe, standing.ranks, standing.phases.phase)
+        return cls(filled.modules, recipe, filled.ranks, filled.phases.phase)
 
     def after_update(self, step: int, *, moved: bool) -> None:
         """Agree if it is time."""

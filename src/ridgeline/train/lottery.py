@@ -19,7 +19,7 @@ import torch
 from ridgeline.records.recipe import RecipeLottery
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.optimizers.shards import local
-from ridgeline.train.part import PartState, Standing
+from ridgeline.train.part import FilledModel, PartState
 from ridgeline.train.pruning import MaskedTraining, masks_of
 
 
@@ -28,28 +28,28 @@ class Lottery(MaskedTraining):
 
     name = "lottery"
 
-    def __init__(self, standing: Standing, wanted: RecipeLottery, course_steps: int) -> None:
+    def __init__(self, filled: FilledModel, wanted: RecipeLottery, course_steps: int) -> None:
         """Begin with all weights; a course has `course_steps`."""
-        super().__init__(masks_of(standing))
+        super().__init__(masks_of(filled))
         self._wanted = wanted
         self.course_steps = course_steps
-        self._optimizer = standing.optimizer
-        self._shadows = [part.shadows() for part in standing.parts]
+        self._optimizer = filled.optimizer
+        self._shadows = [part.shadows() for part in filled.parts]
         self._weights = {
             name: one.detach()
-            for name, one in named_parameters(standing.modules)
+            for name, one in named_parameters(filled.modules)
             if one.requires_grad
         }
         self._early = {name: one.clone() for name, one in self._weights.items()}
 
     @classmethod
-    def make(cls, standing: Standing) -> Lottery | None:
+    def make(cls, filled: FilledModel) -> Lottery | None:
         """`[lottery]` of the recipe."""
-        wanted, course_steps = standing.recipe.lottery, standing.recipe.course_steps
+        wanted, course_steps = filled.recipe.lottery, filled.recipe.course_steps
         if wanted is None:
             return None
         assert course_steps is not None  # `check` saw to it
-        return cls(standing, wanted, course_steps)
+        return cls(filled, wanted, course_steps)
 
     def schedule_step(self, step: int) -> int:
         """Let the learning rate follow each course from where it is rewound to."""

@@ -43,7 +43,7 @@ class PartState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class FilledModel:
     """The filled model on this rank, from which parts are made."""
 
     recipe: Recipe
@@ -81,9 +81,9 @@ class Part:
         return module
 
     @classmethod
-    def make(cls, standing: Standing) -> Part | None:
+    def make(cls, filled: FilledModel) -> Part | None:
         """Make the part of a run; None where the recipe does not ask for it in steps."""
-        del standing
+        del filled
         return None
 
     def objective(self, given: Objective) -> Objective:

@@ -26,7 +26,7 @@ from ridgeline.train.blocks import require_blocks
 from ridgeline.train.model import shard_of
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.optimizers.shards import local
-from ridgeline.train.part import Part, PartState, Standing
+from ridgeline.train.part import FilledModel, Part, PartState
 
 
 def share_at(step: int, wanted: RecipePruning) -> float:
@@ -168,10 +168,10 @@ class GradualPruning(MaskedTraining):
             masks.check_pattern(*wanted.pattern)
 
     @classmethod
-    def make(cls, standing: Standing) -> GradualPruning | None:
+    def make(cls, filled: FilledModel) -> GradualPruning | None:
         """`[pruning]` of the recipe."""
-        wanted = standing.recipe.pruning
-        return cls(masks_of(standing), wanted) if wanted else None
+        wanted = filled.recipe.pruning
+        return cls(masks_of(filled), wanted) if wanted else None
 
     def before_step(self, step: int) -> str:
         """Choose weights if it is time; what the log is to say of it. Every rank calls it."""
@@ -193,9 +193,9 @@ class GradualPruning(MaskedTraining):
         return f"pruned to {kept}:{m}"
 
 
-def masks_of(standing: Standing) -> Masks:
+def masks_of(filled: FilledModel) -> Masks:
     """Masks of a filled model and of all that follows its weights."""
-    return Masks(standing.modules, [part.shadows() for part in standing.parts])
+    return Masks(filled.modules, [part.shadows() for part in filled.parts])
 
 
 def _matrices(part: nn.Module) -> Iterator[tuple[nn.Parameter, bool]]:

@@ -21,7 +21,7 @@ import torch
 from ridgeline.cost.learning_rate import linear_scaling, sqrt_scaling
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
-from ridgeline.train.part import Part, Standing
+from ridgeline.train.part import FilledModel, Part
 
 
 class LearningRate(Part):
@@ -29,16 +29,16 @@ class LearningRate(Part):
 
     name = "learning_rate"
 
-    def __init__(self, standing: Standing) -> None:
-        self._recipe, self._optimizer = standing.recipe, standing.optimizer
-        self._parts = tuple(standing.parts)
-        self._course_steps = standing.recipe.course_steps
+    def __init__(self, filled: FilledModel) -> None:
+        self._recipe, self._optimizer = filled.recipe, filled.optimizer
+        self._parts = tuple(filled.parts)
+        self._course_steps = filled.recipe.course_steps
         self._rate = 0.0
 
     @classmethod
-    def make(cls, standing: Standing) -> LearningRate:
+    def make(cls, filled: FilledModel) -> LearningRate:
         """Every run has one."""
-        return cls(standing)
+        return cls(filled)
 
     def before_step(self, step: int) -> str:
         """Set the optimizer's rate."""

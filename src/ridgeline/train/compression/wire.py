@@ -31,7 +31,7 @@ from ridgeline.train.compression.hierarchical import Hierarchical, two_levels
 from ridgeline.train.compression.powersgd import PowerSgd
 from ridgeline.train.compression.quantised import Cast, Int8, Sign, TwoStepMean
 from ridgeline.train.compression.sparse import RandomK, TopK
-from ridgeline.train.part import Part, PartState, Standing
+from ridgeline.train.part import FilledModel, Part, PartState
 from ridgeline.train.ranks import Ranks
 
 _DTYPES = {"none": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -84,15 +84,15 @@ class Wire(Part):
         self._exchanges = 0
 
     @classmethod
-    def make(cls, standing: Standing) -> Wire | None:
+    def make(cls, filled: FilledModel) -> Wire | None:
         """`[communication]` of the recipe, where DDP sums the gradients.
 
         Raises:
             InputError: The recipe asks for what only DDP can do.
         """
-        if isinstance(standing.replica, DistributedDataParallel):
-            return attach(standing.replica, standing.recipe, standing.ranks)
-        check_without_hook(standing.recipe)
+        if isinstance(filled.replica, DistributedDataParallel):
+            return attach(filled.replica, filled.recipe, filled.ranks)
+        check_without_hook(filled.recipe)
         return None
 
     def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statistics import median, median_low
 from typing import Any
 
-from ridgeline.train.part import Part, Standing
+from ridgeline.train.part import FilledModel, Part
 
 WAITING = "communication"
 _STEP_SHARE = 0.05
@@ -106,9 +106,9 @@ class StragglerWatch(Part):
         self._last: deque[Suspicion | None] = deque(maxlen=_INTERVALS)
 
     @classmethod
-    def make(cls, standing: Standing) -> StragglerWatch:
+    def make(cls, filled: FilledModel) -> StragglerWatch:
         """Every run is watched; the ranks of one pipeline stage do the same work."""
-        ranks = standing.ranks
+        ranks = filled.ranks
         stage_ranks = ranks.world // ranks.size("pp")  # the world is ordered by stage
         return cls([rank // stage_ranks for rank in range(ranks.world)])
 
