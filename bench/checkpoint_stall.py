@@ -74,7 +74,7 @@ def measure(folder: Path, rounds: int) -> None:
     )
     ranks = join(layout)
     built = build(recipe, ranks, Phases(ranks.device))
-    parameters = sum(p.numel() for part in built.passes.parts for p in part.parameters())
+    parameters = sum(p.numel() for part in built.passes.modules for p in part.parameters())
     loader: Any = SimpleNamespace(state_dict=dict)
     state = RunState(built=built, loader=loader, ranks=ranks)
     saver = Saver(recipe, folder, ranks, state, print)

@@ -67,13 +67,14 @@ def encoder(folder: Path) -> Callable[[list[str]], list[list[int]]]:
 
 
 def prepare_ridgeline(folder: Path, out: Path) -> None:
-    from ridgeline.train.data import prepare
+    from ridgeline.train.data.preparation import prepare
 
     prepare(recipe_of(folder), out, lambda _: None)
 
 
 def read_ridgeline(folder: Path, out: Path, workers: int) -> Iterator[Any]:
-    from ridgeline.train.data import Loader, prepare
+    from ridgeline.train.data.loader import Loader
+    from ridgeline.train.data.preparation import prepare
     from ridgeline.train.ranks import join
 
     recipe = recipe_of(folder, workers)
@@ -280,7 +281,8 @@ def waiting_share(folder: Path, steps: int = 12) -> dict[str, float]:
     """Share of a step in which a small model waits for its batch: mean after a warm-up."""
     import torch
 
-    from ridgeline.train.data import Loader, prepare
+    from ridgeline.train.data.loader import Loader
+    from ridgeline.train.data.preparation import prepare
     from ridgeline.train.ranks import join
     from ridgeline.train.watch.phases import Phases
 
@@ -316,7 +318,7 @@ def waiting_share(folder: Path, steps: int = 12) -> dict[str, float]:
 
 def make_text(source: Path, folder: Path, limit_bytes: int) -> int:
     """Rows of JSONL from the sources, and the tokenizer; returns the number of bytes."""
-    from ridgeline.train.data import train_tokenizer
+    from ridgeline.train.data.tokenizer import train_tokenizer
 
     size, texts = 0, []
     for path in sorted(source.rglob("*.py")):
@@ -367,7 +369,7 @@ def compare(asked: argparse.Namespace, peers: list[str], folder: Path) -> dict[s
     versions = ", ".join(f"{peer} {importlib.metadata.version(PEERS[peer][0])}" for peer in peers)
     print(f"{platform.machine()}, {CORES} cores, Python {platform.python_version()}, {versions}")
     size = make_text(asked.text, folder, asked.bytes)
-    from ridgeline.train.data import prepare
+    from ridgeline.train.data.preparation import prepare
 
     tokens = prepare(recipe_of(folder), folder / "ridgeline" / "count", lambda _: None).num_tokens
     print(f"{size / 1e6:.1f} MB of text, {tokens / 1e6:.2f} M tokens")

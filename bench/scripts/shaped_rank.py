@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from ridgeline.train.compression.wire import attach, make_scheme
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,9 +30,8 @@ from ridgeline.records.recipe import (
     RecipeModel,
     RecipeOptimizer,
 )
-from ridgeline.train.compression import attach, make_scheme
 from ridgeline.train.compression.bucket import Bucket
-from ridgeline.train.compression.counted import Counted
+from ridgeline.train.compression.counted import CountedGroup
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.ranks import Ranks, join, leave
 
@@ -339,7 +339,7 @@ def _compute_seconds(argument: dict[str, Any], ranks: Ranks) -> float:
 def _encode_seconds(model: nn.Module, recipe: Recipe, ranks: Ranks) -> float:
     """An exchange of this model's gradients with oneself: all but the travel."""
     groups = [dist.new_group([rank]) for rank in range(ranks.world)]
-    scheme = make_scheme(model, recipe, Counted(groups[ranks.rank]))
+    scheme = make_scheme(model, recipe, CountedGroup(groups[ranks.rank]))
     if scheme is None:
         return 0.0
     named = dict(model.named_parameters())

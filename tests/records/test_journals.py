@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.train.watch.test_journal import logged
+from tests.train.watch.test_log import logged
 
 import ridgeline
 from ridgeline.compress.search.journal import SearchJournal
@@ -23,8 +23,13 @@ from ridgeline.records.compression import LayerLoss
 from ridgeline.records.journal import FILE as STEPS
 from ridgeline.records.journal import read_journal as read_steps
 from ridgeline.records.step_log import COLUMNS, StepRow, StepWork, line, read_step_log
-from ridgeline.train.survive.events import EventLog, read_events
-from ridgeline.train.survive.skipped import SkippedBatch, skip, skipped_batches
+from ridgeline.train.survive.events import (
+    EventLog,
+    SkippedBatch,
+    read_events,
+    skip,
+    skipped_batches,
+)
 
 
 def _step(folder: Path, number: int) -> None:
@@ -69,7 +74,7 @@ def test_no_journal_is_missing_here() -> None:
     named = {
         name
         for path in root.rglob("*.py")
-        for name in re.findall(r'^FILE = "(\w+\.jsonl)"', path.read_text(), re.MULTILINE)
+        for name in re.findall(r'^[A-Z]+ = "(\w+\.jsonl)"', path.read_text(), re.MULTILINE)
     }
     assert named == set(JOURNALS)
     appending = {

@@ -67,7 +67,7 @@ def train(recipe: Recipe, ranks: Ranks, steps: int) -> Course:
     """Steps of AdamW with clipping, on seeded tokens."""
     built = build(recipe, ranks, Phases(ranks.device))
     passes = built.passes
-    parameters = [one for part in passes.parts for one in part.parameters()]
+    parameters = [one for part in passes.modules for one in part.parameters()]
     first_weights = _whole(passes, gradients=False)
     first_gradients: dict[str, Tensor] = {}
     losses, norms = [], []
@@ -143,7 +143,7 @@ def _whole(passes: Passes, *, gradients: bool) -> dict[str, Tensor]:
 
 
 def _named(passes: Passes) -> Iterator[tuple[str, nn.Parameter]]:
-    for part in passes.parts:
+    for part in passes.modules:
         yield from part.named_parameters()
 
 

@@ -70,7 +70,7 @@ def gradients(model: nn.Module) -> tuple[list[Tensor], int]:
 def test_recomputed_gradients_are_bit_equal_and_less_is_kept(model: nn.Module, wanted: str) -> None:
     plain, everything = gradients(model)
     names = [name for name, _ in model.named_parameters()]
-    recompute([model], recipe_with(recompute=wanted))
+    recompute(model, recipe_with(recompute=wanted))
     again, kept = gradients(model)
     assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
     assert kept < 0.7 * everything
@@ -79,7 +79,7 @@ def test_recomputed_gradients_are_bit_equal_and_less_is_kept(model: nn.Module, w
 
 def test_selective_recomputation_runs_no_matrix_product_twice(model: nn.Module) -> None:
     def products(wanted: str) -> int:
-        recompute([model], recipe_with(recompute=wanted))
+        recompute(model, recipe_with(recompute=wanted))
         with FlopCounterMode(display=False) as counted:
             gradients(model)
         return counted.get_total_flops()
@@ -89,7 +89,7 @@ def test_selective_recomputation_runs_no_matrix_product_twice(model: nn.Module) 
 
 
 def test_a_budget_recomputes_only_the_blocks_that_do_not_fit(model: nn.Module) -> None:
-    recompute([model], recipe_with(activation_budget_bytes=1.0))
+    recompute(model, recipe_with(activation_budget_bytes=1.0))
     blocks = blocks_of(model)
     assert all(block.gradient_checkpointing for block in blocks)
     with kept_by(blocks[0]) as counts:
@@ -115,7 +115,7 @@ def test_what_one_block_keeps_is_what_the_whole_model_keeps_over_its_blocks(
 
 def test_a_model_without_repeated_blocks_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match="no repeated layers") as caught:
-        recompute([nn.Linear(2, 2)], recipe_with(recompute="full"))
+        recompute(nn.Linear(2, 2), recipe_with(recompute="full"))
     assert "\n" not in str(caught.value)
 
 

@@ -91,10 +91,10 @@ def train(model: Any, recipe: Recipe, ranks: Ranks) -> list[float]:
         losses.append(loss.item())
         (loss / 16).backward()
         if allocation:
-            allocation.before_step()
+            allocation.before_update(0)
         optimizer.step()
         if allocation:
-            allocation.after_step(step)
+            allocation.after_update(step, moved=True)
         optimizer.zero_grad()
     return losses
 
@@ -157,7 +157,7 @@ def test_the_orthogonality_gradient_is_that_of_the_formula(base: str, ranks: Ran
     model = adapted(recipe_of(base, "adalora"), ranks)
     allocation = RankAllocation.of([model])
     assert allocation is not None
-    allocation.before_step()
+    allocation.before_update(0)
     matrices = {n: p for n, p in model.named_parameters() if "lora_A" in n or "lora_B" in n}
     away = []
     for name, matrix in matrices.items():

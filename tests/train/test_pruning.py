@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.train.checkpoint.recipes import small_run
-from tests.train.checkpoint.resume_worker import Outcome
+from tests.train.checkpoint.resume_worker import Outcome, start
 from tests.train.processes import run_ranks
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipePruning
 from ridgeline.train.check import check
 from ridgeline.train.pruning import chooses_at, share_at
+from ridgeline.train.ranks import join, leave
 
 HALF: dict[str, Any] = {"share": 0.5, "begin_step": 1, "end_step": 4, "every_steps": 2}
 TWO_OF_FOUR: dict[str, Any] = {"pattern": [2, 4], "begin_step": 0, "end_step": 4, "every_steps": 1}
@@ -48,7 +49,18 @@ def _run(folder: Path, cases: dict[str, dict[str, Any]], ranks: int) -> list[dic
     for recipe in recipes.values():
         check(recipe)
     argument = {"cases": recipes, "folder": str(folder)}
-    return run_ranks(ranks, "tests.train.pruning_worker:run_cases", argument)
+    return run_ranks(ranks, "tests.train.test_pruning:run_cases", argument)
+
+
+def run_cases(argument: dict[str, Any]) -> dict[str, Outcome]:
+    """As a rank: each recipe from its start to its end."""
+    torch.set_num_threads(1)
+    outcomes = {}
+    for name, recipe in argument["cases"].items():
+        ranks = join(recipe.layout, timeout_seconds=60)
+        outcomes[name] = start(recipe, Path(argument["folder"]) / name, ranks)
+    leave()
+    return outcomes
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ def test_a_directory_that_compress_writes_holds_what_training_multiplied_by(
     one = {"num_hidden_layers": 1, "intermediate_size": 64}
     config.write_text(json.dumps(json.loads(config.read_text()) | one))
     built = build(recipe, ranks, Phases(ranks.device))
-    (part,) = built.passes.parts
+    (part,) = built.passes.modules
     tokens = torch.randint(0, 260, (4, 16), generator=torch.Generator().manual_seed(0))
     for _ in range(3):
         part(tokens, labels=tokens).loss.backward()

@@ -6,7 +6,7 @@ import sys
 _SCRIPT = """
 import threading
 import torch
-from ridgeline.train.side_threads import compute_alone
+from ridgeline.train.ranks import compute_alone
 
 torch.set_num_threads(2)
 compute_alone()

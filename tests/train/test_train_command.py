@@ -22,7 +22,8 @@ from ridgeline.measure.comparison import compare_runs
 from ridgeline.measure.runs import read_run
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import read_recipe
-from ridgeline.train.worker import RESULT
+from ridgeline.train.folder import RESULT
+from ridgeline.train.start import _what_failed
 
 pytestmark = pytest.mark.multiprocess
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -171,3 +172,14 @@ def test_ctrl_c_ends_every_rank_and_says_where_the_run_lies(folder: Path) -> Non
 def _heed_interrupts() -> None:
     """A shell that starts jobs in the background makes them deaf to Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_the_last_line_of_a_traceback_is_told_with_and_without_torchs_prefix(
+    tmp_path: Path, prefix: str
+) -> None:
+    log = tmp_path / "logs" / "run" / "attempt_0" / "0" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    lines = ["Traceback (most recent call last):", "  File …", "ValueError: no such thing"]
+    log.write_text("".join(f"{prefix}{line}\n" for line in lines))
+    assert "a rank ended with 1: ValueError: no such thing; see" in str(_what_failed(tmp_path, 1))

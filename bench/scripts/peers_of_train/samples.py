@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from ridgeline.records.recipe_file import read_recipe
-from ridgeline.train.data import prepare
+from ridgeline.train.data.preparation import prepare
 
 
 class TokenDataset(torch.utils.data.Dataset):

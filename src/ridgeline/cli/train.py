@@ -45,11 +45,11 @@ def train(
     from ridgeline.records.store import read_record
     from ridgeline.records.training_run import TrainingRun
     from ridgeline.report.training_terminal import LiveView, run_view
+    from ridgeline.train.folder import RESULT
     from ridgeline.train.nodes import Nodes
     from ridgeline.train.start import train_recipe
     from ridgeline.train.survive.events import EventTail
     from ridgeline.train.watch.scaling import scaling_line
-    from ridgeline.train.worker import RESULT
     from ridgeline.tune.stack import stack_environment
 
     wanted = anchored(changed(read_recipe(recipe), change or []), recipe.parent)

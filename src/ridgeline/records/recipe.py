@@ -8,15 +8,29 @@ what it does not name does not happen.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
+from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
+
+if TYPE_CHECKING:
+    from ridgeline.models import ModelSpec
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the file: a mistyped key is an error that names it."""
+
+    known_to_theory: ClassVar[bool] = True
+    """Whether the cost model counts what the table asks for: FLOPs and memory."""
+
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """Refuse what does not go with the rest of the recipe, or with the model.
+
+        Raises:
+            InputError: The first thing that does not fit, and what would.
+        """
 
 
 class RecipeModel(Section, frozen=True, kw_only=True):
@@ -33,6 +47,8 @@ class RecipeModel(Section, frozen=True, kw_only=True):
 class RecipeAdapter(Section, frozen=True, kw_only=True):
     """Train a small addition to frozen weights (through peft)."""
 
+    known_to_theory = False
+
     kind: Literal["lora", "qlora", "dora", "adalora"] = "lora"
     rank: int = 16
     alpha: float = 32.0
@@ -40,9 +56,20 @@ class RecipeAdapter(Section, frozen=True, kw_only=True):
     targets: tuple[str, ...] = ()
     """Names of the linear layers that are adapted; empty: all but the output head."""
 
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """See `Section`."""
+        del model
+        if recipe.layout.tp > 1:
+            raise InputError(
+                "layout: tp splits the matrices that an adapter wraps; with [adapter], use tp = 1"
+                " and shard with zero"
+            )
+
 
 class RecipeDistillation(Section, frozen=True, kw_only=True):
     """Learn from a teacher (Hinton et al., arXiv 1503.02531)."""
+
+    known_to_theory = False
 
     teacher: str
     """Folder of the teacher's Hugging Face checkpoint."""
@@ -56,6 +83,15 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
     """Weight of matching attention probabilities; needs `model.attention = "eager"`."""
     progressive_steps: int = 0
     """Hidden and attention matching fade out over so many steps; 0: they stay."""
+
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """See `Section`."""
+        del model
+        if recipe.layout.pp > 1:
+            raise InputError(
+                f"distillation with layout.pp = {recipe.layout.pp}: a teacher is compared with"
+                " whole models; set layout.pp = 1 and shard with layout.zero"
+            )
 
 
 class RecipeSource(Section, frozen=True, kw_only=True):
@@ -251,6 +287,31 @@ class RecipePruning(Section, frozen=True, kw_only=True):
     every_steps: int = 100
     """Between them, weights are chosen every so many steps; the share rises as a cube."""
 
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """See `Section`."""
+        steps = recipe.steps
+        if recipe.lottery is not None:
+            raise InputError("recipe: [pruning] and [lottery] both choose weights; leave one out")
+        if (self.share is None) == (self.pattern is None):
+            raise InputError(
+                "recipe: [pruning] wants one of share and pattern, such as share = 0.5"
+            )
+        if self.share is not None and not 0.0 < self.share < 1.0:
+            raise InputError(f"recipe: pruning.share is {self.share:g}; it must be between 0 and 1")
+        if self.every_steps < 1 or not 0 <= self.begin_step <= self.end_step:
+            raise InputError(
+                f"recipe: pruning goes from step {self.begin_step} to {self.end_step} every"
+                f" {self.every_steps}; begin_step must not be after end_step, and every_steps 1 or"
+                " more"
+            )
+        if steps is not None and self.end_step >= steps:
+            raise InputError(
+                f"recipe: pruning.end_step is {self.end_step} and the run has {steps} steps:"
+                " nothing is left to make up for the last weights; end it sooner"
+            )
+        _check_dense_and_whole("[pruning]", recipe, model)
+        _check_agreed_weights("[pruning]", recipe)
+
 
 class RecipeLottery(Section, frozen=True, kw_only=True):
     """Find a sparse network that trains as the dense one does: train, prune, rewind, train again.
@@ -266,6 +327,29 @@ class RecipeLottery(Section, frozen=True, kw_only=True):
     rewind_step: int = 0
     """Weights and learning rate go back to what they were here."""
 
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """See `Section`."""
+        course = recipe.course_steps
+        if not 0.0 < self.share < 1.0 or self.rounds < 1:
+            raise InputError(
+                f"recipe: lottery.share is {self.share:g} and lottery.rounds {self.rounds}; the"
+                " share must be between 0 and 1, and the rounds 1 or more"
+            )
+        if course is None:
+            raise InputError("recipe: neither run.steps nor data.tokens says how long; set one")
+        if not 0 <= self.rewind_step < course:
+            raise InputError(
+                f"recipe: lottery.rewind_step is {self.rewind_step}, outside of the {course} steps"
+                " of a course"
+            )
+        if recipe.survive.spike_deviations:
+            raise InputError(
+                "recipe: the loss jumps when a lottery goes back, and survive.spike_deviations"
+                " would take it for a failure; leave it out"
+            )
+        _check_dense_and_whole("[lottery]", recipe, model)
+        _check_agreed_weights("[lottery]", recipe)
+
 
 class RecipeQuantisation(Section, frozen=True, kw_only=True):
     """Train with weights, and activations, rounded in the forward pass as they will be saved.
@@ -275,6 +359,27 @@ class RecipeQuantisation(Section, frozen=True, kw_only=True):
 
     scheme: str
     """As `ridgeline compress --scheme` takes it, rounded to nearest, e.g. `w4a16-rtn-g32`."""
+
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """See `Section`."""
+        layout = recipe.layout
+        _check_dense_and_whole("[quantisation]", recipe, model)
+        if layout.tp > 1:
+            raise InputError(
+                f"layout: tp {layout.tp} cuts rows that share a scale; with [quantisation], use"
+                " tp = 1 and shard with zero"
+            )
+        if layout.precision == "fp8":
+            raise InputError(
+                'layout.precision "fp8" rounds weights in its own way; with [quantisation], use'
+                ' "bf16"'
+            )
+        if layout.zero and layout.precision not in {"fp32", recipe.precision.weights}:
+            raise InputError(
+                f"layout: zero {layout.zero} gathers weights as {layout.precision}, and what is"
+                " rounded in training would not be what is saved; with [quantisation], set"
+                ' precision.weights = "bf16" and layout.precision = "bf16", or zero = 0'
+            )
 
 
 class RecipeCluster(Section, frozen=True, kw_only=True):
@@ -318,6 +423,12 @@ class Recipe(Section, frozen=True, kw_only=True):
     prediction: RecipePrediction | None = None
 
     @property
+    def sections(self) -> tuple[Section, ...]:
+        """The tables that are there."""
+        tables = (getattr(self, name) for name in self.__struct_fields__)
+        return tuple(table for table in tables if isinstance(table, Section))
+
+    @property
     def course_steps(self) -> int | None:
         """Of one course of the learning rate; None where neither steps nor tokens say how long."""
         if self.run.steps is not None or self.data.tokens is None:
@@ -331,3 +442,26 @@ class Recipe(Section, frozen=True, kw_only=True):
         if course is None or lottery is None:
             return course
         return course + lottery.rounds * max(0, course - lottery.rewind_step)
+
+
+def _check_dense_and_whole(table: str, recipe: Recipe, model: ModelSpec) -> None:
+    """Refuse what takes each linear layer's weight away as one matrix of its own."""
+    if recipe.adapter is not None:
+        raise InputError(
+            f"recipe: {table} changes weights that [adapter] freezes; merge the adapter first"
+            " (`ridgeline compress --merge-adapter`), or leave one out"
+        )
+    if model.experts is not None:
+        raise InputError(
+            f"recipe: {table} is for linear layers, and {model.name} keeps its experts' weights as"
+            " one block; train it dense, then use `ridgeline compress`"
+        )
+
+
+def _check_agreed_weights(table: str, recipe: Recipe) -> None:
+    every = recipe.communication.sync_every
+    if every > 1:
+        raise InputError(
+            f"recipe: {table} with communication.sync_every {every}: ranks that train alone would"
+            " choose different weights; set it to 1"
+        )

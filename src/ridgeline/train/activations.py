@@ -2,7 +2,7 @@
 
 Full recomputation keeps only each block's input (Chen et al., "Training deep nets with sublinear
 memory cost", arXiv 1604.06174). Selective recomputation keeps what is dear to compute, by operator:
-matrix products and attention stay, the element-wise work between them is done again (the idea of
+matmuls and attention stay, the element-wise work between them is done again (the idea of
 Korthikanti et al., arXiv 2205.05198, section 5, for fused attention, which keeps no scores). A
 budget recomputes as few blocks as fit: each block's kept bytes are measured in one forward pass.
 """
@@ -10,7 +10,7 @@ budget recomputes as few blocks as fit: each block's kept bytes are measured in 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from torch.utils.checkpoint import (
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.blocks import blocks_of, require_blocks
+from ridgeline.train.part import FilledModel, Part
 
 _aten = torch.ops.aten
 KEPT_OPERATORS = frozenset(
@@ -43,7 +44,49 @@ KEPT_OPERATORS = frozenset(
 """What selective recomputation keeps."""
 
 
-def recompute(parts: Iterable[nn.Module], recipe: Recipe) -> None:
+class Activations(Part):
+    """What a recipe gives up for memory: `layout.recompute` and `[memory]`."""
+
+    name = "activations"
+
+    def __init__(self, filled: FilledModel) -> None:
+        self._filled = filled
+        self._fitting: contextlib.ExitStack | None = None
+        self._fitted = False
+
+    @staticmethod
+    def prepare(module: nn.Module, recipe: Recipe) -> nn.Module:
+        """Recompute as the layout says."""
+        recompute(module, recipe)
+        return module
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> Activations | None:
+        """`[memory]` of the recipe."""
+        memory = filled.recipe.memory
+        return cls(filled) if memory.activation_budget_bytes or memory.offload_activations else None
+
+    def around_forward(self) -> AbstractContextManager[object]:
+        """Keep activations in host memory, where the recipe asks."""
+        return offload(self._filled.recipe, self._filled.ranks.device)
+
+    def before_step(self, step: int) -> str:
+        """Measure the first step of a start, to recompute no more than the budget asks."""
+        del step
+        if not self._fitted:
+            self._fitting = contextlib.ExitStack()
+            self._fitting.enter_context(fitted_to_budget(self._filled.modules, self._filled.recipe))
+        return ""
+
+    def after_update(self, step: int, *, moved: bool) -> None:
+        """Let blocks keep what the budget allows, once the first step has measured them."""
+        del step, moved
+        if self._fitting is not None:
+            self._fitting.close()
+            self._fitting, self._fitted = None, True
+
+
+def recompute(module: nn.Module, recipe: Recipe) -> None:
     """Make the blocks recompute as the layout says. Names of parameters stay as they are.
 
     With a budget every block recomputes until `fit_budget` has measured one.
@@ -54,9 +97,8 @@ def recompute(parts: Iterable[nn.Module], recipe: Recipe) -> None:
     wanted = "full" if recipe.memory.activation_budget_bytes else recipe.layout.recompute
     if wanted == "none":
         return
-    for part in parts:
-        for block in require_blocks(part, "recomputation"):
-            _set(block, wanted)
+    for block in require_blocks(module, "recomputation"):
+        _set(block, wanted)
 
 
 def fit_budget(
@@ -78,13 +120,13 @@ def fit_budget(
 
 
 @contextlib.contextmanager
-def fitted_to_budget(parts: Sequence[nn.Module], recipe: Recipe) -> Iterator[None]:
+def fitted_to_budget(modules: Sequence[nn.Module], recipe: Recipe) -> Iterator[None]:
     """Around a rank's first step: measure one block of each part, then recompute what must be."""
     budget = recipe.memory.activation_budget_bytes
     if budget is None:
         yield
         return
-    held = [blocks_of(part) for part in parts]
+    held = [blocks_of(module) for module in modules]
     with contextlib.ExitStack() as stack:
         counts = [stack.enter_context(kept_by(blocks[0])) for blocks in held if blocks]
         yield
@@ -149,12 +191,12 @@ def offload(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]
 def _set(block: nn.Module, wanted: str) -> None:
     settings: dict[str, Any] = {"use_reentrant": False}
     if wanted == "selective":
-        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_products)
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_matmuls)
     block.gradient_checkpointing = True
     block._gradient_checkpointing_func = partial(checkpoint, **settings)
 
 
-def _keep_products(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+def _keep_matmuls(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
     if operator in KEPT_OPERATORS:
         return CheckpointPolicy.MUST_SAVE
     return CheckpointPolicy.PREFER_RECOMPUTE

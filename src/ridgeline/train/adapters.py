@@ -16,7 +16,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.recipe import Recipe, RecipeAdapter
 from ridgeline.train.four_bit import FourBitLinear, quantise, quantise_linears
 from ridgeline.train.optimizers.build import named_parameters
+from ridgeline.train.part import FilledModel, Part, PartState
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.weights import Weights
 
@@ -43,6 +43,8 @@ _ADALORA_START = 1.5
 _ADALORA_WARMUP, _ADALORA_FINAL = 0.1, 0.3
 """Shares of the steps before allocation begins and after it has ended."""
 _ADALORA_ALLOCATIONS = 50
+_RANKER = ("ipt", "exp_avg_ipt", "exp_avg_unc")
+"""What peft's RankAllocator remembers."""
 
 
 def adapt(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
@@ -164,28 +166,42 @@ def _kept(whole: Tensor, name: str, kept_ranks: dict[str, list[bool]]) -> Tensor
     return whole
 
 
-@dataclass(slots=True)
-class RankAllocation:
-    """AdaLoRA's part in each step: what keeps P and Q orthogonal, and who keeps which rank."""
+class RankAllocation(Part):
+    """AdaLoRA in each step: what keeps P and Q orthogonal, and who keeps which rank."""
 
-    model: nn.Module
-    peft_config: dict[str, Any]
-    rankallocator: Any
-    trainable_adapter_name: str = ADAPTER
+    name = "adalora"
+    trainable_adapter_name = ADAPTER
 
-    @staticmethod
-    def of(parts: Sequence[nn.Module]) -> RankAllocation | None:
-        """For a model with AdaLoRA, after it was filled; else None."""
-        config = getattr(parts[0], "peft_config", {}).get(ADAPTER)
-        if config is None or config.peft_type.value != "ADALORA":
-            return None
+    def __init__(self, model: nn.Module, config: Any) -> None:
+        """Around the filled model. Attributes are named as peft's own `AdaLoraModel` has them."""
         from peft.tuners.adalora.layer import RankAllocator
 
-        (model,) = parts
-        return RankAllocation(model, {ADAPTER: config}, RankAllocator(model, config, ADAPTER))
+        self.model = model
+        self.peft_config = {ADAPTER: config}
+        self.rankallocator: Any = RankAllocator(model, config, ADAPTER)
 
-    def before_step(self) -> None:
-        """Add the gradient of γ · mean ‖PᵀP - I‖ (eq. 4); after unscaling, before clipping."""
+    @staticmethod
+    def shape(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
+        """Add the adapter, of whatever kind."""
+        return adapt(model, recipe)
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> RankAllocation | None:
+        """`adapter.kind = "adalora"`; the other kinds do nothing in a step."""
+        return cls.of(filled.modules)
+
+    @staticmethod
+    def of(modules: Sequence[nn.Module]) -> RankAllocation | None:
+        """Make one for a filled model that has AdaLoRA; else None."""
+        config = getattr(modules[0], "peft_config", {}).get(ADAPTER)
+        if config is None or config.peft_type.value != "ADALORA":
+            return None
+        (model,) = modules
+        return RankAllocation(model, config)
+
+    def before_update(self, step: int) -> None:
+        """Add the gradient of γ · mean ‖PᵀP - I‖ (eq. 4)."""
+        del step
         wanted = [
             p for name, p in self.model.named_parameters() if "lora_A" in name or "lora_B" in name
         ]
@@ -198,11 +214,27 @@ class RankAllocation:
                 (gradient,) = torch.autograd.grad(weight * away.norm(), parameter)
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
-    def after_step(self, step: int) -> None:
-        """Move the budget of ranks; after optimizer.step, before gradients are dropped."""
+    def after_update(self, step: int, *, moved: bool) -> None:
+        """Move the budget of ranks."""
+        del moved
         from peft.tuners.adalora.model import AdaLoraModel
 
         AdaLoraModel.update_and_allocate(self, step)
+
+    def state_dict(self) -> PartState:
+        """The importance of ranks as this rank sees it, and which are kept."""
+        ranker = {key: getattr(self.rankallocator, key) for key in _RANKER}
+        pattern = getattr(self.peft_config[ADAPTER], "rank_pattern", None)
+        return PartState(own={"ranker": ranker, "rank_pattern": pattern})
+
+    def load_state_dict(self, state: PartState, *, same_ranks: bool = True) -> None:
+        """Go on from there."""
+        del same_ranks
+        device = next(self.model.parameters()).device
+        for key, tensors in state.own["ranker"].items():
+            placed = {name: one.to(device) for name, one in tensors.items()}
+            setattr(self.rankallocator, key, placed)
+        self.peft_config[ADAPTER].rank_pattern = state.own["rank_pattern"]
 
 
 def _check(wanted: RecipeAdapter, recipe: Recipe) -> None:

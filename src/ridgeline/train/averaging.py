@@ -8,35 +8,54 @@ step of 1-d = 1e-3 is lost in bf16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.optimizers.shards import local
+from ridgeline.train.part import FilledModel, Part, PartState
 
 
-class WeightAverage:
-    """The average of every trainable parameter of the parts.
+class WeightAverage(Part):
+    """The average of every trainable parameter.
 
     Args:
-        parts: What this rank holds of the model; its weights start the average.
+        modules: What this rank holds of the model; its weights start the average.
         decay: d, between 0 and 1.
     """
 
-    def __init__(self, parts: Sequence[nn.Module], decay: float) -> None:
+    name = "average"
+
+    def __init__(self, modules: Sequence[nn.Module], decay: float) -> None:
         self._decay = decay
         self._names: list[str] = []
         self._parameters: list[nn.Parameter] = []
-        for name, parameter in named_parameters(parts):
+        for name, parameter in named_parameters(modules):
             if parameter.requires_grad:
                 self._names.append(name)
                 self._parameters.append(parameter)
         self._averages: list[Tensor] = [
             parameter.detach().to(torch.float32, copy=True) for parameter in self._parameters
         ]
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> WeightAverage | None:
+        """`optimizer.ema` of the recipe."""
+        decay = filled.recipe.optimizer.ema
+        return cls(filled.modules, decay) if decay else None
+
+    def after_update(self, step: int, *, moved: bool) -> None:
+        """Follow the weights wherever the optimizer moved them."""
+        del step
+        if moved:
+            self.update()
+
+    def around_evaluation(self) -> AbstractContextManager[None]:
+        """Evaluate the averaged weights."""
+        return self.swapped_in()
 
     @torch.no_grad()
     def update(self) -> None:
@@ -55,15 +74,13 @@ class WeightAverage:
         finally:
             self._write(own)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def shadows(self) -> Mapping[str, Tensor]:
         """Averages by the parameter's name, DTensors where the parameter is one."""
         return dict(zip(self._names, self._averages, strict=True))
 
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take averages saved by `state_dict`, placed as this rank's parameters."""
-        for name, average in zip(self._names, self._averages, strict=True):
-            local(average).copy_(local(state[name]))
+    def state_dict(self) -> PartState:
+        """The averages themselves, which a load writes into."""
+        return PartState(placed=dict(self.shadows()))
 
     @torch.no_grad()
     def _write(self, values: Sequence[Tensor]) -> None:

@@ -25,7 +25,7 @@ def blocks_of(part: nn.Module) -> list[nn.Module]:
 
 
 def require_blocks(part: nn.Module, purpose: str) -> list[nn.Module]:
-    """As `blocks_of`, where there must be some: an InputError says what cannot be done."""
+    """The same blocks where there must be some; an InputError says what cannot be done."""
     found = blocks_of(part)
     if not found:
         raise InputError(

@@ -1,16 +1,19 @@
-"""Whether a recipe's layout fits its model, said before any process starts. No torch here.
+"""Whether a recipe's layout fits its model and the ranks that are there. No torch here.
 
-`records/layout.py` checks what a layout alone can tell (the batch arithmetic); this adds what
-takes the model's sizes. What only the model's code can tell (is there a plan for tensor
-parallelism, can the family be cut into stages) is said by `parallel/`.
+`records/layout.py` checks what a layout alone can tell (how batches divide); this adds what takes
+the model's sizes, and asks each table of the recipe what it cannot go with. What only the model's
+code can tell (is there a plan for tensor parallelism, can the family be cut into stages) is said by
+`parallel/`.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from ridgeline.errors import InputError
 from ridgeline.models import ModelSpec, load_model
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, RecipePruning
+from ridgeline.records.recipe import Recipe
 
 
 def check(recipe: Recipe) -> None:
@@ -23,17 +26,12 @@ def check(recipe: Recipe) -> None:
     _sharding(layout)
     _tensor(recipe, model)
     _experts(layout, model)
-    _sparse(recipe, model)
-    _rounded(recipe, model)
+    for section in recipe.sections:
+        section.check(recipe, model)
     if layout.pp * layout.vpp > model.layers:
         raise InputError(
             f"layout: pp x vpp = {layout.pp} x {layout.vpp} stages of a model of"
             f" {model.layers} layers; a stage needs one at least"
-        )
-    if layout.pp > 1 and recipe.distillation is not None:
-        raise InputError(
-            f"distillation with layout.pp = {layout.pp}: a teacher is compared with whole models;"
-            " set layout.pp = 1 and shard with layout.zero"
         )
     if layout.vpp > 1 and layout.pp == 1:
         raise InputError("layout: vpp divides the layers of pipeline ranks; pp is 1, set vpp = 1")
@@ -46,99 +44,6 @@ def check(recipe: Recipe) -> None:
         raise InputError(
             f"data.seq {recipe.data.seq}: {model.name} has embeddings of {model.max_positions}"
             " positions only; shorten it"
-        )
-
-
-def _sparse(recipe: Recipe, model: ModelSpec) -> None:
-    """`[pruning]` and `[lottery]`."""
-    if recipe.pruning is not None and recipe.lottery is not None:
-        raise InputError("recipe: [pruning] and [lottery] both choose weights; leave one out")
-    if recipe.pruning is not None:
-        _gradual(recipe.pruning, recipe.steps)
-        _weights_alone("[pruning]", recipe, model)
-    if recipe.lottery is not None:
-        _rounds(recipe)
-        _weights_alone("[lottery]", recipe, model)
-
-
-def _gradual(wanted: RecipePruning, steps: int | None) -> None:
-    if (wanted.share is None) == (wanted.pattern is None):
-        raise InputError("recipe: [pruning] wants one of share and pattern, such as share = 0.5")
-    if wanted.share is not None and not 0.0 < wanted.share < 1.0:
-        raise InputError(f"recipe: pruning.share is {wanted.share:g}; it must be between 0 and 1")
-    if wanted.every_steps < 1 or not 0 <= wanted.begin_step <= wanted.end_step:
-        raise InputError(
-            f"recipe: pruning goes from step {wanted.begin_step} to {wanted.end_step} every"
-            f" {wanted.every_steps}; begin_step must not be after end_step, and every_steps 1 or"
-            " more"
-        )
-    if steps is not None and wanted.end_step >= steps:
-        raise InputError(
-            f"recipe: pruning.end_step is {wanted.end_step} and the run has {steps} steps: nothing"
-            " is left to make up for the last weights; end it sooner"
-        )
-
-
-def _rounds(recipe: Recipe) -> None:
-    wanted, course = recipe.lottery, recipe.course_steps
-    assert wanted is not None
-    if not 0.0 < wanted.share < 1.0 or wanted.rounds < 1:
-        raise InputError(
-            f"recipe: lottery.share is {wanted.share:g} and lottery.rounds {wanted.rounds}; the"
-            " share must be between 0 and 1, and the rounds 1 or more"
-        )
-    if course is None:
-        raise InputError("recipe: neither run.steps nor data.tokens says how long; set one")
-    if not 0 <= wanted.rewind_step < course:
-        raise InputError(
-            f"recipe: lottery.rewind_step is {wanted.rewind_step}, outside of the {course} steps of"
-            " a course"
-        )
-    if recipe.survive.spike_deviations:
-        raise InputError(
-            "recipe: the loss jumps when a lottery goes back, and survive.spike_deviations would"
-            " take it for a failure; leave it out"
-        )
-
-
-def _rounded(recipe: Recipe, model: ModelSpec) -> None:
-    """`[quantisation]`."""
-    if recipe.quantisation is None:
-        return
-    _weights_alone("[quantisation]", recipe, model)
-    if recipe.layout.tp > 1:
-        raise InputError(
-            f"layout: tp {recipe.layout.tp} cuts rows that share a scale; with [quantisation], use"
-            " tp = 1 and shard with zero"
-        )
-    if recipe.layout.precision == "fp8":
-        raise InputError(
-            'layout.precision "fp8" rounds weights in its own way; with [quantisation], use "bf16"'
-        )
-    if recipe.layout.zero and recipe.layout.precision not in {"fp32", recipe.precision.weights}:
-        raise InputError(
-            f"layout: zero {recipe.layout.zero} gathers weights as {recipe.layout.precision}, and"
-            " what is rounded in training would not be what is saved; with [quantisation], set"
-            ' precision.weights = "bf16" and layout.precision = "bf16", or zero = 0'
-        )
-
-
-def _weights_alone(table: str, recipe: Recipe, model: ModelSpec) -> None:
-    """What needs each linear layer's weight as one matrix of its own."""
-    if recipe.adapter is not None:
-        raise InputError(
-            f"recipe: {table} changes weights that [adapter] freezes; merge the adapter first"
-            " (`ridgeline compress --merge-adapter`), or leave one out"
-        )
-    if model.experts is not None:
-        raise InputError(
-            f"recipe: {table} is for linear layers, and {model.name} keeps its experts' weights as"
-            " one block; train it dense, then use `ridgeline compress`"
-        )
-    if table != "[quantisation]" and recipe.communication.sync_every > 1:
-        raise InputError(
-            f"recipe: {table} with communication.sync_every {recipe.communication.sync_every}:"
-            " ranks that train alone would choose different weights; set it to 1"
         )
 
 
@@ -179,11 +84,6 @@ def _tensor(recipe: Recipe, model: ModelSpec) -> None:
             f"layout: sp cuts sequences of {recipe.data.seq // layout.cp} tokens over tp {tp}"
             " ranks, which does not divide them; change data.seq"
         )
-    if recipe.adapter is not None:
-        raise InputError(
-            "layout: tp splits the matrices that an adapter wraps; with [adapter], use tp = 1 and"
-            " shard with zero"
-        )
 
 
 def _experts(layout: Layout, model: ModelSpec) -> None:
@@ -215,3 +115,40 @@ def _experts(layout: Layout, model: ModelSpec) -> None:
         raise InputError(
             f"layout: etp {layout.etp} does not divide the experts' width {experts.ffn}"
         )
+
+
+def fitted(layout: Layout, world: int) -> Layout:
+    """The same layout with as many data-parallel ranks as `world` processes hold.
+
+    Data parallelism gives way and nothing else does: tensor, pipeline, context and expert
+    parallelism are what a model needs to fit. The global batch stays, so each remaining rank takes
+    more micro-batches of it, and the order of samples does not depend on the number of ranks: the
+    run trains on the same batches.
+
+    >>> fitted(Layout(dp=4, tp=2, global_batch=12), 6).dp
+    3
+
+    Raises:
+        InputError: One replica alone needs more processes than there are.
+    """
+    replica = layout.num_devices // layout.dp
+    for dp in range(min(layout.dp, world // replica), 0, -1):
+        if layout.global_batch % (dp * layout.micro_batch) or (dp * layout.cp) % layout.ep:
+            continue
+        fsdp = _sharded(layout, dp)
+        if fsdp:
+            return msgspec.structs.replace(layout, dp=dp, fsdp=fsdp)
+    raise InputError(
+        f"{world} processes are left and one replica of the model needs {replica}"
+        f" (tp {layout.tp} x pp {layout.pp} x cp {layout.cp}); wait for nodes, or plan anew"
+    )
+
+
+def _sharded(layout: Layout, dp: int) -> int:
+    """Ranks that shards lie on: as many of the layout's as fit; 0: none do."""
+    if layout.zero == 0:
+        return layout.fsdp
+    over = dp * layout.cp
+    fitting = (n for n in range(min(layout.fsdp, over), 0, -1) if over % n == 0)
+    found = next((n for n in fitting if n % layout.cp == 0), 0)
+    return 0 if found == 1 and over > 1 else found

@@ -1,4 +1,4 @@
-"""Learning from a teacher: the loss that the passes take in place of the token loss.
+"""The loss of a student that learns from a teacher, in place of the token loss.
 
     (1-a) · CE(labels) + a · T² · KL(teacher/T ‖ student/T)      Hinton et al., arXiv 1503.02531
     + h · mean over layers of ‖P·hidden_s - hidden_t‖²/‖hidden_t‖²     TinyBERT, arXiv 1909.10351
@@ -26,9 +26,10 @@ from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeDistillation, RecipeModel
 from ridgeline.train.adapters import PROJECTION
 from ridgeline.train.batch import IGNORED, Batch
-from ridgeline.train.loss import token_loss
+from ridgeline.train.loss import Objective, token_loss
 from ridgeline.train.model import fill, hf_config, skeleton
 from ridgeline.train.parallel.sharding import shard
+from ridgeline.train.part import FilledModel, Part
 from ridgeline.train.ranks import Ranks
 
 _CHUNK_ELEMENTS = 2**22
@@ -59,8 +60,8 @@ def prepare_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
     return model
 
 
-class Distillation:
-    """The objective of a student: called with the model and a micro-batch, sums over its targets.
+class Distillation(Part):
+    """The objective of a student, called with the model and a micro-batch; it sums over targets.
 
     Without gradients (evaluation) it is the token loss alone, comparable with other runs.
 
@@ -75,7 +76,28 @@ class Distillation:
         self._z_loss = recipe.optimizer.z_loss
         self.teacher = _load_teacher(recipe, ranks)
         self.step = 0
-        """Of the run; the loop sets it where matching fades out."""
+        """The step of the run, after which matching fades out."""
+
+    @staticmethod
+    def shape(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
+        """Add the learned projection."""
+        return prepare_student(model, recipe)
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> Distillation | None:
+        """`[distillation]` of the recipe, with its teacher loaded."""
+        recipe = filled.recipe
+        return cls(recipe, filled.ranks) if recipe.distillation else None
+
+    def objective(self, given: Objective) -> Objective:
+        """Learn from the teacher in place of the labels alone."""
+        del given
+        return self
+
+    def before_step(self, step: int) -> str:
+        """Take note of the step."""
+        self.step = step
+        return ""
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of one micro-batch."""
@@ -222,7 +244,7 @@ def _forward(
 
 
 def _load_teacher(recipe: Recipe, ranks: Ranks) -> PreTrainedModel:
-    """Frozen, laid out and filled as a student of the same recipe would be."""
+    """Load the teacher frozen, laid out and filled as a student of the same recipe would be."""
     assert recipe.distillation is not None
     folder = recipe.distillation.teacher
     whole = recipe.layout.zero != 3

@@ -25,14 +25,14 @@ from ridgeline.train.ranks import Ranks
 
 
 def save_model(
-    parts: Sequence[nn.Module],
+    modules: Sequence[nn.Module],
     recipe: Recipe,
     ranks: Ranks,
     folder: Path,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> None:
     """Write config, weights and tokenizer; the folder is whole or not there. All ranks call it."""
-    state = _gathered(parts, ranks)
+    state = _gathered(modules, ranks)
     if ranks.rank == 0:
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
         model = skeleton(recipe)
@@ -47,11 +47,11 @@ def save_model(
     dist.barrier()
 
 
-def _gathered(parts: Sequence[nn.Module], ranks: Ranks) -> dict[str, Tensor]:
+def _gathered(modules: Sequence[nn.Module], ranks: Ranks) -> dict[str, Tensor]:
     """Everything on rank 0; nothing elsewhere."""
     leads = all(ranks.index(axis) == 0 for axis in ("gradients", "tp"))
     mine = {}
-    for name, whole in _whole_tensors(parts):
+    for name, whole in _whole_tensors(modules):
         if leads:
             mine[name] = whole.cpu().contiguous()
     stages = ranks.size("pp")
@@ -71,8 +71,8 @@ def _gathered(parts: Sequence[nn.Module], ranks: Ranks) -> dict[str, Tensor]:
     return mine if ranks.index("pp") == 0 else {}
 
 
-def _whole_tensors(parts: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
-    for part in parts:
+def _whole_tensors(modules: Sequence[nn.Module]) -> Iterator[tuple[str, Tensor]]:
+    for part in modules:
         for name, parameter in part.named_parameters():
             if PROJECTION in name:
                 continue

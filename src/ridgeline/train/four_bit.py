@@ -26,7 +26,7 @@ NF4 = (
 
 
 class FourBitLinear(nn.Linear):
-    """As the linear layer that it replaces, its weight quantised and frozen.
+    """A linear layer whose weight is quantised and frozen, in place of the plain one.
 
     Args:
         like: The layer; on the meta device, or real (it is quantised then).
@@ -51,7 +51,7 @@ class FourBitLinear(nn.Linear):
         return dequantise(self.packed, self.scales, self.dtype)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Shapes: [..., in] to [..., out]."""
+        """Multiply by the dequantised weight, [..., in] to [..., out]."""
         return _FourBitProduct.apply(input, self.packed, self.scales, self.bias)
 
 

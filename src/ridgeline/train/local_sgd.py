@@ -13,7 +13,8 @@ without DistributedDataParallel, and each rank's loss is the mean over its own t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -21,14 +22,24 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
-from ridgeline.train.compression.counted import Counted, Traffic
+from ridgeline.train.compression.counted import CountedGroup, Traffic
+from ridgeline.train.part import FilledModel, Part, PartState
 from ridgeline.train.ranks import Ranks
 
 
-class LocalSgd:
-    """The agreements of one run. Call `after_step` after every optimizer step."""
+class LocalSgd(Part):
+    """The agreements of one run between ranks that train alone."""
 
-    def __init__(self, parts: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
+    name = "local_sgd"
+    ranks_alone = True
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        recipe: Recipe,
+        ranks: Ranks,
+        phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
         """Around the filled model; all ranks hold the same weights.
 
         Raises:
@@ -37,12 +48,12 @@ class LocalSgd:
         _check(recipe)
         settings = recipe.communication
         self._every = settings.sync_every
-        self._counted = Counted(ranks.group("data"))
+        self._counted = CountedGroup(ranks.group("data"))
         self._message_bytes = settings.bucket_bytes
         self._weights = [
             parameter.detach()
-            for part in parts
-            for parameter in part.parameters()
+            for module in modules
+            for parameter in module.parameters()
             if parameter.requires_grad
         ]
         self._outer: torch.optim.SGD | None = None
@@ -56,6 +67,31 @@ class LocalSgd:
                 nesterov=settings.outer_momentum > 0,
             )
         self._alone = 0
+        self._phase = phase
+        self._device = ranks.device
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> LocalSgd | None:
+        """`communication.sync_every` of the recipe, above 1."""
+        recipe = filled.recipe
+        if recipe.communication.sync_every <= 1:
+            return None
+        return cls(filled.modules, recipe, filled.ranks, filled.phases.phase)
+
+    def after_update(self, step: int, *, moved: bool) -> None:
+        """Agree if it is time."""
+        del step, moved
+        with self._phase("communication"):
+            self.after_step()
+
+    def finish(self) -> None:
+        """Agree for the last time."""
+        self.agree()
+
+    def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """Bytes that this rank sent in a step."""
+        del phases_by_rank
+        return {"bytes_sent": self.take().sent_bytes / steps}
 
     def after_step(self) -> bool:
         """Agree if it is time; whether the ranks now hold the same weights."""
@@ -88,28 +124,35 @@ class LocalSgd:
         """What this rank sent since the last call."""
         return self._counted.take()
 
-    def state_dict(self) -> dict[str, Any]:
-        """What an exact resume needs, beside each rank's own weights."""
-        outer = self._outer.state_dict() if self._outer else {}
-        return {
-            "alone": self._alone,
-            "agreed": [agreed.clone() for agreed in self._agreed],
-            "outer": outer,
-        }
+    def state_dict(self) -> PartState:
+        """What was agreed last and the outer momentum, beside each rank's own weights."""
+        private = {f"agreed/{place}": agreed.clone() for place, agreed in enumerate(self._agreed)}
+        outer = self._outer.state_dict()["state"] if self._outer else {}
+        for place, of_one in outer.items():
+            if of_one.get("momentum_buffer") is not None:
+                private[f"momentum/{place}"] = of_one["momentum_buffer"].clone()
+        return PartState(private=private, own={"alone": self._alone})
 
     @torch.no_grad()
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        if len(state["agreed"]) != len(self._agreed):
+    def load_state_dict(self, state: PartState, *, same_ranks: bool = True) -> None:
+        """Go on from there; a new rank takes the place of an old one."""
+        del same_ranks
+        saved = [key for key in state.private if key.startswith("agreed/")]
+        if len(saved) != len(self._agreed):
             raise InputError(
-                f"the saved run agreed on {len(state['agreed'])} parameters and this one has"
+                f"the saved run agreed on {len(saved)} parameters and this one has"
                 f" {len(self._agreed)}; resume with the same model and communication.outer"
             )
-        self._alone = state["alone"]
-        for agreed, saved in zip(self._agreed, state["agreed"], strict=True):
-            agreed.copy_(saved)
+        self._alone = state.own["alone"]
+        for place, agreed in enumerate(self._agreed):
+            agreed.copy_(state.private[f"agreed/{place}"])
         if self._outer:
-            self._outer.load_state_dict(state["outer"])
+            momenta = {
+                int(key.removeprefix("momentum/")): {"momentum_buffer": tensor.to(self._device)}
+                for key, tensor in state.private.items()
+                if key.startswith("momentum/")
+            }
+            self._outer.load_state_dict(self._outer.state_dict() | {"state": momenta})
 
     def _take_mean(self, place: int, mean: Tensor) -> None:
         if self._outer is None:

@@ -1,13 +1,13 @@
-"""The training loop: steps from where the run stands to its last, watched and logged.
+"""The training loop runs the steps from where the run stands to its last, watched and logged.
 
-Nothing here knows how the model is laid out: `passes` runs forward and backward, `optimizer` and
-`loader` carry their own state.
+Nothing here knows how the model is laid out (`passes` runs forward and backward) or which
+techniques train it: each is a `Part`, asked at the points that `part.py` lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Literal
@@ -18,26 +18,23 @@ import torch.distributed as dist
 
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.train.activations import fitted_to_budget
 from ridgeline.train.batch import Batch
 from ridgeline.train.build import Built
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.clipping import clip_gradients
-from ridgeline.train.data import Loader, Prepared, validation_batches
-from ridgeline.train.evaluate import validation_loss
-from ridgeline.train.memory_use import MemoryUse
+from ridgeline.train.data.loader import Loader, validation_batches
+from ridgeline.train.data.preparation import PreparedData
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.ranks import Ranks
-from ridgeline.train.schedule import learning_rate, set_learning_rate
 from ridgeline.train.survive.events import EventLog
 from ridgeline.train.survive.guard import Guard
-from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
 
 @dataclass(kw_only=True)
 class Course:
-    """How the run went so far."""
+    """The course of the run so far."""
 
     step: int = 0
     """Optimizer steps done, over all starts."""
@@ -52,39 +49,39 @@ class Course:
 
 @dataclass(kw_only=True)
 class Trainer:
-    """One rank's run. `run` returns when the last step is done or `stop` says why not."""
+    """The run of one rank, which ends when the last step is done or `stop` says why not."""
 
     recipe: Recipe
     ranks: Ranks
     built: Built
     loader: Loader
-    prepared: Prepared
+    prepared: PreparedData
     steps: int
-    interval: Interval
-    """Gathers what a line of the journal says."""
+    interval: LogInterval
+    """Gathers what a line of the log says."""
     windows: ProfilerWindows
-    memory: MemoryUse
+    memory: PeakMemory
     log: Callable[[LoggedStep], None]
     stop: Callable[[], str] = lambda: ""
-    """Asked after every step: why the run must end now; empty: it goes on."""
+    """Says after every step why the run must end now; empty: it goes on."""
     guard: Guard | None = None
-    """Judges every step: stop, go back, skip a batch."""
+    """Judges every step, whether to stop, to go back or to skip a batch."""
     events: EventLog | None = None
-    """Of rank 0: where the time goes."""
+    """Where the time goes; rank 0 alone has one."""
     saver: Saver | None = None
-    """Makes checkpoints; None: there are none."""
+    """Makes checkpoints of the run; None: there are none."""
     course: Course = field(default_factory=Course)
     _note: str = ""
-    """What the next line of the journal is to say."""
+    """What the next line of the log is to say."""
     _logged: int = 0
-    """Steps of this start that the journal has."""
+    """Steps of this start that the log has."""
 
     def run(self) -> Course:
         """Train to the last step."""
         course, settings = self.course, self.recipe.run
         while course.step < self.steps and not course.stopped:
             started = perf_counter()
-            with self.windows.around(course.step), self._fitting():
+            with self.windows.around(course.step):
                 self._step(course.step)
             course.step += 1
             course.step_samples.append(perf_counter() - started)
@@ -94,15 +91,16 @@ class Trainer:
             done = course.step == self.steps
             if done and self.guard is not None:
                 self.guard.settle()
-            if done and self.built.local is not None:
-                self.built.local.agree()
+            if done:
+                for part in self.built.parts:
+                    part.finish()
             last = done or bool(course.stopped)
             saving = self.saver is not None and (self.saver.due(course.step) or last)
             due = settings.evaluate_every and course.step % settings.evaluate_every == 0
-            due = due or self._ends_course()
+            due = due or any(part.wants_evaluation(course.step) for part in self.built.parts)
             # Who is asked to stop has seconds left, and they are the checkpoint's.
             validation = self._evaluate() if done or due else None
-            # A line for every checkpoint: a run that goes on from it has lost none.
+            # Every checkpoint gets a line: a run that goes on from it has lost none.
             if last or due or saving or course.step % settings.log_every == 0:
                 self._log(validation)
             if saving:
@@ -118,7 +116,7 @@ class Trainer:
             self.saver.save(self.course.step, self.course.tokens, wait=wait)
 
     def _aside(self, kind: Literal["checkpoint", "evaluated"]) -> AbstractContextManager[None]:
-        """What is inside is no part of a step."""
+        """Count what is inside as no part of a step."""
         events = self.events
         return nullcontext() if events is None else events.during(kind, self.course.step)
 
@@ -137,36 +135,17 @@ class Trainer:
             batches = self._next_batches()
             targets = self._targets()
             batches = [cut_sequences(batch, self.ranks) for batch in batches]
-        if built.sparse is not None:
-            self._note = built.sparse.before_step(step) or self._note
-        rate = self._learning_rate(step)
-        set_learning_rate(built.optimizer, rate)
-        if built.distillation is not None:
-            built.distillation.step = step
+        for part in built.parts:
+            self._note = part.before_step(step) or self._note
         # Each forward pass inside opens a phase of its own, so the rest of this is backward.
         with phase("backward"):
             loss = built.passes.run(batches, targets)
         with phase("optimizer"):
             norm = self._update(step)
-        if built.local is not None:
-            with phase("communication"):
-                built.local.after_step()
         self.course.tokens += targets
-        self.interval.add(loss, targets, rate, norm)
+        self.interval.add(loss, targets, norm)
         if self.guard is not None:
             self.guard.after_step(step, samples, loss, targets, norm)
-
-    def _ends_course(self) -> bool:
-        """The loss before each round of a lottery is what the round is judged by."""
-        lottery = self.built.lottery
-        return lottery is not None and lottery.ends_course(self.course.step)
-
-    def _learning_rate(self, step: int) -> float:
-        """It follows the courses of a lottery, or the one course of a run."""
-        lottery = self.built.lottery
-        if lottery is None:
-            return learning_rate(step, self.steps, self.recipe)
-        return learning_rate(lottery.course_step(step), lottery.course_steps, self.recipe)
 
     def _pass_over(self) -> None:
         """Leave out the batches that a step was rolled back for."""
@@ -178,44 +157,32 @@ class Trainer:
             self._note = f"left out the batch of step {batch.step + 1}: {batch.why}"
             self._next_batches()
 
-    def _fitting(self) -> AbstractContextManager[None]:
-        """Around the first step of a start: recompute no more than the budget asks."""
-        if self.course.step_samples:
-            return nullcontext()
-        return fitted_to_budget(self.built.passes.parts, self.recipe)
-
     def _targets(self) -> int:
         """Target tokens of the step, over all ranks whose gradients are summed."""
         count = self.loader.targets
-        if self.built.local is not None or self.ranks.size("data") == 1:
+        if self.built.ranks_alone or self.ranks.size("data") == 1:
             return count
         total = torch.tensor(count)
         dist.all_reduce(total, group=self.ranks.group("data"))
         return int(total)
 
     def _update(self, step: int) -> float | None:
-        """Clip, step, average; the norm of the gradients before clipping."""
+        """Clip and step; the norm of the gradients before clipping."""
         built, limit = self.built, self.recipe.optimizer.clip_norm
         built.precision.unscale(built.optimizer)
-        if built.allocation is not None:
-            built.allocation.before_step()
-        if built.masks is not None:
-            built.masks.apply_to_gradients()
+        for part in built.parts:
+            part.before_update(step)
         norm = None
         if limit:
-            parameters = [p for part in built.passes.parts for p in part.parameters()]
-            norm = clip_gradients(parameters, limit, self.ranks, alone=built.local is not None)
+            parameters = [p for module in built.passes.modules for p in module.parameters()]
+            norm = clip_gradients(parameters, limit, self.ranks, alone=built.ranks_alone)
         if self.saver is not None and self.saver.holds_up():
             with self._aside("checkpoint"):
                 self.saver.before_update()
-        stepped = built.precision.step(built.optimizer)
-        if built.allocation is not None:
-            built.allocation.after_step(step)
+        moved = built.precision.step(built.optimizer)
+        for part in built.parts:
+            part.after_update(step, moved=moved)
         built.optimizer.zero_grad(set_to_none=True)
-        if stepped and built.average is not None:
-            built.average.update()
-        if built.masks is not None:
-            built.masks.apply(built.average)
         return norm
 
     def _evaluate(self) -> float | None:
@@ -228,8 +195,38 @@ class Trainer:
     def _log(self, validation: float | None) -> None:
         samples = self.course.step_samples[self._logged :]
         self._logged = len(self.course.step_samples)
-        line = self.interval.line(self.course.step, samples, self.built, self.memory, validation)
+        line = self.interval.line(
+            self.course.step, samples, self.built.parts, self.memory, validation
+        )
         if self._note:
             line, self._note = msgspec.structs.replace(line, note=self._note), ""
         self.course.last_line = line
         self.log(line)
+
+
+def validation_loss(built: Built, batches: Iterable[Batch], ranks: Ranks) -> float | None:
+    """Mean loss of a target token, over all ranks; None where there is nothing held out.
+
+    Args:
+        built: Its passes take the losses.
+        batches: This rank's share, as many on every rank.
+        ranks: Ranks that read different data add up.
+    """
+    modules = built.passes.modules
+    total = torch.zeros(2, dtype=torch.float64)
+    for module in modules:
+        module.eval()
+    with ExitStack() as stack:
+        for part in built.parts:
+            stack.enter_context(part.around_evaluation())
+        for batch in batches:
+            targets = batch.num_targets()
+            loss = built.passes.evaluate(cut_sequences(batch, ranks))
+            total += torch.tensor([float(loss), targets], dtype=torch.float64)
+    for module in modules:
+        module.train()
+    if ranks.size("data") > 1:
+        total = total.to(ranks.device)
+        dist.all_reduce(total, group=ranks.group("data"))
+    loss, targets = total.tolist()
+    return loss / targets if targets else None

@@ -1,4 +1,4 @@
-"""The token loss: cross entropy in fp32 plus the z-loss, over a vocabulary that may be split.
+"""The token loss is cross entropy in fp32 plus the z-loss, over a vocabulary that may be split.
 
     loss = Σ over targets of  log Z − x_label + z · log² Z,   Z = Σ over the vocabulary of exp x
 
@@ -30,7 +30,7 @@ Objective = Callable[[nn.Module, Batch], Tensor]
 
 
 def token_loss(logits: Tensor, labels: Tensor, z_loss: float = 0.0) -> Tensor:
-    """Sum over targets, a scalar in fp32.
+    """The sum of losses over the targets, a scalar in fp32.
 
     Args:
         logits: [..., vocabulary]; a DTensor may be sharded over the vocabulary along one mesh axis.

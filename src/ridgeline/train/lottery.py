@@ -1,4 +1,4 @@
-"""Lottery tickets: train, prune, go back to how the weights were early on, train again.
+"""Lottery tickets are found in rounds: train, prune, go back to the early weights, train again.
 
 Frankle and Carbin (arXiv 1803.03635) go back to the start; with larger networks it takes a step
 somewhat later (arXiv 1912.05671, "rewinding"). With L steps of a course, rewinding to k and R
@@ -14,49 +14,52 @@ goes on. Each round removes the same share of what is left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
 
-from ridgeline.records.recipe import Recipe
-from ridgeline.train.averaging import WeightAverage
+from ridgeline.records.recipe import RecipeLottery
 from ridgeline.train.optimizers.build import named_parameters
-from ridgeline.train.optimizers.shards import ShardedOptimizer, local
-from ridgeline.train.pruning import Masks
+from ridgeline.train.optimizers.shards import local
+from ridgeline.train.part import FilledModel, PartState
+from ridgeline.train.pruning import MaskedTraining, masks_of
 
 
-class Lottery:
-    """The `[lottery]` of a recipe."""
+class Lottery(MaskedTraining):
+    """The rounds of training and rewinding that `[lottery]` of a recipe asks for."""
 
-    def __init__(
-        self,
-        parts: Sequence[nn.Module],
-        recipe: Recipe,
-        optimizer: ShardedOptimizer,
-        average: WeightAverage | None,
-    ) -> None:
-        """Around the filled model and what follows its weights."""
-        assert recipe.lottery is not None
-        assert recipe.course_steps is not None  # `check` saw to it
-        self._wanted = recipe.lottery
-        self.course_steps = recipe.course_steps
-        self._optimizer, self._average = optimizer, average
-        self.masks = Masks(parts)
+    name = "lottery"
+
+    def __init__(self, filled: FilledModel, wanted: RecipeLottery, course_steps: int) -> None:
+        """Begin with all weights; a course has `course_steps`."""
+        super().__init__(masks_of(filled))
+        self._wanted = wanted
+        self.course_steps = course_steps
+        self._optimizer = filled.optimizer
+        self._shadows = [part.shadows() for part in filled.parts]
         self._weights = {
-            name: one.detach() for name, one in named_parameters(parts) if one.requires_grad
+            name: one.detach()
+            for name, one in named_parameters(filled.modules)
+            if one.requires_grad
         }
         self._early = {name: one.clone() for name, one in self._weights.items()}
 
-    def course_step(self, step: int) -> int:
-        """The place of a step in its course, which the learning rate follows."""
+    @classmethod
+    def make(cls, filled: FilledModel) -> Lottery | None:
+        """`[lottery]` of the recipe."""
+        wanted, course_steps = filled.recipe.lottery, filled.recipe.course_steps
+        if wanted is None:
+            return None
+        assert course_steps is not None  # `check` saw to it
+        return cls(filled, wanted, course_steps)
+
+    def schedule_step(self, step: int) -> int:
+        """Let the learning rate follow each course from where it is rewound to."""
         if step < self.course_steps:
             return step
         again = self.course_steps - self._wanted.rewind_step
         return self._wanted.rewind_step + (step - self.course_steps) % again
 
-    def ends_course(self, done: int) -> bool:
-        """Whether a course is over after so many steps."""
+    def wants_evaluation(self, done: int) -> bool:
+        """Ask for the loss at the end of each course: a round is judged by the one before it."""
         return done >= self.course_steps and self._begins_round(done) > 0
 
     @torch.no_grad()
@@ -74,13 +77,15 @@ class Lottery:
             local(weight).copy_(local(self._early[name]))
         self._forget()
         self.masks.apply()
-        self._restart_average()
+        for shadow in self._shadows:
+            for name, follower in shadow.items():
+                local(follower).copy_(local(self._weights[name]))
         return f"round {number}: {share:.1%} zeros, back to step {self._wanted.rewind_step}"
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """For checkpoints."""
+    def state_dict(self) -> PartState:
+        """The masks, and the weights to go back to."""
         early = {f"early/{name}": weight for name, weight in self._early.items()}
-        return self.masks.state_dict() | early
+        return PartState(placed=super().state_dict().placed | early)
 
     def _begins_round(self, step: int) -> int:
         """The round that begins with this step; 0: none."""
@@ -92,9 +97,3 @@ class Lottery:
         self._optimizer.state.clear()
         for group in self._optimizer.param_groups:
             group["updates"] = 0
-
-    def _restart_average(self) -> None:
-        if self._average is None:
-            return
-        for name, average in self._average.state_dict().items():
-            local(average).copy_(local(self._weights[name]))

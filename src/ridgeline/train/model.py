@@ -75,16 +75,16 @@ def skeleton(recipe: Recipe) -> PreTrainedModel:
     return model.train()
 
 
-def fill(parts: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
+def fill(modules: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
     """Give every parameter that is still on the meta device its value.
 
-    Names within the parts must be those of `skeleton`, but for what wrappers add. What an adapter
+    Names within the modules must be those of `skeleton`, but for what wrappers add. What an adapter
     adds starts by `adapters.initial_weight`.
     """
     host = recipe.layout.offload != "none"
     device = torch.device("cpu") if host else ranks.device
     weights = open_weights(skeleton(recipe), recipe, ranks.device)
-    for part in parts:
+    for part in modules:
         empty = [name for name, parameter in part.named_parameters() if parameter.is_meta]
         _materialise(part, device, ranks.device)
         parameters = dict(part.named_parameters())

@@ -1,4 +1,4 @@
-"""Several machines that train one recipe: how torchrun finds the others, on each of them.
+"""How torchrun on each of several machines finds the others, to train one recipe together.
 
 `--nodes 2:4 --rendezvous HOST:PORT`, the same on every machine, in a folder that all share. The
 machine whose address is HOST leads: it holds torchrun's rendezvous and must stay; any other may be
@@ -28,7 +28,7 @@ _CONF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """As torchrun's `--nnodes` and `--rdzv-endpoint` have it."""
+    """The machines of a run, as `--nnodes` and `--rdzv-endpoint` of torchrun name them."""
 
     fewest: int
     most: int
@@ -37,7 +37,7 @@ class Nodes:
 
     @classmethod
     def read(cls, count: str, rendezvous: str) -> Self:
-        """Of the command line.
+        """Read `--nodes` and `--rendezvous` of the command line.
 
         >>> Nodes.read("2:4", "10.0.0.1:29400").most
         4
@@ -55,7 +55,7 @@ class Nodes:
         return cls(fewest=int(low), most=int(high), host=host, port=int(port))
 
     def address(self) -> str:
-        """Of this machine, as the leading one is reached from it.
+        """The address of this machine, as the leading one is reached from it.
 
         Raises:
             InputError: There is no way there.
@@ -81,7 +81,7 @@ class Nodes:
         return True
 
     def arguments(self, identity: str) -> list[str]:
-        """For torchrun.
+        """The arguments that torchrun is started with.
 
         Args:
             identity: The same on all machines of one run, another for each run.

@@ -20,7 +20,7 @@ class Passes(Protocol):
     """How one layout runs its passes."""
 
     @property
-    def parts(self) -> Sequence[nn.Module]:
+    def modules(self) -> Sequence[nn.Module]:
         """What this rank holds of the model: one module, or its pipeline stages."""
 
     def run(self, batches: Sequence[Batch], num_targets: int) -> Tensor:

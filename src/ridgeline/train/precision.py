@@ -13,7 +13,9 @@ on whatever axis of the layout they differ; else one would step and another not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +24,8 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.optimizers.shards import local
+from ridgeline.train.parallel.sharding import uses_fsdp
+from ridgeline.train.part import Part, PartState
 from ridgeline.train.ranks import Ranks
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
@@ -31,8 +35,8 @@ _FP8_MULTIPLE = 16
 """torch._scaled_mm wants both dimensions of a weight to be multiples of it."""
 
 
-class Precision:
-    """What a recipe says about precision, on this rank's device.
+class Precision(Part):
+    """The precision of a recipe on this rank's device; it steps the optimizer.
 
     Args:
         recipe: `layout.precision` and its `precision` table.
@@ -42,7 +46,10 @@ class Precision:
         InputError: The device cannot compute in it.
     """
 
+    name = "precision"
+
     def __init__(self, recipe: Recipe, ranks: Ranks) -> None:
+        self._layout = recipe.layout
         self._name = recipe.layout.precision
         self._device = ranks.device
         self.skipped_steps = 0
@@ -58,14 +65,15 @@ class Precision:
             self._scaler._lazy_init_scale_growth_tracker(ranks.device)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """For the forward pass of layouts in which FSDP2 does not cast the parameters itself."""
+        """Cast in the forward pass; for layouts in which FSDP2 does not cast parameters itself."""
         if self._name not in _AUTOCAST:
             return nullcontext()
         return torch.autocast(self._device.type, dtype=_AUTOCAST[self._name])
 
-    def prepare(self, part: nn.Module) -> nn.Module:
-        """With fp8, give the linear layers inside the blocks torchao's; before sharding."""
-        return to_float8(part) if self._name == "fp8" else part
+    @staticmethod
+    def prepare(module: nn.Module, recipe: Recipe) -> nn.Module:
+        """With fp8, give the linear layers inside the blocks torchao's."""
+        return to_float8(module) if recipe.layout.precision == "fp8" else module
 
     @property
     def loss_scale(self) -> float:
@@ -76,8 +84,21 @@ class Precision:
         """The loss that backward starts from."""
         return loss if self._scaler is None else self._scaler.scale(loss)
 
+    def around_forward(self) -> AbstractContextManager[object]:
+        """Autocast, where FSDP2 does not cast the parameters itself."""
+        return nullcontext() if uses_fsdp(self._layout) else self.autocast()
+
+    def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """Steps left out so far, and the loss scale where there is one."""
+        del steps, phases_by_rank
+        scale = self.loss_scale
+        return {
+            "skipped_steps": self.skipped_steps,
+            "loss_scale": None if scale == 1.0 else scale,
+        }
+
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the scale out of the gradients; before clipping. Every rank must call it."""
+        """Divide the gradients by the scale, before clipping. Every rank must call it."""
         if self._scaler is not None:
             self._scaler.unscale_(optimizer)
 
@@ -97,18 +118,17 @@ class Precision:
         self.skipped_steps += not taken
         return taken
 
-    def state_dict(self) -> dict[str, float]:
+    def state_dict(self) -> PartState:
         """The loss scale, its count of good steps, and the steps skipped so far."""
         scaler = {} if self._scaler is None else self._scaler.state_dict()
-        return {**scaler, "skipped_steps": self.skipped_steps}
+        return PartState(shared={"scaler": scaler, "skipped_steps": self.skipped_steps})
 
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        """Take what `state_dict` gave."""
-        self.skipped_steps = int(state["skipped_steps"])
+    def load_state_dict(self, state: PartState, *, same_ranks: bool = True) -> None:
+        """Go on from there."""
+        del same_ranks
+        self.skipped_steps = int(state.shared["skipped_steps"])
         if self._scaler is not None:
-            self._scaler.load_state_dict(
-                {key: value for key, value in state.items() if key != "skipped_steps"}
-            )
+            self._scaler.load_state_dict(state.shared["scaler"])
 
 
 class _AgreedScaler(torch.amp.GradScaler):
@@ -176,7 +196,7 @@ def _require(name: str, device: torch.device) -> None:
         return
     if device.type != "cuda":
         raise InputError(
-            f'layout.precision "fp8": this device ({device.type}) has no float8 arithmetic;'
+            f'layout.precision "fp8": this device ({device.type}) has no float8 matmuls;'
             ' choose layout.precision = "bf16"'
         )
     capability = torch.cuda.get_device_capability(device)

@@ -13,7 +13,7 @@ rotation) is wiped out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,12 @@ from torch.distributed.tensor import DTensor
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_n_of_m, keep_share
-from ridgeline.records.recipe import Recipe, RecipePruning
-from ridgeline.train.averaging import WeightAverage
+from ridgeline.records.recipe import RecipePruning
 from ridgeline.train.blocks import require_blocks
 from ridgeline.train.model import shard_of
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.optimizers.shards import local
+from ridgeline.train.part import FilledModel, Part, PartState
 
 
 def share_at(step: int, wanted: RecipePruning) -> float:
@@ -52,23 +52,30 @@ def chooses_at(step: int, wanted: RecipePruning) -> bool:
 
 
 class Masks:
-    """Which weights of this rank's parts stay."""
+    """Which weights of this rank's modules stay."""
 
-    def __init__(self, parts: Sequence[nn.Module]) -> None:
-        """Around the filled model; at first all of them stay.
+    def __init__(
+        self, modules: Sequence[nn.Module], shadows: Sequence[Mapping[str, Tensor]] = ()
+    ) -> None:
+        """Keep all weights at first.
+
+        Args:
+            modules: What this rank holds of the filled model.
+            shadows: Copies that follow the weights, by parameter, and are masked with them.
 
         Raises:
             InputError: Its layers are not linear ones.
         """
-        turned = {id(weight): turned for part in parts for weight, turned in _matrices(part)}
+        turned = {id(weight): turned for one in modules for weight, turned in _matrices(one)}
         self.weights = {
             name: parameter
-            for name, parameter in named_parameters(parts)
+            for name, parameter in named_parameters(modules)
             if id(parameter) in turned
         }
         self._turned = {name for name, weight in self.weights.items() if turned[id(weight)]}
         # Tensors placed as the weights are, which a checkpoint cuts anew for another layout.
-        self._masks = {
+        self._shadows = shadows
+        self.by_name = {
             name: torch.ones_like(weight, dtype=torch.bool, requires_grad=False)
             for name, weight in self.weights.items()
         }
@@ -102,48 +109,72 @@ class Masks:
             size = size.T if name in self._turned else size
             stays = keep_share(size, share) if pattern is None else keep_n_of_m(size, *pattern)
             stays = stays.T if name in self._turned else stays
-            local(self._masks[name]).copy_(shard_of(stays, weight))
+            local(self.by_name[name]).copy_(shard_of(stays, weight))
         self.apply()
 
     @torch.no_grad()
-    def apply(self, average: WeightAverage | None = None) -> None:
-        """Make weights that went zero, in the model and in its moving average."""
-        averages = {} if average is None else average.state_dict()
+    def apply(self) -> None:
+        """Make weights that went zero, in the model and in what follows it."""
         for name, weight in self.weights.items():
-            mask = local(self._masks[name])
+            mask = local(self.by_name[name])
             local(weight).mul_(mask)
-            if name in averages:
-                local(averages[name]).mul_(mask)
+            for shadow in self._shadows:
+                if name in shadow:
+                    local(shadow[name]).mul_(mask)
 
     @torch.no_grad()
     def apply_to_gradients(self) -> None:
         """Drop the gradients of weights that went; before clipping."""
         for name, weight in self.weights.items():
             if weight.grad is not None:
-                local(weight.grad).mul_(local(self._masks[name]))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """For checkpoints; tensors of the masks' own, that a load writes into."""
-        return {f"mask/{name}": mask for name, mask in self._masks.items()}
+                local(weight.grad).mul_(local(self.by_name[name]))
 
 
-class GradualPruning:
-    """The `[pruning]` of a recipe."""
+class MaskedTraining(Part):
+    """Training in which weights that were set to zero stay zero."""
 
-    def __init__(self, parts: Sequence[nn.Module], recipe: Recipe) -> None:
-        """Around the filled model.
+    def __init__(self, masks: Masks) -> None:
+        self.masks = masks
+
+    def before_update(self, step: int) -> None:
+        """Drop the gradients of weights that went."""
+        del step
+        self.masks.apply_to_gradients()
+
+    def after_update(self, step: int, *, moved: bool) -> None:
+        """Wipe out what the optimizer wrote where weights went."""
+        del step, moved
+        self.masks.apply()
+
+    def state_dict(self) -> PartState:
+        """The masks themselves, which a load writes into."""
+        return PartState(placed={f"mask/{name}": one for name, one in self.masks.by_name.items()})
+
+
+class GradualPruning(MaskedTraining):
+    """Weights that go little by little, as `[pruning]` of a recipe says."""
+
+    name = "pruning"
+
+    def __init__(self, masks: Masks, wanted: RecipePruning) -> None:
+        """Begin with all weights.
 
         Raises:
-            InputError: The settings do not go with each other or with the model.
+            InputError: The model has a layer that cannot have the pattern.
         """
-        assert recipe.pruning is not None
-        self._wanted = recipe.pruning
-        self.masks = Masks(parts)
-        if self._wanted.pattern is not None:
-            self.masks.check_pattern(*self._wanted.pattern)
+        super().__init__(masks)
+        self._wanted = wanted
+        if wanted.pattern is not None:
+            masks.check_pattern(*wanted.pattern)
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> GradualPruning | None:
+        """`[pruning]` of the recipe."""
+        wanted = filled.recipe.pruning
+        return cls(masks_of(filled), wanted) if wanted else None
 
     def before_step(self, step: int) -> str:
-        """Choose weights if it is time; what the journal is to say of it. Every rank calls it."""
+        """Choose weights if it is time; what the log is to say of it. Every rank calls it."""
         wanted = self._wanted
         if not chooses_at(step, wanted):
             return ""
@@ -161,9 +192,10 @@ class GradualPruning:
         self.masks.choose(0.0, (kept, m))
         return f"pruned to {kept}:{m}"
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """For checkpoints."""
-        return self.masks.state_dict()
+
+def masks_of(filled: FilledModel) -> Masks:
+    """Masks of a filled model and of all that follows its weights."""
+    return Masks(filled.modules, [part.shadows() for part in filled.parts])
 
 
 def _matrices(part: nn.Module) -> Iterator[tuple[nn.Parameter, bool]]:

@@ -1,4 +1,4 @@
-"""This process among the others: its device, and its place along each kind of parallelism.
+"""The place of this process among the others: its device, its index on each axis of parallelism.
 
 The mesh has five axes, ordered as in Megatron-LM and torchtitan, outermost first: `pp`,
 `replicate`, `shard`, `cp`, `tp`. What talks most stands innermost, where links are fastest.
@@ -19,6 +19,7 @@ Data-parallel ranks are `replicate` x `shard`; with ZeRO, parameters are sharded
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,7 +41,7 @@ _JOINED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """One process's place. Made by `join`, given up by `leave`."""
+    """The place of one process, which `join` makes and `leave` gives up."""
 
     layout: Layout
     device: torch.device
@@ -146,3 +147,21 @@ def _from_environment(name: str, default: int) -> int:
     if not value.isdecimal():
         raise InputError(f"environment: {name}={value!r} is not a number; start under torchrun")
     return int(value)
+
+
+def compute_alone() -> None:
+    """Give threads begun from here on one OpenMP thread each; the calling one keeps its own.
+
+    Every thread that runs a parallel operator of torch gets an OpenMP team of its own. With more
+    team threads than cores, libgomp's threads no longer spin at barriers but sleep at once
+    (`gomp_throttled_spin_count`, libgomp/config/linux/wait.h), in *all* teams and for as long as
+    the second team lives: small operators of the training loop then take up to three times as long.
+    The thread that copies checkpoints would do that from the first save on.
+
+    torch keeps the number per thread, and takes for a new thread what was set last in any
+    (`at::init_num_threads`).
+    """
+    torch.get_num_threads()  # Fixes the calling thread's own number, which is lazily read.
+    setter = threading.Thread(target=torch.set_num_threads, args=(1,))
+    setter.start()
+    setter.join()

@@ -1,4 +1,4 @@
-"""Training with rounded weights, so that rounding them afterwards loses little.
+"""Training with quantised weights, so that quantising them afterwards loses little.
 
 The forward pass of a linear layer sees weights, and activations where the scheme says so, rounded
 exactly as `ridgeline compress` will round them; the optimizer keeps and changes the exact ones. The
@@ -26,6 +26,7 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.records.scheme import NumberFormat, Scheme
 from ridgeline.records.scheme_names import parse
 from ridgeline.train.blocks import require_blocks
+from ridgeline.train.part import Part
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -77,7 +78,7 @@ def _through_steps(gradient: Tensor, x: Tensor, rounded: Tensor, form: NumberFor
 
 
 def _over(part: Tensor, whole: Tensor) -> Tensor:
-    """0 where there is no range."""
+    """The quotient; 0 where there is no range."""
     return torch.where(whole == 0, 0.0, part / whole)
 
 
@@ -88,16 +89,26 @@ def straight_through(x: Tensor, form: NumberFormat) -> Tensor:
 
 
 class RoundedLinear(nn.Linear):
-    """A linear layer that multiplies rounded numbers. Made of one by `round_linears`."""
+    """A linear layer that multiplies rounded numbers; `round_linears` makes it of a plain one."""
 
     weight_form: NumberFormat
     input_form: NumberFormat | None
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """As nn.Linear."""
+        """The linear layer, computed with rounded numbers."""
         if self.input_form is not None and input.numel():
             input = straight_through(input.flatten(0, -2), self.input_form).view_as(input)  # noqa: A001
         return functional.linear(input, straight_through(self.weight, self.weight_form), self.bias)
+
+
+class RoundedTraining(Part):
+    """The `[quantisation]` of a recipe; it only prepares modules."""
+
+    @staticmethod
+    def prepare(module: nn.Module, recipe: Recipe) -> nn.Module:
+        """Let linear layers compute with rounded numbers."""
+        round_linears(module, recipe)
+        return module
 
 
 def round_linears(part: nn.Module, recipe: Recipe) -> None:

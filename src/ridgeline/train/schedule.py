@@ -1,4 +1,4 @@
-"""The learning rate over the steps of a run: warm-up, then one of four courses.
+"""The learning rate over the steps of a run, which warms up and then follows one of four courses.
 
     warm-up    linear from η/W to η over the first W steps
     cosine     η_end + (η - η_end) (1 + cos πx)/2        Loshchilov and Hutter, arXiv 1608.03983
@@ -13,12 +13,46 @@ x runs from 0 at the end of the warm-up to 1 at the last step, so that the last 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from ridgeline.cost.learning_rate import linear_scaling, sqrt_scaling
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
+from ridgeline.train.part import FilledModel, Part
+
+
+class LearningRate(Part):
+    """The learning rate of each step; made last, since other parts say where a course stands."""
+
+    name = "learning_rate"
+
+    def __init__(self, filled: FilledModel) -> None:
+        self._recipe, self._optimizer = filled.recipe, filled.optimizer
+        self._parts = tuple(filled.parts)
+        self._course_steps = filled.recipe.course_steps
+        self._rate = 0.0
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> LearningRate:
+        """Every run has one."""
+        return cls(filled)
+
+    def before_step(self, step: int) -> str:
+        """Set the optimizer's rate."""
+        assert self._course_steps is not None  # the session saw to it
+        for part in self._parts:
+            step = part.schedule_step(step)
+        self._rate = learning_rate(step, self._course_steps, self._recipe)
+        set_learning_rate(self._optimizer, self._rate)
+        return ""
+
+    def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """The rate of the last step."""
+        del steps, phases_by_rank
+        return {"learning_rate": self._rate}
 
 
 def peak_learning_rate(recipe: Recipe) -> float:

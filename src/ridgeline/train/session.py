@@ -1,4 +1,4 @@
-"""One rank's run from start to end: join, prepare, build, train, save, leave."""
+"""The run of one rank from start to end: join, prepare, build, train, save, leave."""
 
 from __future__ import annotations
 
@@ -27,25 +27,22 @@ from ridgeline.train.adapters import save_adapter
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
-from ridgeline.train.data import Loader, Prepared, prepare
+from ridgeline.train.data.loader import Loader
+from ridgeline.train.data.preparation import PreparedData, prepare
 from ridgeline.train.export import save_model
+from ridgeline.train.folder import ADAPTER, MODEL, RESULT, TOKENS, TRACES
 from ridgeline.train.loop import Trainer
-from ridgeline.train.memory_use import MemoryUse
-from ridgeline.train.predicted_memory import predicted_peak_bytes
-from ridgeline.train.ranks import Ranks, join, leave
-from ridgeline.train.side_threads import compute_alone
+from ridgeline.train.ranks import Ranks, compute_alone, join, leave
 from ridgeline.train.survive.guard import RollBack
-from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, vigil, watched
-from ridgeline.train.watch.interval import Interval
-from ridgeline.train.watch.journal import Journal
-from ridgeline.train.watch.limit import flops_per_token, peak_flops_per_second
+from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, end_if_hung, vigil
+from ridgeline.train.watch.expected import (
+    flops_per_token,
+    peak_flops_per_second,
+    predicted_peak_bytes,
+)
+from ridgeline.train.watch.interval import LogInterval, PeakMemory
+from ridgeline.train.watch.log import TrainingLog
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
-from ridgeline.train.worker import RESULT
-
-TOKENS = "tokens"
-MODEL = "model"
-ADAPTER = "adapter"
-TRACES = "traces"
 
 
 def train_as_rank(recipe: Recipe, folder: Path) -> int:
@@ -61,12 +58,14 @@ def train_as_rank(recipe: Recipe, folder: Path) -> int:
 
 
 def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
-    prepared = _prepared(recipe, folder, ranks)
+    prepared = _prepare_tokens(recipe, folder, ranks)
     torch.manual_seed(recipe.run.seed)
-    memory = MemoryUse(ranks.device)
-    interval = Interval(ranks, flops_per_token(recipe), peak_flops_per_second(recipe, ranks.device))
+    memory = PeakMemory(ranks.device)
+    interval = LogInterval(
+        ranks, flops_per_token(recipe), peak_flops_per_second(recipe, ranks.device)
+    )
     built = build(recipe, ranks, interval.phases)
-    journal = Journal(folder) if ranks.rank == 0 else None
+    log = TrainingLog(folder) if ranks.rank == 0 else None
     loader = Loader(prepared, recipe, ranks)
     windows = ProfilerWindows(folder / TRACES, recipe.run.profile_steps, ranks.rank, ranks.device)
     trainer = Trainer(
@@ -79,14 +78,14 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         interval=interval,
         windows=windows,
         memory=memory,
-        log=journal.write if journal else _nothing,
+        log=log.write if log else _nothing,
         stop=lambda: keeper.guard.stop,
         guard=keeper.guard,
         events=keeper.events,
     )
     _go_on(trainer, keeper, folder)
     started = perf_counter()
-    with watched(keeper, trainer, recipe, ranks):
+    with end_if_hung(keeper, trainer, recipe, ranks):
         try:
             course = trainer.run()
         except RollBack:
@@ -101,8 +100,8 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         trainer.saver.close()
     if not course.stopped:
         _export(trainer, folder)
-    if journal:
-        journal.close()
+    if log:
+        log.close()
         result = _result(trainer, wall_seconds, keeper)
         write_record(folder / RESULT, result)
 
@@ -114,7 +113,7 @@ def _go_on(trainer: Trainer, keeper: Vigil, folder: Path) -> None:
     ready = False
 
     def note(text: str) -> None:
-        _say(text)
+        _tell(text)
         if not ready:
             notes.append(text)
         elif keeper.events is not None:
@@ -140,10 +139,10 @@ def _export(trainer: Trainer, folder: Path) -> None:
     recipe, ranks, built = trainer.recipe, trainer.ranks, trainer.built
     tokenizer = AutoTokenizer.from_pretrained(trainer.prepared.tokenizer)
     if recipe.adapter is not None:
-        (part,) = built.passes.parts
+        (part,) = built.passes.modules
         save_adapter(part, folder / ADAPTER, ranks)
     else:
-        save_model(built.passes.parts, recipe, ranks, folder / MODEL, tokenizer)
+        save_model(built.passes.modules, recipe, ranks, folder / MODEL, tokenizer)
 
 
 def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun:
@@ -175,7 +174,7 @@ def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun
         bytes_sent=last.bytes_sent if last else None,
         skipped_steps=built.precision.skipped_steps,
         stopped=course.stopped,
-        goodput=keeper.ended(course.step, course.stopped),
+        goodput=keeper.end(course.step, course.stopped),
         notes=keeper.notes(),
     )
 
@@ -201,15 +200,15 @@ def _steps(recipe: Recipe) -> int:
     return recipe.steps
 
 
-def _prepared(recipe: Recipe, folder: Path, ranks: Ranks) -> Prepared:
+def _prepare_tokens(recipe: Recipe, folder: Path, ranks: Ranks) -> PreparedData:
     """Tokens, made by one process of each machine while the others wait."""
     if ranks.local_rank == 0:
-        prepare(recipe, folder / TOKENS, _say)
+        prepare(recipe, folder / TOKENS, _tell)
     dist.barrier()
-    return prepare(recipe, folder / TOKENS, _say)
+    return prepare(recipe, folder / TOKENS, _tell)
 
 
-def _say(text: str) -> None:
+def _tell(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 

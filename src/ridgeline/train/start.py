@@ -31,16 +31,21 @@ from ridgeline.records.store import read_record
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run
 from ridgeline.train.checkpoint.store import Store
+from ridgeline.train.folder import (
+    BOARD,
+    ERRORS,
+    EVENTS,
+    LOGS,
+    RECIPE,
+    RESULT,
+    SKIPPED,
+    STOP,
+)
 from ridgeline.train.nodes import Nodes
-from ridgeline.train.survive.events import FILE as EVENTS
 from ridgeline.train.survive.events import Event, EventLog, EventTail
-from ridgeline.train.survive.skipped import FILE as SKIPPED
-from ridgeline.train.survive.stop_file import FILE as STOP
-from ridgeline.train.survive.stop_file import INTERRUPTED, TERMINATED
-from ridgeline.train.worker import ERRORS, HOST, RECIPE, RESULT
+from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
+from ridgeline.train.survive.watchdog import HOST
 
-LOGS = "logs"
-BOARD = "tensorboard"
 _KEPT_PAGES = {
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
     "MALLOC_TRIM_THRESHOLD_": str(2**32),
@@ -72,7 +77,7 @@ def train_recipe(
 
     Args:
         recipe: What to train.
-        folder: Where the run lives: recipe, tokens, journal, checkpoints, model, result.
+        folder: Where the run lives: recipe, tokens, log, checkpoints, model, result.
         watch: Called several times a second while the ranks run.
         environment: Of the ranks, in place of ours; with `run.stack`, one that applies it
             (`ridgeline.tune.stack.stack_environment`).
@@ -172,14 +177,14 @@ def _environment(recipe: Recipe, given: Mapping[str, str], nodes: Nodes | None) 
 
 @dataclass(slots=True)
 class _Asked:
-    """By signals, while ranks run."""
+    """What signals asked for while ranks run."""
 
     terminated: bool = False
 
 
 @contextmanager
 def _listening() -> Iterator[_Asked]:
-    """SIGTERM is noted in place of ending us; elsewhere than in the main thread nothing is."""
+    """Note SIGTERM in place of ending; in another thread than the main one do nothing."""
     asked = _Asked()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -199,7 +204,7 @@ class _Leader:
     """The machine that holds the rendezvous, as another one sees it."""
 
     def __init__(self, nodes: Nodes | None) -> None:
-        """None: it is this machine."""
+        """Look at the leading machine; None: it is this one."""
         self._nodes = nodes
         self._asked = monotonic()
         self._misses = 0
@@ -240,7 +245,7 @@ class _Ranks:
         self._folder, self._grace_seconds = folder, grace_seconds
 
     def run(self, watch: Callable[[], None], leader: _Leader) -> int:
-        """Its exit code; not 0 where an error was left in the folder."""
+        """Run to the end and return the exit code; not 0 where an error was left in the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = f"start-{self._environment.get(HOST, 'here')}.log"
         with (self._folder / log).open("ab") as heard:
@@ -375,6 +380,6 @@ def _last_words(folder: Path) -> str:
 
 
 def _number(name: str) -> int:
-    """Of `attempt_3`."""
+    """The number in a name such as `attempt_3`; -1 where there is none."""
     digits = name.rpartition("_")[2]
     return int(digits) if digits.isdecimal() else -1

@@ -1,4 +1,4 @@
-"""One rank: `python -m ridgeline.train.worker FOLDER`, started by `start.py` or by torchrun.
+"""The process of one rank, `python -m ridgeline.train.worker FOLDER`, which torchrun starts.
 
 The folder holds the recipe that is run (`recipe.toml`). What a user can mend (a full disk is of
 that kind) ends the process with the error's exit code and its one line in `errors/`, where whoever
@@ -17,17 +17,12 @@ from ridgeline.errors import RidgelineError, in_words, no_room
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.store import write_atomically
-
-RECIPE = "recipe.toml"
-ERRORS = "errors"
-RESULT = "run.json"
-HOST = "RIDGELINE_HOST"
-"""Variable with the name that messages call this machine by; without it, its host name."""
+from ridgeline.train.folder import ERRORS, RECIPE, RESULT
 
 
 def main() -> None:
-    """Entry point of a rank."""
-    from ridgeline.train.survive.calls import RECORDER
+    """Run one rank to its end."""
+    from ridgeline.train.survive.watchdog import RECORDER
 
     for name, value in RECORDER.items():
         os.environ.setdefault(name, value)
@@ -63,7 +58,7 @@ def _end(code: int) -> None:
 
 
 def _train(folder: Path) -> int:
-    """The exit code."""
+    """Train, and return the exit code."""
     from ridgeline.train.survive.events import EventLog
 
     rank = int(os.environ.get("RANK", "0"))
@@ -97,7 +92,7 @@ def _on_these_ranks(recipe: Recipe) -> Recipe:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if not recipe.survive.allow_shrink or world == recipe.layout.num_devices:
         return recipe
-    from ridgeline.train.survive.shrink import fitted
+    from ridgeline.train.check import fitted
 
     layout = fitted(recipe.layout, world)
     os.environ["WORLD_SIZE"] = str(layout.num_devices)

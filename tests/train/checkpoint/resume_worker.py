@@ -17,12 +17,12 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
-from ridgeline.train.data import Loader, prepare
+from ridgeline.train.data.loader import Loader
+from ridgeline.train.data.preparation import prepare
 from ridgeline.train.loop import Trainer
-from ridgeline.train.memory_use import MemoryUse
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.ranks import Ranks, join, leave
-from ridgeline.train.watch.interval import Interval
+from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
 
@@ -51,7 +51,7 @@ def start(
     notes: list[str] = []
     torch.manual_seed(recipe.run.seed)
     prepared = prepare(recipe, folder.parent / f"tokens{ranks.rank}", lambda _: None)
-    interval = Interval(ranks, None, None)
+    interval = LogInterval(ranks, None, None)
     built = build(recipe, ranks, interval.phases)
     loader = Loader(prepared, recipe, ranks)
     trainer = Trainer(
@@ -63,7 +63,7 @@ def start(
         steps=recipe.steps or 0,
         interval=interval,
         windows=ProfilerWindows(folder / "traces", (), ranks.rank, ranks.device),
-        memory=MemoryUse(ranks.device),
+        memory=PeakMemory(ranks.device),
         log=lambda line: losses.append(line.loss),
     )
 
@@ -86,7 +86,7 @@ def start(
         began=began,
         losses=losses,
         tokens=trainer.course.tokens,
-        weights={name: _whole(one) for name, one in named_parameters(built.passes.parts)},
+        weights={name: _whole(one) for name, one in named_parameters(built.passes.modules)},
         notes=notes,
     )
 

@@ -19,7 +19,7 @@ from ridgeline.records.journal import FILE as STEPS
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import write_recipe
 from ridgeline.train.checkpoint.store import Store, verify
-from ridgeline.train.survive.events import FILE as EVENTS
+from ridgeline.train.folder import EVENTS
 from ridgeline.train.survive.events import read_events
 
 pytestmark = pytest.mark.multiprocess

@@ -34,7 +34,7 @@ def _saves(
     for step in range(1, steps + 1):
         now += step_seconds
         if saves and step == saves[-1] + 5:
-            schedule.measured(*cost)
+            schedule.note_measured(*cost)
         if schedule.due(step):
             saves.append(step)
             schedule.begin(step)

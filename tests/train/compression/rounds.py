@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 from typing import Any, get_args
 from unittest import mock
@@ -21,10 +20,11 @@ from ridgeline.records.recipe import (
     RecipeModel,
     RecipeOptimizer,
 )
-from ridgeline.train.compression import attach, schemes
-from ridgeline.train.compression.bucket import Bucket, Scheme
-from ridgeline.train.compression.counted import Counted, Traffic
+from ridgeline.train.compression.bucket import Bucket, GradientScheme
+from ridgeline.train.compression.counted import CountedGroup, Traffic
 from ridgeline.train.compression.hierarchical import Hierarchical
+from ridgeline.train.compression.wire import SCHEMES as OFFERED
+from ridgeline.train.compression.wire import attach
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.ranks import Ranks, join, leave
 
@@ -54,9 +54,8 @@ def recipe(ranks: int, **communication: Any) -> Recipe:
     )
 
 
-def make(name: str, counted: Counted) -> Scheme:
-    module = importlib.import_module(f"{schemes.__name__}.{name}")
-    return module.make(SETTINGS, counted, SIZES)
+def make(name: str, counted: CountedGroup) -> GradientScheme:
+    return OFFERED[name](SETTINGS, counted, SIZES)
 
 
 def gradients_of(rank: int, number: int) -> dict[str, Tensor]:
@@ -64,7 +63,7 @@ def gradients_of(rank: int, number: int) -> dict[str, Tensor]:
     return {name: torch.randn(shape, generator=chance) for name, shape in SHAPES.items()}
 
 
-def exchange(scheme: Scheme, gradients: dict[str, Tensor], order: Any) -> dict[str, Tensor]:
+def exchange(scheme: GradientScheme, gradients: dict[str, Tensor], order: Any) -> dict[str, Tensor]:
     """One backward pass's buckets; what every parameter ends up with."""
     result = {}
     for position, names in enumerate(order):
@@ -83,13 +82,13 @@ def every_scheme(_: None) -> dict[str, Any]:
     """Six rounds of each scheme: what was sent, what is remembered, and whether resuming shows."""
     world = int(os.environ["WORLD_SIZE"])
     ranks = join(Layout(dp=world, global_batch=world, precision="fp32"), timeout_seconds=60)
-    counted = Counted(ranks.group("gradients"))
+    counted = CountedGroup(ranks.group("gradients"))
     seen = {name: _six_rounds(name, counted) for name in SCHEMES}
     leave()
     return seen
 
 
-def _six_rounds(name: str, counted: Counted) -> dict[str, Any]:
+def _six_rounds(name: str, counted: CountedGroup) -> dict[str, Any]:
     scheme = make(name, counted)
     sent: dict[str, Tensor] = {key: torch.zeros(shape) for key, shape in SHAPES.items()}
     resumed_alike = True

@@ -19,8 +19,9 @@ from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.batch import IGNORED, Batch
-from ridgeline.train.data import Loader, Prepared, validation_batches
-from ridgeline.train.data.sequences import Sequences, Windows
+from ridgeline.train.data.loader import Loader, validation_batches
+from ridgeline.train.data.preparation import PreparedData
+from ridgeline.train.data.sequences import Sequences, SequenceWindows
 from ridgeline.train.data.shards import TokenStream
 
 QUICK = settings(deadline=None, max_examples=25)
@@ -34,8 +35,8 @@ def corpus(documents: list[list[int]], shard_tokens: int = 10**9) -> Iterator[To
         yield stream(Path(name), documents, shard_tokens)
 
 
-def prepared(*sources: TokenStream, held: TokenStream | None = None) -> Prepared:
-    return Prepared(
+def prepared(*sources: TokenStream, held: TokenStream | None = None) -> PreparedData:
+    return PreparedData(
         sources=sources,
         weights=(1.0,) * len(sources),
         validation=held,
@@ -145,12 +146,12 @@ def test_samples_read_together_are_those_read_one_by_one(
         alone = [filled(sources[s], number) for s, number in chosen]
         here = [(s, np.flatnonzero(chosen[:, 0] == s)) for s in range(2)]
         parts = [(rows, sources[s].windows(chosen[rows, 1])) for s, rows in here if len(rows)]
-        together = Windows.merged(parts)
+        together = SequenceWindows.merged(parts)
     assert np.array_equal(together.rows(), np.stack(alone, axis=1))
     assert together.num_targets == sum(int((labels != IGNORED).sum()) for _, labels, _ in alone)
 
 
-def run_of(ready: Prepared, wanted: Recipe, steps: int, done: dict | None = None) -> tuple:
+def run_of(ready: PreparedData, wanted: Recipe, steps: int, done: dict | None = None) -> tuple:
     """The global batches of some steps, put together from all data ranks; the state after."""
     loaders = [
         Loader(ready, wanted, place(wanted.layout, index)) for index in range(wanted.layout.dp)

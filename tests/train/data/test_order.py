@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
-from ridgeline.train.data.order import Order, hash_of, permute
+from ridgeline.train.data.order import SampleOrder, hash_of, permute
 
 QUICK = settings(deadline=None, max_examples=50)
 
@@ -56,7 +56,7 @@ def test_each_source_is_seen_whole_before_it_comes_again(
     weights = data.draw(
         st.lists(st.floats(0.1, 10), min_size=len(sizes), max_size=len(sizes)), label="weights"
     )
-    order = Order(sizes=tuple(sizes), weights=tuple(weights), seed=seed, shuffle=shuffle)
+    order = SampleOrder(sizes=tuple(sizes), weights=tuple(weights), seed=seed, shuffle=shuffle)
     source, sequence = order.at(np.arange(2000))
     for number, size in enumerate(sizes):
         drawn = sequence[source == number]
@@ -76,9 +76,9 @@ def test_a_sample_does_not_depend_on_how_the_order_was_asked(
     start: int, lengths: list[int], seed: int
 ) -> None:
     sizes, weights = (1000, 31), (3.0, 1.0)
-    going = Order(sizes=sizes, weights=weights, seed=seed, shuffle=True)
+    going = SampleOrder(sizes=sizes, weights=weights, seed=seed, shuffle=True)
     for length in lengths:
-        fresh = Order(sizes=sizes, weights=weights, seed=seed, shuffle=True)
+        fresh = SampleOrder(sizes=sizes, weights=weights, seed=seed, shuffle=True)
         expected = fresh.at(np.arange(start, start + length))
         assert np.array_equal(expected, going.between(start, start + length))
         start += length
@@ -93,7 +93,9 @@ def test_a_sample_does_not_depend_on_how_the_order_was_asked(
 def test_shares_of_a_mixture_converge_to_the_weights(
     weights: list[float], seed: int, start: int
 ) -> None:
-    order = Order(sizes=(10**6,) * len(weights), weights=tuple(weights), seed=seed, shuffle=False)
+    order = SampleOrder(
+        sizes=(10**6,) * len(weights), weights=tuple(weights), seed=seed, shuffle=False
+    )
     source, _ = order.at(np.arange(start, start + 10_000))
     for number, weight in enumerate(weights):
         share = weight / sum(weights)
@@ -107,14 +109,14 @@ def test_shares_of_a_mixture_converge_to_the_weights(
 
 def test_a_share_that_would_never_be_drawn_is_refused() -> None:
     with pytest.raises(InputError, match=r"below 1/65536"):
-        Order(sizes=(5, 5), weights=(1.0, 1e-9), seed=0, shuffle=True)
+        SampleOrder(sizes=(5, 5), weights=(1.0, 1e-9), seed=0, shuffle=True)
     with pytest.raises(InputError, match="must exceed 0"):
-        Order(sizes=(5, 5), weights=(1.0, 0.0), seed=0, shuffle=True)
+        SampleOrder(sizes=(5, 5), weights=(1.0, 0.0), seed=0, shuffle=True)
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    order = Order(sizes=(64,), weights=(1.0,), seed=0, shuffle=True)
+    order = SampleOrder(sizes=(64,), weights=(1.0,), seed=0, shuffle=True)
     _, found = order.at(np.arange(128))
     assert not np.array_equal(found[:64], found[64:])
-    _, other = Order(sizes=(64,), weights=(1.0,), seed=1, shuffle=True).at(np.arange(64))
+    _, other = SampleOrder(sizes=(64,), weights=(1.0,), seed=1, shuffle=True).at(np.arange(64))
     assert not np.array_equal(found[:64], other)

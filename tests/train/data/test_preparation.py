@@ -20,11 +20,11 @@ from tokenizers import Tokenizer
 
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeSource
-from ridgeline.train.data import Prepared, prepare, train_tokenizer, verify
 from ridgeline.train.data import sources as sources_module
+from ridgeline.train.data.preparation import PreparedData, prepare, verify
 from ridgeline.train.data.shards import TokenStream
 from ridgeline.train.data.sources import cut, find_files, read
-from ridgeline.train.data.tokenizer import keep
+from ridgeline.train.data.tokenizer import keep, train_tokenizer
 
 END = "<|end|>"
 
@@ -37,7 +37,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(wanted: Recipe, folder: Path) -> tuple[Prepared, list[str]]:
+def made(wanted: Recipe, folder: Path) -> tuple[PreparedData, list[str]]:
     said: list[str] = []
     return prepare(wanted, folder, said.append), said
 
@@ -374,9 +374,9 @@ def test_killed_in_the_middle_it_goes_on_with_the_pieces_that_are_left(
 def test_tokenising_processes_end_with_the_one_that_started_them(
     tokenizer: Path, tmp_path: Path
 ) -> None:
-    from ridgeline.train.data.tokenise import Job
+    from ridgeline.train.data.tokenise import TokeniseJob
 
-    job = Job(
+    job = TokeniseJob(
         folder=str(tmp_path), tokenizer=str(tokenizer), column="text", holdout=0,
         end_of_document=1, token_bytes=2,
     )  # fmt: skip
@@ -456,7 +456,7 @@ def test_preparing_with_a_learnt_tokenizer_needs_no_transformers(
     code = (
         "import sys, msgspec; from pathlib import Path\n"
         "from ridgeline.records.recipe import Recipe\n"
-        "from ridgeline.train.data import prepare\n"
+        "from ridgeline.train.data.preparation import prepare\n"
         "ask = msgspec.json.decode(sys.argv[1], type=Recipe)\n"
         "prepare(ask, Path(sys.argv[2]), print)\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"

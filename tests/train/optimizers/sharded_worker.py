@@ -78,7 +78,7 @@ def run_cases(argument: dict[str, Any]) -> dict[str, dict[str, Tensor]]:
         if argument.get("save"):
             _save(view, optimizer, Path(argument["save"]) / case)
         results[case] = {name: _whole(p) for name, p in named_parameters([model])}
-        results[f"{case} average"] = {n: _whole(a) for n, a in average.state_dict().items()}
+        results[f"{case} average"] = {n: _whole(a) for n, a in average.shadows().items()}
     leave()
     return results
 

@@ -13,12 +13,13 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import anchored, changed, read_recipe
-from ridgeline.train.data import Loader, prepare
+from ridgeline.train.data.loader import Loader
+from ridgeline.train.data.preparation import prepare
 from ridgeline.train.parallel.plain import PlainPasses
 from ridgeline.train.ranks import join, leave
 from ridgeline.train.session import train_as_rank
+from ridgeline.train.survive.events import skipped_batches
 from ridgeline.train.survive.guard import RollBack
-from ridgeline.train.survive.skipped import skipped_batches
 
 
 def check(folder: Path) -> None:

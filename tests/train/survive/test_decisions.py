@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
+from ridgeline.train.check import fitted
 from ridgeline.train.nodes import Nodes
-from ridgeline.train.survive.shrink import fitted
-from ridgeline.train.survive.spikes import Spikes
+from ridgeline.train.survive.guard import Spikes
 from ridgeline.train.survive.watchdog import Beat, blame
 
 

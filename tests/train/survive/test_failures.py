@@ -18,8 +18,8 @@ from tests.train.small_run import write_small_run
 
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.journal import read_journal
+from ridgeline.train.folder import STOP
 from ridgeline.train.survive.events import Event, read_events
-from ridgeline.train.survive.stop_file import FILE as STOP
 
 pytestmark = pytest.mark.multiprocess
 TABLES = """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.train.watch.stragglers import Stragglers, suspect
+from ridgeline.train.watch.stragglers import StragglerWatch, suspect
 
 EVEN = {"data": 0.1, "forward": 1.0, "backward": 2.0, "communication": 0.3, "optimizer": 0.2}
 
@@ -39,7 +39,7 @@ def test_a_slow_rank_is_found_through_noise(
     found = suspect(table)
     assert found is not None
     assert (found.rank, found.phase) == (who, phase)
-    judge = Stragglers()
+    judge = StragglerWatch()
     assert judge.judge(table) == ""
     assert judge.judge(table).startswith(f"rank {who} is slow in {phase}: ")
 
@@ -56,7 +56,7 @@ def test_waiting_is_no_fault(waits: list[float]) -> None:
 
 def test_one_slow_interval_is_an_accident_and_two_in_three_are_not() -> None:
     slow = [*ranks(3), EVEN | {"data": 3.0}]
-    judge = Stragglers()
+    judge = StragglerWatch()
     assert [bool(judge.judge(t)) for t in (slow, ranks(4), ranks(4), slow, ranks(4), slow)] == [
         False, False, False, False, False, True,
     ]  # fmt: skip
@@ -77,6 +77,6 @@ def test_stages_of_a_pipeline_are_compared_with_their_replicas() -> None:
 
 def test_what_is_said_names_rank_phase_and_cost() -> None:
     slow = [EVEN, EVEN, EVEN | {"data": 0.5}]
-    judge = Stragglers()
+    judge = StragglerWatch()
     judge.judge(slow)
     assert judge.judge(slow) == "rank 2 is slow in data: 5.0 times its peers', 11% of a step"

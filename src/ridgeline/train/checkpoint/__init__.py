@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a run, written while it goes on, whole or not there at all.
+"""The whole state of a run, written while the run goes on; a checkpoint is whole or not there.
 
     store.py     folders, manifests, checksums, retention: what lies on disk; no torch
     same_run.py  may this recipe go on from that checkpoint; no torch

@@ -1,4 +1,4 @@
-"""May a recipe go on from a checkpoint: does it still describe the same course of losses?
+"""Whether a recipe may go on from a checkpoint: it must still describe the same course of losses.
 
 What decides which numbers are computed must stay. What decides only where, how fast, how long and
 under whose eyes may change: the layout (other ranks sum in another order), the steps, the log.
@@ -25,7 +25,7 @@ _MAY_CHANGE = {
 _FREE = {"run", "memory", "checkpoint", "survive", "cluster", "prediction"}
 """Tables that may change as they like, but for `_FIXED`."""
 _FIXED = {"run": {"seed"}, "layout": {"global_batch", "precision"}}
-"""Of tables that may change, keys that may not."""
+"""Keys that may not change, in tables that may."""
 
 
 def check_same_run(checkpoint: Checkpoint, recipe: Recipe) -> None:
@@ -68,7 +68,7 @@ def _may_change(table: str, key: str) -> bool:
 
 
 def _filled_up(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """With the defaults of keys that came later, where the rest can still be read."""
+    """Add the defaults of keys that came later, where the rest can still be read."""
     try:
         tables: dict[str, Any] = msgspec.to_builtins(msgspec.convert(saved, type=Recipe))
     except (msgspec.ValidationError, InputError):

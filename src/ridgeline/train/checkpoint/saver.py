@@ -1,4 +1,4 @@
-"""One run's checkpoints: saved beside the training, loaded again from the newest good one.
+"""Save a run's checkpoints beside the training, and load the newest good one again.
 
 A save copies the state to host memory in a thread, while the next step's passes run, and must be
 through with that before the next update; a second thread then writes, on a process group of its
@@ -60,7 +60,7 @@ class _Flight:
 
 
 class Saver:
-    """Every rank must make one, and call its methods alike."""
+    """The checkpoints of one run. Every rank must make one, and call its methods alike."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Saver:
         state: RunState,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Of a run that stands, built, at its first step.
+        """Begin for a run that stands, built, at its first step.
 
         Args:
             recipe: Its `checkpoint` table, and all of it for the manifest.
@@ -100,9 +100,9 @@ class Saver:
         self._write_seconds: float | None = None
         self._made = 0
         self.stall_seconds = 0.0
-        """Of all saves so far: how long they held the run up."""
+        """Seconds for which all saves so far held the run up."""
         self.good_step: int | None = None
-        """Of the newest checkpoint that this run made or went on from."""
+        """The step of the newest checkpoint that this run made or went on from."""
 
     def load_newest(self) -> Manifest | None:
         """Go on from the newest checkpoint that is whole and unchanged; None: there is none.
@@ -192,7 +192,7 @@ class Saver:
         return (self._write_seconds or 0.0) < _PATIENCE_SECONDS and not flight.waited_for
 
     def wait(self) -> None:
-        """Until nothing is under way."""
+        """Wait until nothing is under way."""
         flight = self._flight
         if flight is None:
             return
@@ -202,7 +202,7 @@ class Saver:
         self._look()
 
     def close(self) -> None:
-        """Nothing more is saved; what is under way is finished first."""
+        """Finish what is under way; nothing more is saved."""
         self.wait()
         self._stager.close()
 
@@ -218,7 +218,7 @@ class Saver:
             self.good_step = flight.step
             self._made += 1
             self._write_seconds = (flight.ended or perf_counter()) - flight.begun
-            self.schedule.measured(flight.stall_seconds, self._write_seconds)
+            self.schedule.note_measured(flight.stall_seconds, self._write_seconds)
             return
         last = f"that of step {self.good_step} stays" if self.good_step else "there is no other yet"
         self._note(
@@ -229,7 +229,7 @@ class Saver:
             self._store.discard(self._store.place(flight.step))
 
     def _seal(self, step: int, tokens: int, files: dict[str, FileSum]) -> None:
-        """On the first rank, in the writing thread: all files are on the disk."""
+        """Seal a checkpoint whose files are on the disk; on rank 0, in the writing thread."""
         self._store.seal(
             self._store.place(step),
             Manifest(
@@ -245,7 +245,7 @@ class Saver:
         self._store.retain(self._recipe.checkpoint.keep, self._recipe.checkpoint.keep_every)
 
     def _candidates(self) -> list[Checkpoint | Damaged]:
-        """As the first rank sees them."""
+        """The checkpoints that the first rank sees."""
         found: list[Any] = [None]
         if self._ranks.rank == 0:
             found = [[_told(one) for one in self._store.found()]]

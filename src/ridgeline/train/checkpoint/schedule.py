@@ -1,4 +1,4 @@
-"""When to save: every so many steps, every so many seconds, or as Young and Daly say.
+"""When a run is saved: every so many steps, every so many seconds, or as Young and Daly say.
 
 Every rank must save after the same step, and clocks differ, so the first rank's decides. It is not
 asked after every step: it says at which step it wants to be asked again, half of what is left by
@@ -30,12 +30,12 @@ _SHORTEST_SECONDS = 1e-3
 
 
 class SaveSchedule:
-    """Says after each step whether to save. All ranks must ask alike."""
+    """The decision after each step whether to save. All ranks must ask alike."""
 
     def __init__(
         self, recipe: Recipe, ranks: Ranks, clock: Callable[[], float] = monotonic
     ) -> None:
-        """Of a run that begins or goes on now.
+        """Begin for a run that begins or goes on now.
 
         Raises:
             InputError: The recipe's table contradicts itself.
@@ -51,18 +51,18 @@ class SaveSchedule:
         self._ranks = ranks
         self._clock = clock
         self._begun_seconds = clock()
-        """When the last save began, or the run."""
+        """The time at which the last save began, or the run."""
         self._begun_step = 0
         self._ask_at = 0
         self._first = True
 
     @property
     def interval_seconds(self) -> float | None:
-        """Between saves; None where it goes by steps, or no save was measured yet (first rank)."""
+        """Seconds between saves; None where it goes by steps, or rank 0 has measured none yet."""
         return None if self._every_steps else self._interval_seconds
 
     def begin(self, step: int) -> None:
-        """A save begins after this step, or the run stands here."""
+        """Note that a save begins after this step, or that the run stands here."""
         self._begun_step = step
         self._ask_at = step + 1
         self._begun_seconds = self._clock()
@@ -77,8 +77,8 @@ class SaveSchedule:
         self._first = self._first and not now
         return now
 
-    def measured(self, stall_seconds: float, write_seconds: float) -> None:
-        """How long a save held the run up, and how long it was under way. On the first rank."""
+    def note_measured(self, stall_seconds: float, write_seconds: float) -> None:
+        """Note how long a save held the run up, and how long it was under way; on rank 0."""
         if self._every_steps or self._given:
             return
         best = daly_interval_seconds(max(stall_seconds, _SHORTEST_SECONDS), self._mtbf_seconds)

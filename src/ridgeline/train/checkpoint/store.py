@@ -42,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a checkpoint is of, and what it consists of."""
 
     step: int
-    """Optimizer steps done."""
+    """Optimizer steps that were done."""
     tokens: int
     """Target tokens trained on."""
     number: int
@@ -50,9 +50,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     world: int
     """Ranks that wrote it."""
     time: float
-    """Seconds since 1970."""
+    """When it was sealed, in seconds since 1970."""
     recipe: dict[str, Any]
-    """As the run had it; not a `Recipe`, which may have other keys when it is read."""
+    """The run's recipe; not a `Recipe`, which may have other keys when it is read."""
     files: dict[str, FileSum]
     seal: str = ""
     """BLAKE2b of all the rest."""
@@ -60,19 +60,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One that is whole, as far as its manifest and the sizes of its files tell."""
+    """A checkpoint that is whole, as far as its manifest and the sizes of its files tell."""
 
     path: Path
     manifest: Manifest
 
     @property
     def step(self) -> int:
-        """Optimizer steps done."""
+        """Optimizer steps that were done."""
         return self.manifest.step
 
     @property
     def bytes(self) -> int:
-        """Of all its files."""
+        """The size of all its files."""
         return sum(file.bytes for file in self.manifest.files.values())
 
 
@@ -89,23 +89,23 @@ class Store:
     """The checkpoints of the run in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Of the run that lives in `folder`; makes nothing."""
+        """Look at the run that lives in `folder`; makes nothing."""
         self.folder = folder / FOLDER
 
     def found(self) -> Iterator[Checkpoint | Damaged]:
-        """Newest first; one whose manifest or sizes are wrong as what is wrong with it."""
+        """All checkpoints, newest first; in place of a damaged one what is wrong with it."""
         for path in sorted(self.folder.glob("step-*"), reverse=True):
             try:
-                yield _opened(path)
+                yield _open(path)
             except Damaged as damage:
                 yield damage
 
     def whole(self) -> list[Checkpoint]:
-        """Newest first, without the damaged."""
+        """All checkpoints but the damaged, newest first."""
         return [one for one in self.found() if isinstance(one, Checkpoint)]
 
     def sweep(self) -> list[str]:
-        """Remove what crashes left behind; the names. No one may be writing."""
+        """Remove what crashes left behind, and return its names. No one may be writing."""
         rubbish = sorted([*self.folder.glob(".writing-*"), *self.folder.glob(".old-*")])
         for path in rubbish:
             shutil.rmtree(path)
@@ -199,11 +199,11 @@ def sum_of(path: Path) -> FileSum:
 
 
 def new_digest() -> hashlib.blake2b:
-    """To be updated with a file's content."""
+    """Make a digest to be updated with a file's content."""
     return hashlib.blake2b(digest_size=_DIGEST_BYTES)
 
 
-def _opened(path: Path) -> Checkpoint:
+def _open(path: Path) -> Checkpoint:
     try:
         manifest = read_json(path / MANIFEST, Manifest)
     except InputError as error:

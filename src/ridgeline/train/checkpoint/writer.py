@@ -1,4 +1,4 @@
-"""Files of torch.distributed.checkpoint, summed while they are written, made a checkpoint at last.
+"""Files of torch.distributed.checkpoint, summed while they are written and sealed at last.
 
 Each rank writes and fsyncs its own files; their sums travel to the first rank with what torch
 gathers there anyway. It writes the index and the manifest and renames the folder, all inside the
@@ -33,7 +33,7 @@ class _Written:
 
 
 class SealingWriter(FileSystemWriter):
-    """Writes into a folder.
+    """A writer of one checkpoint into a folder.
 
     Args:
         path: The folder.
@@ -54,7 +54,7 @@ class SealingWriter(FileSystemWriter):
         self._seal = seal
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """See torch's; what fails here fails on all ranks."""
+        """Make the folder first; what fails here fails on all ranks."""
         if is_coordinator:
             self._begin()
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
@@ -62,7 +62,7 @@ class SealingWriter(FileSystemWriter):
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
     ) -> torch.futures.Future[list[WriteResult]]:
-        """See torch's."""
+        """Write this rank's files and hand over their sums."""
         try:
             written = super().write_data(plan, planner).wait()
         except Exception as error:
@@ -73,7 +73,7 @@ class SealingWriter(FileSystemWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        """See torch's."""
+        """Write the index, then seal the checkpoint with all ranks' sums."""
         files: dict[str, FileSum] = {}
         for of_rank in results:
             for one in of_rank:
@@ -85,7 +85,7 @@ class SealingWriter(FileSystemWriter):
 
 
 class _SummedFiles(FileSystem):
-    """Knows what was written through it."""
+    """A file system that knows the sums of what was written through it."""
 
     def __init__(self) -> None:
         self.sums: dict[str, FileSum] = {}
@@ -93,7 +93,7 @@ class _SummedFiles(FileSystem):
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
-        """See torch's."""
+        """Open a file whose content is summed while it is written."""
         with super().create_stream(path, mode) as raw:
             if mode != "wb":
                 yield raw
@@ -112,7 +112,7 @@ class _SummedFiles(FileSystem):
             )
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        """See torch's."""
+        """Rename a file, and its sum with it."""
         super().rename(path, new_path)
         self.sums[Path(new_path).name] = self.sums.pop(Path(path).name)
 
@@ -127,7 +127,7 @@ class _SummedStream:
         self.failure: OSError | None = None
 
     def write(self, block: Any) -> int:
-        """Append, and sum."""
+        """Append a block, and sum it."""
         try:
             self._raw.write(block)
         except OSError as error:
@@ -139,11 +139,11 @@ class _SummedStream:
             return view.nbytes
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """Bytes written so far."""
         return self.size
 
     def flush(self) -> None:
-        """To the operating system."""
+        """Hand everything to the operating system."""
         try:
             self._raw.flush()
         except OSError as error:
@@ -151,7 +151,7 @@ class _SummedStream:
             raise
 
     def close(self) -> None:
-        """To the disk; a second call does nothing."""
+        """Write everything to the disk; a second call does nothing."""
         if not self._raw.closed:
             self.flush()
             os.fsync(self._raw.fileno())

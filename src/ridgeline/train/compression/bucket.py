@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,44 +18,46 @@ from ridgeline.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Of one backward pass."""
+    """Gradients of one backward pass that travel together."""
 
     position: int
-    """Among the buckets of this pass."""
+    """The place among the buckets of this pass."""
     names: tuple[str, ...]
-    """Of the parameters, in the buffer's order."""
+    """Names of the parameters, in the buffer's order."""
     buffer: Tensor
-    """Their gradients, flat."""
+    """The gradients as one flat tensor."""
     gradients: tuple[Tensor, ...]
-    """Views into it."""
+    """Views into the buffer, one for each parameter."""
     last: bool
 
     def spans(self) -> Iterator[tuple[str, int, int]]:
-        """Name, first and past-the-last element of each."""
+        """Name, first and past-the-last element of each parameter."""
         start = 0
         for name, gradient in zip(self.names, self.gradients, strict=True):
             yield name, start, start + gradient.numel()
             start += gradient.numel()
 
 
-class Scheme(Protocol):
-    """What travels in place of a bucket."""
+class GradientScheme:
+    """What travels in place of a bucket; one that remembers nothing overrides `reduce` alone."""
 
     def reduce(self, bucket: Bucket) -> None:
         """Make the bucket's buffer, in place, the mean over ranks of what they sent.
 
         All ranks then hold the same bits. Runs in the order of buckets, beside the backward pass.
         """
+        raise NotImplementedError
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         """What this rank remembers, by kind and parameter."""
+        return {}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Go on from there."""
 
 
-class Memory:
-    """Numbers in fp32 that belong to parameters; zero at first."""
+class ErrorMemory:
+    """Numbers in fp32 that are remembered for parameters; zero at first."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -85,7 +86,7 @@ class Memory:
         return whole
 
     def state_dict(self) -> dict[str, Tensor]:
-        """By parameter."""
+        """The numbers by parameter."""
         return {name: part.clone() for name, part in self._parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

@@ -19,7 +19,7 @@ from ridgeline.cost.collective_volume import all_gather_bytes, all_reduce_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Of one rank."""
+    """What one rank handed to collectives, and what they sent for it."""
 
     payload_bytes: int
     sent_bytes: float
@@ -34,8 +34,8 @@ class Traffic:
 NOTHING = Traffic(payload_bytes=0, sent_bytes=0.0)
 
 
-class Counted:
-    """One process group."""
+class CountedGroup:
+    """A process group that counts what this rank sends."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -44,12 +44,12 @@ class Counted:
         self._traffic = NOTHING
 
     def take(self) -> Traffic:
-        """What went out since the last call."""
+        """What went out since the last call, which is then forgotten."""
         taken, self._traffic = self._traffic, NOTHING
         return taken
 
     def note_all_reduce(self, payload_bytes: int) -> None:
-        """An all-reduce that somebody else (a hook of torch) runs."""
+        """Count an all-reduce that somebody else (a hook of torch) runs."""
         self._note(payload_bytes, all_reduce_bytes(self.size, payload_bytes))
 
     def all_reduce(self, tensor: Tensor) -> None:
@@ -58,7 +58,7 @@ class Counted:
         dist.all_reduce(tensor, group=self.group)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        """The equally long messages of all ranks, stacked along a new first dimension."""
+        """Gather the equally long messages of all ranks along a new first dimension."""
         self._note(tensor.nbytes, all_gather_bytes(self.size, self.size * tensor.nbytes))
         everyone = tensor.new_empty(self.size * tensor.numel())
         parts = list(everyone.chunk(self.size))
@@ -66,7 +66,7 @@ class Counted:
         return everyone.view(self.size, *tensor.shape)
 
     def all_to_all(self, rows: Tensor, rows_to: Sequence[int]) -> Tensor:
-        """Rows for each rank, sorted by rank; returns [rank, rows for this one, …].
+        """Send each rank its rows, which are sorted by rank; returns [rank, rows for this one, …].
 
         Every rank sends as many rows to a given one, so `rows_to` is the same on all.
         """
@@ -84,7 +84,7 @@ class Counted:
         return received.view(self.size, mine, *rows.shape[1:])
 
     def reduce_scatter(self, tensor: Tensor) -> Tensor:
-        """This rank's part of the sum; the length is a multiple of the ranks."""
+        """Sum, and keep this rank's part; the length is a multiple of the ranks."""
         self._note(tensor.nbytes, all_gather_bytes(self.size, tensor.nbytes))
         part = tensor.new_empty(len(tensor) // self.size)
         dist.reduce_scatter_tensor(part, tensor, group=self.group)

@@ -11,28 +11,25 @@ compression the part between nodes travels in 16 bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from ridgeline.errors import InputError
-from ridgeline.train.compression.bucket import Bucket
-from ridgeline.train.compression.counted import Counted, Traffic
+from ridgeline.train.compression.bucket import Bucket, GradientScheme
+from ridgeline.train.compression.counted import CountedGroup, Traffic
 from ridgeline.train.ranks import Ranks
 
 
-class Hierarchical:
-    """A `Scheme` without memory."""
+class Hierarchical(GradientScheme):
+    """The mean over nodes of the means within them."""
 
-    def __init__(self, dtype: torch.dtype, inside: Counted, across: Counted) -> None:
+    def __init__(self, dtype: torch.dtype, inside: CountedGroup, across: CountedGroup) -> None:
         self._dtype = dtype
         self._inside = inside
         self._across = across
 
     def reduce(self, bucket: Bucket) -> None:
-        """See `Scheme`."""
+        """Reduce inside the node, then across nodes, then share inside the node."""
         length = bucket.buffer.numel()
         short = -length % self._inside.size
         whole = torch.nn.functional.pad(bucket.buffer, (0, short))
@@ -47,15 +44,8 @@ class Hierarchical:
         """What this rank sent since the last call: inside the node, between nodes."""
         return self._inside.take(), self._across.take()
 
-    def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """See `Scheme`."""
-        return {}
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """See `Scheme`."""
-
-
-def two_levels(ranks: Ranks, group: dist.ProcessGroup) -> tuple[Counted, Counted]:
+def two_levels(ranks: Ranks, group: dist.ProcessGroup) -> tuple[CountedGroup, CountedGroup]:
     """The groups of this rank inside its node and across nodes. Every process must call it."""
     members = dist.get_process_group_ranks(group)
     nodes: dict[int, list[int]] = {}
@@ -70,4 +60,4 @@ def two_levels(ranks: Ranks, group: dist.ProcessGroup) -> tuple[Counted, Counted
     inside, _ = dist.new_subgroups_by_enumeration(list(nodes.values()))
     columns = [list(column) for column in zip(*nodes.values(), strict=True)]
     across, _ = dist.new_subgroups_by_enumeration(columns)
-    return Counted(inside), Counted(across)
+    return CountedGroup(inside), CountedGroup(across)

@@ -26,14 +26,13 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeData
 from ridgeline.train.batch import IGNORED, Batch
-from ridgeline.train.data.order import Order
-from ridgeline.train.data.prefetch import to_device
-from ridgeline.train.data.preparation import Prepared
-from ridgeline.train.data.sequences import Sequences, Windows
+from ridgeline.train.data.order import SampleOrder
+from ridgeline.train.data.preparation import PreparedData
+from ridgeline.train.data.sequences import Sequences, SequenceWindows
 from ridgeline.train.ranks import Ranks
 
 _STEPS_AHEAD = 2
-"""Per worker."""
+"""Steps that each worker reads ahead."""
 _NEVER = 2**62
 
 
@@ -42,16 +41,16 @@ class Samples:
     """The samples of the whole run, by number; can be sent to a worker."""
 
     sources: tuple[Sequences, ...]
-    order: Order
+    order: SampleOrder
 
     @classmethod
-    def of(cls, prepared: Prepared, recipe: Recipe) -> Samples:
-        """As the recipe mixes and shuffles them."""
+    def of(cls, prepared: PreparedData, recipe: Recipe) -> Samples:
+        """Mix and shuffle sources as the recipe says."""
         sources = tuple(
             Sequences.of(stream, recipe.data, prepared.end_of_document)
             for stream in prepared.sources
         )
-        order = Order(
+        order = SampleOrder(
             sizes=tuple(len(source) for source in sources),
             weights=prepared.weights,
             seed=recipe.run.seed,
@@ -59,21 +58,21 @@ class Samples:
         )
         return cls(sources=sources, order=order)
 
-    def read(self, start: int, stop: int) -> Windows:
+    def read(self, start: int, stop: int) -> SequenceWindows:
         """Samples `start` … `stop - 1`."""
         source, sequence = self.order.between(start, stop)
         if len(self.sources) == 1:
             return self.sources[0].windows(sequence)
         here = [(number, np.flatnonzero(source == number)) for number in range(len(self.sources))]
-        return Windows.merged(
+        return SequenceWindows.merged(
             [(rows, self.sources[s].windows(sequence[rows])) for s, rows in here if len(rows)]
         )
 
 
 class Loader:
-    """Iterates over steps, without end: each a list of this rank's micro-batches, on its device."""
+    """An endless iterator over steps, each a list of this rank's micro-batches on its device."""
 
-    def __init__(self, prepared: Prepared, recipe: Recipe, ranks: Ranks) -> None:
+    def __init__(self, prepared: PreparedData, recipe: Recipe, ranks: Ranks) -> None:
         self._samples = Samples.of(prepared, recipe)
         self._place = _Place.of(ranks)
         self._micro_batch = recipe.layout.micro_batch
@@ -121,7 +120,7 @@ class Loader:
         self._running = None
         self._counts.clear()
 
-    def _counted(self, steps: Iterator[Windows]) -> Iterator[Tensor]:
+    def _counted(self, steps: Iterator[SequenceWindows]) -> Iterator[Tensor]:
         """Count before the copy: on the device, the host would have to wait for it."""
         for windows in steps:
             self._counts.append(windows.num_targets)
@@ -164,7 +163,7 @@ class _Place:
         )
 
 
-def _as_it_is(windows: Windows) -> Windows:
+def _as_it_is(windows: SequenceWindows) -> SequenceWindows:
     return windows
 
 
@@ -174,7 +173,7 @@ def _batch(rows: Tensor, data: RecipeData) -> Batch:
     return Batch(input_ids=inputs, labels=labels, position_ids=positions, natural=not restarts)
 
 
-class _Steps(Dataset[Windows]):
+class _Steps(Dataset[SequenceWindows]):
     """This rank's part of the step that begins with a sample."""
 
     def __init__(self, samples: Samples, place: _Place) -> None:
@@ -182,7 +181,7 @@ class _Steps(Dataset[Windows]):
         self._offset = place.index * (place.global_batch // place.size)
         self._count = place.global_batch // place.size
 
-    def __getitem__(self, start: int) -> Windows:
+    def __getitem__(self, start: int) -> SequenceWindows:
         return self._samples.read(start + self._offset, start + self._offset + self._count)
 
 
@@ -200,8 +199,8 @@ class _Starts(Sampler[int]):
             start += self._step
 
 
-def _identity(prepared: Prepared, recipe: Recipe) -> str:
-    """Of all that decides which tokens sample i has."""
+def _identity(prepared: PreparedData, recipe: Recipe) -> str:
+    """A checksum of all that decides which tokens sample i has."""
     data = recipe.data
     facts = [
         prepared.identity,
@@ -212,7 +211,7 @@ def _identity(prepared: Prepared, recipe: Recipe) -> str:
     return hashlib.blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
 
 
-def validation_batches(prepared: Prepared, recipe: Recipe, ranks: Ranks) -> Iterator[Batch]:
+def validation_batches(prepared: PreparedData, recipe: Recipe, ranks: Ranks) -> Iterator[Batch]:
     """This rank's share of the validation data, once through, on its device.
 
     Every rank is given the same number of batches, all of the same shape: where the data ends
@@ -228,3 +227,32 @@ def validation_batches(prepared: Prepared, recipe: Recipe, ranks: Ranks) -> Iter
         batch = _batch(torch.from_numpy(held.windows(numbers).rows()), recipe.data)
         batch.labels[max(0, len(held) - first) :] = IGNORED
         yield batch.to(ranks.device)
+
+
+def to_device(steps: Iterator[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """The same steps on the device, each copied while the one before computes.
+
+    On CUDA: from pinned memory, on a stream of its own; the step waits for the copy on the device,
+    not on the host. Elsewhere batches pass through: they are where they are needed.
+    """
+    if device.type != "cuda":
+        return steps
+    return _on_stream(steps, device)
+
+
+def _on_stream(steps: Iterator[Tensor], device: torch.device) -> Iterator[Tensor]:
+    stream = torch.cuda.Stream(device)
+
+    def copy() -> Tensor:
+        rows = next(steps).pin_memory()
+        with torch.cuda.stream(stream):
+            return rows.to(device, non_blocking=True)
+
+    ahead = copy()
+    while True:
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(stream)
+        # The allocator may hand this memory out again only when the step has used it.
+        ahead.record_stream(current)
+        ready, ahead = ahead, copy()
+        yield ready

@@ -1,4 +1,4 @@
-"""The order of samples: a function of the seed and the sample's number alone.
+"""The order of samples, which is a function of the seed and the sample's number alone.
 
 No rank, worker or batch size enters, so any number of processes can each compute its own part, and
 a run goes on from one integer. Nothing is stored: a permutation of billions of sequences is a
@@ -70,7 +70,7 @@ def _feistel(values: _Words, half: np.uint64, keys: _Words) -> _Words:
 
 
 @dataclass(slots=True, kw_only=True)
-class Order:
+class SampleOrder:
     """Which sequence of which source each sample of the run is."""
 
     sizes: tuple[int, ...]
@@ -91,7 +91,7 @@ class Order:
             )
 
     def between(self, start: int, stop: int) -> tuple[Indices, Indices]:
-        """As `at`, of samples `start` … `stop - 1`; quick where the next call goes on from here."""
+        """The source and sequence of samples `start` … `stop - 1`; quick for calls in order."""
         if self._run is None or not self._run[0] <= start <= stop <= self._run[0] + _AHEAD:
             count = max(_AHEAD, stop - start)
             self._run = (start, *self.at(np.arange(start, start + count)))

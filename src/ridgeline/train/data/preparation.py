@@ -1,4 +1,4 @@
-"""Text to token shards, once: in parallel, resumable, and never again while nothing changed.
+"""Turn text into token shards: in parallel, resumable, and only once while nothing changes.
 
 Each source gets a folder below the one given, named after a fingerprint of its files (names, sizes,
 times of change), its tokenizer and the options that change tokens. Processes that want the same
@@ -24,8 +24,8 @@ from ridgeline.records.store import read_record, write_record
 from ridgeline.train.data import tokenizer as tokenizers
 from ridgeline.train.data.shards import (
     FORMAT,
-    Manifest,
     Shard,
+    ShardManifest,
     TokenStream,
     check_contents,
     check_sizes,
@@ -33,23 +33,23 @@ from ridgeline.train.data.shards import (
 )
 from ridgeline.train.data.sources import NotText, SourceFile, cut, find_files, read
 from ridgeline.train.data.tokenise import (
-    Event,
-    Job,
     Piece,
     PieceDone,
+    TokeniseEvent,
+    TokeniseJob,
     done_path,
     is_held_out,
 )
 from ridgeline.train.data.workers import run_pieces
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 _LEARN_FROM_BYTES = 2**29
 """A tokenizer is learnt from about so much text at most; documents are drawn by a hash."""
-_SAY_EVERY_SECONDS = 0.5
+_TELL_EVERY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedData:
     """Token shards, ready to be read; it can be sent to another process."""
 
     sources: tuple[TokenStream, ...]
@@ -69,13 +69,13 @@ class Prepared:
         return sum(source.num_tokens for source in self.sources)
 
 
-def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
+def prepare(recipe: Recipe, folder: Path, on_progress: OnProgress) -> PreparedData:
     """Make or find the token shards of a recipe.
 
     Args:
         recipe: `data` says what is read, `model` where a tokenizer may be.
         folder: Where shards are kept from run to run.
-        say: Told of progress, twice a second at most.
+        on_progress: Called with one line, twice a second at most.
 
     Raises:
         InputError: There is nothing to read, it cannot be read, or no tokenizer is known.
@@ -89,17 +89,19 @@ def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
         [] if path in ready else find_files(path, data.pattern, data.exclude) for path in folders
     ]
     held = Path(data.validation).expanduser() if data.validation else None
-    name = "" if ready == set(folders) else _tokenizer(recipe, files, folder, say)
+    name = "" if ready == set(folders) else _tokenizer(recipe, files, folder, on_progress)
     found = [
-        path if path in ready else _prepare_source(path, some, data, name, folder, say)
+        path if path in ready else _prepare_source(path, some, data, name, folder, on_progress)
         for path, some in zip(folders, files, strict=True)
     ]
     manifests = [read_manifest(path) for path in found]
     _check_one_tokenizer(found, manifests)
     validation = _held_out(found, manifests)
     if held is not None:
-        validation = _validation(held, data, name or str(found[0] / "tokenizer"), folder, say)
-    return Prepared(
+        validation = _validation(
+            held, data, name or str(found[0] / "tokenizer"), folder, on_progress
+        )
+    return PreparedData(
         sources=tuple(
             TokenStream.of(path, manifest.train, manifest.token_bytes)
             for path, manifest in zip(found, manifests, strict=True)
@@ -115,7 +117,7 @@ def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
     )
 
 
-def verify(prepared: Prepared) -> None:
+def verify(prepared: PreparedData) -> None:
     """Read every shard and compare checksums.
 
     Raises:
@@ -136,7 +138,9 @@ def _sources(data: RecipeData) -> tuple[RecipeSource, ...]:
     return data.sources or (RecipeSource(path=data.path),)
 
 
-def _tokenizer(recipe: Recipe, files: list[list[SourceFile]], folder: Path, say: Say) -> str:
+def _tokenizer(
+    recipe: Recipe, files: list[list[SourceFile]], folder: Path, on_progress: OnProgress
+) -> str:
     """Folder or hub name of the tokenizer; `bpe:SIZE` is learnt here, once."""
     data = recipe.data
     name = tokenizers.tokenizer_name(recipe)
@@ -147,7 +151,7 @@ def _tokenizer(recipe: Recipe, files: list[list[SourceFile]], folder: Path, say:
     learnt = folder / f"tokenizer-{key[:16]}"
     with _locked(folder / f".tokenizer-{key[:16]}.lock"):
         if not learnt.is_dir():
-            say(f"learning a tokenizer of {size:,} tokens")
+            on_progress(f"learning a tokenizer of {size:,} tokens")
             tokenizers.train_tokenizer(_texts(files, data), size, learnt)
     return str(learnt)
 
@@ -169,7 +173,12 @@ def _texts(files: list[list[SourceFile]], data: RecipeData) -> Iterator[str]:
 
 
 def _prepare_source(
-    path: Path, files: list[SourceFile], data: RecipeData, name: str, folder: Path, say: Say
+    path: Path,
+    files: list[SourceFile],
+    data: RecipeData,
+    name: str,
+    folder: Path,
+    on_progress: OnProgress,
 ) -> Path:
     """The prepared folder of one source."""
     fingerprint = _fingerprint(
@@ -181,7 +190,7 @@ def _prepare_source(
     with _locked(folder / f".{target.name}.lock"):
         if not (target / "manifest.json").is_file():
             target.mkdir(exist_ok=True)
-            _tokenise(target, path, files, (data, name, fingerprint), say)
+            _tokenise(target, path, files, (data, name, fingerprint), on_progress)
     return target
 
 
@@ -190,13 +199,13 @@ def _tokenise(
     path: Path,
     files: list[SourceFile],
     wanted: tuple[RecipeData, str, str],
-    say: Say,
+    on_progress: OnProgress,
 ) -> None:
     data, name, fingerprint = wanted
     for left in target.glob(".*.tmp"):
         left.unlink()
     kept = tokenizers.keep(name, target / "tokenizer")
-    job = Job(
+    job = TokeniseJob(
         folder=str(target),
         tokenizer=str(target / "tokenizer"),
         column=data.column,
@@ -206,13 +215,13 @@ def _tokenise(
     )
     pieces = [Piece(number=i, spans=spans) for i, spans in enumerate(cut(files))]
     done = {piece.number: found for piece in pieces if (found := _finished(job, piece))}
-    progress = _Progress(path.name, pieces, done, say)
+    progress = _Progress(path.name, pieces, done, on_progress)
     for event in run_pieces(job, [piece for piece in pieces if piece.number not in done]):
         if event.done is not None:
             done[event.done.number] = event.done
         progress.add(event)
     ordered = [done[piece.number] for piece in pieces]
-    manifest = Manifest(
+    manifest = ShardManifest(
         format=FORMAT,
         source=str(path),
         fingerprint=fingerprint,
@@ -233,7 +242,7 @@ def _with_tokens(shards: Sequence[Shard]) -> tuple[Shard, ...]:
     return tuple(shard for shard in shards if shard.tokens)
 
 
-def _check_not_empty(manifest: Manifest, path: Path, data: RecipeData) -> None:
+def _check_not_empty(manifest: ShardManifest, path: Path, data: RecipeData) -> None:
     if not manifest.train and not manifest.validation:
         why = f" ({len(manifest.skipped)} files are not UTF-8)" if manifest.skipped else ""
         raise InputError(f"data.path: {path} holds no text{why}")
@@ -245,7 +254,7 @@ def _check_not_empty(manifest: Manifest, path: Path, data: RecipeData) -> None:
         )
 
 
-def _finished(job: Job, piece: Piece) -> PieceDone | None:
+def _finished(job: TokeniseJob, piece: Piece) -> PieceDone | None:
     """What was left by an earlier attempt, where it is whole."""
     folder = Path(job.folder)
     path = done_path(folder, piece.number)
@@ -262,7 +271,7 @@ def _fingerprint(options: list[str | int], files: list[SourceFile]) -> str:
     return hashlib.blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
 
 
-def _check_one_tokenizer(folders: list[Path], manifests: list[Manifest]) -> None:
+def _check_one_tokenizer(folders: list[Path], manifests: list[ShardManifest]) -> None:
     for folder, manifest in zip(folders, manifests, strict=True):
         if manifest.tokenizer != manifests[0].tokenizer:
             raise InputError(
@@ -271,7 +280,7 @@ def _check_one_tokenizer(folders: list[Path], manifests: list[Manifest]) -> None
             )
 
 
-def _held_out(folders: list[Path], manifests: list[Manifest]) -> TokenStream | None:
+def _held_out(folders: list[Path], manifests: list[ShardManifest]) -> TokenStream | None:
     """What was held out of all sources, as one stream."""
     shards = [
         msgspec.structs.replace(shard, name=os.path.join(folder, shard.name))
@@ -283,11 +292,13 @@ def _held_out(folders: list[Path], manifests: list[Manifest]) -> TokenStream | N
     return TokenStream.of(Path(), tuple(shards), manifests[0].token_bytes)
 
 
-def _validation(held: Path, data: RecipeData, name: str, folder: Path, say: Say) -> TokenStream:
+def _validation(
+    held: Path, data: RecipeData, name: str, folder: Path, on_progress: OnProgress
+) -> TokenStream:
     if not (held / "manifest.json").is_file():
         whole = msgspec.structs.replace(data, holdout=0)
         held = _prepare_source(
-            held, find_files(held, data.pattern, data.exclude), whole, name, folder, say
+            held, find_files(held, data.pattern, data.exclude), whole, name, folder, on_progress
         )
     manifest = read_manifest(held)
     return TokenStream.of(held, manifest.train, manifest.token_bytes)
@@ -295,40 +306,40 @@ def _validation(held: Path, data: RecipeData, name: str, folder: Path, say: Say)
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process that holds it."""
+    """Let one process in at a time; the lock goes with the process that holds it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 class _Progress:
-    """Says how far it is, not too often."""
+    """What is told of one source's progress, not too often."""
 
     def __init__(
-        self, name: str, pieces: list[Piece], done: dict[int, PieceDone], say: Say
+        self, name: str, pieces: list[Piece], done: dict[int, PieceDone], on_progress: OnProgress
     ) -> None:
         weights = {p.number: sum(span.weight_bytes for span in p.spans) for p in pieces}
         self._name = name
-        self._say = say
+        self._on_progress = on_progress
         self._total_bytes = sum(weights.values())
         self._bytes = sum(weights[number] for number in done)
         self._tokens = 0
-        self._started = self._said = time.monotonic()
+        self._started = self._told = time.monotonic()
         if done:
-            say(f"{name}: {len(done)} of {len(pieces)} pieces were tokenised before")
+            on_progress(f"{name}: {len(done)} of {len(pieces)} pieces were tokenised before")
 
-    def add(self, event: Event) -> None:
+    def add(self, event: TokeniseEvent) -> None:
         self._bytes += event.text_bytes
         self._tokens += event.tokens
         now = time.monotonic()
-        if now - self._said >= _SAY_EVERY_SECONDS:
-            self._said = now
-            self._say(
+        if now - self._told >= _TELL_EVERY_SECONDS:
+            self._told = now
+            self._on_progress(
                 f"{self._name}: {self._bytes / 1e6:,.1f} of {self._total_bytes / 1e6:,.1f} MB"
                 f" tokenised, {self._tokens / (now - self._started):,.0f} tokens/s"
             )
 
-    def finish(self, manifest: Manifest) -> None:
+    def finish(self, manifest: ShardManifest) -> None:
         tokens = sum(shard.tokens for shard in manifest.train)
         documents = sum(shard.documents for shard in manifest.train)
         held = sum(shard.documents for shard in manifest.validation)
@@ -337,4 +348,4 @@ class _Progress:
         if manifest.skipped:
             some = ", ".join(manifest.skipped[:3])
             text += f"; {len(manifest.skipped)} files are not UTF-8 and were passed over ({some})"
-        self._say(text)
+        self._on_progress(text)

@@ -1,4 +1,4 @@
-"""One sample: a sequence of tokens, its labels and its positions.
+"""What one sample is: a sequence of tokens, its labels and its positions.
 
 packed    Sequence i is tokens [i·S, (i+1)·S) of the stream and their successors: each token is a
           target exactly once an epoch (but the very first). The last one is filled up with
@@ -6,8 +6,8 @@ packed    Sequence i is tokens [i·S, (i+1)·S) of the stream and their successo
 masked    packed, and a token that begins a document is no target; positions restart with it.
 padded    Sequence i is document i, cut off or filled up to S.
 
-S: tokens in a sequence. Between processes samples travel as `Windows`, in the two or four bytes
-that a token has on disk; the int64 rows of a `Batch` are made of them where they are wanted.
+S: tokens in a sequence. Between processes samples travel as `SequenceWindows`, in the two or four
+bytes that a token has on disk; the int64 rows of a `Batch` are made of them where they are wanted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ridgeline.train.data.shards import Indices, Tokens, TokenStream, token_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class SequenceWindows:
     """Samples as they lie in the shards, each with the token that follows its last."""
 
     tokens: Tokens
     """[samples, S + 1]; beyond the end of what there is, end-of-document tokens."""
     lengths: Indices
-    """[samples]: tokens that are there."""
+    """Tokens that are there, for each sample."""
     begins: Indices
     """Places in `tokens`, row after row, that begin a document and so are no targets; never the
     first of a row. Empty where documents are not masked."""
@@ -41,7 +41,7 @@ class Windows:
         return int(self.lengths.sum()) - len(self.lengths) - len(self.begins)
 
     def rows(self) -> npt.NDArray[np.int64]:
-        """Inputs, labels and positions, [3, samples, S]."""
+        """Token ids, labels and positions, [3, samples, S]."""
         samples, width = self.tokens.shape
         found = np.empty((3, samples, width - 1), np.int64)
         inputs, labels, positions = found
@@ -59,8 +59,8 @@ class Windows:
         return found
 
     @classmethod
-    def merged(cls, parts: list[tuple[Indices, Windows]]) -> Windows:
-        """Of several sources: each part with the rows that it has in the whole."""
+    def merged(cls, parts: list[tuple[Indices, SequenceWindows]]) -> SequenceWindows:
+        """Merge several sources, each given with the rows that it has in the whole."""
         samples = sum(len(rows) for rows, _ in parts)
         width = parts[0][1].tokens.shape[1]
         kind = np.result_type(*(part.tokens for _, part in parts))
@@ -90,7 +90,7 @@ class Sequences:
 
     @classmethod
     def of(cls, stream: TokenStream, data: RecipeData, filler: int) -> Sequences:
-        """As the recipe wants them."""
+        """The samples of a stream, packed or padded as the recipe says."""
         if data.seq < 1:
             raise InputError(f"data.seq is {data.seq}; it must be 1 or more")
         found = cls(
@@ -109,8 +109,8 @@ class Sequences:
             return self.stream.num_documents
         return max(0, -(-(self.stream.num_tokens - 1) // self.seq))
 
-    def windows(self, numbers: Indices) -> Windows:
-        """The samples of these numbers."""
+    def windows(self, numbers: Indices) -> SequenceWindows:
+        """The samples that have these numbers."""
         starts, stops = self._bounds(numbers)
         stops = np.minimum(stops, self.stream.num_tokens)
         width = self.seq + 1
@@ -119,7 +119,7 @@ class Sequences:
         if lengths.min() < width:
             tokens[:] = self.filler
         self.stream.gather(starts, stops, tokens)
-        return Windows(tokens=tokens, lengths=lengths, begins=self._begins(starts, stops))
+        return SequenceWindows(tokens=tokens, lengths=lengths, begins=self._begins(starts, stops))
 
     def _begins(self, starts: Indices, stops: Indices) -> Indices:
         if self.padded or not self.document_mask:

@@ -1,8 +1,8 @@
-"""Token shards on disk: what is written once and then read through the page cache.
+"""Token shards on disk, which are written once and then read through the page cache.
 
 A prepared folder holds
 
-    manifest.json              `Manifest`: what was read, with which tokenizer, every shard
+    manifest.json              `ShardManifest`: what was read, with which tokenizer, every shard
     tokenizer/                 the tokenizer, as transformers saves it
     train-00000.tokens         token ids, little endian, uint16 or uint32
     train-00000.documents      int64: where in this shard documents begin
@@ -46,14 +46,14 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """BLAKE2b, 16 bytes, of each file."""
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ShardManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a prepared folder holds. It is written last: a folder that has one is complete."""
 
     format: str
     source: str
     """Path that was read."""
     fingerprint: str
-    """Of the files that were read (names, sizes, times), the tokenizer and the options."""
+    """Checksum of the files read (names, sizes, times), the tokenizer and the options."""
     tokenizer: str
     """Checksum of the tokenizer's files."""
     vocabulary: int
@@ -75,12 +75,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def token_type(token_bytes: int) -> np.dtype[np.unsignedinteger]:
-    """How tokens lie in the file."""
+    """The type that tokens have in the file."""
     return np.dtype("<u2" if token_bytes == 2 else "<u4")
 
 
 class ShardWriter:
-    """Writes one shard; it is there under its own name only once `close` has returned."""
+    """A writer of one shard, which has its own name only once `close` has returned."""
 
     def __init__(self, folder: Path, name: str, token_bytes: int) -> None:
         self._folder = folder
@@ -110,7 +110,7 @@ class ShardWriter:
         )
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Delete what was written so far."""
         self._tokens.discard()
         self._documents.discard()
 
@@ -255,14 +255,14 @@ def _mapped(path: Path, kind: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
     return np.asarray(np.memmap(path, kind, mode="r"))
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> ShardManifest:
     """The manifest of a prepared folder, after a look at the size of every file.
 
     Raises:
         InputError: A file is missing or has another size than was written.
     """
     path = folder / "manifest.json"
-    manifest = read_record(path, Manifest)
+    manifest = read_record(path, ShardManifest)
     if manifest.format != FORMAT:
         raise InputError(f"{path}: format {manifest.format!r}, this reads {FORMAT!r}; prepare anew")
     for shard in (*manifest.train, *manifest.validation):
@@ -271,7 +271,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_sizes(folder: Path, shard: Shard, token_bytes: int) -> None:
-    """InputError where a file of the shard is missing or cut off."""
+    """Raise an InputError where a file of the shard is missing or cut off."""
     for suffix, size in (
         ("tokens", shard.tokens * token_bytes),
         ("documents", shard.documents * 8),
@@ -286,7 +286,7 @@ def check_sizes(folder: Path, shard: Shard, token_bytes: int) -> None:
 
 
 def check_contents(folder: Path, shard: Shard) -> None:
-    """InputError where a file of the shard is not what was written."""
+    """Raise an InputError where a file of the shard is not what was written."""
     for suffix, written in (
         ("tokens", shard.tokens_checksum),
         ("documents", shard.documents_checksum),

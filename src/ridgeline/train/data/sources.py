@@ -43,17 +43,17 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     name: str
-    """Of the file, below the source."""
+    """Name of the file, relative to the source."""
     kind: Kind
     start: int
     stop: int
     """Bytes of text and JSONL, row groups of Parquet, rows of a dataset."""
     weight_bytes: int
-    """For progress."""
+    """Its share of the progress that is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DocumentPart:
     """A document, or a part of one that is too large to hold."""
 
     name: str
@@ -122,7 +122,7 @@ def find_files(path: Path, pattern: str = "", exclude: tuple[str, ...] = ()) -> 
 
 
 def _glob_as_regex(pattern: str) -> str:
-    """As `Path.glob` reads it: `**` is any number of folders, `*` stays inside one."""
+    """Translate a glob as `Path.glob` reads it: `**` is any number of folders, `*` stays in one."""
     parts = []
     for part in pattern.split("/"):
         if part == "**":
@@ -217,7 +217,7 @@ def _cut_dataset(files: list[SourceFile]) -> list[tuple[Span, ...]]:
     ]
 
 
-def read(span: Span, column: str) -> Iterator[Part]:
+def read(span: Span, column: str) -> Iterator[DocumentPart]:
     """The documents of a span.
 
     Raises:
@@ -233,7 +233,7 @@ def read(span: Span, column: str) -> Iterator[Part]:
     return _read_dataset(span, column)
 
 
-def _read_text(span: Span) -> Iterator[Part]:
+def _read_text(span: Span) -> Iterator[DocumentPart]:
     path = Path(span.path)
     size = path.stat().st_size
     if size <= _BLOCK_BYTES:
@@ -241,7 +241,7 @@ def _read_text(span: Span) -> Iterator[Part]:
             text = path.read_bytes().decode()
         except UnicodeDecodeError:
             raise NotText(span.name) from None
-        yield Part(name=span.name, text=text)
+        yield DocumentPart(name=span.name, text=text)
         return
     with path.open("rb") as file:
         start, stop = _line_start(file, span.start, size), _line_start(file, span.stop, size)
@@ -254,7 +254,7 @@ def _read_text(span: Span) -> Iterator[Part]:
                 raise InputError(
                     f"{path}: byte {start + error.start} is not UTF-8; convert the file"
                 ) from None
-            yield Part(name=span.name, text=text, first=start == 0, last=end == size)
+            yield DocumentPart(name=span.name, text=text, first=start == 0, last=end == size)
             start = end
 
 
@@ -270,7 +270,7 @@ def _line_start(file: Any, offset: int, size: int) -> int:
     return offset + next(i for i, byte in enumerate(ahead[1:] + b" ") if byte & 0xC0 != 0x80)
 
 
-def _read_jsonl(span: Span, column: str) -> Iterator[Part]:
+def _read_jsonl(span: Span, column: str) -> Iterator[DocumentPart]:
     path = Path(span.path)
     decoder = msgspec.json.Decoder()
     with path.open("rb") as file:
@@ -291,7 +291,7 @@ def _read_jsonl(span: Span, column: str) -> Iterator[Part]:
                     f"{path}:{_line_number(path, start)}: no text under {column!r}, but {found};"
                     " set data.column"
                 )
-            yield Part(name="", text=row[column])
+            yield DocumentPart(name="", text=row[column])
 
 
 def _line_number(path: Path, offset: int) -> int:
@@ -304,7 +304,7 @@ def _line_number(path: Path, offset: int) -> int:
     return number
 
 
-def _read_parquet(span: Span, column: str) -> Iterator[Part]:
+def _read_parquet(span: Span, column: str) -> Iterator[DocumentPart]:
     parquet = _parquet(Path(span.path))
     _check_column(span.path, column, parquet.schema_arrow.names)
     groups = range(span.start, span.stop)
@@ -314,7 +314,7 @@ def _read_parquet(span: Span, column: str) -> Iterator[Part]:
         )
 
 
-def _read_dataset(span: Span, column: str) -> Iterator[Part]:
+def _read_dataset(span: Span, column: str) -> Iterator[DocumentPart]:
     dataset = _dataset(Path(span.path))
     _check_column(span.path, column, dataset.column_names)
     for start in range(span.start, span.stop, _ROWS):
@@ -322,12 +322,12 @@ def _read_dataset(span: Span, column: str) -> Iterator[Part]:
         yield from _texts(rows, column, f"{span.path}: rows from {start}")
 
 
-def _texts(rows: list[Any], column: str, where: str) -> Iterator[Part]:
+def _texts(rows: list[Any], column: str, where: str) -> Iterator[DocumentPart]:
     for row in rows:
         if not isinstance(row, str):
             kind = type(row).__name__
             raise InputError(f"{where}: column {column!r} holds {kind}, not text; set data.column")
-        yield Part(name="", text=row)
+        yield DocumentPart(name="", text=row)
 
 
 def _check_column(path: str, column: str, columns: list[str]) -> None:

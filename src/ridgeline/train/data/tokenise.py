@@ -1,8 +1,9 @@
 """One process that turns pieces of a source into token shards.
 
-Run by `preparation.py` as `python -m ridgeline.train.data.tokenise`, several at once: a `Job` comes
-first on standard input, then one `Piece` per line; every line of standard output is an `Event`.
-It imports no torch. End of input ends it, so it does not outlive the process that started it.
+`preparation.py` runs several at once, each as `python -m ridgeline.train.data.tokenise`: a
+`TokeniseJob` comes first on standard input, then one `Piece` per line; every line of standard
+output is a `TokeniseEvent`. It imports no torch. End of input ends it, so it does not outlive the
+process that started it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import numpy as np
 from ridgeline.errors import InputError
 from ridgeline.records.store import write_record
 from ridgeline.train.data.shards import Shard, ShardWriter
-from ridgeline.train.data.sources import NotText, Part, Span, read
+from ridgeline.train.data.sources import DocumentPart, NotText, Span, read
 
 _GROUP_CHARACTERS = 2**20
 """Documents are tokenised together up to about so much text."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class TokeniseJob(msgspec.Struct, frozen=True, kw_only=True):
     """What all pieces of a preparation have in common."""
 
     folder: str
@@ -46,7 +47,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PieceDone(msgspec.Struct, frozen=True, kw_only=True):
-    """Written beside the shards of a piece when they are whole."""
+    """The note beside the shards of a piece that says that they are whole."""
 
     number: int
     train: Shard
@@ -54,15 +55,15 @@ class PieceDone(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[str, ...]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of news."""
+class TokeniseEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a process tells of its work, one line each."""
 
     text_bytes: int = 0
-    """Read since the last event."""
+    """Bytes of text read since the last event."""
     tokens: int = 0
     done: PieceDone | None = None
     problem: str = ""
-    """What was wrong with the input."""
+    """What was wrong with its text; empty: nothing."""
 
 
 Encode = Callable[[Sequence[str]], list[np.ndarray[Any, Any]]]
@@ -93,7 +94,7 @@ def encoder(folder: Path) -> Encode:
     return encode_slowly
 
 
-def is_held_out(part: Part, holdout: int) -> bool:
+def is_held_out(part: DocumentPart, holdout: int) -> bool:
     """Whether a document is for validation: by a hash of its file's name, else of its text."""
     if not holdout:
         return False
@@ -101,7 +102,9 @@ def is_held_out(part: Part, holdout: int) -> bool:
     return int.from_bytes(digest, "little") % holdout == 0
 
 
-def tokenise(job: Job, encode: Encode, piece: Piece, news: Callable[[Event], None]) -> PieceDone:
+def tokenise(
+    job: TokeniseJob, encode: Encode, piece: Piece, news: Callable[[TokeniseEvent], None]
+) -> PieceDone:
     """Write the shards of one piece."""
     folder = Path(job.folder)
     writers = {False: ShardWriter(folder, f"train-{piece.number:05d}", job.token_bytes)}
@@ -116,7 +119,7 @@ def tokenise(job: Job, encode: Encode, piece: Piece, news: Callable[[Event], Non
                 writer = writers[is_held_out(part, job.holdout)]
                 writer.add(whole, starts_document=part.first)
             news(
-                Event(
+                TokeniseEvent(
                     text_bytes=sum(len(part.text.encode()) for part in parts),
                     tokens=sum(map(len, tokens)),
                 )
@@ -140,9 +143,9 @@ def done_path(folder: Path, number: int) -> Path:
     return folder / f"piece-{number:05d}.json"
 
 
-def _groups(piece: Piece, column: str, skipped: list[str]) -> Iterator[list[Part]]:
+def _groups(piece: Piece, column: str, skipped: list[str]) -> Iterator[list[DocumentPart]]:
     """Documents by the megabyte: many small ones are tokenised in one call."""
-    gathered: list[Part] = []
+    gathered: list[DocumentPart] = []
     characters = 0
     for span in piece.spans:
         try:
@@ -165,20 +168,20 @@ def main() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     lines = sys.stdin.buffer
 
-    def news(event: Event) -> None:
+    def news(event: TokeniseEvent) -> None:
         sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
         sys.stdout.buffer.flush()
 
-    job = msgspec.json.decode(lines.readline(), type=Job)
+    job = msgspec.json.decode(lines.readline(), type=TokeniseJob)
     encode = encoder(Path(job.tokenizer))
     for line in lines:
         piece = msgspec.json.decode(line, type=Piece)
         try:
             done = tokenise(job, encode, piece, news)
         except InputError as error:
-            news(Event(problem=str(error)))
+            news(TokeniseEvent(problem=str(error)))
             return
-        news(Event(done=done))
+        news(TokeniseEvent(done=done))
 
 
 if __name__ == "__main__":

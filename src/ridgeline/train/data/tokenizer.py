@@ -103,7 +103,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def checksum(name: str) -> str:
-    """Of a tokenizer's files; of its name where it is fetched by one."""
+    """Checksum of a tokenizer's files; of its name where it is fetched by one."""
     digest = hashlib.blake2b(digest_size=16)
     folder = Path(name).expanduser()
     if not folder.is_dir():

@@ -14,7 +14,7 @@ import msgspec
 
 from ridgeline.errors import ChildDied, InputError
 from ridgeline.hardware.cgroups import cgroup_limits
-from ridgeline.train.data.tokenise import Event, Job, Piece, encoder, tokenise
+from ridgeline.train.data.tokenise import Piece, TokeniseEvent, TokeniseJob, encoder, tokenise
 
 _MODULE = "ridgeline.train.data.tokenise"
 _LITTLE_BYTES = 10 * 2**20
@@ -22,7 +22,7 @@ _LITTLE_BYTES = 10 * 2**20
 processes take about 0.2 s to start."""
 
 
-def run_pieces(job: Job, pieces: list[Piece]) -> Iterator[Event]:
+def run_pieces(job: TokeniseJob, pieces: list[Piece]) -> Iterator[TokeniseEvent]:
     """Tokenise pieces on all cores; events come as they happen.
 
     Little text is tokenised here, by threads of the tokenizer; more by processes, which do in
@@ -50,26 +50,26 @@ def num_processes() -> int:
     return max(1, min(allowed or 1, int(cores) if cores else allowed or 1))
 
 
-def _here(job: Job, pieces: list[Piece]) -> Iterator[Event]:
+def _here(job: TokeniseJob, pieces: list[Piece]) -> Iterator[TokeniseEvent]:
     encode = encoder(Path(job.tokenizer))
     for piece in pieces:
-        events: list[Event] = []
+        events: list[TokeniseEvent] = []
         done = tokenise(job, encode, piece, events.append)
         yield from events
-        yield Event(done=done)
+        yield TokeniseEvent(done=done)
 
 
 class _Team:
     """Processes that each hold one piece at a time."""
 
-    def __init__(self, job: Job, pieces: list[Piece], count: int) -> None:
+    def __init__(self, job: TokeniseJob, pieces: list[Piece], count: int) -> None:
         self._job = job
         self._left = list(reversed(pieces))
         self._count = count
-        self._news: queue.SimpleQueue[tuple[subprocess.Popen[bytes], Event | None]]
+        self._news: queue.SimpleQueue[tuple[subprocess.Popen[bytes], TokeniseEvent | None]]
         self._news = queue.SimpleQueue()
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[TokeniseEvent]:
         team = [self._start() for _ in range(self._count)]
         busy = 0
         try:
@@ -111,7 +111,7 @@ class _Team:
         assert child.stdout is not None
         with child.stdout as lines:
             for line in lines:
-                self._news.put((child, msgspec.json.decode(line, type=Event)))
+                self._news.put((child, msgspec.json.decode(line, type=TokeniseEvent)))
         self._news.put((child, None))
 
     def _give(self, child: subprocess.Popen[bytes]) -> int:

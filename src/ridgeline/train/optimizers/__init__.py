@@ -1,6 +1,6 @@
-"""Optimizers: torch's where it has them, on local shards; one file for each that it has not.
+"""Optimizers on local shards: torch's where it has them, one file for each that it has not.
 
-build.py            recipe → one Optimizer; a view of several parts for saving
+build.py            recipe → one optimizer; a view of several modules for saving
 shards.py           the frame: rules see local tensors, state is placed as the parameters
 adamw.py            torch's fused kernel; 8-bit moments and rounding by chance from torchao
 lion.py, sgd.py     element-wise

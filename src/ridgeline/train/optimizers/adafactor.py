@@ -38,7 +38,7 @@ class _Factors:
     gradient: Tensor
     epsilon: float
     rows: Tensor
-    """Σ G² over the last dimension; of a vector, unused."""
+    """Σ G² over the last dimension; unused for a vector."""
     columns: Tensor
     update: Tensor
     weight_squares: Tensor
@@ -135,7 +135,7 @@ class Adafactor(ShardedOptimizer):
 
 
 def _wide(parameter: Tensor) -> torch.dtype:
-    """For sums over a whole parameter: at least fp32."""
+    """The dtype of sums over a whole parameter, at least fp32."""
     return torch.promote_types(parameter.dtype, torch.float32)
 
 

@@ -1,7 +1,7 @@
 """AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), by torch's fused kernel.
 
 With 8-bit moments (Dettmers et al., arXiv 2110.02861) and with bf16 weights that are rounded by
-chance, torchao's arithmetic is used, one parameter at a time: its fp32 copies are of one parameter.
+chance, torchao's update is used, one parameter at a time: its fp32 copies are of one parameter.
 Moments of fewer than 4096 local elements, or not of whole blocks of 256, stay wide, as in torchao.
 """
 

@@ -1,4 +1,4 @@
-"""From a recipe to one optimizer over all the parts of the model that this rank holds.
+"""From a recipe to one optimizer over all modules that this rank holds.
 
 Parameters fall into groups by what is done to them, the same in every layout, so that a state can
 be saved by one and loaded by another:
@@ -34,17 +34,17 @@ _WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module")
 
 
 def build_optimizer(
-    parts: Sequence[nn.Module],
+    modules: Sequence[nn.Module],
     recipe: Recipe,
     ranks: Ranks,  # noqa: ARG001 - as every builder of a rank
 ) -> ShardedOptimizer:
-    """One optimizer over every trainable parameter of the parts.
+    """One optimizer over every trainable parameter of the modules.
 
     Raises:
         InputError: Nothing is trainable, or the settings contradict each other.
     """
     wanted = recipe.optimizer
-    groups = _groups(parts, recipe)
+    groups = _groups(modules, recipe)
     rounding = _rounding(recipe)
     match wanted.name:
         case "adamw" | "adamw8bit":
@@ -73,25 +73,25 @@ def build_optimizer(
     return optimizer
 
 
-def named_parameters(parts: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
-    """Every parameter of the parts once, under the name it has in the model alone."""
+def named_parameters(modules: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
+    """Every parameter of the modules once, under the name it has in the model alone."""
     seen: set[int] = set()
-    for part in parts:
-        for name, parameter in part.named_parameters():
+    for one in modules:
+        for name, parameter in one.named_parameters():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield ".".join(s for s in name.split(".") if s not in _WRAPPERS), parameter
 
 
-def as_one_module(parts: Sequence[nn.Module]) -> nn.Module:
-    """A module that only names the parameters of all parts, as the model alone names them.
+def as_one_module(modules: Sequence[nn.Module]) -> nn.Module:
+    """A module that only names the parameters of all modules, as the model alone names them.
 
-    `torch.distributed.checkpoint.state_dict.get_optimizer_state_dict(as_one_module(parts),
+    `torch.distributed.checkpoint.state_dict.get_optimizer_state_dict(as_one_module(modules),
     optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))` then gives keys that
     every layout shares.
     """
     root = nn.Module()
-    for name, parameter in named_parameters(parts):
+    for name, parameter in named_parameters(modules):
         *path, leaf = name.split(".")
         module = root
         for step in path:
@@ -104,10 +104,10 @@ def as_one_module(parts: Sequence[nn.Module]) -> nn.Module:
     return root
 
 
-def _groups(parts: Sequence[nn.Module], recipe: Recipe) -> list[Group]:
+def _groups(modules: Sequence[nn.Module], recipe: Recipe) -> list[Group]:
     wanted = recipe.optimizer
     sorted_out: dict[str, list[Tensor]] = {"orthogonal": [], "matrices": [], "others": []}
-    for name, parameter in named_parameters(parts):
+    for name, parameter in named_parameters(modules):
         if parameter.requires_grad:
             sorted_out[_kind(name, parameter, wanted)].append(parameter)
     if not any(sorted_out.values()):

@@ -36,7 +36,7 @@ class _Cut:
 
     shape: torch.Size
     pieces: tuple[Piece, ...]
-    """Of every rank."""
+    """The piece of every rank."""
     copies: tuple[int, ...]
     """Which whole copy of the matrix a rank's piece belongs to."""
 
@@ -45,7 +45,7 @@ class _Cut:
 
 
 class WholeMatrices:
-    """Runs a function on whole matrices; keeps the process groups that it needs for that."""
+    """Whole matrices for a while, and the process groups that this takes."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
@@ -122,8 +122,8 @@ class WholeMatrices:
         counts = [
             prod(cuts[owner].piece_shape(me)) if owner in owners else 0 for owner in range(size)
         ]
-        answers = _all_to_all(replies, counts, group)
-        return [answers[owner].view(cuts[owner].piece_shape(me)) for owner in owners]
+        returned = _all_to_all(replies, counts, group)
+        return [returned[owner].view(cuts[owner].piece_shape(me)) for owner in owners]
 
     def _group(self, mesh: DeviceMesh) -> dist.ProcessGroup:
         if mesh.ndim == 1:

@@ -1,4 +1,4 @@
-"""One sequence over the `cp` ranks: which tokens each rank has, and attention among them.
+"""One sequence lies over the `cp` ranks: which tokens each rank has, and attention among them.
 
 Causal attention works more for later tokens. With 2 · cp chunks of equal length, rank r takes the
 r-th from the front and the r-th from the back, so that all ranks have the same work ("zig-zag";

@@ -3,7 +3,7 @@
 Each of `ep` of the dp · cp ranks keeps whole experts (Lepikhin et al., "GShard", arXiv 2006.16668).
 A rank sends every token to the ranks of its chosen experts, one all-to-all, and gets the results
 back with a second; its router's weights are applied at home. Both exchanges, with uneven splits and
-their backward, and the grouped products in between are transformers' own. What is here: which rank
+their backward, and the grouped matmuls in between are transformers' own. What is here: which rank
 keeps which experts, and how their gradients are summed.
 
 The `gradients` ranks are seen as copies x ep: a group of `ep` neighbours has all experts once. The
@@ -55,7 +55,7 @@ def spread_experts(part: nn.Module, ranks: Ranks) -> None:
 
 
 def expert_copies(module: nn.Module) -> DeviceMesh | None:
-    """Of spread experts, the ranks that keep the same ones; of other modules None."""
+    """The ranks that keep the same experts; None for modules that are no spread experts."""
     found: DeviceMesh | None = getattr(module, "expert_copies", None)
     return found
 

@@ -54,7 +54,7 @@ class PipelinePasses:
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
         scale: Callable[[Tensor], Tensor] = lambda loss: loss,
     ) -> None:
-        """Around stages that are parallel and filled already.
+        """Begin with stages that are parallel and filled already.
 
         Args:
             stages: What `cut` made for this rank.
@@ -85,12 +85,12 @@ class PipelinePasses:
                 stage.get_parameter(place.repeats).counted_elsewhere = True
 
     @property
-    def parts(self) -> Sequence[nn.Module]:
-        """This rank's stages."""
+    def modules(self) -> Sequence[nn.Module]:
+        """The stages that this rank runs."""
         return self._stages
 
     def run(self, batches: Sequence[Batch], num_targets: int) -> Tensor:
-        """See `Passes.run`."""
+        """Run all micro-batches through the schedule, as `Passes.run` says."""
         self._share = 1.0 / max(1, num_targets)
         self._total = torch.zeros((), device=self._ranks.device)
         given: dict[str, Any] = {
@@ -113,7 +113,7 @@ class PipelinePasses:
         return self._agreed(self._total)
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """See `Passes.evaluate`: one micro-batch from stage to stage, forward alone."""
+        """Pass one micro-batch from stage to stage, forward alone, as `Passes.evaluate` says."""
         loss = torch.zeros((), device=self._ranks.device)
         state: Tensor | None = None
         by_index = dict(zip((one.index for one in self._places), self._stages, strict=True))
@@ -230,7 +230,7 @@ class _Stage(PipelineStage):
     hidden_type: torch.dtype
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Tensor:
-        """See torch's stage."""
+        """Run the stage as torch's does, cast on the way."""
         with self.around_forward():
             output = super().forward_maybe_with_nosync(*args, **kwargs)
         return output if self.is_last else output.to(self.hidden_type)
@@ -255,7 +255,7 @@ def schedule_class(layout: Layout) -> Any:
 
 
 def check_schedule(layout: Layout) -> None:
-    """Whether the schedule can run the layout's micro-batches.
+    """Refuse micro-batches that the schedule cannot run.
 
     Raises:
         InputError: Too few micro-batches, or not a multiple of its rounds.
@@ -278,7 +278,7 @@ def check_schedule(layout: Layout) -> None:
 
 
 def _computed_type(stages: Sequence[nn.Module]) -> torch.dtype:
-    """In what embeddings, and with them the residual stream, are computed.
+    """The dtype in which embeddings, and with them the residual stream, are computed.
 
     FSDP2 casts parameters before use; autocast leaves them, and the residual stream, as they are.
     """

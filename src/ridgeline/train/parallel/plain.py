@@ -35,7 +35,7 @@ class PlainPasses:
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
         scale: Callable[[Tensor], Tensor] = lambda loss: loss,
     ) -> None:
-        """Around a model that is parallel already.
+        """Begin with a model that is parallel already.
 
         Args:
             model: What `sharding.share_gradients` returned.
@@ -51,14 +51,14 @@ class PlainPasses:
         self._scale = scale
 
     @property
-    def parts(self) -> Sequence[nn.Module]:
+    def modules(self) -> Sequence[nn.Module]:
         """The whole model, without DDP around it."""
         if isinstance(self._model, DistributedDataParallel):
             return [self._model.module]
         return [self._model]
 
     def run(self, batches: Sequence[Batch], num_targets: int) -> Tensor:
-        """See `Passes.run`."""
+        """Run micro-batches one after another, as `Passes.run` says."""
         total = torch.zeros((), device=self._ranks.device)
         averaged = isinstance(self._model, DistributedDataParallel)
         share = (self._ranks.size("gradients") if averaged else 1) / max(1, num_targets)
@@ -71,8 +71,8 @@ class PlainPasses:
         return self._over_the_sequence(total)
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """See `Passes.evaluate`."""
-        (model,) = self.parts
+        """Take the loss of one micro-batch, as `Passes.evaluate` says."""
+        (model,) = self.modules
         with torch.no_grad(), self._autocast():
             loss = self._objective(model, batch)
         for module in model.modules():
@@ -83,7 +83,7 @@ class PlainPasses:
         return self._over_the_sequence(loss.detach())
 
     def _exchanging(self, *, last: bool) -> AbstractContextManager[object]:
-        """Settle whether this micro-batch's backward exchanges gradients."""
+        """Decide whether the backward pass of this micro-batch exchanges gradients."""
         if isinstance(self._model, DistributedDataParallel):
             return nullcontext() if last else self._model.no_sync()
         if isinstance(self._model, FSDPModule):

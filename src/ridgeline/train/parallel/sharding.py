@@ -1,4 +1,4 @@
-"""Data-parallel ranks: who keeps which parameters, gradients and optimizer states.
+"""Which data-parallel rank keeps which parameters, gradients and optimizer states.
 
     zero   between steps   within a step                                mechanism
     0      whole           gradients summed                             DDP; FSDP2's replicate
@@ -36,7 +36,7 @@ from ridgeline.train.blocks import blocks_of
 from ridgeline.train.parallel.experts import expert_copies
 from ridgeline.train.ranks import Ranks
 
-_ARITHMETIC = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_COMPUTE_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precisions that FSDP2 casts parameters to; fp8 casts inside its own linear layers, from bf16."""
 _FROM_BF16 = ("fp8", "mxfp8", "nvfp4")
 _REDUCE = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -130,9 +130,9 @@ def _policy(recipe: Recipe) -> MixedPrecisionPolicy:
     reduce = _REDUCE[recipe.precision.reduce]
     if precision == "fp32":
         return MixedPrecisionPolicy(reduce_dtype=reduce)
-    arithmetic = torch.bfloat16 if precision in _FROM_BF16 else _ARITHMETIC[precision]
+    compute_dtype = torch.bfloat16 if precision in _FROM_BF16 else _COMPUTE_DTYPE[precision]
     return MixedPrecisionPolicy(
-        param_dtype=arithmetic, reduce_dtype=reduce, cast_forward_inputs=False
+        param_dtype=compute_dtype, reduce_dtype=reduce, cast_forward_inputs=False
     )
 
 

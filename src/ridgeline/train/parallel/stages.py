@@ -1,8 +1,8 @@
 """A Hugging Face causal language model cut into pipeline stages.
 
-A stage is the model itself with the other stages' layers taken out, so that names of parameters
-(and with them checkpoints and name-seeded weights) are the same in every layout. What is taken out
-leaves something that passes its input on: the list of layers keeps its length and its indices, and
+A stage is the model itself without the other stages' layers, so that names of parameters (and with
+them checkpoints and name-seeded weights) are the same in every layout. What is left out leaves
+something that passes its input on: the list of layers keeps its length and its indices, and
 whatever the family's own forward reads by index (`config.layer_types`, `layer_idx`) stays right.
 
     first stage      embedding, position embedding, its layers
@@ -36,10 +36,34 @@ from ridgeline.models.config import spec_from_config
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.parallel.balance import end_flops, layer_flops, split_layers
-from ridgeline.train.parallel.tiny import tiny_config
 from ridgeline.train.ranks import Ranks
 
 _ROUNDING = 1e-5
+NUM_LAYERS = 4
+_WIDTHS = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "ffn_dim": 64,
+    "n_inner": 64,
+    "word_embed_proj_dim": 64,
+    "num_attention_heads": 4,
+    "head_dim": 16,
+    "rotary_dim": 8,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "n_group": 1,
+    "topk_group": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +162,7 @@ def balanced(config: PretrainedConfig, recipe: Recipe, count: int) -> list[range
 
 
 def take_stage(
-    model: PreTrainedModel, splits: list[range], index: int, around: Surroundings
+    model: PreTrainedModel, splits: list[range], index: int, around: StageSurroundings
 ) -> PreTrainedModel:
     """Take everything out of the model that is not in this stage; its forward becomes the stage's.
 
@@ -176,7 +200,7 @@ def take_stage(
 
 
 def _stage_forward(model: PreTrainedModel, state: Tensor, **kwargs: Any) -> Tensor:
-    """Of a stage: token ids or hidden state in, hidden state or logits out."""
+    """The forward pass of a stage: token ids or hidden state in, hidden state or logits out."""
     place: StagePlace = model.stage_place
     given = {"input_ids" if place.is_first else "inputs_embeds": state, "use_cache": False}
     if place.is_last:
@@ -198,7 +222,7 @@ def _layers_of(model: PreTrainedModel) -> tuple[nn.Module, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class StageSurroundings:
     """Children of the module with the layers that work before them, and behind them, by name."""
 
     before: tuple[str, ...]
@@ -207,7 +231,7 @@ class Surroundings:
     """Whether a layer returns its hidden state as the first of a tuple."""
 
 
-def _watch(model: PreTrainedModel, run: Callable[[], Tensor]) -> tuple[Tensor, Surroundings]:
+def _watch(model: PreTrainedModel, run: Callable[[], Tensor]) -> tuple[Tensor, StageSurroundings]:
     """Run a model and see which children of the layers' holder come before and behind the layers.
 
     Those that hold nothing and that every layer needs (rotary embeddings) are left out.
@@ -230,7 +254,7 @@ def _watch(model: PreTrainedModel, run: Callable[[], Tensor]) -> tuple[Tensor, S
     place = called.index(layers)
     never = tuple(name for name, _ in children if name not in called and name != layers)
     before = tuple(dict.fromkeys(called[:place]))
-    return result, Surroundings(
+    return result, StageSurroundings(
         before=before + never,
         behind=tuple(called[place + 1 :]),
         in_tuple=isinstance(outputs[0], tuple),
@@ -254,7 +278,7 @@ def _tied_name(model: PreTrainedModel) -> str:
     return next(name for name, one in model.named_parameters() if one is embedding.weight)
 
 
-def check_family(model: PreTrainedModel, count: int) -> Surroundings:
+def check_family(model: PreTrainedModel, count: int) -> StageSurroundings:
     """Compare the chained stages of a tiny model of this family with the whole.
 
     Returns:
@@ -281,7 +305,7 @@ def check_family(model: PreTrainedModel, count: int) -> Surroundings:
 
 def _stage_error(
     family: type[PreTrainedModel], config: PretrainedConfig, count: int
-) -> tuple[float, Surroundings]:
+) -> tuple[float, StageSurroundings]:
     """Largest difference between chained stages and the whole, relative to the largest logit."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -298,3 +322,43 @@ def _stage_error(
             stage = take_stage(copy.deepcopy(whole), splits, index, around)
             state = stage(state, position_ids=positions)
     return float((state - expected).abs().max() / expected.abs().max()), around
+
+
+def tiny_config(config: PretrainedConfig) -> PretrainedConfig:
+    """A copy of the config with every width and count cut down; all else is as it was.
+
+    What a family's forward does is the same at every width, so a tiny one shows it in milliseconds.
+    """
+    small = copy.deepcopy(config)
+    layers = config.num_hidden_layers
+    # Properties that follow from other sizes (Falcon's head_dim) cannot be set, and need not be.
+    settable = {
+        name for name in _WIDTHS if not isinstance(getattr(type(config), name, None), property)
+    }
+    for name, value in config.to_dict().items():
+        if isinstance(value, list) and len(value) == layers:
+            setattr(small, name, value[:NUM_LAYERS])
+    for name, width in _WIDTHS.items():
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0 and name in settable:
+            setattr(small, name, min(value, width))
+    if hasattr(config, "qk_rope_head_dim"):
+        small.head_dim = small.qk_rope_head_dim
+    heads = getattr(config, "num_key_value_heads", None)
+    if isinstance(heads, int):
+        grouped = heads < config.num_attention_heads
+        small.num_key_value_heads = min(heads, 2) if grouped else small.num_attention_heads
+    small.num_hidden_layers = NUM_LAYERS
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        setattr(small, name, None)
+    rope = getattr(config, "rope_parameters", None)
+    if rope and any(isinstance(value, list) for value in rope.values()):
+        # Factors per frequency: as many as half a head. All stages rotate alike whatever they are.
+        small.rope_parameters = _plain_rotation(rope)
+    small._attn_implementation = "eager"
+    return small
+
+
+def _plain_rotation(rope: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in rope.items() if not isinstance(value, list)}
+    return kept | {"rope_type": "default"}

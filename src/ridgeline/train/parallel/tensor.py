@@ -8,7 +8,7 @@ between (norms, residuals, dropout) sees only a share of the tokens (Korthikanti
 2205.05198, section 4.2.2).
 
 Every parameter of a split part is a DTensor on the `tp` axis, copied ones too, so that optimizers
-and sharding meet one mesh. Modules that are not matrix products run on plain local tensors; where
+and sharding meet one mesh. Modules that are not matmuls run on plain local tensors; where
 each rank sees other tokens or other heads, the gradient of a copied parameter is a partial sum,
 and is summed over the axis.
 """

@@ -2,6 +2,9 @@
 
 Each event names what has just ended, so that the time since the event before is its own. Steps
 are written once a second at most, and before every other event: a crash loses a second of them.
+
+Batches that a run leaves out, because a step on them was rolled back, lie in `skipped.jsonl`. No
+torch here.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.records.appended import AppendedFile, Tail
+from ridgeline.records.appended import AppendedFile, Tail, read_journal
+from ridgeline.train.folder import EVENTS, SKIPPED
 
-FILE = "events.jsonl"
 Kind = Literal[
     "launched",  # `ridgeline train` was called
     "started",  # rank 0 began
@@ -32,23 +35,23 @@ Kind = Literal[
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line."""
+    """One line of the file."""
 
     kind: Kind
     time: float
-    """Seconds since 1970."""
+    """When it happened, in seconds since 1970."""
     step: int = 0
-    """Optimizer steps done."""
+    """Optimizer steps that were done."""
     note: str = ""
 
 
 class EventLog:
-    """Appends; several processes may, each line is one write."""
+    """A writer of events; several processes may append, each line is one write."""
 
     def __init__(
         self, folder: Path, *, clock: Callable[[], float] = time.time, every_seconds: float = 1.0
     ) -> None:
-        """In the run's folder.
+        """Open the log in the folder of a run.
 
         Args:
             folder: Where the run lives.
@@ -56,32 +59,32 @@ class EventLog:
             every_seconds: Steps are written no more often.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = AppendedFile(folder / FILE)
+        self._file = AppendedFile(folder / EVENTS)
         self._clock = clock
         self._every_seconds = every_seconds
         self._written = clock()
         self._pending: Event | None = None
 
     def step(self, step: int) -> None:
-        """So many steps are done."""
+        """Note that so many steps are done."""
         self._pending = Event(kind="step", time=self._clock(), step=step)
         if self._pending.time - self._written >= self._every_seconds:
             self._flush()
 
     def write(self, kind: Kind, step: int = 0, note: str = "") -> None:
-        """Anything else; what is pending goes before it."""
+        """Write any other event, and before it the step that is pending."""
         self._flush()
         self._append(Event(kind=kind, time=self._clock(), step=step, note=note))
 
     @contextmanager
     def during(self, kind: Kind, step: int) -> Iterator[None]:
-        """What is inside is no part of a step."""
+        """Count what is inside as no part of a step."""
         self._flush()
         yield
         self.write(kind, step)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Write what is pending, and close the file."""
         self._flush()
         self._file.close()
 
@@ -96,11 +99,11 @@ class EventLog:
 
 
 class EventTail:
-    """Reads what has come since the last call."""
+    """A reader of what has come since the last call."""
 
     def __init__(self, folder: Path) -> None:
-        """Of the run in `folder`."""
-        self._lines = Tail(folder / FILE, msgspec.json.Decoder(Event).decode)
+        """Begin before the first line of the run in `folder`."""
+        self._lines = Tail(folder / EVENTS, msgspec.json.Decoder(Event).decode)
 
     def read(self) -> list[Event]:
         """Every whole new line, in the order of writing.
@@ -112,9 +115,33 @@ class EventTail:
 
 
 def read_events(folder: Path) -> list[Event]:
-    """All of them; empty where there is no log.
+    """All events of a run; none where there is no log.
 
     Raises:
         InputError: A line is no event.
     """
     return EventTail(folder).read()
+
+
+class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that is left out: one line of its file."""
+
+    step: int
+    """Optimizer steps that were done before it."""
+    samples: int
+    """The first sample of the batch, in the order of the run."""
+    why: str
+
+
+def skipped_batches(folder: Path) -> list[SkippedBatch]:
+    """The skipped batches, in the order in which the run met them."""
+    return read_journal(folder / SKIPPED, msgspec.json.Decoder(SkippedBatch).decode)
+
+
+def skip(folder: Path, batch: SkippedBatch) -> None:
+    """Leave a batch out from now on; on disk on return."""
+    file = AppendedFile(folder / SKIPPED)
+    try:
+        file.append(msgspec.json.encode(batch), sync=True)
+    finally:
+        file.close()

@@ -1,4 +1,4 @@
-"""Where the wall time of a run went, over all its starts: a sum over its events.
+"""Where the wall time of a run went over all its starts, as a sum over its events.
 
 Between two events lies one stretch of time, and the later event says what it was: a step, a save,
 an evaluation, a start. When a start begins at an earlier step than the one before had reached, the
@@ -67,7 +67,7 @@ class _Account:
         self.step = step
 
     def _rewind(self, step: int) -> None:
-        """What was done beyond a step is lost."""
+        """Count as lost what was done beyond a step."""
         self.step = step
         lost = 0.0
         while self.stretches and self.stretches[-1].last > step:

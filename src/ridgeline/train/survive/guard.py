@@ -1,6 +1,6 @@
-"""What the loop asks after every step: go on, stop, or go back; and who else must know.
+"""The decision after every step to go on, to stop or to go back, which all ranks take alike.
 
-Ranks agree on both one step late (`agreement.py`), before every checkpoint and at the end at once,
+Ranks agree on both one step late (`Agreement`), before every checkpoint and at the end at once,
 so that no bad step is ever saved as a good one. Going back means that every rank ends with
 code 75 and starts again from the last checkpoint, which is the way that every other failure
 takes too: a second way in memory would cost a copy of the model and its optimizer, or prove itself
@@ -10,21 +10,26 @@ reads.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, pstdev
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records.recipe import RecipeSurvive
 from ridgeline.train.ranks import Ranks
-from ridgeline.train.survive.agreement import Agreement
-from ridgeline.train.survive.skipped import SkippedBatch, skip, skipped_batches
-from ridgeline.train.survive.spikes import Spikes
-from ridgeline.train.survive.stop_file import INTERRUPTED, TERMINATED
+from ridgeline.train.survive.events import SkippedBatch, skip, skipped_batches
+from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
+
+_WINDOW = 100
+_FEWEST = 20
+"""Losses that a standard deviation is taken from."""
 
 
 class RollBack(Exception):
@@ -58,7 +63,7 @@ def _on_host(loss: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
 
 
 class Guard:
-    """One rank's. Every rank must make one and call it alike."""
+    """The judge of one rank's steps. Every rank must make one and call it alike."""
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class Guard:
         every: int = 1,
         norm_may_overflow: bool = False,
     ) -> None:
-        """At the start of a run.
+        """Begin at the start of a run.
 
         Args:
             recipe: Its `[survive]`.
@@ -90,12 +95,12 @@ class Guard:
         self._copies = ranks.world // ranks.size("data")
         self._writes = ranks.rank == 0
         self._held: deque[_Step] = deque()
-        """Whose loss is still on its way to the host."""
+        """Steps whose loss is still on its way to the host."""
         self._under_way: deque[_Step] = deque()
         self._loss: Tensor = torch.zeros((), device=ranks.device)
         self._targets = 0
         self.stop = ""
-        """Why the run ends after this step; empty: it goes on. The same on every rank."""
+        """Why the run ends after this step, the same on every rank; empty: it goes on."""
 
     def leaves_out(self, samples: int) -> SkippedBatch | None:
         """The batch that begins with this sample, if it is skipped."""
@@ -104,7 +109,7 @@ class Guard:
     def after_step(
         self, step: int, samples: int, loss: Tensor, targets: int, norm: float | None
     ) -> None:
-        """Hand in a step, learn how an earlier one went.
+        """Hand in a step, and learn how an earlier one went.
 
         Args:
             step: Optimizer steps done before it.
@@ -170,3 +175,70 @@ class Guard:
         if self._writes:
             skip(self._folder, batch)
         raise RollBack(batch)
+
+
+class Agreement:
+    """Sums over all ranks, known one step later and waited for never.
+
+    After each step a rank hands in a few numbers and gets the sums of the step before. Their
+    all-reduce runs on the host (gloo) while the next step computes, so agreeing costs no time and
+    no wait for the device; all ranks learn the same sums at the same step. Every rank must make
+    one and call it alike.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        # A group of its own: the others' collectives are not queued behind it.
+        self._group = dist.new_group(backend="gloo") if ranks.world > 1 else None
+        self._under_way: tuple[torch.Tensor, dist.Work] | None = None
+
+    def exchange(self, mine: Sequence[float]) -> list[float] | None:
+        """Hand numbers in and get the sums of those handed in before; None: there were none.
+
+        A run of one rank gets its own at once.
+        """
+        if self._group is None:
+            return list(mine)
+        earlier = self.settle()
+        numbers = torch.tensor(mine, dtype=torch.float64)
+        work = dist.all_reduce(numbers, group=self._group, async_op=True)
+        assert work is not None
+        self._under_way = (numbers, work)
+        return earlier
+
+    def settle(self) -> list[float] | None:
+        """The sums that are still to come, now; None: there are none."""
+        if self._under_way is None:
+            return None
+        numbers, work = self._under_way
+        self._under_way = None
+        work.wait()
+        return list(numbers.tolist())
+
+
+class Spikes:
+    """A judge of losses in their order; those that it calls bad are not remembered.
+
+    A spike lies far above the losses of late, measured in their own standard deviations. PaLM
+    rolled back some 100 steps before each of about 20 spikes and skipped 200 to 500 batches
+    (Chowdhery et al., arXiv 2204.02311, section 5.1); a number of standard deviations is the rule
+    that needs no scale of the loss.
+    """
+
+    def __init__(self, deviations: float) -> None:
+        """Take so many standard deviations for too many; 0: only what is no number is bad."""
+        self._deviations = deviations
+        self._window: deque[float] = deque(maxlen=_WINDOW)
+
+    def judge(self, loss: float, gradient_norm: float | None) -> str:
+        """Why a step is bad, in words; empty: it is not."""
+        if not math.isfinite(loss):
+            return f"the loss is {loss}"
+        if gradient_norm is not None and not math.isfinite(gradient_norm):
+            return f"the norm of the gradients is {gradient_norm}"
+        if self._deviations > 0.0 and len(self._window) >= _FEWEST:
+            mean = fmean(self._window)
+            limit = mean + self._deviations * pstdev(self._window)
+            if loss > limit:
+                return f"the loss {loss:.4g} is above {limit:.4g} (mean of late {mean:.4g})"
+        self._window.append(loss)
+        return ""

@@ -15,7 +15,7 @@ from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import EventLog, read_events
 from ridgeline.train.survive.goodput import account
 from ridgeline.train.survive.guard import Guard
-from ridgeline.train.survive.signals import StopRequest
+from ridgeline.train.survive.stop import StopRequest
 from ridgeline.train.survive.watchdog import Watchdog, shared_store
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ridgeline.train.loop import Trainer
 
 TERMINATED_EXIT_CODE = 143
-"""Of a rank that was sent SIGTERM and has saved: 128 + 15, as a shell has it."""
+"""What a rank ends with that was sent SIGTERM and has saved: 128 + 15, as a shell has it."""
 
 _STAND_BY_SECONDS = 1.0
 _NEVER = "survive/never"
@@ -36,12 +36,12 @@ class Vigil:
     folder: Path
     guard: Guard
     events: EventLog | None
-    """Of rank 0; None elsewhere."""
+    """The log of rank 0; None elsewhere."""
     request: StopRequest
     """Set once it stands; until then nothing moves that could be watched."""
 
-    def ended(self, step: int, stopped: str) -> Goodput | None:
-        """The last event of this start, and where the time of all starts went; rank 0 alone."""
+    def end(self, step: int, stopped: str) -> Goodput | None:
+        """Write the last event of this start; where the time of all starts went, on rank 0."""
         if self.events is None:
             return None
         self.events.write("stopped" if stopped else "finished", step, stopped)
@@ -76,8 +76,8 @@ def vigil(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[Vigil]:
 
 
 @contextmanager
-def watched(keeper: Vigil, trainer: Trainer, recipe: Recipe, ranks: Ranks) -> Iterator[None]:
-    """End the process when no rank moves any more; inside, steps are made."""
+def end_if_hung(keeper: Vigil, trainer: Trainer, recipe: Recipe, ranks: Ranks) -> Iterator[None]:
+    """Make steps inside; the process ends when no rank moves any more."""
     seconds = recipe.survive.hang_seconds
     if seconds == 0.0:
         yield
@@ -111,7 +111,7 @@ def watched(keeper: Vigil, trainer: Trainer, recipe: Recipe, ranks: Ranks) -> It
 
 
 def stand_by() -> None:
-    """A rank that the layout has no place for: there as long as the store of the others is."""
+    """Wait as a rank that the layout has no place for, as long as the others have their store."""
     store, waiting = shared_store(2), threading.Event()
     assert store is not None
     try:

@@ -1,6 +1,6 @@
-"""Notices that no rank moves any more, names who holds the others up and in which call, ends them.
+"""A thread that notices that no rank moves any more, names the one to blame, and ends them all.
 
-A thread in each rank. Once a second it looks at the main thread: has a phase begun or ended, has
+It runs in each rank. Once a second it looks at the main thread: has a phase begun or ended, has
 its stack changed, has the process computed. It tells the others through a store (a *beat*) and
 reads what they tell. A rank that has not moved for `hang_seconds` while no other moves either is
 in a hang; as long as one moves (compiles, saves, evaluates), the others wait for good reason. That
@@ -9,31 +9,44 @@ patience has an end too: without a phase for `_SLOW` times as long, moving is go
 Who is named: a rank that no longer tells anything (its machine is gone or cut off, its process is
 stopped), else the one with the fewest steps, else one that is in no collective while others wait in
 one. Every rank then ends itself with `EXIT_CODE`, so that torchrun starts them anew.
+
+Which call a rank is in: its collective under way is one that torch's flight recorder has as begun
+and not ended (gloo and NCCL; it records where `TORCH_FR_BUFFER_SIZE` is set before torch is
+imported); else the innermost line of ours on the main thread's stack, and the call it made.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 import msgspec
 
-from ridgeline.train.survive import calls
-from ridgeline.train.worker import HOST
-
+HOST = "RIDGELINE_HOST"
+"""Variable with the name that messages call this machine by; without it, its host name."""
 EXIT_CODE = 75
-"""EX_TEMPFAIL of sysexits.h: try again."""
+"""The code EX_TEMPFAIL of sysexits.h, which means to try again."""
 _LOOKS = 20
-"""In `hang_seconds`; once a second at most."""
+"""Looks in `hang_seconds`; once a second at most."""
 _SLOW = 6.0
 _ANSWER_SECONDS = 5.0
 _FLAG = "survive/hung"
+_OURS = str(Path(__file__).parents[2])
+_SHORT_OF = len(str(Path(__file__).parents[3])) + 1
+_WRAPPERS = {"wrapper", "inner", "_fn", "__exit__", "__enter__", "decorate_context"}
+_DEPTH = 60
+RECORDER = {"TORCH_FR_BUFFER_SIZE": "64"}
+"""Environment under which torch records collectives."""
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,31 +56,31 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     count: int
-    """Of beats so far: one that does not grow is of a rank that is not heard from."""
+    """Beats so far; where it does not grow the rank is not heard from."""
     step: int
     phase: str
     call: str
     """Where its code stands."""
     collective: str
-    """That it waits in; empty: none."""
+    """The collective that it waits in; empty: none."""
     still_seconds: float
-    """Since it moved."""
+    """Seconds since it moved."""
 
 
-class Store(Protocol):
+class RankStore(Protocol):
     """What a watchdog needs of torch's stores."""
 
     def set(self, key: str, value: str) -> None:
-        """Replace."""
+        """Set or replace a value."""
 
     def get(self, key: str) -> bytes:
-        """Of a key that is there."""
+        """The value of a key that is there."""
 
     def check(self, keys: list[str]) -> bool:
-        """Are all there."""
+        """Whether all keys are there."""
 
     def add(self, key: str, amount: int) -> int:
-        """Count up; the sum."""
+        """Count a key up and return the sum."""
 
 
 def blame(beats: Sequence[Beat], silent: Sequence[int]) -> str:
@@ -105,7 +118,7 @@ def _doing(beat: Beat) -> str:
 
 
 class Watchdog:
-    """Watches from `start` to `stop`."""
+    """The watch over one rank from `start` to `stop`."""
 
     def __init__(
         self,
@@ -115,10 +128,10 @@ class Watchdog:
         hang_seconds: float,
         where: Callable[[], tuple[int, str, int]],
         report: Callable[[str], None],
-        store: Store | None,
+        store: RankStore | None,
         computes_on_host: bool,
     ) -> None:
-        """For one rank.
+        """Make the watch of one rank.
 
         Args:
             rank: This process.
@@ -145,12 +158,12 @@ class Watchdog:
         self._moved = self._marked = time.monotonic()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to watch the rank."""
         self._moved = self._marked = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; the run goes on unwatched."""
+        """End the watch; the run goes on unwatched."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(2 * _ANSWER_SECONDS)
@@ -165,10 +178,10 @@ class Watchdog:
                 self._judge()
 
     def _look(self) -> None:
-        """Has the main thread moved."""
+        """Note whether the main thread has moved."""
         now = time.monotonic()
         _, _, marks = self._where()
-        stands = calls.stack()
+        stands = stack()
         cpu = time.process_time()
         computed = self._computes_on_host and cpu - self._cpu > 0.5 * self.period_seconds
         if marks != self._marks:
@@ -191,13 +204,13 @@ class Watchdog:
             count=self._count,
             step=step,
             phase=phase,
-            call=calls.described(self._seen),  # type: ignore[arg-type]
-            collective=calls.collective(),
+            call=described(self._seen),  # type: ignore[arg-type]
+            collective=collective(),
             still_seconds=time.monotonic() - self._moved,
         )
 
     def _tell(self) -> bool:
-        """Whether the store took it."""
+        """Tell the others of this rank; whether the store took it."""
         self._count += 1
         if self._store is None:
             return True
@@ -217,7 +230,7 @@ class Watchdog:
             return False
 
     def _judge(self) -> None:
-        """This rank is stuck: are all?"""
+        """Find out whether all ranks are stuck as this one is."""
         if self._store is None:
             self._leave(blame([self._beat()], []), [])
         before = self._beats()
@@ -280,7 +293,7 @@ def _key(rank: int) -> str:
     return f"survive/beat{rank}"
 
 
-def shared_store(world: int) -> Store | None:
+def shared_store(world: int) -> RankStore | None:
     """A connection of its own to the store of the ranks; the group's own is busy while it waits."""
     from torch.distributed import TCPStore
 
@@ -293,3 +306,51 @@ def shared_store(world: int) -> Store | None:
         timeout=timedelta(seconds=_ANSWER_SECONDS),
         wait_for_workers=False,
     )
+
+
+def stack() -> tuple[tuple[str, int, str], ...]:
+    """The main thread's stack as file, line and function, innermost first."""
+    thread = threading.main_thread().ident
+    frame = sys._current_frames().get(thread) if thread is not None else None
+    return tuple(_frames(frame))
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
+    for _ in range(_DEPTH):
+        if frame is None:
+            return
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def described(frames: tuple[tuple[str, int, str], ...]) -> str:
+    """The call that our code made, and where: `all_reduce, called at ridgeline/train/x.py:12`."""
+    called = ""
+    for file, line, name in frames:
+        if file.startswith(_OURS):
+            place = f"{file[_SHORT_OF:]}:{line}"
+            return f"{called}, called at {place}" if called else f"{name} at {place}"
+        if name not in _WRAPPERS:
+            called = name
+    return f"{frames[0][2]} at {frames[0][0]}:{frames[0][1]}" if frames else "nothing"
+
+
+def collective() -> str:
+    """The oldest collective that has begun and not ended; empty: there is none, or no recorder."""
+    from torch._C import _distributed_c10d
+
+    # Its stub has the NCCL name alone.
+    dump = getattr(_distributed_c10d, "_dump_fr_trace_json")  # noqa: B009
+    told = json.loads(dump(True, False) or "{}")
+    waiting = [entry for entry in told.get("entries", []) if not entry["retired"]]
+    if not waiting:
+        return ""
+    entry = min(waiting, key=lambda one: one["record_id"])
+    _, _, name = entry["profiling_name"].rpartition(":")
+    group = entry["process_group"][1]
+    inside = "" if group == "undefined" else f" in group {group}"
+    return f"{name} of {_shape(entry)}{inside}"
+
+
+def _shape(entry: dict[str, list[list[int]]]) -> str:
+    return " x ".join(str(size) for size in (entry["input_sizes"] or [[]])[0]) or "one number"

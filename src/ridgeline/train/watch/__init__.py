@@ -1,13 +1,13 @@
-"""Seeing a run while it runs.
+"""What is seen of a run while it runs.
 
     phases.py            where each step of this rank went
-    interval.py          one line of the journal, brought together over the ranks
-    limit.py             the model's FLOPs and the device's peak, for MFU
+    interval.py          one line of the log, brought together over the ranks; peak memory
+    expected.py          the model's FLOPs, the device's peak, the memory that theory predicts
     stragglers.py        which rank, in which phase, the others wait for
-    journal.py           a line per logged step, on disk at once; TensorBoard
+    log.py               a line per logged step, on disk at once; TensorBoard
     profiler_windows.py  traces of chosen steps, or of the next one on a signal
     scaling.py           tokens per second against a run of one worker
 
-What may not enter: anything that changes what is computed. The terminal's view of a journal is
-drawn in `report/training_terminal.py`.
+What may not enter: anything that changes what is computed. The terminal's view of a log is drawn in
+`report/training_terminal.py`.
 """

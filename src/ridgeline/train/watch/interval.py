@@ -1,4 +1,4 @@
-"""What happened since the last line of the journal, brought together over the ranks.
+"""What happened since the last line of the log, brought together over the ranks.
 
 Losses stay on the device until a line is written, so that logging every tenth step waits for the
 device every tenth step.
@@ -6,30 +6,33 @@ device every tenth step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.train.memory_use import MemoryUse
+from ridgeline.train.part import Part
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.watch.phases import NAMES, Phases
-from ridgeline.train.watch.stragglers import Stragglers
 
-if TYPE_CHECKING:
-    from ridgeline.train.build import Built
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+"""What the kernel takes as "reset the high-water mark" (proc_pid_clear_refs(5))."""
 
 
-class Interval:
-    """Gathers steps; `line` ends the interval and begins the next. Every rank must call it."""
+class LogInterval:
+    """The steps since the last line; `line` begins the next. Every rank must call it."""
 
     def __init__(
         self, ranks: Ranks, flops_per_token: float | None, peak_flops_per_second: float | None
     ) -> None:
-        """At the start of a run.
+        """Begin at the start of a run.
 
         Args:
             ranks: Among which figures are brought together.
@@ -40,37 +43,32 @@ class Interval:
         self._ranks = ranks
         self._flops_per_token = flops_per_token
         self._peak = peak_flops_per_second
-        # The ranks of a pipeline stage do the same work; the world's ranks are ordered by stage.
-        stage_ranks = ranks.world // ranks.size("pp")
-        self._stragglers = Stragglers([rank // stage_ranks for rank in range(ranks.world)])
         self.totals = dict.fromkeys((*NAMES, "other"), 0.0)
         """Seconds of each phase over the whole start, mean over ranks."""
         self._loss = torch.zeros((), device=ranks.device)
         self._targets = 0
-        self._rate = 0.0
         self._norm: float | None = None
 
-    def add(self, loss: Tensor, targets: int, rate: float, norm: float | None) -> None:
-        """One step: the sum of this rank's losses, and the target tokens of the step."""
+    def add(self, loss: Tensor, targets: int, norm: float | None) -> None:
+        """Add a step with the sum of this rank's losses and the target tokens of all ranks."""
         self._loss = self._loss + loss
         self._targets += targets
-        self._rate = rate
         self._norm = norm
 
     def line(
         self,
         step: int,
         samples: Sequence[float],
-        built: Built,
-        memory: MemoryUse,
+        parts: Sequence[Part],
+        memory: PeakMemory,
         validation_loss: float | None,
     ) -> LoggedStep:
-        """What the journal says of the steps since the last line.
+        """What the log says of the steps since the last line.
 
         Args:
             step: Steps done.
             samples: Seconds of each step of the interval.
-            built: For what it counts: bytes sent, skipped steps, the loss scale.
+            parts: The techniques of the run, which have fields of their own.
             memory: This rank's.
             validation_loss: Taken in this interval, if it was.
         """
@@ -83,25 +81,24 @@ class Interval:
         phases = {name: float(table[:, place].mean()) for place, name in enumerate(self.totals)}
         for name, value in phases.items():
             self.totals[name] += value
-        targets = self._targets * (ranks.size("data") if built.local is not None else 1)
+        alone = any(part.ranks_alone for part in parts)
+        targets = self._targets * (ranks.size("data") if alone else 1)
         rate = targets / seconds
         by_rank = [dict(zip(self.totals, row, strict=False)) for row in table.tolist()]
-        sent = built.wire or built.local
+        figures: dict[str, Any] = {}
+        for part in parts:
+            figures |= part.figures(steps, by_rank)
         found = LoggedStep(
             step=step,
             loss=float(loss) / max(1, targets),
-            learning_rate=self._rate,
             gradient_norm=self._norm,
             step_seconds=seconds / steps,
             tokens_per_second=rate,
             mfu=self._mfu(rate),
             phases={name: value / steps for name, value in phases.items()},
             peak_memory_bytes=float(table[:, -1].max()),
-            bytes_sent=sent.take().sent_bytes / steps if sent else None,
-            skipped_steps=built.precision.skipped_steps,
-            loss_scale=built.precision.loss_scale if built.precision.loss_scale != 1.0 else None,
             validation_loss=validation_loss,
-            straggler=self._stragglers.judge(by_rank),
+            **figures,
         )
         self._clear()
         return found
@@ -109,10 +106,9 @@ class Interval:
     def _clear(self) -> None:
         self._loss = torch.zeros((), device=self._ranks.device)
         self._targets = 0
-        self._rate = 0.0
         self._norm = None
 
-    def _mine(self, seconds: float, memory: MemoryUse) -> list[float]:
+    def _mine(self, seconds: float, memory: PeakMemory) -> list[float]:
         taken: Mapping[str, float] = self.phases.take()
         known = [taken[name] for name in NAMES]
         return [*known, max(0.0, seconds - sum(known)), float(memory.peak_bytes() or 0)]
@@ -128,3 +124,32 @@ class Interval:
         if self._flops_per_token is None or self._peak is None:
             return None
         return tokens_per_second * self._flops_per_token / (self._peak * self._ranks.world)
+
+
+class PeakMemory:
+    """The most memory that a rank has held, without what it held when this was made.
+
+    On CUDA, PyTorch's allocator keeps the peak. On the host it is the high-water mark of the
+    process's resident memory (`VmHWM` of /proc/self/status, reset through /proc/self/clear_refs),
+    so pages that the libraries themselves took before are left out.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._before = 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        elif _STATUS.exists():
+            _CLEAR.write_text(_RESET_PEAK)
+            self._before = _status_bytes("VmRSS")
+
+    def peak_bytes(self) -> int | None:
+        """The highest use so far; None where this system does not tell."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return _status_bytes("VmHWM") - self._before if _STATUS.exists() else None
+
+
+def _status_bytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0

@@ -34,15 +34,15 @@ NAMES = ("data", "forward", "backward", "communication", "optimizer")
 
 
 class Phases:
-    """One rank's clock."""
+    """A clock of one rank that tells its phases apart."""
 
     def __init__(self, device: torch.device, clock: Callable[[], float] = perf_counter) -> None:
-        """On the device that computes; `clock` is the host's."""
+        """Watch the device that computes; `clock` is the host's."""
         self._cuda = device.type == "cuda"
         self._clock = clock
         self._open: list[str] = []
         self._marks: list[tuple[Any, str | None]] = []
-        """When what began; None: nothing that is timed."""
+        """Times, and what began at each; None: nothing that is timed."""
         self._paused = False
         self.moves = 0
         """Grows whenever a phase begins or ends, in evaluation too."""
@@ -72,7 +72,7 @@ class Phases:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing inside is timed: evaluation is no part of a step."""
+        """Leave out what is inside; evaluation is no part of a step."""
         self._mark(None)
         self._paused = True
         try:

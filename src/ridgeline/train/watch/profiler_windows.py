@@ -21,12 +21,12 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 
 class ProfilerWindows:
-    """One rank's traces."""
+    """The profiler traces of one rank."""
 
     def __init__(
         self, folder: Path, steps: tuple[int, ...], rank: int, device: torch.device
     ) -> None:
-        """Steps are counted from 0; nothing is written before the first of them."""
+        """Trace these steps, counted from 0; nothing is written before the first of them."""
         self._folder = folder
         self._steps = frozenset(steps)
         self._rank = rank

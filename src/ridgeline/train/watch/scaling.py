@@ -18,12 +18,12 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.records.training_run import TrainingRun
 
 _WARM_UP_SHARE = 0.2
-"""Of the steps, at the start: caches fill, kernels are compiled."""
+"""The share of steps left out at the start, while caches fill and kernels are compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
-    """One run beside another."""
+class RunScaling:
+    """The speed of one run beside that of another."""
 
     kind: Literal["strong", "weak"]
     workers: int
@@ -33,17 +33,17 @@ class Scaling:
 
     @property
     def speedup(self) -> float:
-        """How many times the reference's speed."""
+        """This run's speed over the reference's."""
         return self.tokens_per_second / self.reference_tokens_per_second
 
     @property
     def efficiency(self) -> float:
-        """1: every added worker adds as much as the first gave."""
+        """The speedup for each added worker; at 1 each adds as much as the first gave."""
         return self.speedup * self.reference_workers / self.workers
 
 
-def scaling(run: TrainingRun, reference: TrainingRun) -> Scaling:
-    """This run against one with fewer workers.
+def scaling(run: TrainingRun, reference: TrainingRun) -> RunScaling:
+    """Compare a run with one of fewer workers.
 
     Raises:
         InputError: They train different things, or neither the global batch nor the batch of a
@@ -60,7 +60,7 @@ def scaling(run: TrainingRun, reference: TrainingRun) -> Scaling:
             f"scaling: global batches of {batch} on {run.processes} workers and {before} on"
             f" {reference.processes} are neither equal (strong scaling) nor equal per worker (weak)"
         )
-    return Scaling(
+    return RunScaling(
         kind=kind,
         workers=run.processes,
         reference_workers=reference.processes,
@@ -70,7 +70,7 @@ def scaling(run: TrainingRun, reference: TrainingRun) -> Scaling:
 
 
 def scaling_line(run: TrainingRun, reference: TrainingRun) -> str:
-    """The same in one line."""
+    """What `scaling` finds, in one line."""
     found = scaling(run, reference)
     return (
         f"{found.kind} scaling: {found.speedup:.2f} times the speed of {found.reference_workers} on"

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median, median_low
+from typing import Any
+
+from ridgeline.train.part import FilledModel, Part
 
 WAITING = "communication"
 _STEP_SHARE = 0.05
@@ -29,15 +32,15 @@ _NEEDED = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """One rank in one interval."""
+    """A rank that stood out in one interval."""
 
     rank: int
     phase: str
     seconds: float
     peers_seconds: float
-    """Median of its peers in that phase."""
+    """The median of its peers in that phase."""
     step_share: float
-    """Of the interval: what the others waited for it."""
+    """The share of the interval for which the others waited for it."""
 
 
 def suspect(
@@ -92,16 +95,31 @@ def _suspects(ranks: list[int], by_rank: Sequence[Mapping[str, float]]) -> list[
     return found
 
 
-@dataclass(slots=True)
-class Stragglers:
-    """Remembers the last intervals, so that only what lasts is named."""
+class StragglerWatch(Part):
+    """A memory of the last intervals, so that only what lasts is named."""
 
-    peers: Sequence[int] | None = None
-    _last: deque[Suspicion | None] = field(default_factory=lambda: deque(maxlen=_INTERVALS))
+    name = "stragglers"
+
+    def __init__(self, peers: Sequence[int] | None = None) -> None:
+        """Ranks with equal numbers do the same work; None: all do."""
+        self._peers = peers
+        self._last: deque[Suspicion | None] = deque(maxlen=_INTERVALS)
+
+    @classmethod
+    def make(cls, filled: FilledModel) -> StragglerWatch:
+        """Every run is watched; the ranks of one pipeline stage do the same work."""
+        ranks = filled.ranks
+        stage_ranks = ranks.world // ranks.size("pp")  # the world is ordered by stage
+        return cls([rank // stage_ranks for rank in range(ranks.world)])
+
+    def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        """Who holds the others up."""
+        del steps
+        return {"straggler": self.judge(phases_by_rank)}
 
     def judge(self, by_rank: Sequence[Mapping[str, float]]) -> str:
         """Who holds the others up, in words; empty where nobody does, or not yet for sure."""
-        found = suspect(by_rank, self.peers)
+        found = suspect(by_rank, self._peers)
         self._last.append(found)
         if found is None:
             return ""

@@ -18,19 +18,18 @@ import torch
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
 
-from ridgeline.records.recipe import RecipeCommunication
-from ridgeline.train.compression.bucket import Bucket, Scheme
-from ridgeline.train.compression.counted import Counted
+from ridgeline.train.compression.bucket import Bucket, GradientScheme
+from ridgeline.train.compression.counted import CountedGroup
 
 _EPSILON = 1e-8
 """A gradient of zeros must not become 0/0."""
 _LEAST_RATE = 2.0
-"""torch's own default: a matrix that would not halve travels whole."""
+"""The default of torch: a matrix that would not halve travels whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GradBucket:
-    """What torch's hook asks of a bucket. Its own lives only as long as the call of the hook."""
+    """What torch's hook asks of a bucket; DDP's own lives only as long as the call of the hook."""
 
     bucket: Bucket
 
@@ -47,10 +46,10 @@ class _GradBucket:
         return self.bucket.last
 
 
-class PowerSgd:
-    """A `Scheme`."""
+class PowerSgd(GradientScheme):
+    """torch's hook, with memories known by parameter."""
 
-    def __init__(self, rank: int, counted: Counted) -> None:
+    def __init__(self, rank: int, counted: CountedGroup) -> None:
         self._rank = rank
         self._counted = counted
         # The hook leaves its first steps alone, which is not for it to decide here.
@@ -68,7 +67,7 @@ class PowerSgd:
         self._factors: dict[str, Tensor] = {}
 
     def reduce(self, bucket: Bucket) -> None:
-        """See `Scheme`."""
+        """Factor the bucket's matrices and all-reduce the factors."""
         shapes = dict(
             zip(bucket.names, (gradient.shape for gradient in bucket.gradients), strict=True)
         )
@@ -85,12 +84,12 @@ class PowerSgd:
         self._counted.note_all_reduce(sent * bucket.buffer.element_size())
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """See `Scheme`."""
+        """The errors and the right factors, by parameter."""
         self._take_apart()
         return {"error": dict(self._errors), "factor": dict(self._factors)}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """See `Scheme`."""
+        """Go on from there."""
         self._take_apart()
         self._errors = {name: one.clone() for name, one in state["error"].items()}
         self._factors = {name: one.clone() for name, one in state["factor"].items()}
@@ -151,8 +150,3 @@ class PowerSgd:
 
     def _rank_of(self, shape: torch.Size) -> int:
         return min(shape[0], shape.numel() // shape[0], self._rank)
-
-
-def make(settings: RecipeCommunication, counted: Counted, _: Mapping[str, int]) -> Scheme:
-    """The scheme."""
-    return PowerSgd(settings.powersgd_rank, counted)

@@ -1,4 +1,4 @@
-"""A rank is asked to stop: by SIGTERM (preemption), or by the file `stop` in the run's folder.
+"""How a rank is asked to stop: by SIGTERM (preemption), or by the file `stop` in its folder.
 
 `ridgeline train` writes the file, for Ctrl-C and for a SIGTERM of its own: torchrun is then not
 told, and the ranks end by themselves at a step that they agree on. A SIGTERM that reaches a rank
@@ -13,17 +13,20 @@ import signal
 import threading
 from pathlib import Path
 
-from ridgeline.train.survive.stop_file import FILE, TERMINATED
+from ridgeline.train.folder import STOP
 
 _LOOK_SECONDS = 0.2
 """A look at the file costs microseconds on a local disk, milliseconds on a shared one."""
+TERMINATED = "SIGTERM"
+INTERRUPTED = "Ctrl-C"
+"""What the file says: why."""
 
 
 class StopRequest:
-    """Listens from construction to `close`; only the main thread can make one."""
+    """A listener from construction to `close`; only the main thread can make one."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
+        self.path = folder / STOP
         self.signalled = False
         """This process was sent SIGTERM: it must not end as if the run had."""
         self._reason = ""

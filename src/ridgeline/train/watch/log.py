@@ -1,4 +1,4 @@
-"""Writes a run's journal: one JSON line per logged step, on disk on return, and TensorBoard.
+"""The log of a run: one JSON line per logged step, on disk on return, and TensorBoard.
 
 A crash leaves whole lines and at most one that is cut short; a restarted run goes on without it.
 """
@@ -13,10 +13,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ridgeline.errors import NO_ROOM
 from ridgeline.records.appended import AppendedFile
-from ridgeline.records.journal import FILE, Tail, read_journal
+from ridgeline.records.journal import FILE
 from ridgeline.records.training_run import LoggedStep
 
-__all__ = ["FILE", "Journal", "Tail", "read_journal"]
 _SCALARS = (
     "loss",
     "validation_loss",
@@ -32,8 +31,8 @@ _SCALARS = (
 )
 
 
-class Journal:
-    """Appends; a restarted run goes on in the same files."""
+class TrainingLog:
+    """A writer of the log; a restarted run goes on in the same files."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +41,7 @@ class Journal:
         self._board: SummaryWriter | None = SummaryWriter(str(self._folder))
 
     def write(self, line: LoggedStep) -> None:
-        """One step, on disk when this returns."""
+        """Write one step, which is on disk when this returns."""
         self._file.append(msgspec.json.encode(line), sync=True)
         try:
             if self._board is None:
@@ -51,14 +50,14 @@ class Journal:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            # Its thread is dead; the next line opens another file.
+            # The board's thread is dead; the next line opens another file.
             self._board = None
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the files; nothing more will come."""
         self._file.close()
         if self._board is not None:
-            with suppress(OSError):  # a board that found no room; the journal has the lines
+            with suppress(OSError):  # a board that found no room; the log has the lines
                 self._board.close()
 
 

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from ridgeline.errors import InputError
 from ridgeline.records.journal import FILE, Tail, read_journal
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.train.watch.journal import Journal
+from ridgeline.train.watch.log import TrainingLog
 
 
 def logged(step: int, loss: float = 3.0) -> LoggedStep:
@@ -23,7 +23,7 @@ def logged(step: int, loss: float = 3.0) -> LoggedStep:
 
 
 def test_every_line_is_on_disk_as_soon_as_it_is_written(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = TrainingLog(tmp_path)
     tail = Tail(tmp_path)
     for step in (10, 20):
         journal.write(logged(step))
@@ -34,21 +34,21 @@ def test_every_line_is_on_disk_as_soon_as_it_is_written(tmp_path: Path) -> None:
 
 
 def test_a_restarted_run_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = TrainingLog(tmp_path)
     journal.write(logged(10))
     journal.write(logged(20))
     journal.close()
     path = tmp_path / FILE
     path.write_bytes(path.read_bytes()[:-7])
     assert read_journal(tmp_path) == [logged(10)]
-    again = Journal(tmp_path)
+    again = TrainingLog(tmp_path)
     again.write(logged(20, loss=2.5))
     again.close()
     assert read_journal(tmp_path) == [logged(10), logged(20, loss=2.5)]
 
 
 def test_steps_that_were_done_over_count_once(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = TrainingLog(tmp_path)
     for step, loss in ((10, 4.0), (20, 3.0), (30, 2.0), (20, 3.5), (40, 1.0)):
         journal.write(logged(step, loss))
     journal.close()
@@ -58,7 +58,7 @@ def test_steps_that_were_done_over_count_once(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_can_be_read(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = TrainingLog(tmp_path)
     journal.write(logged(10, float("inf")))
     journal.close()
     assert math.isnan(read_journal(tmp_path)[0].loss)
@@ -72,7 +72,7 @@ def test_a_line_that_is_no_step_is_named(tmp_path: Path) -> None:
 
 
 def test_tensorboard_has_the_same_figures(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = TrainingLog(tmp_path)
     journal.write(logged(10, loss=2.25))
     journal.close()
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()

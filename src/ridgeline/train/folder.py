@@ -1,0 +1,20 @@
+"""Names of what lies in the folder of a run; each file is described where it is written."""
+
+from __future__ import annotations
+
+RECIPE = "recipe.toml"
+"""The recipe that is run; the ranks read it here."""
+TOKENS = "tokens"
+RESULT = "run.json"
+"""The `TrainingRun` that a run ends with."""
+MODEL = "model"
+ADAPTER = "adapter"
+EVENTS = "events.jsonl"
+SKIPPED = "skipped.jsonl"
+STOP = "stop"
+"""The file by which `ridgeline train` asks the ranks to save and end; it says why."""
+LOGS = "logs"
+ERRORS = "errors"
+"""The one line of each rank that ended with an error which a user can mend."""
+TRACES = "traces"
+BOARD = "tensorboard"
