@@ -1,4 +1,4 @@
-"""What a scheduler may put into one step and keep at once."""
+"""What a scheduler may put into one step and keep at once, and why it refuses a request."""
 
 from __future__ import annotations
 
@@ -29,3 +29,15 @@ class Limits:
     dynamic_delay_seconds: float = 0.05
     chunked_prefill: bool = True
     """Off: a prompt is computed in one step or waits (for comparison)."""
+
+
+class Refusal(ValueError):
+    """The request was not taken; the message says why and what to change."""
+
+
+class QueueFull(Refusal):
+    """Too many wait already; the same request may be taken later."""
+
+
+class TooLong(Refusal):
+    """The request can never fit."""

@@ -20,12 +20,18 @@ from __future__ import annotations
 from bisect import insort
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
-from ridgeline.batching.policies import mode, ordering
-from ridgeline.batching.refusals import QueueFull, TooLong
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
-from ridgeline.batching.step import Counters, Slice, Step
+from ridgeline.batching.limits import Limits, QueueFull, TooLong
+from ridgeline.batching.modes import mode
+from ridgeline.batching.orders import ordering
+from ridgeline.batching.sequence import (
+    Counters,
+    FinishReason,
+    Request,
+    Sequence,
+    Slice,
+    Status,
+    Step,
+)
 from ridgeline.errors import InputError
 
 

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from ridgeline.batching.scaling.observation import Observation, Policy
-from ridgeline.batching.scaling.open_requests import OpenRequests
-from ridgeline.batching.scaling.stabilised import Stabilised
+from ridgeline.batching.scaling.policies import Observation, OpenRequests, Policy, Stabilised
 from ridgeline.errors import RidgelineError
 from ridgeline.serve.cluster.autoscaler import Autoscaler, Slot
 from ridgeline.serve.cluster.punctuality import Punctuality

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.batching.scaling.open_requests import OpenRequests
-from ridgeline.batching.scaling.stabilised import Stabilised
+from ridgeline.batching.scaling.policies import OpenRequests, Stabilised
 from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.config import EngineConfig

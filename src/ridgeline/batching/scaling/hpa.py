@@ -26,7 +26,7 @@ from ridgeline.batching.scaling.hpa_metrics import (
     replicas_by_share,
     replicas_by_value,
 )
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 
 SYNC_SECONDS = 15.0
 """`--horizontal-pod-autoscaler-sync-period`."""

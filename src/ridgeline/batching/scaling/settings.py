@@ -7,10 +7,7 @@ from typing import Literal
 import msgspec
 
 from ridgeline.batching.scaling.burn_rate import BurnRate
-from ridgeline.batching.scaling.kv_usage import KvUsage
-from ridgeline.batching.scaling.observation import Policy
-from ridgeline.batching.scaling.open_requests import OpenRequests
-from ridgeline.batching.scaling.stabilised import Stabilised
+from ridgeline.batching.scaling.policies import KvUsage, OpenRequests, Policy, Stabilised
 
 ScaleOn = Literal["queue", "kv", "slo"]
 """queue: open requests per replica. kv: share of KV blocks in use. slo: the error budget's burn."""

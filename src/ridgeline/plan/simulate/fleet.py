@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from ridgeline.batching.blocks import BlockCache
+from ridgeline.batching.limits import QueueFull, Refusal
 from ridgeline.batching.load.exchange import CANCELLED, Exchange, Exchanges
 from ridgeline.batching.load.workload import Planned
-from ridgeline.batching.refusals import QueueFull, Refusal
 from ridgeline.batching.routing import Load, Routes
-from ridgeline.batching.scaling.observation import Policy
+from ridgeline.batching.scaling.policies import Policy
 from ridgeline.batching.scaling.settings import policy_of
 from ridgeline.batching.sequence import FinishReason, Sequence
 from ridgeline.plan.simulate.deployment import Setup

@@ -17,9 +17,7 @@ from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
 from ridgeline.batching.load.exchange import Exchange
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence
-from ridgeline.batching.step import Step
-from ridgeline.batching.work import work_of
+from ridgeline.batching.sequence import FinishReason, Sequence, Step, work_of
 from ridgeline.plan.simulate.engine_time import EngineTime
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from ridgeline.batching.load.definitions import DEFINITIONS
 from ridgeline.batching.load.exchange import Exchanges
-from ridgeline.batching.load.summary import summarise, timeline
+from ridgeline.batching.load.summary import DEFINITIONS, summarise, timeline
 from ridgeline.batching.load.workload import describe, planned
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.training import COVERAGE_80

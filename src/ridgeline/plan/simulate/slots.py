@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.plan.simulate.replica import Replica
 

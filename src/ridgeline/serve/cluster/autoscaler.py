@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ridgeline.batching.scaling.observation import Observation, Policy
+from ridgeline.batching.scaling.policies import Observation, Policy
 from ridgeline.errors import RidgelineError
 from ridgeline.serve.cluster.fleet import FleetReport
 from ridgeline.serve.cluster.router import Router

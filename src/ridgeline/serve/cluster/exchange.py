@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from ridgeline.batching.refusals import QueueFull, Refusal
+from ridgeline.batching.limits import QueueFull, Refusal
 from ridgeline.errors import RidgelineError
 from ridgeline.serve.cache.pool import SequenceKv
 from ridgeline.serve.cluster.handover import (

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 from ridgeline.serve.messages import Delta, Submit, Times
 from ridgeline.serve.sampling.prompt_logprobs import PromptLogprobs
 from ridgeline.serve.sampling.state import SamplingState

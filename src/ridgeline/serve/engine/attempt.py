@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ridgeline.batching.sequence import Sequence as Tokens
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import Slice, Step
 from ridgeline.serve.engine.halves import NOT_A_FAILURE, by_halves
 
 W = TypeVar("W")

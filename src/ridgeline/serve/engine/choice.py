@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.serve.engine.answers import Answer
 from ridgeline.serve.engine.step_inputs import Rows
 from ridgeline.serve.sampling.sampler import Wanted

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 from ridgeline.serve.messages import Embed, Embedded
 from ridgeline.serve.sampling.finite import check_finite
 

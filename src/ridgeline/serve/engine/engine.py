@@ -22,10 +22,8 @@ from functools import partial
 import msgspec
 import torch
 
-from ridgeline.batching.refusals import QueueFull, Refusal
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
-from ridgeline.batching.step import Step
-from ridgeline.batching.work import work_of
+from ridgeline.batching.limits import QueueFull, Refusal
+from ridgeline.batching.sequence import FinishReason, Sequence, Status, Step, work_of
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
 from ridgeline.serve.adapters.examined import examined

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 from torch import Tensor
 
-from ridgeline.batching.refusals import QueueFull, Refusal
+from ridgeline.batching.limits import QueueFull, Refusal
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import FinishReason, Sequence, Slice, Status, Step
 from ridgeline.errors import InputError, in_words
 from ridgeline.serve.adapters.adapters import NoRoom
 from ridgeline.serve.engine.answers import Answer, Answers, last_delta, request_of

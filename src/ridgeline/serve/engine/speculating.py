@@ -6,8 +6,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Step
+from ridgeline.batching.sequence import Sequence, Step
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.answers import Answer
 from ridgeline.serve.engine.halves import by_halves

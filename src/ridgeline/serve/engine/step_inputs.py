@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.kernels.paged_attention import Packed
 from ridgeline.serve.model.batch import Batch
 

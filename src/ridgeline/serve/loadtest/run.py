@@ -12,8 +12,7 @@ from itertools import count
 
 import msgspec
 
-from ridgeline.batching.load.definitions import DEFINITIONS
-from ridgeline.batching.load.summary import request_seconds, summarise, timeline
+from ridgeline.batching.load.summary import DEFINITIONS, request_seconds, summarise, timeline
 from ridgeline.batching.load.workload import describe
 from ridgeline.errors import Interrupted
 from ridgeline.records.load import trace_of

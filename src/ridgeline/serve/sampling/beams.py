@@ -28,9 +28,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ridgeline.batching.request import Request
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
+from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status
 from ridgeline.serve.messages import Delta, Submit
 from ridgeline.serve.sampling.text import Tokenizer, decoded
 

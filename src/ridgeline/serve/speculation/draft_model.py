@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.errors import InputError
 from ridgeline.serve.cache.pool import KvPool
 from ridgeline.serve.engine.step_inputs import StepInputs
