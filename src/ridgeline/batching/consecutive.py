@@ -18,7 +18,7 @@ class FreeRuns:
 
     def __init__(self, num_blocks: int) -> None:
         self._gaps = [(0, num_blocks)] if num_blocks else []
-        """(first block, length)"""
+        """The gaps as (first block, length)."""
         self.num_free = num_blocks
 
     def take(self, count: int) -> int | None:
@@ -90,7 +90,7 @@ class Contiguous:
         return self._runs.num_free
 
     def known(self, _sequence: Sequence, /) -> list[int]:
-        """Nothing."""
+        """No blocks, for no prefix is known."""
         return []
 
     def admit(self, sequence: Sequence, _known: list[int], _reserve: int, /) -> bool:
@@ -103,25 +103,25 @@ class Contiguous:
     def extend(
         self, sequence: Sequence, num_tokens: int, _copies: list[tuple[int, int]], /
     ) -> bool:
-        """Always: all was reserved at admission."""
+        """Set how far the sequence may write; all was reserved at admission."""
         sequence.writable = len(sequence.blocks) * self._size
         assert num_tokens <= sequence.writable, "longer than max_length"
         return True
 
     def share(self, parent: Sequence, child: Sequence) -> None:
-        """Never asked for: `shares` is False."""
+        """Never asked for, since `shares` is False."""
         raise NotImplementedError
 
     def remember(self, sequence: Sequence, num_tokens: int) -> None:
-        """Nothing is."""
+        """Nothing is remembered in this layout."""
 
     def free(self, sequence: Sequence) -> None:
-        """The whole run."""
+        """Free the whole run of blocks."""
         if sequence.blocks:
             self._runs.give(sequence.blocks[0], len(sequence.blocks))
 
     def disown(self, sequence: Sequence, first: int) -> None:
-        """Nothing has a name."""
+        """Nothing has a name in this layout."""
 
     def check(self, holders: Iterable[Sequence] | None) -> None:
         """Raise AssertionError if the gaps are wrong, or not what `holders` leave."""

@@ -32,7 +32,7 @@ class Mode(Protocol):
 
 
 class Continuous:
-    """Continuous batching: a seat is free as soon as its sequence ends.
+    """A seat is free as soon as its sequence ends (continuous batching).
 
     Yu et al., "Orca" (OSDI 2022), section 3.1, where it is called iteration-level scheduling.
     """
@@ -56,7 +56,7 @@ class Continuous:
 
 
 class StaticBatches:
-    """Static batching: a batch is chosen when nothing runs, the next when all of it has ended.
+    """A batch is chosen when nothing runs, the next one when all of it has ended (static batching).
 
     Early finishers leave their seats empty. Their blocks are freed, which is kinder than the
     engines of old; what is compared is the waiting. Nobody starves that would not under the order
@@ -91,7 +91,7 @@ class StaticBatches:
 
 
 class DynamicBatches(StaticBatches):
-    """Dynamic batching: as static, but a batch waits until it is full or its oldest request is old.
+    """A static batch that starts only when it is full or its oldest request is old.
 
     The scheme of servers for models without a sequence to continue (Triton's dynamic batcher).
     """

@@ -1,4 +1,4 @@
-"""Who goes first: how sequences that wait are sorted, and who stays when room runs out.
+"""The order of sequences: how those that wait are sorted, and who stays when room runs out.
 
 An order touches neither blocks nor tokens: that is `scheduler.py`. Each class says who can starve
 under it.
@@ -69,7 +69,7 @@ class Priority:
 
 
 class ShortestPrompt(FirstCome):
-    """Short prompts first: the least mean time to first token, as shortest-job-first has it.
+    """Short prompts go first: the least mean time to first token, as shortest-job-first has it.
 
     Long prompts starve while shorter ones keep coming. Preempted sequences go before all others:
     they were given a place already, and each wait costs a computation again.

@@ -70,7 +70,7 @@ class BlockPool:
     def __init__(self, num_blocks: int) -> None:
         self.references = [0] * num_blocks
         self.block_of: dict[bytes, int] = {}
-        """Name → block."""
+        """The block of each name."""
         self._name_of: list[bytes | None] = [None] * num_blocks
         self._empty = list(range(num_blocks - 1, -1, -1))
         self._kept: OrderedDict[int, None] = OrderedDict()
@@ -106,7 +106,7 @@ class BlockPool:
         return block
 
     def take_many(self, count: int) -> list[int]:
-        """As `take`, so often.
+        """So many free blocks, each held once and without a name.
 
         Raises:
             IndexError: Fewer are free.
@@ -121,7 +121,7 @@ class BlockPool:
         return blocks + [self.take() for _ in range(count - len(blocks))]
 
     def hold(self, block: int) -> None:
-        """One more holder, of a held or a kept block."""
+        """Give a held or a kept block one more holder."""
         if self.references[block]:
             self._num_shared += 1
         else:
@@ -129,7 +129,7 @@ class BlockPool:
         self.references[block] += 1
 
     def drop(self, blocks: Iterable[int]) -> None:
-        """One holder less for each; the last one frees it. The first is forgotten first."""
+        """Take a holder from each block; the last one frees it. The first is forgotten first."""
         references, names = self.references, self._name_of
         if not self.block_of and not self._num_shared:  # so all become empty
             freed = list(blocks)
@@ -276,7 +276,7 @@ class Paged:
         self._names.append(sequence.hashes, sequence.tokens, num_blocks, adapter)
 
     def free(self, sequence: Sequence) -> None:
-        """Its end is forgotten first: beginnings are what others share."""
+        """Let go of its blocks, its end first: beginnings are what others share."""
         self._pool.drop(reversed(sequence.blocks))
 
     def disown(self, sequence: Sequence, first: int) -> None:

@@ -1,7 +1,7 @@
-"""What is generated: requests, sequences as they grow, and the steps that compute them.
+"""Requests, sequences as they grow, and the steps that compute them.
 
-A request is what a caller wants, a sequence its tokens so far with the blocks of their KV, a step the
-slices of sequences that the model computes together.
+A request is what a caller wants, a sequence its tokens so far with the blocks of their KV, a step
+the slices of sequences that the model computes together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ridgeline.records.step_log import StepWork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One prompt and how long its answer may become."""
+    """One prompt and how long its completion may become."""
 
     id: str
     prompt: tuple[int, ...]
@@ -31,7 +31,7 @@ class Request:
     prefill_only: bool = False
     """Ends after its first token with its blocks kept, for another engine to go on from."""
     reuse_prefix: bool = True
-    """Off: nothing is taken from the prefix cache, because every token's logits are wanted."""
+    """Whether blocks come from the prefix cache; off where every token's logits are wanted."""
 
 
 class Status(Enum):
@@ -74,9 +74,9 @@ class Sequence:
     wasted_tokens: int = 0
     """Computed, thrown away by preemption, to be computed again."""
     cached_tokens: int = 0
-    """Of the prompt, found in the prefix cache at the first admission."""
+    """Tokens of the prompt that were found in the prefix cache at the first admission."""
     scheduled_at: float | None = None
-    """First admission."""
+    """The time of the first admission."""
     first_token_at: float | None = None
     finished_at: float | None = None
     queued_at: float | None = None
@@ -88,7 +88,7 @@ class Sequence:
     writable: int = 0
     """Positions below are decoded without asking the cache for room; 0: ask."""
     hashes: list[bytes] = field(default_factory=list)
-    """Of its first full blocks, as far as they were asked for (`prefix.py`)."""
+    """The names of its first full blocks, as far as they were asked for (`paged.py`)."""
     num_remembered: int = 0
     """Blocks that were offered to the prefix cache."""
     lost_tokens: int = 0
@@ -109,7 +109,7 @@ class Slice(NamedTuple):
     sequence: Sequence
     start: int
     count: int  # type: ignore[assignment] # hides tuple.count, which nobody asks a slice for
-    """Of the sequence's own tokens, at least one."""
+    """The number of the sequence's own tokens, at least one."""
     drafts: tuple[int, ...] = ()
     """Checked in this step; only where the slice reaches the last token."""
 
@@ -143,11 +143,11 @@ class Step:
 
 @dataclass(slots=True)
 class Counters:
-    """Since the scheduler began; what `/metrics` serves."""
+    """What a scheduler has counted since it began, as `/metrics` serves it."""
 
     steps: int = 0
     prompt_tokens: int = 0
-    """Of admitted requests, cached ones included."""
+    """Prompt tokens of admitted requests, cached ones included."""
     generation_tokens: int = 0
     prefix_queries: int = 0
     """Prompt tokens looked up in the prefix cache."""
@@ -157,7 +157,7 @@ class Counters:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     finished: dict[str, int] = field(default_factory=dict)
-    """Sequences by `FinishReason.value`."""
+    """Ended sequences by `FinishReason.value`."""
 
 
 def work_of(step: Step) -> StepWork:

@@ -7,7 +7,7 @@ import random
 import torch
 
 from ridgeline.batching.sequence import Request, Sequence, Slice, Step
-from ridgeline.serve.engine.step_inputs import StepInputs
+from ridgeline.serve.model.batch import StepInputs
 
 BLOCK = 4
 

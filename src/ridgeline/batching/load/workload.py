@@ -1,7 +1,7 @@
 """Which requests a run sends, and when: arrivals joined with lengths.
 
-Arrivals are seconds from the start, of an open loop: nobody waits for an answer. Each function is an
-endless or bounded stream of rising times; the caller cuts it by time or count.
+Arrivals are seconds from the start, of an open loop: nobody waits for a completion. Each function
+is an endless or bounded stream of rising times; the caller cuts it by time or count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ridgeline.records.request_trace import Traced
 
 
 def constant(requests_per_second: float) -> Iterator[float]:
-    """Evenly spaced.
+    """Arrivals that are evenly spaced.
 
     >>> times = constant(4.0)
     >>> next(times), next(times), next(times)
@@ -30,7 +30,7 @@ def constant(requests_per_second: float) -> Iterator[float]:
 
 
 def poisson(requests_per_second: float, rng: Random) -> Iterator[float]:
-    """Independent users: exponential gaps."""
+    """Arrivals of independent users, with exponential gaps."""
     return gamma(requests_per_second, 1.0, rng)
 
 
@@ -76,7 +76,7 @@ class Planned:
     """One request to send."""
 
     at_seconds: float | None
-    """From the start; None: as soon as a place of the closed loop is free."""
+    """Seconds from the start; None: as soon as a place of the closed loop is free."""
     input_tokens: int
     output_tokens: int
     prefix_ids: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What an autoscaler sees, what it answers, and the two policies that scale in proportion."""
+"""What an autoscaler sees, what policies answer, and the two policies that scale in proportion."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Observation:
     starting: int = 0
     """Replicas that will, once they have loaded."""
     first_tokens: int = 0
-    """First tokens of answers so far."""
+    """First tokens of completions so far."""
     late_first_tokens: int = 0
-    """Of these, those that came later than the objective allows."""
+    """First tokens among these that came later than the objective allows."""
     overdue: int = 0
     """Open requests without a first token for longer than the objective allows, at this moment."""
     next_tokens: int = 0
     """Further tokens so far."""
     late_next_tokens: int = 0
-    """Of these, those that came longer after the one before than the objective allows."""
+    """Further tokens that came longer after the one before than the objective allows."""
 
     @property
     def replicas(self) -> int:
-        """That there are or will be soon; those that are being drained are gone already."""
+        """Replicas that there are or will be soon; those that are being drained count no more."""
         return self.ready + self.starting
 
 
@@ -79,7 +79,7 @@ class OpenRequests:
 
 
 TOLERANCE = 0.1
-"""Around the target, within which nothing changes."""
+"""The share around the target within which nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Stabilised:
     """Replicas added at once; None: as many as wanted."""
     most_down: int | None = None
     cooldown_seconds: float = 0.0
-    """After a change, until the next."""
+    """The rest after a change until the next."""
     _answers: deque[tuple[float, int]] = field(default_factory=deque, init=False)
     _changed_at: float | None = field(default=None, init=False)
 
@@ -137,7 +137,7 @@ class Stabilised:
 
     @property
     def every_seconds(self) -> float:
-        """As the policy within."""
+        """How often the policy within wants to be asked."""
         return self.policy.every_seconds
 
     def desired(self, observation: Observation, now: float) -> int:

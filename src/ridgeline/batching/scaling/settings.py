@@ -10,7 +10,8 @@ from ridgeline.batching.scaling.burn_rate import BurnRate
 from ridgeline.batching.scaling.policies import KvUsage, OpenRequests, Policy, Stabilised
 
 ScaleOn = Literal["queue", "kv", "slo"]
-"""queue: open requests per replica. kv: share of KV blocks in use. slo: the error budget's burn."""
+"""What is looked at. queue: open requests per replica. kv: share of KV blocks in use. slo: the
+error budget's burn."""
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,15 +21,15 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     maximum: int
     on: ScaleOn = "queue"
     open_per_replica: float = 8.0
-    """queue: requests that wait or run, for each replica."""
+    """Requests that wait or run for each replica, on queue."""
     kv_target: float = 0.7
-    """kv: share of a cache in use at which there are enough replicas."""
+    """The share of a cache in use at which there are enough replicas, on kv."""
     ttft_seconds: float | None = None
     """A first token that comes later is a miss; None: never."""
     itl_seconds: float | None = None
     """A token that comes longer after the one before is a miss; None: never."""
     objective: float = 0.99
-    """slo: share of tokens that may not miss."""
+    """The share of tokens that may not miss, on slo."""
     up_window_seconds: float = 0.0
     """More are wanted for so long before they are started."""
     down_window_seconds: float = 300.0

@@ -133,7 +133,7 @@ class Slots:
 
 @dataclass(slots=True)
 class Counts:
-    """Tokens in time and late, as `serve/cluster/punctuality.py` counts them."""
+    """Tokens in time and late, as `serve/cluster/slo_attainment.py` counts them."""
 
     scaling: Scaling | None
     first_tokens: int = 0

@@ -1,4 +1,4 @@
-"""What several engines say, as if they were one."""
+"""What several engines say, as if they were one, and what is said of a fleet that scales."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ridgeline.serve.messages import MemoryLedger, Ready, Stats
+
+
+class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The fleet at one moment; in `/health` and `/metrics`."""
+
+    desired: int
+    """What the policy wanted last."""
+    ready: int
+    starting: int
+    """Processes that load their model, for the first time or again."""
+    draining: int
+    """Processes that finish what they have, or are ending."""
+    replica_seconds: float
+    """Time that processes have existed so far, summed: what a fleet costs."""
+    startup_seconds: float | None
+    """How long the last start took, from the process's beginning until it took requests."""
+
 
 _LARGEST = ("at", "step_age_seconds")
 _SHARES = ("cache_usage",)

@@ -1,4 +1,4 @@
-"""The server's process: supervised engines, the API, and an orderly end.
+"""The process of the server: supervised engines, the API, and an orderly end.
 
 On SIGTERM (or Ctrl-C) it drains: `/ready` says no and new requests get a 503 while open ones are
 finished; what is still open after `shutdown_timeout_seconds` is ended with a clean error, then the
@@ -21,36 +21,37 @@ from fastapi import FastAPI
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.serve.cluster.autoscaler import Autoscaler
-from ridgeline.serve.cluster.disaggregated import EXCHANGE, Disaggregated
-from ridgeline.serve.cluster.punctuality import Punctuality
+from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
 from ridgeline.serve.cluster.router import Router
+from ridgeline.serve.cluster.slo_attainment import SloAttainment
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.log import begin_step_log
+from ridgeline.serve.http.access_log import log_as_json
 from ridgeline.serve.http.app import create_app
-from ridgeline.serve.http.connection import HEAD_BYTES, Connection, Room
-from ridgeline.serve.http.logs import log_as_json
+from ridgeline.serve.http.connection import HEAD_BYTES, Connection, ConnectionRoom
 from ridgeline.serve.http.metrics import Meters
-from ridgeline.serve.http.service import Service, Settings
+from ridgeline.serve.http.service import ServerSettings, Service
 from ridgeline.serve.http.text import TextTokens, load_tokenizer
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineLink
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
-ANSWER_SECONDS = 1.0
-"""For the last errors to reach their clients."""
+LAST_REPLY_SECONDS = 1.0
+"""The time for the last errors to reach their clients."""
 UNREAD_BYTES = 2**17
-"""Of an answer, in the kernel; else some megabytes for each client that does not read."""
+"""Bytes of a reply that lie in the kernel; else some megabytes for each client that does not
+read."""
 WAITING_CONNECTIONS = 2048
-"""In the kernel, until we take them."""
+"""Connections that wait in the kernel until we take them."""
 
 log = logging.getLogger("ridgeline.serve")
 
 
 def run_server(
     config: EngineConfig,
-    settings: Settings,
+    settings: ServerSettings,
     *,
-    say_ready: Callable[[str, Ready], None],
+    on_ready: Callable[[str, Ready], None],
     replicas: int = 1,
     scaling: Scaling | None = None,
     disaggregated: bool = False,
@@ -61,7 +62,7 @@ def run_server(
     Args:
         config: Of each engine.
         settings: Of the API.
-        say_ready: Called once, with the address and what the engines said.
+        on_ready: Called once, with the address and what the engines said.
         replicas: Engine processes behind one router.
         scaling: How their number follows the load; None: it stays at `replicas`.
         disaggregated: Two engines instead: one computes prompts, the other the rest.
@@ -78,9 +79,9 @@ def run_server(
         if config.step_log is not None:
             begin_step_log(config.step_log)
         most = scaling.maximum if scaling is not None else replicas
-        factories = [EXCHANGE] * 2 if disaggregated else [factory] * most
+        factories = [KV_ENGINE] * 2 if disaggregated else [factory] * most
         server = _Server(
-            config, settings, say_ready, factories, scaling=scaling, disaggregated=disaggregated
+            config, settings, on_ready, factories, scaling=scaling, disaggregated=disaggregated
         )
         asyncio.run(server.run(listener))
 
@@ -112,8 +113,8 @@ class _Server:
     def __init__(
         self,
         config: EngineConfig,
-        settings: Settings,
-        say_ready: Callable[[str, Ready], None],
+        settings: ServerSettings,
+        on_ready: Callable[[str, Ready], None],
         factories: Sequence[str],
         *,
         scaling: Scaling | None,
@@ -121,10 +122,10 @@ class _Server:
     ) -> None:
         self._config = config
         self._settings = settings
-        self._say_ready = say_ready
+        self._on_ready = on_ready
         self._disaggregated = disaggregated
         self._supervisors = [Supervisor(config, factory) for factory in factories]
-        self._room = Room(len(factories))
+        self._room = ConnectionRoom(len(factories))
         self._scaling = scaling
         self._autoscaler: Autoscaler | None = None
         self._signalled = asyncio.Event()
@@ -145,7 +146,7 @@ class _Server:
             await self._stop()
 
     async def _stop(self) -> None:
-        """End the engines: each finishes its step, unless another signal comes."""
+        """End the engines; each finishes its step, unless another signal comes."""
         stopping = asyncio.create_task(self._stop_engines())
         hurried = asyncio.create_task(self._signalled.wait())
         await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -198,10 +199,10 @@ class _Server:
         if self._disaggregated:
             return Disaggregated(clients[0], clients[1])
         if self._scaling is not None:
-            limits = Punctuality(
+            limits = SloAttainment(
                 ttft_seconds=self._scaling.ttft_seconds, itl_seconds=self._scaling.itl_seconds
             )
-            return Router(clients, block_size=self._config.block_size, punctuality=limits)
+            return Router(clients, block_size=self._config.block_size, attainment=limits)
         if len(clients) == 1:
             return clients[0]
         return Router(clients, block_size=self._config.block_size)
@@ -216,7 +217,7 @@ class _Server:
         up.cancel()
         if service.engine.ready is not None:
             try:
-                self._say_ready(_address(listener), service.engine.ready)
+                self._on_ready(_address(listener), service.engine.ready)
             except OSError as error:  # a full disk; those who ask are served all the same
                 log.warning("not said to be ready", extra={"fields": {"why": in_words(error)}})
         signalled = asyncio.create_task(self._signalled.wait())
@@ -248,7 +249,7 @@ class _Server:
             return_when=asyncio.FIRST_COMPLETED,
         )
         service.end_all()
-        await asyncio.wait({idle}, timeout=ANSWER_SECONDS)
+        await asyncio.wait({idle}, timeout=LAST_REPLY_SECONDS)
         idle.cancel()
         again.cancel()
         log.info("drained", extra={"fields": {"cut_off_requests": service.num_requests}})
@@ -257,7 +258,7 @@ class _Server:
 class _Api(uvicorn.Server):
     """uvicorn without signal handlers of its own; `up` once it listens."""
 
-    def __init__(self, app: FastAPI, room: Room) -> None:
+    def __init__(self, app: FastAPI, room: ConnectionRoom) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -281,7 +282,7 @@ class _Api(uvicorn.Server):
         self.up.set()
 
     def cut_off(self) -> None:
-        """End every connection with an answer that its client does not read."""
+        """End every connection with a response that its client does not read."""
         for connection in list(self.server_state.connections):
             connection.cut_off()
 
@@ -292,7 +293,7 @@ class _Api(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def _first_error() -> AsyncIterator[None]:
-    """Of a group of tasks, the first one's error as it is."""
+    """Raise the first error of a group of tasks as it is."""
     try:
         yield
     except* Exception as group:

@@ -1,17 +1,81 @@
-"""Fields that completions and chats share, and how they become the engine's `Sampling`."""
+"""What requests and replies have in common: exact types, sampling parameters, token counts.
+
+Types are exact, and unknown fields are errors. The first wrong element of a list is enough:
+pydantic would else describe each of a million.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+import msgspec
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.strict import LARGEST_INT, Name, Strict, Text, TokenId, few
 from ridgeline.serve.messages import Grammar, Sampling
 
+LARGEST_INT = 2**63 - 1
+MOST_FIELDS = 256
+"""The most fields of one object; no request has a hundred."""
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Text = Annotated[str, Field(max_length=1 << 26)]
+Name = Annotated[str, Field(min_length=1, max_length=512)]
+PlainName = Annotated[Name, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A name without control characters."""
+Tokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+
+
+class Strict(BaseModel):
+    """No conversion ("5" is no number), no unknown field, no infinity."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        return _at_most(given, MOST_FIELDS, "fields")
+
+
+def few(most: int) -> BeforeValidator:
+    """Count the entries of a mapping before any of them is looked at."""
+    return BeforeValidator(lambda given: _at_most(given, most, "entries"))
+
+
+def _at_most(given: Any, most: int, what: str) -> Any:
+    if isinstance(given, dict) and len(given) > most:
+        raise ValueError(f"more than {most} {what}")
+    return given
+
+
+class PromptDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Details of the prompt's tokens."""
+
+    cached_tokens: int
+    """Found in the prefix cache."""
+
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Summed over prompts and completions; a prompt with several completions counts once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class EmbeddingUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The token counts of embeddings."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
 MOST_LOGPROBS = 20
+LOWEST_LOGPROB = -9999.0
+"""What stands for minus infinity, which JSON does not have; OpenAI's own figure."""
 MOST_BIASES = 1024
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
@@ -20,7 +84,7 @@ Schema = dict[str, Any] | Text
 
 
 class StreamOptions(Strict):
-    """Of a streamed answer."""
+    """Options of a streamed reply."""
 
     include_usage: bool = False
     """A last chunk without choices says the usage."""
@@ -28,7 +92,7 @@ class StreamOptions(Strict):
 
 
 class StructuredOutputs(Strict):
-    """What the answer must match; exactly one of them (vLLM's names)."""
+    """What the completion must match; exactly one of them (vLLM's names)."""
 
     json_: Schema | None = Field(None, alias="json")
     regex: Text | None = None
@@ -37,7 +101,7 @@ class StructuredOutputs(Strict):
     json_object: bool | None = None
 
     def to_grammar(self) -> Grammar:
-        """For the engine."""
+        """The grammar that the engine is given."""
         given = []
         if self.json_ is not None:
             given.append(schema_grammar(self.json_, "structured_outputs"))
@@ -74,7 +138,7 @@ class SamplingFields(Strict):
     user: str | None = Field(None, max_length=512)
     """Stands in the request's log line."""
     top_k: int | None = Field(None, ge=-1, lt=2**31)
-    """-1 or 0: all."""
+    """The number of most likely tokens that may come; -1 or 0: all."""
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
@@ -107,7 +171,7 @@ class SamplingFields(Strict):
         return self.stream_options is not None and self.stream_options.include_usage
 
     def grammar(self) -> Grammar | None:
-        """Of `structured_outputs`, or of the older `guided_…` names."""
+        """The grammar of `structured_outputs`, or of the older `guided_…` names."""
         old = {
             "json": self.guided_json,
             "regex": self.guided_regex,
@@ -131,7 +195,7 @@ class SamplingFields(Strict):
         vocab: int,
         prompt_logprobs: int | None = None,
     ) -> Sampling:
-        """For the engine; what is absent has OpenAI's default."""
+        """The parameters for the engine; what is absent has OpenAI's default."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Sampling(
             max_tokens=max_tokens,
@@ -175,7 +239,7 @@ def schema_grammar(schema: dict[str, Any] | str, param: str) -> Grammar:
 
 
 def json_text(value: Any, param: str) -> str:
-    """As JSON; json and not msgspec, for clients' integers may have any size."""
+    """A value as JSON; by json and not msgspec, for clients' integers may have any size."""
     try:
         return json.dumps(value)
     except RecursionError:

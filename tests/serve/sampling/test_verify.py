@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ridgeline.serve.messages import Sampling, Submit
-from ridgeline.serve.sampling.distribution import probabilities
+from ridgeline.serve.sampling.distribution import LogitRow, edit, probabilities
 from ridgeline.serve.sampling.draw import Purpose, draw, key_of, uniform
-from ridgeline.serve.sampling.edits import Row, edit
 from ridgeline.serve.sampling.sampler import Wanted, pick
 from ridgeline.serve.sampling.state import SamplingState
-from ridgeline.serve.speculation.draws import draw_drafts
-from ridgeline.serve.speculation.verify import Claim, verify
+from ridgeline.serve.sampling.verify import Claim, verify
+from ridgeline.serve.speculation.drafter import draw_drafts
 
 VOCAB = 5
 DRAWS = 12_000
@@ -86,7 +85,7 @@ def joint(sampling: Sampling) -> Tensor:
 
     def processed(logits: Tensor, drafts: tuple[int, ...]) -> Tensor:
         logits = logits[None].clone()
-        edit(logits, [Row(state, drafts)])
+        edit(logits, [LogitRow(state, drafts)])
         return probabilities(logits, [sampling])[0]
 
     first = processed(TARGET[-1], ())

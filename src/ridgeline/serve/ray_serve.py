@@ -23,7 +23,7 @@ from typing import Any
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.http.service import Settings
+from ridgeline.serve.http.service import ServerSettings
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
 TARGET_WAITING = 2.0
@@ -31,17 +31,17 @@ TARGET_WAITING = 2.0
 TARGET_USAGE = 0.7
 """Share of KV blocks in use at which there are enough replicas."""
 SILENCE_SECONDS = 10.0
-"""Without a heartbeat of the engine a replica is ill."""
+"""The silence of an engine from which its replica is ill."""
 UPSCALE_DELAY_SECONDS = 30.0
 DOWNSCALE_DELAY_SECONDS = 600.0
 """A replica takes minutes to load a model, so it is not thrown away quickly."""
-_POLICY = "ridgeline.serve.cluster.ray_serve:policy"
+_POLICY = "ridgeline.serve.ray_serve:policy"
 
 
 def wanted_replicas(
     running: int, waiting: Mapping[Any, float], cache_usage: Mapping[Any, float]
 ) -> float:
-    """In proportion to the larger of the two loads, as Kubernetes' horizontal autoscaler does it.
+    """Replicas in proportion to the larger of two loads, as Kubernetes' autoscaler has it.
 
     Args:
         running: Replicas that take requests now.
@@ -61,17 +61,19 @@ def wanted_replicas(
 
 
 def policy(context: Any) -> tuple[float, dict[str, Any]]:
-    """For Ray Serve's controller: its `AutoscalingContext` in, replicas and no state out."""
+    """The policy for Ray Serve's controller: its context in, replicas and no state out."""
     metrics = context.aggregated_metrics or {}
     running = context.current_num_replicas
     waiting, usage = metrics.get("waiting", {}), metrics.get("cache_usage", {})
     return wanted_replicas(running, waiting, usage), {}
 
 
-class Replica:
-    """One server. Ray Serve makes it, asks it for its state, and ends it."""
+class RayReplica:
+    """A server that Ray Serve makes, asks for its state, and ends."""
 
-    def __init__(self, config: EngineConfig, settings: Settings, factory: str = ENGINE) -> None:
+    def __init__(
+        self, config: EngineConfig, settings: ServerSettings, factory: str = ENGINE
+    ) -> None:
         self._config = config
         self._settings = settings
         self._supervisor = Supervisor(config, factory)
@@ -100,7 +102,7 @@ class Replica:
         self._watching = asyncio.create_task(self._supervisor.watch())
 
     async def check_health(self) -> None:
-        """Raises where the engine is silent or cannot be brought back: Ray starts another."""
+        """Raise where the engine is silent or cannot be brought back: Ray starts another."""
         if self._watching is None:
             return  # it is being started
         if self._watching.done():
@@ -117,7 +119,7 @@ class Replica:
         return {"waiting": float(stats.waiting), "cache_usage": stats.cache_usage}
 
     async def close(self) -> None:
-        """End the engine. Ray ends the process, and with its socket the engine ends too."""
+        """End the engine; Ray ends the process, and with its socket the engine ends too."""
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -126,7 +128,7 @@ class Replica:
         await self._supervisor.stop()
 
 
-_here: list[Replica] = []
+_here: list[RayReplica] = []
 """The replica of this process: Ray gives each a process of its own."""
 
 
@@ -137,7 +139,7 @@ class Passing:
     """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """ASGI."""
+        """Pass a request on, as ASGI has it."""
         if scope["type"] == "lifespan":
             for step in ("startup", "shutdown"):
                 await receive()
@@ -148,14 +150,14 @@ class Passing:
 
 def application(
     config: EngineConfig,
-    settings: Settings,
+    settings: ServerSettings,
     *,
     min_replicas: int = 1,
     max_replicas: int = 4,
     num_cpus: float = 1.0,
     num_gpus: float = 0.0,
 ) -> Any:
-    """What `serve.run` takes.
+    """The application that `serve.run` takes.
 
     Args:
         config: Of each engine.
@@ -195,7 +197,7 @@ def application(
         health_check_period_s=5.0,
         user_config={"start": True},  # without one, Ray Serve does not call `reconfigure`
     )
-    return deployment(serve.ingress(Passing())(Replica)).bind(config, settings)
+    return deployment(serve.ingress(Passing())(RayReplica)).bind(config, settings)
 
 
 def _mean(by_replica: Mapping[Any, float]) -> float:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ridgeline.serve.cache.pool import SequenceKv
-from ridgeline.serve.cluster import handover
-from ridgeline.serve.cluster.handover import HandoverFailed, Shelf, fetch, pack, unpack
+from ridgeline.serve.cache import SequenceKv
+from ridgeline.serve.cluster import kv_transfer
+from ridgeline.serve.cluster.kv_transfer import KvTransferFailed, KvTransfers, fetch, pack, unpack
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8]
 
@@ -44,94 +44,96 @@ def same(one: SequenceKv, other: SequenceKv) -> bool:
 
 
 @pytest.fixture
-def shelf() -> Iterator[Shelf]:
-    shelf = Shelf()
-    yield shelf
-    shelf.close()
+def transfers() -> Iterator[KvTransfers]:
+    transfers = KvTransfers()
+    yield transfers
+    transfers.close()
 
 
 @pytest.mark.parametrize("over", ["memory", "tcp"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_what_arrives_is_what_was_sent(over: str, dtype: torch.dtype, shelf: Shelf) -> None:
+def test_what_arrives_is_what_was_sent(
+    over: str, dtype: torch.dtype, transfers: KvTransfers
+) -> None:
     kv = some_kv(dtype)
-    ticket = shelf.offer("a", pack(kv), over)
-    assert same(unpack(*fetch(ticket)), kv)
+    transfer = transfers.offer("a", pack(kv), over)
+    assert same(unpack(*fetch(transfer)), kv)
 
 
-def test_scales_of_calibration_come_along(shelf: Shelf) -> None:
+def test_scales_of_calibration_come_along(transfers: KvTransfers) -> None:
     kv = some_kv(torch.int8, fixed=True)
-    assert same(unpack(*fetch(shelf.offer("a", pack(kv), "memory"))), kv)
+    assert same(unpack(*fetch(transfers.offer("a", pack(kv), "memory"))), kv)
 
 
 @pytest.mark.parametrize("over", ["memory", "tcp"])
-def test_a_prompt_of_one_token_has_no_keys_yet(over: str, shelf: Shelf) -> None:
+def test_a_prompt_of_one_token_has_no_keys_yet(over: str, transfers: KvTransfers) -> None:
     kv = some_kv(torch.float32, tokens=1)
-    assert same(unpack(*fetch(shelf.offer("a", pack(kv), over))), kv)
+    assert same(unpack(*fetch(transfers.offer("a", pack(kv), over))), kv)
 
 
 @pytest.mark.parametrize("over", ["memory", "tcp"])
 def test_what_was_released_or_has_expired_is_gone(
-    over: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    over: str, transfers: KvTransfers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released = shelf.offer("a", pack(some_kv(torch.float32)), over)
-    shelf.release("a")
-    shelf.release("a")
-    expired = shelf.offer("b", pack(some_kv(torch.float32)), over)
-    monkeypatch.setattr(handover, "EXPIRY_SECONDS", -1.0)
-    shelf.expire()
-    for ticket in (released, expired):
-        with pytest.raises(HandoverFailed):
-            fetch(ticket)
+    released = transfers.offer("a", pack(some_kv(torch.float32)), over)
+    transfers.release("a")
+    transfers.release("a")
+    expired = transfers.offer("b", pack(some_kv(torch.float32)), over)
+    monkeypatch.setattr(kv_transfer, "EXPIRY_SECONDS", -1.0)
+    transfers.expire()
+    for transfer in (released, expired):
+        with pytest.raises(KvTransferFailed):
+            fetch(transfer)
 
 
-def test_no_shared_memory_is_left_behind(shelf: Shelf) -> None:
-    ticket = shelf.offer("a", pack(some_kv(torch.float32)), "memory")
-    file = Path("/dev/shm", ticket.partition(":")[2])
+def test_no_shared_memory_is_left_behind(transfers: KvTransfers) -> None:
+    transfer = transfers.offer("a", pack(some_kv(torch.float32)), "memory")
+    file = Path("/dev/shm", transfer.partition(":")[2])
     assert file.exists()
-    shelf.close()
+    transfers.close()
     assert not file.exists()
 
 
 @pytest.mark.parametrize("at", [0, 6, 20, -1, -40])
-def test_one_flipped_bit_is_noticed(at: int, shelf: Shelf) -> None:
-    ticket = shelf.offer("a", pack(some_kv(torch.bfloat16)), "memory")
-    file = Path("/dev/shm", ticket.partition(":")[2])
+def test_one_flipped_bit_is_noticed(at: int, transfers: KvTransfers) -> None:
+    transfer = transfers.offer("a", pack(some_kv(torch.bfloat16)), "memory")
+    file = Path("/dev/shm", transfer.partition(":")[2])
     content = bytearray(file.read_bytes()[: pack(some_kv(torch.bfloat16)).num_bytes])
     content[at] ^= 1
     file.write_bytes(content)
-    with pytest.raises(HandoverFailed, match=r"damaged|no KV of this program|cut off"):
-        fetch(ticket)
+    with pytest.raises(KvTransferFailed, match=r"damaged|no KV of this program|cut off"):
+        fetch(transfer)
 
 
-def test_a_wrong_key_gets_nothing(shelf: Shelf) -> None:
-    ticket = shelf.offer("a", pack(some_kv(torch.float32)), "tcp")
-    start, _, key = ticket.rpartition(":")
-    with pytest.raises(HandoverFailed, match="closed the connection"):
+def test_a_wrong_key_gets_nothing(transfers: KvTransfers) -> None:
+    transfer = transfers.offer("a", pack(some_kv(torch.float32)), "tcp")
+    start, _, key = transfer.rpartition(":")
+    with pytest.raises(KvTransferFailed, match="closed the connection"):
         fetch(f"{start}:{'0' * len(key)}")
-    fetch(ticket)
+    fetch(transfer)
 
 
-def test_an_address_of_another_machine_is_one_line(shelf: Shelf) -> None:
-    with pytest.raises(HandoverFailed, match=r"socket on 192\.0\.2\.1"):
-        shelf.offer("a", pack(some_kv(torch.float32)), "tcp", "192.0.2.1")
+def test_an_address_of_another_machine_is_one_line(transfers: KvTransfers) -> None:
+    with pytest.raises(KvTransferFailed, match=r"socket on 192\.0\.2\.1"):
+        transfers.offer("a", pack(some_kv(torch.float32)), "tcp", "192.0.2.1")
 
 
 def test_nobody_at_the_other_end_is_one_line() -> None:
-    with pytest.raises(HandoverFailed, match="out of reach"):
+    with pytest.raises(KvTransferFailed, match="out of reach"):
         fetch(f"tcp:127.0.0.1:1:{'00' * 16}")
-    with pytest.raises(HandoverFailed, match="out of reach"):
+    with pytest.raises(KvTransferFailed, match="out of reach"):
         fetch("memory:psm_nobody")
-    with pytest.raises(HandoverFailed, match="unknown kind"):
+    with pytest.raises(KvTransferFailed, match="unknown kind"):
         fetch("pigeon:1")
 
 
 SENDER = """
 import sys, torch
-from ridgeline.serve.cache.pool import SequenceKv
-from ridgeline.serve.cluster.handover import Shelf, pack
+from ridgeline.serve.cache import SequenceKv
+from ridgeline.serve.cluster.kv_transfer import KvTransfers, pack
 keys = torch.arange(4096.0).view(1, 512, 8)
 kv = SequenceKv(tokens=tuple(range(513)), keys=(keys,), values=(-keys,))
-print(Shelf().offer("a", pack(kv), sys.argv[1]), flush=True)
+print(KvTransfers().offer("a", pack(kv), sys.argv[1]), flush=True)
 sys.stdin.read()
 """
 
@@ -143,12 +145,12 @@ def test_between_real_processes_and_after_a_kill_nothing_is_left(over: str) -> N
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as sender:
         assert sender.stdout is not None
-        ticket = sender.stdout.readline().strip()
-        kv = unpack(*fetch(ticket))
+        transfer = sender.stdout.readline().strip()
+        kv = unpack(*fetch(transfer))
         assert torch.equal(kv.keys[0], torch.arange(4096.0).view(1, 512, 8))
         assert torch.equal(kv.values[0], -kv.keys[0])
         sender.send_signal(signal.SIGKILL)
         sender.wait()
         sender.stdout.read()  # ends when the tracker of its shared memory has ended too
-    with pytest.raises(HandoverFailed, match="out of reach"):
-        fetch(ticket)
+    with pytest.raises(KvTransferFailed, match="out of reach"):
+        fetch(transfer)

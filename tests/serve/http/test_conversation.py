@@ -11,9 +11,9 @@ import pytest
 from tests.serve.http.servers import LIBRARY, Server
 from transformers import AutoTokenizer
 
-from ridgeline.serve.http import templating
+from ridgeline.serve.http import conversation
+from ridgeline.serve.http.conversation import in_time, reserved
 from ridgeline.serve.http.protocol.errors import ApiError
-from ridgeline.serve.http.templating import in_time, reserved
 
 MESSAGES = [{"role": "user", "content": "x"}]
 
@@ -73,7 +73,7 @@ def test_a_template_that_comes_to_no_end_is_stopped() -> None:
 
 
 def test_a_template_that_writes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templating, "LONGEST_CHARACTERS", 1000)
+    monkeypatch.setattr(conversation, "LONGEST_CHARACTERS", 1000)
     assert rendered("{{ 'x' * n }}", 30, n=1000) == "x" * 1000
     with pytest.raises(ApiError, match="1001 characters"):
         rendered("{{ 'x' * n }}", 30, n=1001)

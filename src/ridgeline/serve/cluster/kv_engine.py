@@ -15,11 +15,11 @@ from typing import Protocol
 
 from ridgeline.batching.limits import QueueFull, Refusal
 from ridgeline.errors import RidgelineError
-from ridgeline.serve.cache.pool import SequenceKv
-from ridgeline.serve.cluster.handover import (
-    HandoverFailed,
+from ridgeline.serve.cache import SequenceKv
+from ridgeline.serve.cluster.kv_transfer import (
     Header,
-    Shelf,
+    KvTransferFailed,
+    KvTransfers,
     fetch,
     pack,
     unpack,
@@ -31,47 +31,20 @@ from ridgeline.serve.messages import (
     ExportKV,
     FromEngine,
     ImportKV,
-    Ready,
     Refused,
     ReleaseKV,
     Stats,
     Submit,
     ToEngine,
 )
+from ridgeline.serve.process.host import HostedEngine
 
 WAIT_SECONDS = 0.01
-"""Where there is nothing to compute and a fetch is under way."""
+"""The wait where there is nothing to compute and a fetch is under way."""
 
 
-class KvEngine(Protocol):
-    """What `serve.engine.engine.Engine` offers; see there."""
-
-    ready: Ready
-
-    @property
-    def has_work(self) -> bool:
-        """Whether `step` would do something."""
-
-    def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
-        """What of a message is to be done on a thread."""
-
-    def refuse(self, message: ToEngine, error: BaseException) -> None:
-        """Let `take` say why a message is not served."""
-
-    def handle(self, message: ToEngine) -> None:
-        """Take a message."""
-
-    def step(self) -> None:
-        """Do one step."""
-
-    def take(self) -> list[FromEngine]:
-        """What has come out since the last call."""
-
-    def stats(self) -> Stats:
-        """State and counters."""
-
-    def close(self) -> None:
-        """Free everything."""
+class KvEngine(HostedEngine, Protocol):
+    """A hosted engine whose requests' KV can be taken out and put in; `ServingEngine` is one."""
 
     def export_kv(self, request_id: str) -> SequenceKv:
         """A copy of the KV of a request that ended with `handover`; its blocks are free again."""
@@ -84,13 +57,13 @@ Fetched = tuple[ImportKV, Header | None, list[bytearray], str]
 """The request, what came for it, and what went wrong."""
 
 
-class Exchange:
-    """Around one engine; a `HostedEngine` as it is."""
+class KvTransferEngine:
+    """An engine that hands over KV and takes it over, around one that computes."""
 
     def __init__(self, engine: KvEngine) -> None:
         self.ready = engine.ready
         self._engine = engine
-        self._shelf = Shelf()
+        self._transfers = KvTransfers()
         self._fetched: queue.SimpleQueue[Fetched] = queue.SimpleQueue()
         self._fetching: set[str] = set()
         self._out: list[FromEngine] = []
@@ -101,7 +74,7 @@ class Exchange:
         return self._engine.has_work or bool(self._fetching)
 
     def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
-        """As the engine's."""
+        """What of a message is to be done on a thread, as the engine says."""
         if not isinstance(message, ImportKV):
             return self._engine.preparation(message)
         work = self._engine.preparation(message.submit)
@@ -117,7 +90,7 @@ class Exchange:
             case ExportKV():
                 self._export(message)
             case ReleaseKV():
-                self._shelf.release(message.id)
+                self._transfers.release(message.id)
             case ImportKV():
                 self._fetching.add(message.id)
                 threading.Thread(
@@ -125,7 +98,7 @@ class Exchange:
                 ).start()
             case Abort():
                 self._fetching.discard(message.id)
-                self._shelf.release(message.id)
+                self._transfers.release(message.id)
                 self._engine.handle(message)
             case _:
                 self._engine.handle(message)
@@ -150,29 +123,29 @@ class Exchange:
         return out + self._engine.take()
 
     def stats(self) -> Stats:
-        """Of the engine."""
-        self._shelf.expire()
+        """The engine's state and its counters."""
+        self._transfers.expire()
         return self._engine.stats()
 
     def close(self) -> None:
-        """Free everything."""
-        self._shelf.close()
+        """Free everything that is held."""
+        self._transfers.close()
         self._engine.close()
 
     def _export(self, message: ExportKV) -> None:
         try:
-            parcel = pack(self._engine.export_kv(message.id))
-            ticket = self._shelf.offer(message.id, parcel, message.over, message.listen)
+            payload = pack(self._engine.export_kv(message.id))
+            transfer = self._transfers.offer(message.id, payload, message.over, message.listen)
         except RidgelineError as error:
             self._refuse(message.id, str(error), 503)
         else:
-            self._out.append(Exported(id=message.id, ticket=ticket, bytes=parcel.num_bytes))
+            self._out.append(Exported(id=message.id, transfer=transfer, bytes=payload.num_bytes))
 
     def _fetch(self, message: ImportKV) -> None:
         try:
-            header, pieces = fetch(message.ticket)
+            header, pieces = fetch(message.transfer)
             self._fetched.put((message, header, pieces, ""))
-        except HandoverFailed as error:
+        except KvTransferFailed as error:
             self._fetched.put((message, None, [], str(error)))
         except Exception as error:  # else the request would hang for ever
             self._fetched.put((message, None, [], f"{type(error).__name__}: {error}"))
@@ -189,7 +162,7 @@ class Exchange:
             self._engine.import_kv(message.submit, unpack(header, pieces))
         except QueueFull as error:
             self._refuse(message.id, str(error), 429)
-        except HandoverFailed as error:
+        except KvTransferFailed as error:
             self._refuse(message.id, str(error), 503)
         except (Refusal, RidgelineError, ValueError) as error:
             self._refuse(message.id, str(error), 400)
@@ -206,12 +179,12 @@ def _prepared(message: ImportKV, work: Callable[[], ToEngine]) -> ImportKV:
     return message
 
 
-def engine(config: EngineConfig) -> Exchange:
+def engine(config: EngineConfig) -> KvTransferEngine:
     """What the host builds.
 
     Raises:
         InputError: The model cannot be served as configured.
     """
-    from ridgeline.serve.engine.engine import Engine
+    from ridgeline.serve.engine.engine import ServingEngine
 
-    return Exchange(Engine(config))
+    return KvTransferEngine(ServingEngine(config))

@@ -23,12 +23,12 @@ from ridgeline.serve.sampling.draw import draw
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Drafts of one answer, and the random numbers of its positions."""
+    """Drafts of one completion, and the random numbers of its positions."""
 
     drafts: tuple[int, ...]
-    """k token ids."""
+    """The drafted token ids, k of them."""
     probabilities: Tensor
-    """[k, V]: q, exactly what the drafts were drawn from."""
+    """The distributions q, [k, V], exactly what the drafts were drawn from."""
     tests: tuple[float, ...]
     """k numbers in [0, 1), for accepting."""
     draws: tuple[float, ...]
@@ -63,7 +63,7 @@ def verify(target: Tensor, claims: list[Claim]) -> list[tuple[tuple[int, ...], i
 def _accepted(
     target: Tensor, claims: list[Claim]
 ) -> tuple[list[int], list[int], list[Tensor | None]]:
-    """Of each claim: accepted drafts, the row of the last token, and q there if one was refused."""
+    """Accepted drafts of each claim, the row of its last token, and q there if one was refused."""
     firsts, first = [], 0
     for claim in claims:
         firsts.append(first)

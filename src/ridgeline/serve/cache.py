@@ -1,4 +1,8 @@
-"""Keys and values of all layers in blocks: allocation, copy-on-write, handing over.
+"""The tensors behind the blocks that `batching/` keeps the books of.
+
+`KvForm` says how keys and values are kept, as the model computes them or in 8 bits with scales;
+`KvPool` allocates them, copies blocks, and hands those of a sequence to another engine and takes
+them back. Who holds which block is decided in `batching/blocks.py`, never here.
 
 Shapes: N blocks, KV key-value heads, B tokens a block, D head size, T tokens of a sequence.
 """
@@ -7,13 +11,72 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
-from ridgeline.serve.cache.form import FixedScales, KvForm, KvShape
+
+KvDtype = Literal["model", "fp8", "int8"]
+KvShape = tuple[int, int]
+"""Key-value heads and head size of one layer."""
+STORED = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+SCALE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FixedScales:
+    """The calibrated scales of one layer, [KV] float32 each."""
+
+    keys: Tensor
+    values: Tensor
+
+    def same(self, other: FixedScales) -> bool:
+        """Whether levels mean the same number."""
+        return torch.equal(self.keys, other.keys) and torch.equal(self.values, other.values)
+
+
+@dataclass(frozen=True, slots=True)
+class KvForm:
+    """How the keys and values of all layers are kept."""
+
+    dtype: torch.dtype
+    fixed: tuple[FixedScales, ...] = ()
+    """Calibrated scales by layer; empty: in 8 bits, every token and head has a scale of its own."""
+
+    @property
+    def scaled_by_token(self) -> bool:
+        """Whether scales are stored beside the keys and values."""
+        return self.dtype in STORED.values() and not self.fixed
+
+    @property
+    def name(self) -> str:
+        """The form as a memory ledger says it."""
+        name = str(self.dtype).removeprefix("torch.")
+        if self.fixed:
+            return f"{name}, scales of the checkpoint"
+        return f"{name}, a scale per token and head" if self.scaled_by_token else name
+
+    def bytes_per_token(self, shapes: Sequence[KvShape]) -> int:
+        """Keys and values of all layers, and the scales beside them."""
+        scale = SCALE_BYTES if self.scaled_by_token else 0
+        return sum(2 * heads * (size * self.dtype.itemsize + scale) for heads, size in shapes)
+
+
+def form_of(asked: KvDtype, model_dtype: torch.dtype, stored: KvForm | None = None) -> KvForm:
+    """What `--kv-dtype` means for a model.
+
+    Args:
+        asked: `model`: as the checkpoint says. int8 and fp8: with a scale per token and head, also
+            where the checkpoint has scales, since those may be of the other type.
+        model_dtype: In which keys and values are computed.
+        stored: What the checkpoint says of them, if it does.
+    """
+    if asked != "model":
+        return KvForm(STORED[asked])
+    return stored or KvForm(model_dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +86,15 @@ class SequenceKv:
     tokens: tuple[int, ...]
     """Prompt and what was generated; the last one's keys are not computed yet."""
     keys: tuple[Tensor, ...]
-    """By layer: [KV, T, D], with T one less than `tokens`, in the cache's dtype."""
+    """Keys by layer, [KV, T, D], with T one less than `tokens`, in the cache's dtype."""
     values: tuple[Tensor, ...]
     key_scales: tuple[Tensor, ...] = ()
-    """By layer, where the cache is quantised: [KV, T], or [KV] where scales are fixed."""
+    """Scales by layer, where the cache is quantised: [KV, T], or [KV] where they are fixed."""
     value_scales: tuple[Tensor, ...] = ()
 
 
 class KvPool:
-    """All layers' blocks. Not filled at first, so a CPU gives memory only to blocks in use."""
+    """The blocks of all layers, not filled at first: a CPU gives memory only to blocks in use."""
 
     def __init__(
         self,
@@ -76,13 +139,11 @@ class KvPool:
 
     @property
     def bytes(self) -> int:
-        """Of all that is allocated."""
+        """Bytes of all that is allocated."""
         return sum(tensor.untyped_storage().nbytes() for tensor in self.tensors)
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy blocks (from, to) in every layer; all are read before any is written."""
-        if not pairs:
-            return
+        """Copy blocks (from, to), at least one pair; all are read before any is written."""
         origins, targets = (
             torch.tensor(ids, device=self.layers[0].keys.device) for ids in zip(*pairs, strict=True)
         )

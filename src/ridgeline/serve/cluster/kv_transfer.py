@@ -1,14 +1,14 @@
 """Keys and values of a sequence from one process to another, checked piece by piece.
 
-    parcel = pack(kv)                                   in the main thread: torch
-    ticket = Shelf().offer("id", parcel, over="tcp")    a string for the other side
-    header, body = fetch(ticket)                        there, in any thread: no torch
+    payload = pack(kv)                                   in the main thread: torch
+    transfer = KvTransfers().offer("id", payload, over="tcp")    a string for the other side
+    header, body = fetch(transfer)                        there, in any thread: no torch
     kv = unpack(header, body)                           there, in the main thread
 
-On one machine (Linux) the bytes lie in shared memory, between machines they go over TCP. A parcel
+On one machine (Linux) the bytes lie in shared memory, between machines they go over TCP. A payload
 is a header in msgpack (tokens, dtype, shapes, and of each piece its length and CRC-32) and the
 pieces: keys, values and scales, layer by layer. The header is checked too. Over TCP who asks must
-know the ticket's key, 128 random bits; nothing is encrypted, so the network between the two
+know the transfer's key, 128 random bits; nothing is encrypted, so the network between the two
 machines has to be a private one.
 """
 
@@ -30,21 +30,21 @@ from typing import Literal
 import msgspec
 
 from ridgeline.errors import RidgelineError
-from ridgeline.serve.cache.pool import SequenceKv
+from ridgeline.serve.cache import SequenceKv
 
 START = struct.Struct("!4sII")
 """Magic, length of the header, its CRC-32."""
 MAGIC = b"RLKV"
 KEY_BYTES = 16
 TIMEOUT_SECONDS = 30.0
-"""Without a byte from the other side."""
+"""The time without a byte from the other side after which a transfer fails."""
 EXPIRY_SECONDS = 120.0
-"""A parcel that nobody fetched or released is dropped: its client has died."""
+"""A payload that nobody fetched or released is dropped: its client has died."""
 LONGEST_HEADER_BYTES = 1 << 26
 _PART = 1 << 22
 
 
-class HandoverFailed(RidgelineError):
+class KvTransferFailed(RidgelineError):
     """The keys and values did not arrive, or not as they were sent."""
 
 
@@ -53,18 +53,18 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     tokens: tuple[int, ...]
     dtype: str
-    """Of keys and values, as torch names it."""
+    """The dtype of keys and values, as torch names it."""
     shapes: tuple[tuple[int, int, int], ...]
-    """By layer: [KV, T, D]."""
+    """The shape of each layer's keys, [KV, T, D]."""
     scales: Literal["none", "by token", "fixed"]
     """[KV, T] of each layer, or [KV] of calibration."""
     lengths: tuple[int, ...]
-    """Of the pieces in bytes: keys of all layers, values, then the scales of both."""
+    """Bytes of each piece: keys of all layers, values, then the scales of both."""
     checksums: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class KvPayload:
     """Ready to be sent; the pieces are the tensors' own memory."""
 
     header: bytes
@@ -77,11 +77,11 @@ class Parcel:
 
     @property
     def num_bytes(self) -> int:
-        """Of all that is sent."""
+        """Bytes of all that is sent."""
         return START.size + len(self.header) + sum(piece.nbytes for piece in self.pieces)
 
 
-def pack(kv: SequenceKv) -> Parcel:
+def pack(kv: SequenceKv) -> KvPayload:
     """Copies to the host what lies on a device, nothing else."""
     import torch
 
@@ -99,21 +99,21 @@ def pack(kv: SequenceKv) -> Parcel:
         lengths=tuple(piece.nbytes for piece in pieces),
         checksums=tuple(zlib.crc32(piece) for piece in pieces),
     )
-    return Parcel(msgspec.msgpack.encode(header), pieces)
+    return KvPayload(msgspec.msgpack.encode(header), pieces)
 
 
 def unpack(header: Header, body: Sequence[bytearray]) -> SequenceKv:
     """The tensors, over the memory of the pieces, which `fetch` has checked.
 
     Raises:
-        HandoverFailed: The header contradicts itself.
+        KvTransferFailed: The header contradicts itself.
     """
     import torch
 
     dtype, layers = getattr(torch, header.dtype, None), len(header.shapes)
     kinds = 2 if header.scales == "none" else 4
     if not isinstance(dtype, torch.dtype) or len(body) != kinds * layers:
-        raise HandoverFailed("the KV that came is not of a kind that this version knows")
+        raise KvTransferFailed("the KV that came is not of a kind that this version knows")
 
     def tensors(kind: int) -> tuple[torch.Tensor, ...]:
         found = []
@@ -124,7 +124,7 @@ def unpack(header: Header, body: Sequence[bytearray]) -> SequenceKv:
             wanted = of_scale if is_scale else shape
             flat = torch.frombuffer(piece, dtype=of) if piece else torch.empty(0, dtype=of)
             if flat.numel() != torch.Size(wanted).numel():
-                raise HandoverFailed("the KV that came has not the size that its header says")
+                raise KvTransferFailed("the KV that came has not the size that its header says")
             found.append(flat.view(wanted))
         return tuple(found)
 
@@ -144,40 +144,40 @@ def _kind_of_scales(kv: SequenceKv) -> Literal["none", "by token", "fixed"]:
     return "fixed" if kv.key_scales[0].ndim == 1 else "by token"
 
 
-class Shelf:
-    """Parcels that wait to be fetched. Its threads only move bytes."""
+class KvTransfers:
+    """Payloads that wait to be fetched. Its threads only move bytes."""
 
     def __init__(self) -> None:
         self._memory: dict[str, tuple[SharedMemory, float]] = {}
-        self._parcels: dict[str, tuple[Parcel, bytes, float]] = {}
+        self._payloads: dict[str, tuple[KvPayload, bytes, float]] = {}
         self._lock = threading.Lock()
         self._listeners: dict[str, socket.socket] = {}
 
     def offer(
         self,
         request_id: str,
-        parcel: Parcel,
+        payload: KvPayload,
         over: Literal["memory", "tcp"],
         listen: str = "127.0.0.1",
     ) -> str:
-        """Lay a parcel out; returns the ticket with which `fetch` finds it.
+        """Lay a payload out; returns the transfer with which `fetch` finds it.
 
         Raises:
-            HandoverFailed: There is no shared memory left, or the address is not this machine's.
+            KvTransferFailed: There is no shared memory left, or the address is not this machine's.
         """
         self.expire()
         try:
             if over == "memory":
-                return self._in_memory(request_id, parcel)
-            return self._on_wire(request_id, parcel, listen)
+                return self._in_memory(request_id, payload)
+            return self._on_wire(request_id, payload, listen)
         except OSError as error:
             where = "shared memory" if over == "memory" else f"a socket on {listen}"
-            raise HandoverFailed(f"KV cannot be handed over through {where}: {error}") from None
+            raise KvTransferFailed(f"KV cannot be handed over through {where}: {error}") from None
 
     def release(self, request_id: str) -> None:
-        """Drop a parcel, fetched or not; unknown ids are no error."""
+        """Drop a payload, fetched or not; unknown ids are no error."""
         with self._lock:
-            self._parcels.pop(request_id, None)
+            self._payloads.pop(request_id, None)
         memory = self._memory.pop(request_id, None)
         if memory is not None:
             memory[0].close()
@@ -188,13 +188,13 @@ class Shelf:
         """Drop what has lain too long."""
         since = time.monotonic() - EXPIRY_SECONDS
         laid_out = {name: at for name, (_, at) in self._memory.items()}
-        laid_out |= {name: at for name, (_, _, at) in self._parcels.items()}
+        laid_out |= {name: at for name, (_, _, at) in self._payloads.items()}
         for request_id in [name for name, at in laid_out.items() if at < since]:
             self.release(request_id)
 
     def close(self) -> None:
-        """Drop everything."""
-        for request_id in [*self._memory, *self._parcels]:
+        """Drop everything that is laid out."""
+        for request_id in [*self._memory, *self._payloads]:
             self.release(request_id)
         for listener in self._listeners.values():
             with suppress(OSError):
@@ -202,12 +202,12 @@ class Shelf:
             listener.close()
         self._listeners.clear()
 
-    def _in_memory(self, request_id: str, parcel: Parcel) -> str:
+    def _in_memory(self, request_id: str, payload: KvPayload) -> str:
         # Python's resource tracker removes it when this process is killed.
-        memory = SharedMemory(create=True, size=parcel.num_bytes)
+        memory = SharedMemory(create=True, size=payload.num_bytes)
         at, space = 0, memory.buf
         assert space is not None
-        parts: tuple[bytes | memoryview, ...] = (parcel.start, parcel.header, *parcel.pieces)
+        parts: tuple[bytes | memoryview, ...] = (payload.start, payload.header, *payload.pieces)
         for part in parts:
             space[at : at + len(part)] = part
             at += len(part)
@@ -215,7 +215,7 @@ class Shelf:
         self._memory[request_id] = (memory, time.monotonic())
         return f"memory:{memory.name}"
 
-    def _on_wire(self, request_id: str, parcel: Parcel, listen: str) -> str:
+    def _on_wire(self, request_id: str, payload: KvPayload, listen: str) -> str:
         if listen not in self._listeners:
             listener = socket.create_server((listen, 0))
             self._listeners[listen] = listener
@@ -224,7 +224,7 @@ class Shelf:
             ).start()
         key = secrets.token_bytes(KEY_BYTES)
         with self._lock:
-            self._parcels[request_id] = (parcel, key, time.monotonic())
+            self._payloads[request_id] = (payload, key, time.monotonic())
         host, port = self._listeners[listen].getsockname()[:2]
         return f"tcp:{host}:{port}:{key.hex()}"
 
@@ -235,38 +235,40 @@ class Shelf:
             except OSError:
                 return  # closed
             threading.Thread(
-                target=self._answer, args=(connection,), name="kv-sender", daemon=True
+                target=self._send_one, args=(connection,), name="kv-sender", daemon=True
             ).start()
 
-    def _answer(self, connection: socket.socket) -> None:
-        """One fetch; a wrong key gets a closed connection."""
+    def _send_one(self, connection: socket.socket) -> None:
+        """Serve one fetch; a wrong key gets a closed connection."""
         connection.settimeout(TIMEOUT_SECONDS)
-        with connection, suppress(OSError, HandoverFailed):
+        with connection, suppress(OSError, KvTransferFailed):
             key = bytes(_received(connection, KEY_BYTES))
             with self._lock:
-                known = list(self._parcels.values())
-            for parcel, its_key, _ in known:
+                known = list(self._payloads.values())
+            for payload, its_key, _ in known:
                 if secrets.compare_digest(key, its_key):
-                    connection.sendall(parcel.start + parcel.header)
-                    for piece in parcel.pieces:
+                    connection.sendall(payload.start + payload.header)
+                    for piece in payload.pieces:
                         connection.sendall(piece)
 
 
-def fetch(ticket: str) -> tuple[Header, list[bytearray]]:
-    """What lies under a ticket, every piece checked. Blocks; needs no torch.
+def fetch(transfer: str) -> tuple[Header, list[bytearray]]:
+    """What lies under a transfer, every piece checked. Blocks; needs no torch.
 
     Raises:
-        HandoverFailed: It is not there, the other side has gone, or it is damaged.
+        KvTransferFailed: It is not there, the other side has gone, or it is damaged.
     """
-    kind, _, where = ticket.partition(":")
+    kind, _, where = transfer.partition(":")
     try:
         if kind == "memory":
             return _from_memory(where)
         if kind == "tcp":
             return _from_wire(where)
     except OSError as error:
-        raise HandoverFailed(f"the KV of the prefilling engine is out of reach: {error}") from None
-    raise HandoverFailed(f"unknown kind of ticket: {kind}")
+        raise KvTransferFailed(
+            f"the KV of the prefilling engine is out of reach: {error}"
+        ) from None
+    raise KvTransferFailed(f"unknown kind of transfer: {kind}")
 
 
 def _from_memory(name: str) -> tuple[Header, list[bytearray]]:
@@ -296,20 +298,20 @@ def _checked(read: Callable[[int], bytearray]) -> tuple[Header, list[bytearray]]
     """Start, header and pieces, in order."""
     start = read(START.size)
     if len(start) != START.size:
-        raise HandoverFailed("the KV that came is cut off")
+        raise KvTransferFailed("the KV that came is cut off")
     magic, length, checksum = START.unpack(start)
     if magic != MAGIC or length > LONGEST_HEADER_BYTES:
-        raise HandoverFailed("what came is no KV of this program")
+        raise KvTransferFailed("what came is no KV of this program")
     raw = read(length)
     if zlib.crc32(raw) != checksum:
-        raise HandoverFailed("the KV's header was damaged on its way")
+        raise KvTransferFailed("the KV's header was damaged on its way")
     header = msgspec.msgpack.decode(raw, type=Header)
     pieces = []
     for index, (size, expected) in enumerate(zip(header.lengths, header.checksums, strict=True)):
         piece = read(size)
         if len(piece) != size or zlib.crc32(piece) != expected:
             of = f"piece {index + 1} of {len(header.lengths)}"
-            raise HandoverFailed(f"{of} of the KV was damaged on its way")
+            raise KvTransferFailed(f"{of} of the KV was damaged on its way")
         pieces.append(piece)
     return header, pieces
 
@@ -321,6 +323,6 @@ def _received(connection: socket.socket, count: int) -> bytearray:
     while at < count:
         got = connection.recv_into(view[at : at + _PART])
         if not got:
-            raise HandoverFailed("the prefilling engine closed the connection")
+            raise KvTransferFailed("the prefilling engine closed the connection")
         at += got
     return whole

@@ -1,26 +1,25 @@
-"""How many tokens come in time: what the autoscaler's objective is judged by."""
+"""How many tokens come in time: the SLO attainment by which the autoscaler's policy is judged."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ridgeline.serve.messages import Delta
 
 
 @dataclass(slots=True, kw_only=True)
-class Punctuality:
+class SloAttainment:
     """Counts tokens and those that miss their limit, of one router's requests.
 
     Of tokens that come together, all but the first took no time.
     """
 
     ttft_seconds: float | None = None
-    """From the request's coming to the first token of an answer; None: never late."""
+    """The limit from the request's coming to a completion's first token; None: never late."""
     itl_seconds: float | None = None
-    """From one token of an answer to the next; None: never late."""
+    """The limit from one token of a completion to the next; None: never late."""
     first_tokens: int = 0
     late_first_tokens: int = 0
     next_tokens: int = 0
@@ -29,15 +28,10 @@ class Punctuality:
     _without: dict[str, float] = field(default_factory=dict, init=False)
     """Requests without a first token, and when they came; the oldest first."""
 
-    @contextlib.contextmanager
-    def request(self, request_id: str) -> Iterator[Request]:
-        """A request is open."""
-        now = self.clock()
-        self._without[request_id] = now
-        try:
-            yield Request(self, request_id, now)
-        finally:
-            self._without.pop(request_id, None)
+    def begin(self, request_id: str) -> TimedRequest:
+        """Note that a request is open."""
+        now = self._without[request_id] = self.clock()
+        return TimedRequest(self, request_id, now)
 
     def overdue(self) -> int:
         """Open requests without a first token for longer than allowed."""
@@ -46,32 +40,36 @@ class Punctuality:
         since = self.clock() - self.ttft_seconds
         return sum(came < since for came in self._without.values())
 
-    def first(self, request_id: str, waited_seconds: float) -> None:
-        """The first token of an answer."""
+    def forget(self, request_id: str) -> None:
+        """Wait for a request's first token no longer; it came, or never will."""
         self._without.pop(request_id, None)
+
+    def first(self, request_id: str, waited_seconds: float) -> None:
+        """Count the first token of a completion."""
+        self.forget(request_id)
         self.first_tokens += 1
         if self.ttft_seconds is not None and waited_seconds > self.ttft_seconds:
             self.late_first_tokens += 1
 
     def further(self, count: int, waited_seconds: float) -> None:
-        """Tokens that came together, after others of the answer."""
+        """Count tokens that came together, after others of the completion."""
         self.next_tokens += count
         if self.itl_seconds is not None and waited_seconds > self.itl_seconds:
             self.late_next_tokens += 1
 
 
 @dataclass(slots=True)
-class Request:
-    """One open request; each of its answers has a first token of its own."""
+class TimedRequest:
+    """One open request; each of its completions has a first token of its own."""
 
-    counts: Punctuality
+    counts: SloAttainment
     request_id: str
     came: float
     last: dict[int, float] = field(default_factory=dict)
-    """By answer: when its last tokens came."""
+    """When the last tokens of each completion came."""
 
     def note(self, delta: Delta) -> None:
-        """Tokens have come."""
+        """Count tokens that have come."""
         if not delta.tokens:
             return
         now, before = self.counts.clock(), self.last.get(delta.index)
@@ -83,3 +81,7 @@ class Request:
             before = now
         if count:
             self.counts.further(count, now - before)
+
+    def end(self) -> None:
+        """Note that the request is open no longer."""
+        self.counts.forget(self.request_id)

@@ -9,8 +9,8 @@ CANCELLED = "cancelled"
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchange:
-    """One request and its answer; all times in seconds from the run's start."""
+class RequestStamps:
+    """One request and its completion; all times in seconds from the run's start."""
 
     planned: float
     """When it should be sent; in a closed loop, when the place before it became free."""
@@ -24,44 +24,44 @@ class Exchange:
     prompt_tokens: int | None = None
     cached_tokens: int = 0
     output_tokens: int | None = None
-    """By the server's usage; None: it sent none."""
+    """Tokens by the server's usage; None: it sent none."""
     finish_reason: str = ""
     error: str = ""
-    """Empty: all went well."""
+    """What went wrong; empty: nothing did."""
 
     @property
     def ok(self) -> bool:
-        """Answered in full."""
+        """Whether the request was completed in full."""
         return not self.error
 
     @property
     def send_lag(self) -> float | None:
-        """Of this program, not of the network; None: it was never sent."""
+        """The delay by this program, not by the network; None: it was never sent."""
         return None if self.sent is None else self.sent - self.planned - self.connect_seconds
 
     @property
     def ttft(self) -> float:
-        """From the planned time."""
+        """Seconds from the planned time to the first chunk."""
         return self.chunks[0] - self.planned
 
     @property
     def e2e(self) -> float:
-        """From the planned time to the last chunk."""
+        """Seconds from the planned time to the last chunk."""
         return self.chunks[-1] - self.planned
 
     @property
     def tpot(self) -> float | None:
-        """None with fewer than two tokens, or where the server sent no usage."""
+        """Seconds per token after the first; None with fewer than two, or without usage."""
         if self.output_tokens is None or self.output_tokens < 2:
             return None
         return (self.chunks[-1] - self.chunks[0]) / (self.output_tokens - 1)
 
     def stalls(self) -> list[float]:
-        """Gaps between chunks."""
+        """The gaps between chunks."""
         return [after - before for before, after in zip(self.chunks, self.chunks[1:], strict=False)]
 
     def gaps(self) -> list[float] | None:
-        """Before each token after the first; None where the server sent no usage.
+        """Gaps before each token after the first; None where the server sent no usage.
 
         The further tokens of a bundle count 0, whichever bundle they were in: with n tokens in c
         chunks these are the c - 1 gaps and n - c zeros, so the sum of tokens is all that is needed.
@@ -72,11 +72,11 @@ class Exchange:
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchanges:
+class RunStamps:
     """What came of a run."""
 
-    exchanges: list[Exchange] = field(default_factory=list)
-    """In the order of sending; those that an interruption cut off have the error `CANCELLED`."""
+    exchanges: list[RequestStamps] = field(default_factory=list)
+    """Requests in the order of sending; those that were cut off have the error `CANCELLED`."""
     sent_seconds: float = 0.0
     """When the last request was sent."""
     interrupted: bool = False
