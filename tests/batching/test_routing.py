@@ -144,7 +144,7 @@ def test_no_more_is_remembered_than_the_cache_holds_and_nothing_after_a_restart(
     for _ in range(100):
         table.remember(0, [random.randrange(9) for _ in range(30)], "", 0.0)
     assert len(table._seen[0].at) == 5
-    table.started(0, 7)
+    table.restart(0, 7)
     assert not table._seen[0].at
     for _ in range(10):
         table.remember(0, [random.randrange(9) for _ in range(30)], "", 0.0)

@@ -18,11 +18,11 @@ class Mode(Protocol):
         """How many may be admitted now."""
         ...
 
-    def admitted(self) -> None:
+    def note_admission(self) -> None:
         """Note that a seat was taken."""
         ...
 
-    def preempted(self) -> None:
+    def note_preemption(self) -> None:
         """Note that one who had a seat waits again."""
         ...
 
@@ -44,10 +44,10 @@ class Continuous:
         """The seats that are empty."""
         return self._most - running
 
-    def admitted(self) -> None:
+    def note_admission(self) -> None:
         """Seats are counted, not remembered."""
 
-    def preempted(self) -> None:
+    def note_preemption(self) -> None:
         """Seats are counted, not remembered."""
 
     def starts_at(self, _waiting: list[Sequence]) -> float | None:
@@ -74,11 +74,11 @@ class StaticBatches:
         self._open = min(self._open, len(waiting))
         return min(self._open, self._most - running)
 
-    def admitted(self) -> None:
+    def note_admission(self) -> None:
         """One fewer of the batch is still to be admitted."""
         self._open -= 1
 
-    def preempted(self) -> None:
+    def note_preemption(self) -> None:
         """The seat stays its sequence's own."""
         self._open += 1
 

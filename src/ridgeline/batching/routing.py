@@ -142,7 +142,7 @@ class Routes:
         """Note that the blocks of these names are in that replica's cache."""
         self._seen[replica].add(chain, now)
 
-    def started(self, replica: int, most_blocks: int) -> None:
+    def restart(self, replica: int, most_blocks: int) -> None:
         """Forget what a replica had, which has just come up with an empty cache."""
         self._seen[replica] = _SeenBlocks(most_blocks)
 

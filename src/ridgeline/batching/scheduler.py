@@ -85,7 +85,7 @@ class Scheduler:
     def fork(
         self, parent: Sequence, request: Request, now: float, *, last_token: int | None = None
     ) -> Sequence:
-        """A second continuation of the parent's tokens, between `complete` and `schedule`.
+        """Begin a second continuation of the parent's tokens, between `complete` and `schedule`.
 
         It shares the parent's computed blocks and runs at once where the parent decodes and a seat
         is free; else it waits, and finds what the prefix cache has. It comes back finished where
@@ -300,7 +300,7 @@ class Scheduler:
         sequence.num_preemptions += 1
         sequence.drafts = []
         sequence.status = Status.WAITING
-        self._mode.preempted()
+        self._mode.note_preemption()
         self._enqueue(sequence, now)
         self.counters.preemptions += 1
 
@@ -357,7 +357,7 @@ class Scheduler:
             del self.waiting[0]
             self._count_admission(sequence)
             self._start(sequence, now)
-            self._mode.admitted()
+            self._mode.note_admission()
             left -= self._chunk(sequence, slices, left)
             seats -= 1
 

@@ -76,6 +76,7 @@ class Link:
             try:
                 async for delta in self._deltas(submit):
                     deliver(delta)
+                    await asyncio.sleep(0.001)  # as between the steps of an engine
             except RequestRefused as refused:
                 deliver(refused.refusal)
 

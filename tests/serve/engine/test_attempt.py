@@ -275,8 +275,10 @@ def test_text_that_cannot_be_decoded_ends_its_request(monkeypatch: pytest.Monkey
 
     push = TextStream.push
 
+    requests = engine._requests
+
     def pushed(self: TextStream, token: int) -> None:
-        if self in [one.state.text for one in engine._requests.completions_of("b")]:
+        if self in [requests.completions[one].state.text for one in requests.sequences("b")]:
             raise Panic("a panic")
         push(self, token)
 

@@ -26,7 +26,7 @@ class Alert:
     long_seconds: float
     burn: float
     growth: float
-    """Replicas are multiplied by so much, and at least one is added."""
+    """The factor on replicas; at least one is added."""
 
     @property
     def short_seconds(self) -> float:

@@ -31,9 +31,9 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     objective: float = 0.99
     """The share of tokens that may not miss, on slo."""
     up_window_seconds: float = 0.0
-    """More are wanted for so long before they are started."""
+    """How long more are wanted before they are started."""
     down_window_seconds: float = 300.0
-    """Fewer are wanted for so long before one is stopped."""
+    """How long fewer are wanted before one is stopped."""
 
 
 def policy_of(scaling: Scaling) -> Policy:

@@ -311,7 +311,7 @@ class Fleet:
             if slot.state != "starting" or slot.began != began:
                 return  # it was not wanted any more
             self._slots.is_up(slot)
-            self._routes.started(slot.index, self.setup.kv_blocks)
+            self._routes.restart(slot.index, self.setup.kv_blocks)
             waiting, self._backlog = self._backlog, []
             for ticket in waiting:
                 self._route(ticket, now)

@@ -230,7 +230,7 @@ class Autoscaler:
         _say("replica drains", slot, open_requests=len(self.router.replicas[slot.index].open))
         await self.router.drain(slot.index)
         slot.state = "ending"
-        self.router.ended(slot.index)
+        self.router.note_end(slot.index)
         await self._end(slot)
         _say("replica ended", slot, drained_seconds=round(self.clock() - began, 3))
 

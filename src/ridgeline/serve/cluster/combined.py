@@ -41,7 +41,7 @@ _COUNTERS = (
 
 
 def combined_stats(all_stats: Sequence[Stats], past: Iterable[Stats] = ()) -> Stats:
-    """Counts are added, times are the largest, the share of the caches is their mean.
+    """The sum of counts, the largest of times, the mean of the caches' shares.
 
     Adapters are those that every engine has. Of engines of the `past` only the counters remain, so
     that these never go back.

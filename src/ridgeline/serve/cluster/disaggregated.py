@@ -56,7 +56,7 @@ class Disaggregated:
         over: Literal["memory", "tcp"] = "memory",
         listen: str = "127.0.0.1",
     ) -> None:
-        """Join two engines.
+        """Join two engines into one.
 
         Args:
             prefill: Computes prompts and the first token.

@@ -118,7 +118,7 @@ class KvTransferEngine:
             self._engine.step()
 
     def take(self) -> list[FromEngine]:
-        """What has come out since the last call."""
+        """The messages that have come out since the last call."""
         out, self._out = self._out, []
         return out + self._engine.take()
 

@@ -188,7 +188,7 @@ class Router:
         if refused is not None:
             raise refused
 
-    def ended(self, index: int) -> None:
+    def note_end(self, index: int) -> None:
         """A drained replica is about to be ended: keep what it has counted."""
         stats = self.replicas[index].link.stats
         if stats is not None:
@@ -217,7 +217,7 @@ class Router:
         for index, replica in enumerate(self.replicas):
             ready = replica.link.ready
             if ready is not None and ready is not replica.last_ready:
-                self._routes.started(index, ready.ledger.num_blocks)
+                self._routes.restart(index, ready.ledger.num_blocks)
                 replica.last_ready = ready
             loads.append(None if index in tried else replica.load())
         return loads

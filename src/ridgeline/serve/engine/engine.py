@@ -111,7 +111,7 @@ class ServingEngine:
             self._outcomes.refuse(message.id, error)
 
     def take(self) -> list[FromEngine]:
-        """What has come out since the last call."""
+        """The messages that have come out since the last call."""
         return self._outcomes.take()
 
     def export_kv(self, request_id: str) -> SequenceKv:

@@ -103,7 +103,7 @@ class Outcomes:
         self._out.append(message)
 
     def take(self) -> list[FromEngine]:
-        """What has come out since the last call."""
+        """The messages that have come out since the last call."""
         out, self._out = self._out, []
         return out
 

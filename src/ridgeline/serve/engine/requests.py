@@ -89,12 +89,6 @@ class RequestBooks:
         found = self._requests.get(request_id)
         return [] if found is None else list(found.sequences)
 
-    def completions_of(self, request_id: str) -> list[OpenCompletion]:
-        """The open completions of a request; none of an unknown one."""
-        return [
-            self.completions[one] for one in self.sequences(request_id) if one in self.completions
-        ]
-
     def add(
         self,
         request_id: str,

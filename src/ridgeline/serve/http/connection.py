@@ -73,8 +73,8 @@ class ConnectionRoom:
                 f" allow {taken + 1} at least"
             )
 
-    def full(self) -> None:
-        """A connection was refused."""
+    def log_full(self) -> None:
+        """Note in the log that a connection was refused."""
         now = time.monotonic()
         if self._said_at is None or now - self._said_at > FULL_EVERY_SECONDS:
             self._said_at = now
@@ -93,17 +93,17 @@ class Connection(H11Protocol):
         """Fires where the client may have taken too long to read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The client is there."""
+        """Begin with a client, or refuse it where too many are there."""
         super().connection_made(transport)
         if len(self.connections) > self._room.connections:
-            self._room.full()
+            self._room.log_full()
             text = "too many connections are open; try again"
             self._refuse(ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS))
             return
         self._follow()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
+        """Stop all clocks, for the client has gone."""
         super().connection_lost(exc)
         for timer in (self._late, self._unread):
             if timer is not None:
@@ -121,7 +121,7 @@ class Connection(H11Protocol):
         self._watch_reader()
 
     def pause_writing(self) -> None:
-        """More waits for the client than it takes."""
+        """Watch a client that takes less than waits for it."""
         super().pause_writing()
         self._watch_reader()
 

@@ -110,8 +110,8 @@ class Meters:
         if self._fleet is not None:
             yield from _of_fleet(self._fleet(), self._model)
 
-    def submitted(self, submit: Submit) -> None:
-        """A prompt goes to the engine."""
+    def note_submit(self, submit: Submit) -> None:
+        """Count a prompt that goes to the engine."""
         self._completions.observe(submit.n)
         self._longest.observe(submit.sampling.max_tokens)
 
@@ -119,8 +119,8 @@ class Meters:
         """A timer of one completion of a request."""
         return CompletionTimer(self, record.began)
 
-    def finished(self, delta: Delta, began: float) -> None:
-        """A completion has ended."""
+    def note_finish(self, delta: Delta, began: float) -> None:
+        """Count a completion that has ended."""
         self._success.labels(self._model, delta.finish_reason).inc()
         self._whole.observe(time.monotonic() - began)
         self._prompt.observe(delta.prompt_tokens)
@@ -140,11 +140,11 @@ class Meters:
             if delta.output_tokens > 1:
                 self._per_token.observe(decode / (delta.output_tokens - 1))
 
-    def first_token(self, seconds: float) -> None:
+    def note_first_token(self, seconds: float) -> None:
         """Observe the time from the request's first byte to its first token."""
         self._first.observe(seconds)
 
-    def more_tokens(self, seconds: float, count: int) -> None:
+    def note_more_tokens(self, seconds: float, count: int) -> None:
         """`count` tokens came together, so long after the ones before."""
         self._between.observe(seconds)
         for _ in range(count - 1):
@@ -174,12 +174,12 @@ class CompletionTimer:
         if delta.tokens:
             now = time.monotonic()
             if self._last is None:
-                self._meters.first_token(now - self._began)
+                self._meters.note_first_token(now - self._began)
             else:
-                self._meters.more_tokens(now - self._last, len(delta.tokens))
+                self._meters.note_more_tokens(now - self._last, len(delta.tokens))
             self._last = now
         if delta.finish_reason is not None:
-            self._meters.finished(delta, self._began)
+            self._meters.note_finish(delta, self._began)
 
 
 def _of_fleet(fleet: FleetReport, model: str) -> Iterable[Metric]:

@@ -68,7 +68,7 @@ class Service:
         self.idle.set()
 
     def arriving(self) -> AbstractAsyncContextManager[None]:
-        """A body is arriving. Raises TimeoutError when it takes too long, or when we drain."""
+        """Wait for a body. Raises TimeoutError when it takes too long, or when we drain."""
         return _limited(self._arriving, ARRIVAL_SECONDS)
 
     def drain(self) -> None:
@@ -78,7 +78,7 @@ class Service:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        """An HTTP request is under way."""
+        """Count an HTTP request while it is under way."""
         self.num_requests += 1
         self.idle.clear()
         try:
@@ -123,7 +123,7 @@ class Service:
     def open_deltas(self, submits: Sequence[Submit]) -> Deltas:
         """Send prompts to the engine; to be ended by `close_deltas`."""
         for submit in submits:
-            self.meters.submitted(submit)
+            self.meters.note_submit(submit)
         deltas = Deltas(self.engine, submits, self.settings.request_timeout_seconds)
         self.open.add(deltas)
         return deltas

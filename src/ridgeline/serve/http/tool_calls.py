@@ -82,7 +82,7 @@ class ToolCallReader:
         return pieces
 
     def finish(self) -> list[CallPiece]:
-        """The text has ended: what is undecided is text, unless it belongs to a call."""
+        """End the text: what is undecided is text, unless it belongs to a call."""
         pieces: list[CallPiece] = []
         announced = self._scanner is not None and self._announced
         if not announced and not (self._closing and CLOSE.startswith(self._text.strip(_SPACE))):
@@ -214,7 +214,7 @@ class NamedCallReader:
         return [CallPiece(index=0, name=self.name if first else None, arguments=text)]
 
     def finish(self) -> list[CallPiece]:
-        """The text has ended."""
+        """End the text of the call."""
         for call in self.calls:
             call.done = True
         return []

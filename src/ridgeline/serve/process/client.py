@@ -101,7 +101,7 @@ class EngineClient:
     """One engine; an `EngineLink`, and a `cluster.disaggregated.KvLink` where it hands KV over."""
 
     def __init__(self, adapters: Mapping[str, str] | None = None) -> None:
-        """There is no engine yet.
+        """Begin without an engine.
 
         Args:
             adapters: Name → path of those that it begins with.

@@ -65,7 +65,7 @@ class HostedEngine(Protocol):
         """Do one step of all that is open."""
 
     def take(self) -> list[FromEngine]:
-        """What has come out since the last call."""
+        """The messages that have come out since the last call."""
 
     def stats(self) -> Stats:
         """The engine's state and its counters."""

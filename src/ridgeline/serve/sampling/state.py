@@ -91,7 +91,7 @@ class SamplingState:
         tokenizer: Tokenizer | None,
         engine_seed: int = 0,
     ) -> None:
-        """Begin a completion. Raises `RequestError` when the grammar cannot be compiled.
+        """Begin a completion of a request; `RequestError` where its grammar cannot be compiled.
 
         Args:
             submit: Validated.

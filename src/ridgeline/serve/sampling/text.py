@@ -69,7 +69,7 @@ class TextStream:
         return taken
 
     def flush(self) -> None:
-        """End the text: unfinished characters and beginnings of stops are text too."""
+        """Take what is held back as text: unfinished characters and beginnings of stops."""
         if self._tokenizer is None or self.stopped_by is not None:
             return
         self._decode(partial=True)
