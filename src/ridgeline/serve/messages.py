@@ -117,7 +117,7 @@ class ImportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     id: str
     """The id of the request."""
     submit: Submit
-    transfer: str
+    address: str
     """Where the KV lies, from `Exported`."""
 
     @property
@@ -196,7 +196,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Where the KV of a request lies until it is released."""
 
     id: str
-    transfer: str
+    address: str
     bytes: int
 
 

@@ -56,8 +56,8 @@ def test_what_arrives_is_what_was_sent(
     over: str, dtype: torch.dtype, transfers: KvTransfers
 ) -> None:
     kv = some_kv(dtype)
-    transfer = transfers.offer("a", pack(kv), over)
-    assert same(unpack(*fetch(transfer)), kv)
+    address = transfers.offer("a", pack(kv), over)
+    assert same(unpack(*fetch(address)), kv)
 
 
 def test_scales_of_calibration_come_along(transfers: KvTransfers) -> None:
@@ -81,14 +81,14 @@ def test_what_was_released_or_has_expired_is_gone(
     expired = transfers.offer("b", pack(some_kv(torch.float32)), over)
     monkeypatch.setattr(kv_transfer, "EXPIRY_SECONDS", -1.0)
     transfers.expire()
-    for transfer in (released, expired):
+    for address in (released, expired):
         with pytest.raises(KvTransferFailed):
-            fetch(transfer)
+            fetch(address)
 
 
 def test_no_shared_memory_is_left_behind(transfers: KvTransfers) -> None:
-    transfer = transfers.offer("a", pack(some_kv(torch.float32)), "memory")
-    file = Path("/dev/shm", transfer.partition(":")[2])
+    address = transfers.offer("a", pack(some_kv(torch.float32)), "memory")
+    file = Path("/dev/shm", address.partition(":")[2])
     assert file.exists()
     transfers.close()
     assert not file.exists()
@@ -96,21 +96,21 @@ def test_no_shared_memory_is_left_behind(transfers: KvTransfers) -> None:
 
 @pytest.mark.parametrize("at", [0, 6, 20, -1, -40])
 def test_one_flipped_bit_is_noticed(at: int, transfers: KvTransfers) -> None:
-    transfer = transfers.offer("a", pack(some_kv(torch.bfloat16)), "memory")
-    file = Path("/dev/shm", transfer.partition(":")[2])
+    address = transfers.offer("a", pack(some_kv(torch.bfloat16)), "memory")
+    file = Path("/dev/shm", address.partition(":")[2])
     content = bytearray(file.read_bytes()[: pack(some_kv(torch.bfloat16)).num_bytes])
     content[at] ^= 1
     file.write_bytes(content)
     with pytest.raises(KvTransferFailed, match=r"damaged|no KV of this program|cut off"):
-        fetch(transfer)
+        fetch(address)
 
 
 def test_a_wrong_key_gets_nothing(transfers: KvTransfers) -> None:
-    transfer = transfers.offer("a", pack(some_kv(torch.float32)), "tcp")
-    start, _, key = transfer.rpartition(":")
+    address = transfers.offer("a", pack(some_kv(torch.float32)), "tcp")
+    start, _, key = address.rpartition(":")
     with pytest.raises(KvTransferFailed, match="closed the connection"):
         fetch(f"{start}:{'0' * len(key)}")
-    fetch(transfer)
+    fetch(address)
 
 
 def test_an_address_of_another_machine_is_one_line(transfers: KvTransfers) -> None:
@@ -145,12 +145,12 @@ def test_between_real_processes_and_after_a_kill_nothing_is_left(over: str) -> N
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as sender:
         assert sender.stdout is not None
-        transfer = sender.stdout.readline().strip()
-        kv = unpack(*fetch(transfer))
+        address = sender.stdout.readline().strip()
+        kv = unpack(*fetch(address))
         assert torch.equal(kv.keys[0], torch.arange(4096.0).view(1, 512, 8))
         assert torch.equal(kv.values[0], -kv.keys[0])
         sender.send_signal(signal.SIGKILL)
         sender.wait()
         sender.stdout.read()  # ends when the tracker of its shared memory has ended too
     with pytest.raises(KvTransferFailed, match="out of reach"):
-        fetch(transfer)
+        fetch(address)

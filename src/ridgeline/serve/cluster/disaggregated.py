@@ -165,7 +165,7 @@ class _InTwo:
             self._release()
             self._deliver(refused.refusal)
             return
-        taken = ImportKV(id=request_id, submit=self._submit, transfer=exported.transfer)
+        taken = ImportKV(id=request_id, submit=self._submit, address=exported.address)
         self._withdraw = engines.decode.send(taken, self._decoded)
 
     def _decoded(self, message: Delta | Refused) -> None:

@@ -135,15 +135,15 @@ class KvTransferEngine:
     def _export(self, message: ExportKV) -> None:
         try:
             payload = pack(self._engine.export_kv(message.id))
-            transfer = self._transfers.offer(message.id, payload, message.over, message.listen)
+            address = self._transfers.offer(message.id, payload, message.over, message.listen)
         except RidgelineError as error:
             self._refuse(message.id, str(error), 503)
         else:
-            self._out.append(Exported(id=message.id, transfer=transfer, bytes=payload.num_bytes))
+            self._out.append(Exported(id=message.id, address=address, bytes=payload.num_bytes))
 
     def _fetch(self, message: ImportKV) -> None:
         try:
-            header, pieces = fetch(message.transfer)
+            header, pieces = fetch(message.address)
             self._fetched.put((message, header, pieces, ""))
         except KvTransferFailed as error:
             self._fetched.put((message, None, [], str(error)))

@@ -1,14 +1,14 @@
 """Keys and values of a sequence from one process to another, checked piece by piece.
 
-    payload = pack(kv)                                   in the main thread: torch
-    transfer = KvTransfers().offer("id", payload, over="tcp")    a string for the other side
-    header, body = fetch(transfer)                        there, in any thread: no torch
-    kv = unpack(header, body)                           there, in the main thread
+    payload = pack(kv)                                        in the main thread: torch
+    address = KvTransfers().offer("id", payload, over="tcp")  a string for the other side
+    header, body = fetch(address)                             there, in any thread: no torch
+    kv = unpack(header, body)                                 there, in the main thread
 
 On one machine (Linux) the bytes lie in shared memory, between machines they go over TCP. A payload
 is a header in msgpack (tokens, dtype, shapes, and of each piece its length and CRC-32) and the
 pieces: keys, values and scales, layer by layer. The header is checked too. Over TCP who asks must
-know the transfer's key, 128 random bits; nothing is encrypted, so the network between the two
+know the key in the address, 128 random bits; nothing is encrypted, so the network between the two
 machines has to be a private one.
 """
 
@@ -160,7 +160,7 @@ class KvTransfers:
         over: Literal["memory", "tcp"],
         listen: str = "127.0.0.1",
     ) -> str:
-        """Lay a payload out; returns the transfer with which `fetch` finds it.
+        """Lay a payload out; returns the address at which `fetch` finds it.
 
         Raises:
             KvTransferFailed: There is no shared memory left, or the address is not this machine's.
@@ -252,13 +252,13 @@ class KvTransfers:
                         connection.sendall(piece)
 
 
-def fetch(transfer: str) -> tuple[Header, list[bytearray]]:
-    """What lies under a transfer, every piece checked. Blocks; needs no torch.
+def fetch(address: str) -> tuple[Header, list[bytearray]]:
+    """What lies at an address, every piece checked. Blocks; needs no torch.
 
     Raises:
         KvTransferFailed: It is not there, the other side has gone, or it is damaged.
     """
-    kind, _, where = transfer.partition(":")
+    kind, _, where = address.partition(":")
     try:
         if kind == "memory":
             return _from_memory(where)
@@ -268,7 +268,7 @@ def fetch(transfer: str) -> tuple[Header, list[bytearray]]:
         raise KvTransferFailed(
             f"the KV of the prefilling engine is out of reach: {error}"
         ) from None
-    raise KvTransferFailed(f"unknown kind of transfer: {kind}")
+    raise KvTransferFailed(f"unknown kind of KV address: {kind}")
 
 
 def _from_memory(name: str) -> tuple[Header, list[bytearray]]:
