@@ -7,6 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+TOLERANCE = 0.1
+"""The share around the target within which nothing changes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -76,10 +79,6 @@ class OpenRequests:
     def desired(self, observation: Observation, now: float) -> int:  # noqa: ARG002  as `Policy`
         """Enough that none has more than its share."""
         return math.ceil((observation.waiting + observation.running) / self.per_replica)
-
-
-TOLERANCE = 0.1
-"""The share around the target within which nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

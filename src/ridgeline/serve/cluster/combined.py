@@ -8,6 +8,20 @@ import msgspec
 
 from ridgeline.serve.messages import MemoryLedger, Ready, Stats
 
+_LARGEST = ("at", "step_age_seconds")
+_SHARES = ("cache_usage",)
+_COUNTERS = (
+    "steps",
+    "prompt_tokens",
+    "generation_tokens",
+    "prefix_queries",
+    "prefix_hits",
+    "preemptions",
+    "wasted_tokens",
+    "drafted_tokens",
+    "accepted_tokens",
+)
+
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
     """The fleet at one moment; in `/health` and `/metrics`."""
@@ -23,21 +37,6 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
     """Time that processes have existed so far, summed: what a fleet costs."""
     startup_seconds: float | None
     """How long the last start took, from the process's beginning until it took requests."""
-
-
-_LARGEST = ("at", "step_age_seconds")
-_SHARES = ("cache_usage",)
-_COUNTERS = (
-    "steps",
-    "prompt_tokens",
-    "generation_tokens",
-    "prefix_queries",
-    "prefix_hits",
-    "preemptions",
-    "wasted_tokens",
-    "drafted_tokens",
-    "accepted_tokens",
-)
 
 
 def combined_stats(all_stats: Sequence[Stats], past: Iterable[Stats] = ()) -> Stats:

@@ -24,6 +24,9 @@ from ridgeline.batching.sequence import Slice, Step
 
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
+NOT_A_FAILURE = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""A panic in a Rust library is no `Exception` either, but a failure."""
+W = TypeVar("W")
 
 
 @dataclass(slots=True)
@@ -70,13 +73,6 @@ def by_halves(
                 middle = len(now) // 2
                 parts += [now[middle:], now[:middle]]
     return found
-
-
-NOT_A_FAILURE = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""A panic in a Rust library is no `Exception` either, but a failure."""
-
-
-W = TypeVar("W")
 
 
 @dataclass(slots=True)

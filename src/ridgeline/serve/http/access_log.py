@@ -26,8 +26,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ridgeline.serve.http.protocol.fields import PromptDetails, TokenUsage
 from ridgeline.serve.messages import Delta
 
+try:
+    from opentelemetry import propagate, trace
+except ImportError:
+    trace = None
+
 if TYPE_CHECKING:
     from ridgeline.serve.http.service import Service
+
+GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
+"""Asked every few seconds: logged only when they fail."""
+CLIENT_GONE = 499
+"""nginx's status for a client that has closed the connection."""
+
+log = logging.getLogger("ridgeline.serve")
 
 
 class JsonLines(logging.Formatter):
@@ -103,12 +116,6 @@ class RequestRecord:
         return {name: value for name, value in found.items() if value}
 
 
-try:
-    from opentelemetry import propagate, trace
-except ImportError:
-    trace = None
-
-
 @contextmanager
 def span(scope: Scope, record: RequestRecord) -> Iterator[Callable[[int], None]]:
     """A span around a request; call what it gives with the response's status."""
@@ -132,15 +139,6 @@ def span(scope: Scope, record: RequestRecord) -> Iterator[Callable[[int], None]]
             current.set_attribute("gen_ai.usage.output_tokens", record.output_tokens)
 
         yield mark
-
-
-GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
-"""Asked every few seconds: logged only when they fail."""
-CLIENT_GONE = 499
-"""nginx's status for a client that has closed the connection."""
-
-log = logging.getLogger("ridgeline.serve")
 
 
 class AccessLog:

@@ -19,6 +19,12 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL
 )
 """A backslash with what belongs to it; halves of characters that stand together are one."""
+OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
+"""Paths that need no key, since probes and scrapers have none."""
+BODIES_AT_ONCE = 32
+"""So many of the longest may be arriving together: a thousand would fill the memory."""
+SHORT_BODY_BYTES = 2**16
+"""Taken whatever else is arriving."""
 
 
 def check_body(body: bytes) -> None:
@@ -56,14 +62,6 @@ def _where(body: bytes) -> str | None:
         except UnicodeEncodeError:
             return name if name.isidentifier() else None
     return None
-
-
-OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
-"""Paths that need no key, since probes and scrapers have none."""
-BODIES_AT_ONCE = 32
-"""So many of the longest may be arriving together: a thousand would fill the memory."""
-SHORT_BODY_BYTES = 2**16
-"""Taken whatever else is arriving."""
 
 
 class Gate:

@@ -1,4 +1,6 @@
-"""Tool calls in a model's text, found as the text streams.
+"""What a request asks of tool calls, and how they are found as the text streams.
+
+`tools` and `tool_choice` become a grammar that forces a call, or a reader that finds them.
 
 Three ways of writing them, recognised by what the text looks like:
 
@@ -82,7 +84,7 @@ class ToolCallReader:
         return pieces
 
     def finish(self) -> list[CallPiece]:
-        """End the text: what is undecided is text, unless it belongs to a call."""
+        """End the text, of which what is undecided is text unless it belongs to a call."""
         pieces: list[CallPiece] = []
         announced = self._scanner is not None and self._announced
         if not announced and not (self._closing and CLOSE.startswith(self._text.strip(_SPACE))):

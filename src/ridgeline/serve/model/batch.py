@@ -22,6 +22,9 @@ from torch import Tensor
 from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.kernels.paged_attention import Packed
 
+Rows = Literal["all", "none"]
+"""Which tokens of a sequence want logits, where it is not only those that sample."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
@@ -36,10 +39,6 @@ class StepBatch:
     """The rows whose logits are wanted (every draft's too), [R] int64."""
     adapters: Tensor | None = None
     """[T] int64 index of each token's LoRA adapter, 0: none; None: no token has one."""
-
-
-Rows = Literal["all", "none"]
-"""Which tokens of a sequence want logits, where it is not only those that sample."""
 
 
 class StepInputs:

@@ -31,6 +31,9 @@ C = TypeVar("C")
 """What a forward returns: a dataclass of tensors, each with one line per row, like `Computed`."""
 _WARM_UPS = 2
 """Runs before a capture: kernels are compiled, libraries take their workspaces."""
+D = TypeVar("D")
+_OPTIONS = {"cpp.threads": 1}
+"""What Inductor fuses is a row per sequence: starting threads for it costs more than it takes."""
 
 
 def default_sizes(largest: int) -> tuple[int, ...]:
@@ -209,9 +212,6 @@ class DecodeGraphs(Generic[C]):
         return graph
 
 
-D = TypeVar("D")
-
-
 def _tensors(of: Any) -> list[Tensor]:
     values = (getattr(of, one.name) for one in fields(of))
     return [value for value in values if isinstance(value, Tensor)]
@@ -239,10 +239,6 @@ def _empty_like(of: D) -> D:
 def _copy_rows(origin: Any, target: Any) -> None:
     for source, kept in zip(_tensors(origin), _tensors(target), strict=True):
         kept[: source.shape[0]].copy_(source)
-
-
-_OPTIONS = {"cpp.threads": 1}
-"""What Inductor fuses is a row per sequence: starting threads for it costs more than it takes."""
 
 
 class CompiledDecode(DecodeGraphs[Computed]):

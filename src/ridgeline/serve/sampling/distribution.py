@@ -31,6 +31,11 @@ from torch import Tensor
 from ridgeline.serve.messages import Sampling
 from ridgeline.serve.sampling.state import SamplingState
 
+FEW = 256
+"""Most likely tokens that are looked at first where only top_p restricts."""
+HEADROOM = 1e-6
+"""Sums of probabilities in float32 are right to about this."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogitRow:
@@ -106,12 +111,6 @@ def _penalties(logits: Tensor, rows: list[LogitRow]) -> None:
     values -= frequency * counts
     values -= presence * (counts > 0)
     logits[at, tokens] = values
-
-
-FEW = 256
-"""Most likely tokens that are looked at first where only top_p restricts."""
-HEADROOM = 1e-6
-"""Sums of probabilities in float32 are right to about this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,20 +17,23 @@ from torch import Tensor
 
 from ridgeline.errors import RidgelineError
 
+COUNTER = Struct("<16sqq")
+SPAN = 512
+"""Entries that are summed before the exact search looks inside."""
+
 
 class NotFinite(RidgelineError):
     """Some row has NaN or infinities instead of numbers; whose it is shows when each is alone."""
 
 
 def check_finite(best: Tensor) -> None:
-    """Raise `NotFinite` unless every row's largest logit, or any of its weights, is a number."""
+    """Raise `NotFinite` unless every row's largest logit, or any of its weights, is a number.
+
+    The largest value tells: it is NaN where any is, infinite where one is, and minus infinity where
+    no token may come.
+    """
     if not bool(best.isfinite().all()):
         raise NotFinite("the model gave no finite numbers (NaN, infinity, or no token is left)")
-
-
-COUNTER = Struct("<16sqq")
-SPAN = 512
-"""Entries that are summed before the exact search looks inside."""
 
 
 class Purpose(IntEnum):

@@ -13,6 +13,9 @@ from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
 from ridgeline.serve.sampling.draw import Purpose, key_of, uniform
 from ridgeline.serve.sampling.text import TextStream, Tokenizer
 
+if TYPE_CHECKING:
+    from ridgeline.serve.sampling.grammar import Matcher
+
 SPARE = 64
 
 
@@ -60,10 +63,6 @@ class TokenHistory:
         added = np.fromiter(new.keys(), np.int64, len(new))
         times = np.fromiter(new.values(), np.float32, len(new))
         return np.concatenate((tokens, added)), np.concatenate((counts, times))
-
-
-if TYPE_CHECKING:
-    from ridgeline.serve.sampling.grammar import Matcher
 
 
 @dataclass(frozen=True, slots=True)

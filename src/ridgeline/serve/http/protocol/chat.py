@@ -1,4 +1,4 @@
-"""Functions that a chat's model may call."""
+"""The shapes of `/v1/chat/completions`, and of the functions that its model may call."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ridgeline.serve.http.protocol.fields import (
 )
 
 FunctionName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.-]+$")]
+Variables = Annotated[dict[str, Any], few(64)]
+"""Variables of a chat template."""
 
 
 class FunctionDefinition(Strict):
@@ -135,8 +137,6 @@ class ToolMessage(Strict):
     name: Text | None = None
 
 
-Variables = Annotated[dict[str, Any], few(64)]
-"""Variables of a chat template."""
 Message = Annotated[
     InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
 ]

@@ -19,6 +19,7 @@ from ridgeline.serve.http.protocol.fields import (
 )
 
 MOST_PROMPTS = 1024
+Embeddable = Annotated[Text, Field(min_length=1)]
 
 
 class CompletionRequest(SamplingFields):
@@ -81,9 +82,6 @@ def several(given: str | list[int] | list[str] | list[list[int]]) -> list[str | 
     if isinstance(given, str) or isinstance(given[0], int):
         return [given]  # type: ignore[list-item]
     return given  # type: ignore[return-value]
-
-
-Embeddable = Annotated[Text, Field(min_length=1)]
 
 
 class EmbeddingRequest(Strict):

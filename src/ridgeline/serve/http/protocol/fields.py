@@ -24,6 +24,14 @@ Name = Annotated[str, Field(min_length=1, max_length=512)]
 PlainName = Annotated[Name, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 """A name without control characters."""
 Tokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+MOST_LOGPROBS = 20
+LOWEST_LOGPROB = -9999.0
+"""What stands for minus infinity, which JSON does not have; OpenAI's own figure."""
+MOST_BIASES = 1024
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+Choices = Annotated[list[Text], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
+Schema = dict[str, Any] | Text
 
 
 class Strict(BaseModel):
@@ -71,16 +79,6 @@ class EmbeddingUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt_tokens: int
     total_tokens: int
-
-
-MOST_LOGPROBS = 20
-LOWEST_LOGPROB = -9999.0
-"""What stands for minus infinity, which JSON does not have; OpenAI's own figure."""
-MOST_BIASES = 1024
-StopString = Annotated[str, Field(min_length=1, max_length=1024)]
-Bias = Annotated[float, Field(ge=-100, le=100)]
-Choices = Annotated[list[Text], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
-Schema = dict[str, Any] | Text
 
 
 class StreamOptions(Strict):

@@ -1,4 +1,4 @@
-"""One completion of a chat as it grows: text, tool calls, log-probabilities, how it ended."""
+"""The endpoint that completes conversations, `/v1/chat/completions`."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from ridgeline.serve.http.tool_calls import (
     tools_of,
 )
 from ridgeline.serve.messages import Delta, Grammar, Logprob, Submit, TokenLogprobs
+
+router = APIRouter()
 
 
 @dataclass(slots=True)
@@ -150,9 +152,6 @@ class GrowingChat:
             function=FunctionCall(name=piece.name, arguments=piece.arguments),
         )
         return ChunkDelta(tool_calls=[call])
-
-
-router = APIRouter()
 
 
 @router.post("/v1/chat/completions")
