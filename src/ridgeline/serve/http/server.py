@@ -130,6 +130,11 @@ class _Server:
         self._autoscaler: Autoscaler | None = None
         self._signalled = asyncio.Event()
 
+    @property
+    def _engines(self) -> Sequence[Autoscaler | Supervisor]:
+        """Who starts, watches and stops the engines."""
+        return self._supervisors if self._autoscaler is None else [self._autoscaler]
+
     async def run(self, listener: socket.socket) -> None:
         """Start, serve, drain, end."""
         loop = asyncio.get_running_loop()
@@ -157,8 +162,7 @@ class _Server:
         await stopping
 
     async def _stop_engines(self) -> None:
-        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
-        await asyncio.gather(*(one.stop() for one in engines))
+        await asyncio.gather(*(one.stop() for one in self._engines))
 
     async def _until_signalled(self, work: Coroutine[None, None, Service]) -> Service | None:
         """The work's result; None where a signal came first."""
@@ -185,10 +189,9 @@ class _Server:
             policy = policy_of(self._scaling)
             self._autoscaler = Autoscaler(self._supervisors, link, policy, self._scaling.minimum)
             fleet = self._autoscaler.report
-        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
         async with _first_error(), asyncio.TaskGroup() as group:
             tokenizer = group.create_task(loading)
-            started = [group.create_task(one.start()) for one in engines]
+            started = [group.create_task(one.start()) for one in self._engines]
         text = TextTokens(tokenizer.result(), vocab=started[0].result().vocab)
         meters = Meters(link, self._settings.model_name, fleet)
         return Service(link, text, self._settings, meters, fleet)
@@ -209,8 +212,7 @@ class _Server:
 
     async def _serve(self, service: Service, listener: socket.socket) -> None:
         api = _Api(create_app(service), self._room)
-        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
-        watching = [asyncio.create_task(one.watch()) for one in engines]
+        watching = [asyncio.create_task(one.watch()) for one in self._engines]
         serving = asyncio.create_task(api.serve([listener]))
         up = asyncio.create_task(api.up.wait())
         await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
