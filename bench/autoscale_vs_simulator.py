@@ -51,9 +51,9 @@ TOKEN_IDS = "10:2000"  # noqa: S105  a range of token ids
 
 def paced(config: Any) -> Any:
     """The engine, its steps stretched: what the replicas' processes build."""
-    from ridgeline.serve.engine.engine import Engine
+    from ridgeline.serve.engine.engine import ServingEngine
 
-    engine, least = Engine(config), float(os.environ[STEP])
+    engine, least = ServingEngine(config), float(os.environ[STEP])
     forward = engine._runner.forward
 
     def stretched(batch: Any) -> Any:
@@ -73,7 +73,7 @@ def serve(model: str, scaling: str, step_log: str) -> None:
     from ridgeline.batching.scaling.settings import Scaling
     from ridgeline.serve.config import EngineConfig
     from ridgeline.serve.http.server import run_server
-    from ridgeline.serve.http.service import Settings
+    from ridgeline.serve.http.service import ServerSettings
 
     def say(address: str, ready: Any) -> None:
         blocks = ready.ledger.num_blocks
@@ -87,10 +87,10 @@ def serve(model: str, scaling: str, step_log: str) -> None:
         kv_bytes=1 << 24,
         step_log=step_log or None,
     )
-    settings = Settings(model_name="library", port=0)
+    settings = ServerSettings(model_name="library", port=0)
     found = msgspec.convert(json.loads(scaling), Scaling) if scaling else None
     name = f"{Path(__file__).stem}:paced"
-    run_server(config, settings, say_ready=say, scaling=found, factory=name)
+    run_server(config, settings, on_ready=say, scaling=found, factory=name)
 
 
 @contextmanager

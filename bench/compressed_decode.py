@@ -23,7 +23,7 @@ from ridgeline.records.compression import Decoding
 from ridgeline.records.scheme_names import parse
 from ridgeline.report.compression_terminal import speedup_text
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.decode_in_turns import decode_in_turns
+from ridgeline.serve.engine.decode_bench import decode_in_turns
 
 SCHEMES = ("w8a16-channel", "w8a8", "w4a16-g128", "w4a16-g32")
 KV_BYTES = 2**29
@@ -80,7 +80,7 @@ def main() -> None:
             batch=options.batch,
             context=options.context,
             rounds=options.rounds,
-            say=print,
+            on_progress=print,
         )
     answers = dict(zip(configs, found, strict=True))
     dense = answers["bf16"]

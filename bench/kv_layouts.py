@@ -27,9 +27,8 @@ from pathlib import Path
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
-from ridgeline.batching.request import Request
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 
 LAYOUTS = ("contiguous", "dynamic", "paged")
 BLOCK = 16

@@ -16,9 +16,8 @@ from statistics import quantiles
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
-from ridgeline.batching.request import Request
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 
 RUNNING = (1, 16, 64, 256, 1024)
 PROMPT, ANSWER, BLOCK = 128, 256, 16

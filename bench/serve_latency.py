@@ -17,20 +17,20 @@ import time
 
 from ridgeline.measure.statistics import ratio_interval
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
 
 NUMBERS = itertools.count()
 
 
-def submit(engine: Engine, prompt: list[int], count: int) -> str:
+def submit(engine: ServingEngine, prompt: list[int], count: int) -> str:
     name = str(next(NUMBERS))
     sampling = Sampling(temperature=0.0, max_tokens=count, ignore_eos=True)
     engine.handle(Submit(id=name, prompt=tuple(prompt), sampling=sampling))
     return name
 
 
-def tokens_of(engine: Engine) -> list[str]:
+def tokens_of(engine: ServingEngine) -> list[str]:
     """One step; whose tokens came of it."""
     engine.step()
     found = []
@@ -40,7 +40,7 @@ def tokens_of(engine: Engine) -> list[str]:
     return found
 
 
-def first_token_seconds(engine: Engine, prompt: list[int]) -> float:
+def first_token_seconds(engine: ServingEngine, prompt: list[int]) -> float:
     began = time.perf_counter()
     submit(engine, prompt, 1)
     while engine.has_work:
@@ -51,7 +51,7 @@ def first_token_seconds(engine: Engine, prompt: list[int]) -> float:
 def shared_prompts(model: str, length: int, rounds: int) -> None:
     draw = random.Random(0)
     engines = {
-        cached: Engine(EngineConfig(model=model, prefix_cache=cached, max_length=length + 8))
+        cached: ServingEngine(EngineConfig(model=model, prefix_cache=cached, max_length=length + 8))
         for cached in (True, False)
     }
     vocab = engines[True].model.vocab
@@ -80,7 +80,7 @@ def stall(model: str, length: int, budget: int, rounds: int) -> None:
     config = EngineConfig(
         model=model, prefix_cache=False, max_length=length + 64, max_tokens_per_step=budget
     )
-    engine = Engine(config)
+    engine = ServingEngine(config)
     vocab = engine.model.vocab
     pauses, steps = [], []
     for _ in range(rounds):

@@ -20,7 +20,7 @@ from torch.nn import functional
 from ridgeline.compress import calibration
 from ridgeline.compress.steps import steps
 from ridgeline.records.scheme_names import parse
-from ridgeline.serve.cache.pool import KvPool
+from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.start import one_prompt
 from ridgeline.serve.model.loaded import load

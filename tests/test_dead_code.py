@@ -18,7 +18,7 @@ from tests.sources import ROOT, nodes, trees
 OPENED_BY_OTHERS = {
     "cli/": "commands are registered by name",
     "cost/": "formulas of the field, held by its worked examples",
-    "serve/cluster/ray_serve.py": "Ray calls its deployment",
+    "serve/ray_serve.py": "Ray calls its deployment",
     "serve/http/connection.py": "uvicorn calls its protocol",
     "serve/http/server.py": "uvicorn calls its server",
     "serve/http/protocol/": "OpenAI's wire format: refused, passed over or answered",

@@ -38,7 +38,7 @@ from transformers import (
 )
 
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
 
 BUDGET_SECONDS = 210.0
@@ -93,7 +93,7 @@ REHEARSAL = Size(
 
 
 @contextmanager
-def engine(config: Any, **changes: Any) -> Iterator[Engine]:
+def engine(config: Any, **changes: Any) -> Iterator[ServingEngine]:
     """An engine over random weights, made on the device instead of read from a disk."""
 
     def made_here(options: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any:
@@ -107,7 +107,7 @@ def engine(config: Any, **changes: Any) -> Iterator[Engine]:
         config.save_pretrained(folder)
         dtype = "bf16" if DEVICE.type == "cuda" else "fp32"
         with mock.patch("ridgeline.serve.model.loaded._read", made_here):
-            running = Engine(EngineConfig(model=folder, dtype=dtype, **changes))
+            running = ServingEngine(EngineConfig(model=folder, dtype=dtype, **changes))
         try:
             yield running
         finally:
@@ -121,12 +121,12 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def submit(to: Engine, name: str, prompt: list[int], new_tokens: int) -> None:
+def submit(to: ServingEngine, name: str, prompt: list[int], new_tokens: int) -> None:
     greedy = Sampling(max_tokens=new_tokens, temperature=0.0, ignore_eos=True)
     to.handle(Submit(id=name, prompt=tuple(prompt), sampling=greedy))
 
 
-def new_tokens(of: Engine) -> int:
+def new_tokens(of: ServingEngine) -> int:
     """Of one step."""
     of.step()
     messages = of.take()

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from ridgeline.kernels import linear_int4, linear_int8
-from ridgeline.kernels.paged_attention import LayerCache, Packed, paged_attention
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, paged_attention
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -63,7 +63,7 @@ def attention_row(context: int, sequences: int, queries: int) -> None:
     blocks = sequences * per_sequence
     cache = LayerCache(*torch.randn(2, blocks, kv_heads, block, dim, **made))
     ints = {"device": DEVICE, "dtype": torch.int32}
-    packed = Packed(
+    packed = PackedTokens(
         query_starts=torch.arange(sequences + 1, **ints) * queries,
         context_lengths=torch.full((sequences,), context, **ints),
         block_tables=torch.randperm(blocks, device=DEVICE).to(torch.int32).view(sequences, -1),

@@ -17,7 +17,7 @@ import torch
 from ridgeline.kernels import linear, linear_int4, linear_int8
 from ridgeline.kernels.decoder_layers import LINEARS, Layers, decoder_layers
 from ridgeline.kernels.gated_activation import silu_mul
-from ridgeline.kernels.paged_attention import LayerCache, Packed, paged_attention, write_cache
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, paged_attention, write_cache
 from ridgeline.kernels.rms_norm import rms_norm
 
 SHAPES = {
@@ -72,7 +72,7 @@ def step_of(shape, rows):
         for _ in range(shape["layers"])
     ]
     tables = torch.arange(blocks, dtype=torch.int32).view(rows, -1)
-    packed = Packed(
+    packed = PackedTokens(
         query_starts=torch.arange(rows + 1, dtype=torch.int32),
         context_lengths=torch.full((rows,), CONTEXT, dtype=torch.int32),
         block_tables=tables,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from ridgeline.kernels.paged_attention import LayerCache, Packed, paged_attention, write_cache
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, paged_attention, write_cache
 
 ROUNDS = 7
 BLOCK = 16
@@ -62,7 +62,7 @@ def calls_of(shape: tuple[int, ...], dtype: torch.dtype):
     tables = torch.randperm(sequences * per_sequence).view(sequences, per_sequence).int()
     position = torch.arange(context)
     slots = tables.long()[:, position // BLOCK] * BLOCK + position % BLOCK
-    packed = Packed(
+    packed = PackedTokens(
         query_starts=torch.arange(0, sequences * queries + 1, queries, dtype=torch.int32),
         context_lengths=torch.full((sequences,), context, dtype=torch.int32),
         block_tables=tables,

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ridgeline.train.compression.wire import attach, make_scheme
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -32,6 +31,7 @@ from ridgeline.records.recipe import (
 )
 from ridgeline.train.compression.bucket import Bucket
 from ridgeline.train.compression.counted import CountedGroup
+from ridgeline.train.compression.wire import attach, make_scheme
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.ranks import Ranks, join, leave
 

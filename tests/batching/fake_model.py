@@ -10,8 +10,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import Sequence, Slice, Step
 
 VOCAB = 23
 STALE = 1 << 40

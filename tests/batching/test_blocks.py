@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from tests.batching.test_scheduler import sequence_of
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.pool import BlockPool
-from ridgeline.batching.prefix import prefix_hashes
-from ridgeline.batching.runs import FreeRuns
+from ridgeline.batching.consecutive import FreeRuns
+from ridgeline.batching.paged import BlockPool, prefix_hashes
 
 
 def test_the_block_let_go_longest_ago_is_forgotten_first() -> None:

@@ -7,12 +7,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.batching.routing import Load, Routes, cost
+from ridgeline.batching.routing import ReplicaLoad, Routes, cost
 
 BLOCK = 4
 prompts = st.lists(st.integers(0, 3), min_size=1, max_size=40).map(tuple)
 loads = st.builds(
-    Load,
+    ReplicaLoad,
     open=st.integers(0, 50),
     pending_tokens=st.integers(0, 5000),
     cache_usage=st.floats(0, 1),
@@ -65,7 +65,7 @@ def test_what_was_computed_there_is_not_computed_again(sent, prompt) -> None:
     table = routes(1)
     for one in sent:
         table.remember(0, one, "", 0.0)
-    choice = table.choose(prompt, "", [Load()], 1.0)
+    choice = table.choose(prompt, "", [ReplicaLoad()], 1.0)
     assert choice is not None
     shared = max((_common_blocks(one, prompt) for one in sent), default=0) * BLOCK
     assert choice.uncached_tokens == max(1, len(prompt) - shared)
@@ -84,7 +84,7 @@ def test_equal_replicas_take_turns() -> None:
     table, got = routes(3), []
     for index in range(9):
         prompt = (index,) * 8
-        choice = table.choose(prompt, "", [Load()] * 3, float(index))
+        choice = table.choose(prompt, "", [ReplicaLoad()] * 3, float(index))
         assert choice is not None
         table.remember(choice.replica, prompt, "", float(index))
         got.append(choice.replica)
@@ -96,7 +96,9 @@ def test_a_shared_prefix_stays_together_until_the_load_outweighs_it() -> None:
     table.remember(1, prefix, "", 0.0)
 
     def choose(open_there: int) -> int:
-        choice = table.choose((*prefix, 7, 8), "", [Load(), Load(open=open_there)], 1.0)
+        choice = table.choose(
+            (*prefix, 7, 8), "", [ReplicaLoad(), ReplicaLoad(open=open_there)], 1.0
+        )
         assert choice is not None
         return choice.replica
 
@@ -107,16 +109,16 @@ def test_a_shared_prefix_stays_together_until_the_load_outweighs_it() -> None:
 def test_adapters_share_no_prefix_and_draw_requests_to_where_they_are() -> None:
     table, prompt = routes(2), tuple(range(64))
     table.remember(0, prompt, "sql", 0.0)
-    plain = table.choose(prompt, "", [Load(), Load()], 1.0)
+    plain = table.choose(prompt, "", [ReplicaLoad(), ReplicaLoad()], 1.0)
     assert plain is not None
     assert plain.uncached_tokens == 64
-    there = table.choose((9,) * 64, "sql", [Load(), Load(adapters=("sql",))], 1.0)
+    there = table.choose((9,) * 64, "sql", [ReplicaLoad(), ReplicaLoad(adapters=("sql",))], 1.0)
     assert there is not None
     assert there.replica == 1
 
 
 def test_a_full_cache_turns_requests_away() -> None:
-    current = [Load(cache_usage=1.0), Load(open=20)]
+    current = [ReplicaLoad(cache_usage=1.0), ReplicaLoad(open=20)]
     choice = routes(2).choose((1, 2, 3), "", current, 0.0)
     assert choice is not None
     assert choice.replica == 1
@@ -126,7 +128,7 @@ def test_a_prefix_expires_and_comes_alive_by_use() -> None:
     table, prompt = routes(1, expiry_seconds=10.0), tuple(range(8))
 
     def uncached(now: float) -> int:
-        choice = table.choose(prompt, "", [Load()], now)
+        choice = table.choose(prompt, "", [ReplicaLoad()], now)
         assert choice is not None
         return choice.uncached_tokens
 
@@ -142,7 +144,7 @@ def test_no_more_is_remembered_than_the_cache_holds_and_nothing_after_a_restart(
     for _ in range(100):
         table.remember(0, [random.randrange(9) for _ in range(30)], "", 0.0)
     assert len(table._seen[0].at) == 5
-    table.started(0, 7)
+    table.restart(0, 7)
     assert not table._seen[0].at
     for _ in range(10):
         table.remember(0, [random.randrange(9) for _ in range(30)], "", 0.0)

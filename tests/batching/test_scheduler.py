@@ -8,11 +8,9 @@ import pytest
 from tests.batching.fake_model import FakeModel, following, generated
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
-from ridgeline.batching.refusals import QueueFull, TooLong
-from ridgeline.batching.request import Request
+from ridgeline.batching.limits import Limits, QueueFull, TooLong
 from ridgeline.batching.scheduler import Scheduler, _direct
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
+from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status
 from ridgeline.errors import InputError
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
-from ridgeline.batching.request import Request
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.work import work_of
+from ridgeline.batching.sequence import Request, Sequence, work_of
 from ridgeline.records.step_log import StepWork
 
 

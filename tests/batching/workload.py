@@ -7,10 +7,9 @@ from random import Random
 
 from tests.batching.fake_model import VOCAB, FakeModel, entries, following, picked
 
-from ridgeline.batching.refusals import Refusal
-from ridgeline.batching.request import Request
+from ridgeline.batching.limits import Refusal
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
+from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status
 
 STEMS = [[(7 * stem + i * i) % VOCAB for i in range(40)] for stem in range(3)]
 """Beginnings that prompts share."""

@@ -13,8 +13,8 @@ import pytest
 from ridgeline.cli.main import run
 from ridgeline.cli.serve import _keys, _ready_line, _table, serve
 from ridgeline.errors import InputError
-from ridgeline.serve.config import EngineConfig, Speculation
-from ridgeline.serve.http.service import Settings
+from ridgeline.serve.config import EngineConfig, SpeculationConfig
+from ridgeline.serve.http.service import ServerSettings
 from ridgeline.serve.messages import MemoryLedger, MemoryRow
 
 COMPOSED = {"speculation": {"speculative", "num_drafts", "longest_match", "speculate_always"}}
@@ -29,14 +29,14 @@ def test_every_field_of_the_configuration_is_a_flag_with_its_default() -> None:
             assert flags["adapters"].default is None
         elif field.name != "model":
             assert flags[field.name].default == field.default, field.name
-    plain = Speculation(kind="ngram")
+    plain = SpeculationConfig(kind="ngram")
     assert flags["num_drafts"].default == plain.num_drafts
     assert flags["longest_match"].default == plain.longest_match
 
 
 def test_the_servers_flags_have_the_settings_defaults() -> None:
     flags = inspect.signature(serve).parameters
-    settings = Settings(model_name="x")
+    settings = ServerSettings(model_name="x")
     for name in ("host", "port", "max_body_bytes"):
         assert flags[name].default == getattr(settings, name)
     assert flags["shutdown_timeout"].default == settings.shutdown_timeout_seconds

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ridgeline.batching.scaling.hpa import Hpa
 from ridgeline.batching.scaling.keda import Keda
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError

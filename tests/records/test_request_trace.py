@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.records.request_trace import block_tokens, fitted, read_trace
-from ridgeline.serve.loadtest.prompts import Prompts
+from ridgeline.serve.loadtest.prompts import SyntheticPrompts
 
 TRACES = Path(__file__).parents[3] / "shared/data/request_traces"
 needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="../shared/data is not here")
@@ -59,7 +59,7 @@ def test_scaling_keeps_shared_prefixes_shared(tmp_path: Path) -> None:
     path.write_text("\n".join(row % ids for ids in ("4,5,6", "4,5,9")))
     first, second = fitted(read_trace(path), speed=1.0, length_scale=0.1, most=None)
     assert first.input_tokens == 150
-    prompts = Prompts(seed=1, token_ids=range(1000), block_tokens=block_tokens(0.1))
+    prompts = SyntheticPrompts(seed=1, token_ids=range(1000), block_tokens=block_tokens(0.1))
     one = prompts.make(first.input_tokens, first.prefix_ids, own_id=0)
     other = prompts.make(second.input_tokens, second.prefix_ids, own_id=1)
     assert len(one) == 150
@@ -68,5 +68,5 @@ def test_scaling_keeps_shared_prefixes_shared(tmp_path: Path) -> None:
 
 
 def test_another_seed_is_new_to_every_cache() -> None:
-    same = [Prompts(seed=seed).make(40, [1], own_id=0) for seed in (1, 1, 2)]
+    same = [SyntheticPrompts(seed=seed).make(40, [1], own_id=0) for seed in (1, 1, 2)]
     assert same[0] == same[1] != same[2]

@@ -6,7 +6,7 @@ from worker import serve
 
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.decode_bench import read_bytes_per_step
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
 
 
@@ -23,7 +23,7 @@ class Ours:
             max_sequences=16,
             kv_bytes=1 << 29,
         )
-        self.engine = Engine(config)
+        self.engine = ServingEngine(config)
         self.bytes_per_step = read_bytes_per_step(self.engine.model, 1)
         self.number = 0
 

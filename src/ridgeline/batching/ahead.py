@@ -75,5 +75,5 @@ def advance(scheduler: Scheduler, steps: int) -> None:
 
 
 def _blocks_needed(running: list[Sequence], steps: int, size: int) -> int:
-    """That the sequences do not hold yet, to write so many tokens each."""
+    """Blocks that the sequences do not hold yet, to write so many tokens each."""
     return sum(max(0, -(-(one.num_computed + steps) // size) - len(one.blocks)) for one in running)

@@ -106,7 +106,7 @@ class BlockCache:
         sequence.num_computed = sequence.num_remembered = sequence.writable = 0
 
     def discard(self, sequence: Sequence, trusted: int) -> None:
-        """As `free`, but only what others hold of its first `trusted` tokens stays known."""
+        """Free a sequence's blocks; of the first `trusted` tokens, what others hold stays known."""
         self._layout.disown(sequence, trusted // self.block_size)
         self._layout.free(sequence)
         sequence.blocks = []

@@ -7,10 +7,70 @@ prefix is known, and a fork computes its tokens again.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
-from ridgeline.batching.runs import FreeRuns
 from ridgeline.batching.sequence import Sequence
+
+
+class FreeRuns:
+    """The gaps of a row of blocks, sorted and never touching."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self._gaps = [(0, num_blocks)] if num_blocks else []
+        """The gaps as (first block, length)."""
+        self.num_free = num_blocks
+
+    def take(self, count: int) -> int | None:
+        """First block of `count` consecutive ones; None: no gap is that long."""
+        for index, (first, length) in enumerate(self._gaps):
+            if length >= count:
+                self._cut(index, count)
+                return first
+        return None
+
+    def take_at(self, first: int, count: int) -> bool:
+        """Take `count` blocks from `first` on, if a gap that long begins there."""
+        index = bisect_left(self._gaps, (first, 0))
+        if index == len(self._gaps) or self._gaps[index][0] != first:
+            return False
+        if self._gaps[index][1] < count:
+            return False
+        self._cut(index, count)
+        return True
+
+    def give(self, first: int, count: int) -> None:
+        """Free blocks again, and join what now touches."""
+        index = bisect_left(self._gaps, (first, 0))
+        end = first + count
+        if index < len(self._gaps) and self._gaps[index][0] == end:
+            end += self._gaps.pop(index)[1]
+        if index and sum(self._gaps[index - 1]) == first:
+            index -= 1
+            first = self._gaps.pop(index)[0]
+        self._gaps.insert(index, (first, end - first))
+        self.num_free += count
+
+    def free_blocks(self) -> list[int]:
+        """All of them, in order."""
+        return [block for first, length in self._gaps for block in range(first, first + length)]
+
+    def check(self) -> None:
+        """Raise AssertionError if the gaps overlap, touch or do not add up."""
+        assert sum(length for _, length in self._gaps) == self.num_free, "gaps do not add up"
+        end = -1
+        for first, length in self._gaps:
+            assert length > 0, "an empty gap"
+            assert first > end, "gaps touch or overlap"
+            end = first + length
+
+    def _cut(self, index: int, count: int) -> None:
+        first, length = self._gaps[index]
+        if length == count:
+            del self._gaps[index]
+        else:
+            self._gaps[index] = (first + count, length - count)
+        self.num_free -= count
 
 
 class Contiguous:
@@ -30,7 +90,7 @@ class Contiguous:
         return self._runs.num_free
 
     def known(self, _sequence: Sequence, /) -> list[int]:
-        """Nothing."""
+        """No blocks, for no prefix is known."""
         return []
 
     def admit(self, sequence: Sequence, _known: list[int], _reserve: int, /) -> bool:
@@ -43,25 +103,25 @@ class Contiguous:
     def extend(
         self, sequence: Sequence, num_tokens: int, _copies: list[tuple[int, int]], /
     ) -> bool:
-        """Always: all was reserved at admission."""
+        """Set how far the sequence may write; all was reserved at admission."""
         sequence.writable = len(sequence.blocks) * self._size
         assert num_tokens <= sequence.writable, "longer than max_length"
         return True
 
     def share(self, parent: Sequence, child: Sequence) -> None:
-        """Never asked for: `shares` is False."""
+        """Never asked for, since `shares` is False."""
         raise NotImplementedError
 
     def remember(self, sequence: Sequence, num_tokens: int) -> None:
-        """Nothing is."""
+        """Nothing is remembered in this layout."""
 
     def free(self, sequence: Sequence) -> None:
-        """The whole run."""
+        """Free the whole run of blocks."""
         if sequence.blocks:
             self._runs.give(sequence.blocks[0], len(sequence.blocks))
 
     def disown(self, sequence: Sequence, first: int) -> None:
-        """Nothing has a name."""
+        """Nothing has a name in this layout."""
 
     def check(self, holders: Iterable[Sequence] | None) -> None:
         """Raise AssertionError if the gaps are wrong, or not what `holders` leave."""

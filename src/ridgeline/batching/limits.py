@@ -1,4 +1,4 @@
-"""What a scheduler may put into one step and keep at once."""
+"""What a scheduler may put into one step and keep at once, and why it refuses a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Batching = Literal["continuous", "static", "dynamic"]
-"""continuous: sequences come and go at every step. static: a full batch (or all that wait when
+"""How sequences come and go. continuous: at every step. static: a full batch (or all that wait when
 nothing runs) is started together and ends together. dynamic: as static, but a batch starts when it
 is full or its oldest request has waited `dynamic_delay_seconds`."""
 Order = Literal["fcfs", "priority", "shortest-prompt", "longest-prefix"]
@@ -19,13 +19,25 @@ class Limits:
     max_tokens_per_step: int = 2048
     """Budget of a mixed step: decodes first, what is left goes to chunks of prompts."""
     max_sequences: int = 256
-    """Running at once."""
+    """The most sequences that run at once."""
     max_length: int = 4096
-    """Tokens of one sequence, prompt and answer."""
+    """Tokens of one sequence, prompt and completion."""
     max_waiting: int = 1024
-    """Beyond it, `Scheduler.add` refuses (`QueueFull`)."""
+    """The longest queue, beyond which `Scheduler.add` refuses (`QueueFull`)."""
     batching: Batching = "continuous"
     order: Order = "fcfs"
     dynamic_delay_seconds: float = 0.05
     chunked_prefill: bool = True
-    """Off: a prompt is computed in one step or waits (for comparison)."""
+    """Whether prompts are computed in chunks; off: in one step, or they wait (for comparison)."""
+
+
+class Refusal(ValueError):
+    """The request was not taken; the message says why and what to change."""
+
+
+class QueueFull(Refusal):
+    """Too many wait already; the same request may be taken later."""
+
+
+class TooLong(Refusal):
+    """The request can never fit."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ridgeline.batching.prefix import prefix_hashes
+from ridgeline.batching.paged import prefix_hashes
 
 OPEN_TOKENS = 32
 """A running request's share in the steps until another's first token."""
@@ -31,11 +31,11 @@ ADAPTER_TOKENS = 512
 PRESSURE_FROM = 0.9
 """Share of KV blocks in use from which requests are being preempted."""
 PRESSURE_TOKENS = 4096
-"""At a cache that is quite full: a preempted request computes its whole context again."""
+"""The cost of a full cache: a preempted request computes its whole context again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class ReplicaLoad:
     """What is known of one replica at the moment."""
 
     open: int = 0
@@ -44,11 +44,11 @@ class Load:
     """Uncached prompt tokens of those without a first token yet."""
     cache_usage: float = 0.0
     adapters: tuple[str, ...] = ()
-    """That it has."""
+    """The adapters that it has in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Route:
     """A replica, and how many tokens of the prompt it has to compute."""
 
     replica: int
@@ -56,7 +56,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Seen:
+class _SeenBlocks:
     """Names of prompt blocks that one replica computed, the least recently used first."""
 
     most_blocks: int
@@ -86,7 +86,7 @@ class Routes:
     def __init__(
         self, most_blocks: Sequence[int], *, block_size: int = 16, expiry_seconds: float = 600.0
     ) -> None:
-        """Nothing was sent yet.
+        """Begin with nothing sent.
 
         Args:
             most_blocks: Of each replica's KV cache.
@@ -95,11 +95,11 @@ class Routes:
         """
         self._block_size = block_size
         self._expiry_seconds = expiry_seconds
-        self._seen = [Seen(blocks) for blocks in most_blocks]
+        self._seen = [_SeenBlocks(blocks) for blocks in most_blocks]
 
     def choose(
-        self, prompt: Sequence[int], adapter: str, loads: Sequence[Load | None], now: float
-    ) -> Choice | None:
+        self, prompt: Sequence[int], adapter: str, loads: Sequence[ReplicaLoad | None], now: float
+    ) -> Route | None:
         """The replica with the least cost; of equals, the one that was used least lately.
 
         Args:
@@ -118,10 +118,10 @@ class Routes:
         chain: Sequence[bytes],
         num_tokens: int,
         adapter: str,
-        loads: Sequence[Load | None],
+        loads: Sequence[ReplicaLoad | None],
         now: float,
-    ) -> Choice | None:
-        """As `choose`, for a prompt of so many tokens whose full blocks have these names."""
+    ) -> Route | None:
+        """The replica with the least cost, for a prompt with blocks of these names."""
         best: tuple[float, float, int, int] | None = None
         for replica, load in enumerate(loads):
             if load is None:
@@ -132,28 +132,28 @@ class Routes:
             last_used = next(reversed(seen.at.values()), -1.0)
             candidate = (uncached + cost(load, adapter), last_used, replica, uncached)
             best = candidate if best is None else min(best, candidate)
-        return None if best is None else Choice(replica=best[2], uncached_tokens=best[3])
+        return None if best is None else Route(replica=best[2], uncached_tokens=best[3])
 
     def remember(self, replica: int, tokens: Sequence[int], adapter: str, now: float) -> None:
         """These tokens' KV is in that replica's cache."""
         self.remember_blocks(replica, self._chain(tokens, adapter), now)
 
     def remember_blocks(self, replica: int, chain: Sequence[bytes], now: float) -> None:
-        """As `remember`, by the names of the blocks."""
+        """Note that the blocks of these names are in that replica's cache."""
         self._seen[replica].add(chain, now)
 
-    def started(self, replica: int, most_blocks: int) -> None:
-        """That replica has just come up; its cache is empty."""
-        self._seen[replica] = Seen(most_blocks)
+    def restart(self, replica: int, most_blocks: int) -> None:
+        """Forget what a replica had, which has just come up with an empty cache."""
+        self._seen[replica] = _SeenBlocks(most_blocks)
 
     def _chain(self, tokens: Sequence[int], adapter: str) -> list[bytes]:
         return prefix_hashes(list(tokens), self._block_size, adapter)
 
 
-def cost(load: Load, adapter: str) -> float:
-    """Of a replica, in tokens, whatever the prompt.
+def cost(load: ReplicaLoad, adapter: str) -> float:
+    """The cost of a replica in tokens, whatever the prompt.
 
-    >>> cost(Load(open=2, pending_tokens=100), adapter="")
+    >>> cost(ReplicaLoad(open=2, pending_tokens=100), adapter="")
     164.0
     """
     pressure = max(0.0, load.cache_usage - PRESSURE_FROM) / (1.0 - PRESSURE_FROM)

@@ -20,12 +20,18 @@ from __future__ import annotations
 from bisect import insort
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
-from ridgeline.batching.policies import mode, ordering
-from ridgeline.batching.refusals import QueueFull, TooLong
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
-from ridgeline.batching.step import Counters, Slice, Step
+from ridgeline.batching.limits import Limits, QueueFull, TooLong
+from ridgeline.batching.modes import mode
+from ridgeline.batching.orders import ordering
+from ridgeline.batching.sequence import (
+    Counters,
+    FinishReason,
+    Request,
+    Sequence,
+    Slice,
+    Status,
+    Step,
+)
 from ridgeline.errors import InputError
 
 
@@ -59,7 +65,7 @@ class Scheduler:
 
     @property
     def starts_at(self) -> float | None:
-        """After an empty step: when to ask again though nothing happens; None: no clock decides."""
+        """When to ask again after an empty step though nothing happens; None: no clock decides."""
         return None if self.running else self._mode.starts_at(self.waiting)
 
     def add(self, sequence: Sequence, now: float) -> None:
@@ -67,7 +73,7 @@ class Scheduler:
 
         Raises:
             QueueFull: `max_waiting` wait already.
-            TooLong: Its prompt leaves no room for an answer, ever.
+            TooLong: Its prompt leaves no room for a completion, ever.
         """
         if len(self.waiting) >= self.limits.max_waiting:
             raise QueueFull(f"{len(self.waiting)} requests wait already; try again later")
@@ -79,7 +85,7 @@ class Scheduler:
     def fork(
         self, parent: Sequence, request: Request, now: float, *, last_token: int | None = None
     ) -> Sequence:
-        """A second continuation of the parent's tokens, between `complete` and `schedule`.
+        """Begin a second continuation of the parent's tokens, between `complete` and `schedule`.
 
         It shares the parent's computed blocks and runs at once where the parent decodes and a seat
         is free; else it waits, and finds what the prefix cache has. It comes back finished where
@@ -262,6 +268,19 @@ class Scheduler:
         assert ranks == sorted(ranks), "running sequences are out of order"
         assert len(self.running) <= self._most_running, "more run than may"
         self.cache.check([*self.running, *self.handed_over])
+        self._check_writers()
+
+    def _check_writers(self) -> None:
+        """Raise AssertionError if two sequences may both write into one block."""
+        size = self.cache.block_size
+        writers: dict[int, Sequence] = {}
+        for sequence in self.running:
+            first, last = sequence.num_computed // size, sequence.writable // size
+            for block in sequence.blocks[first:last]:
+                other = writers.setdefault(block, sequence)
+                assert other is sequence, (
+                    f"{other.request.id} and {sequence.request.id} may both write block {block}"
+                )
 
     def _grow(
         self, sequence: Sequence, copies: list[tuple[int, int]], out: list[Sequence], now: float
@@ -277,16 +296,16 @@ class Scheduler:
                 return
 
     def _wait_again(self, sequence: Sequence, now: float) -> None:
-        """Of one that ran and holds nothing any more."""
+        """Let a sequence wait that ran and holds nothing any more."""
         sequence.num_preemptions += 1
         sequence.drafts = []
         sequence.status = Status.WAITING
-        self._mode.preempted()
+        self._mode.note_preemption()
         self._enqueue(sequence, now)
         self.counters.preemptions += 1
 
     def _take_out(self, sequence: Sequence) -> None:
-        """Of those who run or wait."""
+        """Strike a sequence out of those who run or wait."""
         members = self.running if sequence.status is Status.RUNNING else self.waiting
         # By identity: `remove` compares, which takes five times as long.
         members[:] = [one for one in members if one is not sequence]
@@ -311,7 +330,7 @@ class Scheduler:
         return used
 
     def _chunk(self, sequence: Sequence, slices: list[Slice], left: int) -> int:
-        """As much of a prompt as fits; blocks of known tokens may be shared from this step on."""
+        """Compute as much of a prompt as fits; its blocks may be shared from this step on."""
         start = sequence.num_computed
         count = min(len(sequence.tokens) - start, left)
         sequence.drafts = []
@@ -338,7 +357,7 @@ class Scheduler:
             del self.waiting[0]
             self._count_admission(sequence)
             self._start(sequence, now)
-            self._mode.admitted()
+            self._mode.note_admission()
             left -= self._chunk(sequence, slices, left)
             seats -= 1
 
@@ -401,7 +420,7 @@ class Scheduler:
         sequence.most_tokens = min(most, prompt + 1) if sequence.request.prefill_only else most
 
     def _most_tokens(self, request: Request) -> int:
-        """With the answer, by what the request, the limits and the cache allow."""
+        """The longest that request, limits and cache allow, with the completion."""
         # The last token's KV is never needed.
         return min(
             len(request.prompt) + request.max_tokens,

@@ -1,11 +1,37 @@
-"""A request as it is being generated: its tokens, what of them is computed, where its KV lies."""
+"""Requests, sequences as they grow, and the steps that compute them.
+
+A request is what a caller wants, a sequence its tokens so far with the blocks of their KV, a step
+the slices of sequences that the model computes together.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
-from ridgeline.batching.request import Request
+from ridgeline.records.step_log import StepWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One prompt and how long its completion may become."""
+
+    id: str
+    prompt: tuple[int, ...]
+    """Token ids, at least one."""
+    max_tokens: int
+    """New tokens at most, at least one."""
+    arrival: float
+    """Seconds on the clock whose `now` the scheduler is given."""
+    priority: int = 0
+    """Lower goes first, under the policy `priority`."""
+    adapter: str = ""
+    """Name of the LoRA adapter; sequences of different adapters share no prefix."""
+    prefill_only: bool = False
+    """Ends after its first token with its blocks kept, for another engine to go on from."""
+    reuse_prefix: bool = True
+    """Whether blocks come from the prefix cache; off where every token's logits are wanted."""
 
 
 class Status(Enum):
@@ -48,9 +74,9 @@ class Sequence:
     wasted_tokens: int = 0
     """Computed, thrown away by preemption, to be computed again."""
     cached_tokens: int = 0
-    """Of the prompt, found in the prefix cache at the first admission."""
+    """Tokens of the prompt that were found in the prefix cache at the first admission."""
     scheduled_at: float | None = None
-    """First admission."""
+    """The time of the first admission."""
     first_token_at: float | None = None
     finished_at: float | None = None
     queued_at: float | None = None
@@ -62,7 +88,7 @@ class Sequence:
     writable: int = 0
     """Positions below are decoded without asking the cache for room; 0: ask."""
     hashes: list[bytes] = field(default_factory=list)
-    """Of its first full blocks, as far as they were asked for (`prefix.py`)."""
+    """The names of its first full blocks, as far as they were asked for (`paged.py`)."""
     num_remembered: int = 0
     """Blocks that were offered to the prefix cache."""
     lost_tokens: int = 0
@@ -72,3 +98,81 @@ class Sequence:
     def num_generated(self) -> int:
         """Tokens beyond the prompt."""
         return len(self.tokens) - len(self.request.prompt)
+
+
+class Slice(NamedTuple):
+    """Tokens [start, start + count) of a sequence, then its drafts; blocks for all are allocated.
+
+    A tuple because one is made per sequence and step, and frozen dataclasses take thrice the time.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody asks a slice for
+    """The number of the sequence's own tokens, at least one."""
+    drafts: tuple[int, ...] = ()
+    """Checked in this step; only where the slice reaches the last token."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether the slice reaches the last token, so that new tokens come of it."""
+        return self.start + self.count == len(self.sequence.tokens)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the model computes."""
+        return self.count + len(self.drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Slices in the order of the batch: decodes first, then chunks of prompts."""
+
+    slices: tuple[Slice, ...]
+    copies: tuple[tuple[int, int], ...] = ()
+    """Blocks (from, to) whose KV is copied before anything is computed: copy-on-write, and moves of
+    the dynamic layout. No block is written by one copy and read by a later one."""
+    preempted: tuple[Sequence, ...] = ()
+    """Thrown out to make room, in order; they wait and compute again."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the model computes."""
+        return sum(one.num_tokens for one in self.slices)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a scheduler has counted since it began, as `/metrics` serves it."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    """Prompt tokens of admitted requests, cached ones included."""
+    generation_tokens: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int = 0
+    preemptions: int = 0
+    wasted_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    finished: dict[str, int] = field(default_factory=dict)
+    """Ended sequences by `FinishReason.value`."""
+
+
+def work_of(step: Step) -> StepWork:
+    """What a step computes; to be asked before the scheduler is told what came of it.
+
+    A single token behind others is a decode, whatever it was asked for: the same kernels run.
+    Drafts count as decodes of their own, but their sequence's cache is read once.
+    """
+    tokens = pairs = done = decodes = context = 0
+    for sequence, start, count, drafts in step.slices:
+        if count == 1 and start:
+            decodes += 1 + len(drafts)
+            context += start + 1 + len(drafts)
+            continue
+        tokens += count
+        pairs += count * start + count * (count + 1) // 2
+        done += start + count == len(sequence.tokens)
+    return StepWork(tokens, pairs, done, decodes, context)

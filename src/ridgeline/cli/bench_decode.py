@@ -54,7 +54,9 @@ def bench_decode(
     from ridgeline.serve.engine.decode_bench import bench_decode as run
 
     with progress() as say:
-        found = run(config, batch=batch, context=context, rounds=rounds, steps=steps, say=say)
+        found = run(
+            config, batch=batch, context=context, rounds=rounds, steps=steps, on_progress=say
+        )
     if json:
         print_json(found)
     else:

@@ -19,12 +19,12 @@ def bench_on(device: str) -> Bench:
 
     def bench(directories: Sequence[Path], say: Say) -> list[Decoding | str]:
         from ridgeline.cli.engine_options import engine_config
-        from ridgeline.serve.engine.decode_in_turns import decode_in_turns
+        from ridgeline.serve.engine.decode_bench import decode_in_turns
 
         configs = [
             engine_config(str(directory), device=device, kv_bytes=str(KV_BYTES))
             for directory in directories
         ]
-        return decode_in_turns(configs, say=say)
+        return decode_in_turns(configs, on_progress=say)
 
     return bench

@@ -15,7 +15,7 @@ from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.input_file import read_json
 
 if TYPE_CHECKING:
-    from ridgeline.serve.config import EngineConfig, Speculation
+    from ridgeline.serve.config import EngineConfig, SpeculationConfig
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Directory of a Hugging Face model, or a hub id.")
@@ -126,8 +126,8 @@ def _adapter(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _speculation(text: str, num_drafts: int) -> Speculation:
-    from ridgeline.serve.config import Speculation
+def _speculation(text: str, num_drafts: int) -> SpeculationConfig:
+    from ridgeline.serve.config import SpeculationConfig
 
     kind, _, path = text.partition(":")
     if kind not in ("ngram", "draft", "heads"):
@@ -137,7 +137,7 @@ def _speculation(text: str, num_drafts: int) -> Speculation:
         raise InputError(f"--speculative {text}: {kind} {wants}")
     if num_drafts < 1:
         raise InputError(f"--num-drafts {num_drafts}: at least 1 is needed")
-    return Speculation(kind=kind, path=path, num_drafts=num_drafts)  # type: ignore[arg-type]
+    return SpeculationConfig(kind=kind, path=path, num_drafts=num_drafts)  # type: ignore[arg-type]
 
 
 def _check_positive(config: EngineConfig) -> None:

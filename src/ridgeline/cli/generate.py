@@ -100,7 +100,7 @@ def generate(
         beams=beams,
     )
     with progress() as say:
-        found = run(config, prompt, sampling, n=n, adapter=use_adapter, chat=chat, say=say)
+        found = run(config, prompt, sampling, n=n, adapter=use_adapter, chat=chat, on_progress=say)
     if json:
         print_json(found)
     else:

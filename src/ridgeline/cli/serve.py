@@ -245,7 +245,7 @@ def serve(
         vllm.run(config, host=host, port=port, model_name=name, api_keys=keys)
         return
     server = _server()
-    settings = server.Settings(
+    settings = server.ServerSettings(
         model_name=name,
         host=host,
         port=port,
@@ -268,7 +268,7 @@ def serve(
     server.run_server(
         config,
         settings,
-        say_ready=say_ready,
+        on_ready=say_ready,
         replicas=replica_bounds(replicas)[0],
         scaling=scaling,
         disaggregated=disaggregated,

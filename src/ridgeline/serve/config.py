@@ -12,15 +12,15 @@ import msgspec
 from ridgeline.batching.limits import Batching, Order
 
 
-class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpeculationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who guesses tokens ahead, and how many."""
 
     kind: Literal["draft", "ngram", "heads"]
     path: str = ""
-    """Of the draft model, or of the trained heads."""
+    """The folder of the draft model, or of the trained heads."""
     num_drafts: int = 4
     longest_match: int = 4
-    """n-gram: tokens of the end that are looked up."""
+    """The number of tokens at the end that are looked up, for n-grams."""
     always: bool = False
     """Keep speculating even where it measures slower than not."""
 
@@ -32,20 +32,22 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Directory of a Hugging Face model, or a hub id."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """auto: bf16 where the device multiplies it natively, else fp32."""
+    """The dtype of the computation; auto: bf16 where the device multiplies it natively, else
+    fp32."""
     weights: Literal["model", "int8", "int4", "fp8"] = "model"
-    """model: as stored (compressed-tensors run compressed)."""
+    """The format of the weights; model: as stored (compressed-tensors run compressed)."""
     group_size: int = 128
-    """Of int4 weights."""
+    """The group size of int4 weights."""
     kv_dtype: Literal["model", "fp8", "int8"] = "model"
-    """model: as the checkpoint says, else as computed; fp8, int8: a scale per token and head."""
+    """The format of the KV cache; model: as the checkpoint says, else as computed; fp8, int8: a
+    scale per token and head."""
     kv_layout: Literal["paged", "contiguous", "dynamic"] = "paged"
     block_size: int = 16
     kv_bytes: int | None = None
-    """For the KV cache; None: what `memory_share` of the device leaves, on a CPU at most 4 GiB."""
+    """Bytes of the KV cache; None: what `memory_share` leaves, on a CPU at most 4 GiB."""
     memory_share: float = 0.9
     max_length: int | None = None
-    """None: the model's own, as far as the cache reaches."""
+    """The longest sequence in tokens; None: the model's own, as far as the cache reaches."""
     max_tokens_per_step: int = 2048
     max_sequences: int = 256
     max_waiting: int = 1024
@@ -53,9 +55,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     order: Order = "fcfs"
     prefix_cache: bool = True
     chunked_prefill: bool = True
-    speculation: Speculation | None = None
+    speculation: SpeculationConfig | None = None
     adapters: dict[str, str] = {}
-    """Name → directory of a PEFT LoRA adapter."""
+    """Directories of PEFT LoRA adapters, by name."""
     max_adapters: int = 8
     """Kept in memory; the least recently used goes."""
     compiled: bool = False
@@ -63,7 +65,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     graphs: bool = True
     """Decode through CUDA graphs (CUDA)."""
     threads: int | None = None
-    """Of the engine on a CPU; None: as many as cores it may use."""
+    """Threads of the engine on a CPU; None: as many as cores it may use."""
     seed: int = 0
     debug: bool = False
     """Check the integrity of every cache at each step."""

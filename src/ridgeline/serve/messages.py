@@ -10,7 +10,7 @@ from ridgeline.serve.adapters.peft_files import AdapterFile
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answer must match, token by token (compiled by xgrammar)."""
+    """What the completion must match, token by token (compiled by xgrammar)."""
 
     kind: Literal["json_schema", "json_object", "regex", "choice", "ebnf"]
     text: str = ""
@@ -23,9 +23,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = 16
     min_tokens: int = 0
     temperature: float = 1.0
-    """0: greedy."""
+    """The temperature of the distribution; 0: greedy."""
     top_k: int = 0
-    """0: all."""
+    """The number of most likely tokens that may come; 0: all."""
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
@@ -39,26 +39,26 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     keep_stop: bool = False
     """Whether the text ends with the stop string."""
     logprobs: int | None = None
-    """Per new token, the most likely so many besides the chosen one."""
+    """How many of the most likely tokens are reported besides each chosen one."""
     prompt_logprobs: int | None = None
     beams: int = 0
-    """0: no beam search."""
+    """The width of the beam search; 0: none is made."""
     length_penalty: float = 1.0
     grammar: Grammar | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A prompt and `n` answers to it."""
+    """A prompt and `n` completions to it."""
 
     id: str
     prompt: tuple[int, ...]
     sampling: Sampling
     n: int = 1
-    """Answers, each sampled by itself (seed + index) or the best `n` beams."""
+    """Completions, each sampled by itself (seed + index) or the best `n` beams."""
     priority: int = 0
     adapter: str = ""
     handover: bool = False
-    """Prefill only; the KV is fetched by another engine (`cluster/handover.py`)."""
+    """Prefill only; the KV is fetched by another engine (`cluster/kv_transfer.py`)."""
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -76,7 +76,7 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class LoadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answered by `Done` or `Refused`."""
+    """A command to load an adapter, replied to by `Done` or `Refused`."""
 
     id: str
     name: str
@@ -86,24 +86,24 @@ class LoadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """As above; refused while requests use it."""
+    """A command replied to by `Done` or `Refused`; refused while requests use the adapter."""
 
     id: str
     name: str
 
 
 class ExportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Lay out the KV of a request that ended with `handover`; answered by `Exported`."""
+    """Lay out the KV of a request that ended with `handover`; replied to by `Exported`."""
 
     id: str
     over: Literal["memory", "tcp"] = "memory"
     """Shared memory of one machine, or a connection from another."""
     listen: str = "127.0.0.1"
-    """tcp: address of this machine that the other one reaches."""
+    """The address of this machine that the other one reaches, over tcp."""
 
 
 class ReleaseKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Nobody fetches this KV, or nobody any more. Not answered."""
+    """Nobody fetches this KV, or nobody any more; there is no reply."""
 
     id: str
 
@@ -111,23 +111,23 @@ class ReleaseKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class ImportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Go on with a request that another engine has prefilled.
 
-    Answered like the `Submit` in it, from the token after those that came with the KV.
+    Replied to like the `Submit` in it, from the token after those that came with the KV.
     """
 
     id: str
-    """Of the request."""
+    """The id of the request."""
     submit: Submit
-    ticket: str
-    """From `Exported`."""
+    address: str
+    """Where the KV lies, from `Exported`."""
 
     @property
     def n(self) -> int:
-        """Answers: only requests with one are handed over."""
+        """The number of completions: only requests with one are handed over."""
         return 1
 
 
 class Logprob(msgspec.Struct, frozen=True, array_like=True):
-    """Of one token of the vocabulary, after temperature-free softmax of the raw logits."""
+    """The log-probability of one token of the vocabulary, after softmax of the raw logits."""
 
     token: int
     text: str
@@ -136,15 +136,15 @@ class Logprob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Of one position: the token there and the most likely ones."""
+    """The token at one position and the most likely ones there."""
 
     chosen: Logprob | None
-    """None: the prompt's first token."""
+    """The token that is there; None: the prompt's first token."""
     top: tuple[Logprob, ...]
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one answer, seconds on the engine's monotonic clock."""
+    """The times of one completion, in seconds on the engine's monotonic clock."""
 
     arrived: float
     scheduled: float | None = None
@@ -153,34 +153,34 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What one step added to one answer. Every token comes in exactly one Delta."""
+    """What one step added to one completion. Every token comes in exactly one Delta."""
 
     id: str
     index: int = 0
-    """Which of the `n` answers."""
+    """Which of the `n` completions."""
     tokens: tuple[int, ...] = ()
     text: str = ""
     """Held back while it could be the beginning of a stop string or of a character."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """In the first Delta of answer 0."""
+    """What was asked of the prompt's tokens, in the first Delta of completion 0."""
     finish_reason: Literal["stop", "length", "abort", "handover"] | None = None
-    """Set in the answer's last Delta."""
+    """Set in the completion's last Delta."""
     stop_reason: str | int | None = None
     """The stop string or stop id that ended it."""
     prompt_tokens: int = 0
-    """In the last Delta; as the next four."""
+    """Tokens of the prompt; said in the last Delta, like the next four."""
     cached_tokens: int = 0
     output_tokens: int = 0
     num_preemptions: int = 0
     wasted_tokens: int = 0
     times: Times | None = None
     cumulative_logprob: float | None = None
-    """Beams only."""
+    """The sum of the log-probabilities, for beams only."""
 
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Answer to `Embed`."""
+    """The reply to `Embed`."""
 
     id: str
     vectors: tuple[tuple[float, ...], ...]
@@ -196,7 +196,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Where the KV of a request lies until it is released."""
 
     id: str
-    ticket: str
+    address: str
     bytes: int
 
 
@@ -225,13 +225,13 @@ class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[MemoryRow, ...]
     total_bytes: int
     limit_bytes: int
-    """Of the device, or what the user allowed."""
+    """The device's memory, or what the user allowed of it."""
     num_blocks: int
     block_size: int
     bytes_per_token: int
     """KV of all layers."""
     tokens: int
-    """num_blocks · block_size"""
+    """Tokens that the cache holds, num_blocks · block_size."""
     max_length: int
     largest_concurrency: float
     """Sequences of `max_length` that fit at once."""
@@ -243,7 +243,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """State and counters of the engine, sent at least every second: it is the heartbeat too."""
 
     at: float
-    """Engine's monotonic clock."""
+    """The engine's monotonic clock at that moment."""
     running: int
     waiting: int
     cache_usage: float
@@ -260,24 +260,24 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     speculating: bool = False
     adapters: tuple[str, ...] = ()
     step_age_seconds: float = 0.0
-    """Since the step under way began; 0 between steps. Large: the engine hangs."""
+    """How long the step under way takes already; 0 between steps. Large: the engine hangs."""
 
 
 class LinearKernel(msgspec.Struct, frozen=True, kw_only=True):
     """Whose kernel multiplies one format of weights, and why."""
 
     weights: str
-    """The format."""
+    """The format of the weights."""
     kernel: Literal["ridgeline", "torch"]
     why: str
     """`measured`, or what left no choice."""
     rows: tuple[int, ...] = ()
-    """At which both were measured."""
+    """Numbers of rows at which both were measured."""
     torch_over_ridgeline: tuple[float, ...] = ()
     """torch's time over Ridgeline's, at each number of rows."""
 
     def in_words(self) -> str:
-        """One line."""
+        """The choice in one line."""
         if not self.rows:
             return f"{self.weights}: {self.kernel} ({self.why})"
         times = ", ".join(f"{ratio:.2f}×" for ratio in self.torch_over_ridgeline)
@@ -294,7 +294,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     vocab: int
     adapters: tuple[str, ...] = ()
     kernels: tuple[LinearKernel, ...] = ()
-    """Of the linear layers, on a CPU."""
+    """Kernels of the linear layers, on a CPU."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from ridgeline.batching.load.arrivals import constant, gamma, poisson, ramp
+from ridgeline.batching.load.workload import constant, gamma, poisson, ramp
 
 
 def gaps(times: list[float]) -> np.ndarray:

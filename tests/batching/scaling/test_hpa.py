@@ -7,7 +7,7 @@ import pytest
 from ridgeline.batching.scaling.hpa import Hpa, Metric, largest
 from ridgeline.batching.scaling.hpa_behaviour import Behaviour, Rate, Rules
 from ridgeline.batching.scaling.keda import Keda, Trigger
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 
 OPEN = Metric(signal="ridgeline_open_requests", kind="share", target=4000)
 """Four open requests for each pod."""

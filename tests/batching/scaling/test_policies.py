@@ -7,11 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.batching.scaling.burn_rate import Alert, BurnRate
-from ridgeline.batching.scaling.kv_usage import KvUsage
-from ridgeline.batching.scaling.observation import Observation
-from ridgeline.batching.scaling.open_requests import OpenRequests
+from ridgeline.batching.scaling.policies import KvUsage, Observation, OpenRequests, Stabilised
 from ridgeline.batching.scaling.settings import Scaling, policy_of
-from ridgeline.batching.scaling.stabilised import Stabilised
 
 
 def seen(busy: int = 0, ready: int = 1, starting: int = 0, **more: float) -> Observation:

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import (
     Delta,
     Done,
@@ -56,7 +56,7 @@ def expected(folder: Path | None) -> list[int]:
     return tokens[len(PROMPT) :]
 
 
-def engine_with(adapters: dict[str, Path], max_adapters: int) -> Engine:
+def engine_with(adapters: dict[str, Path], max_adapters: int) -> ServingEngine:
     config = EngineConfig(
         model=MODEL,
         device="cpu",
@@ -67,7 +67,7 @@ def engine_with(adapters: dict[str, Path], max_adapters: int) -> Engine:
         max_adapters=max_adapters,
         debug=True,
     )
-    return Engine(config)
+    return ServingEngine(config)
 
 
 def request(name: str, adapter: str) -> Submit:
@@ -75,7 +75,7 @@ def request(name: str, adapter: str) -> Submit:
     return Submit(id=name, prompt=PROMPT, sampling=sampling, adapter=adapter)
 
 
-def finished(engine: Engine) -> dict[str, list[int]]:
+def finished(engine: ServingEngine) -> dict[str, list[int]]:
     out: dict[str, list[int]] = {}
     while engine.has_work:
         engine.step()

@@ -13,16 +13,14 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from ridgeline.batching.scaling.observation import Observation, Policy
-from ridgeline.batching.scaling.open_requests import OpenRequests
-from ridgeline.batching.scaling.stabilised import Stabilised
+from ridgeline.batching.scaling.policies import Observation, OpenRequests, Policy, Stabilised
 from ridgeline.errors import RidgelineError
-from ridgeline.serve.cluster.autoscaler import Autoscaler, Slot
-from ridgeline.serve.cluster.punctuality import Punctuality
+from ridgeline.serve.cluster.autoscaler import Autoscaler, ReplicaSlot
 from ridgeline.serve.cluster.router import Router
+from ridgeline.serve.cluster.slo_attainment import SloAttainment
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Sampling, Submit
-from ridgeline.serve.process.client import RequestRefused
+from ridgeline.serve.process.client import RequestRefused, stream
 from ridgeline.serve.process.supervisor import EngineLost, Supervisor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.multiprocess]
@@ -59,11 +57,11 @@ class Wanted:
 
 @contextlib.asynccontextmanager
 async def fleet(
-    policy: Policy, *configs: EngineConfig, punctuality: Punctuality | None = None
+    policy: Policy, *configs: EngineConfig, attainment: SloAttainment | None = None
 ) -> AsyncIterator[Autoscaler]:
     """One replica of as many as there are configurations, and the policy at work."""
     supervisors = [Supervisor(config, STUB) for config in configs]
-    router = Router([one.client for one in supervisors], punctuality=punctuality)
+    router = Router([one.client for one in supervisors], attainment=attainment)
     scaler = Autoscaler(supervisors, router, policy, 1)
     await scaler.start()
     watching = asyncio.create_task(scaler.watch())
@@ -91,7 +89,7 @@ async def answer(scaler: Autoscaler, name: str, count: int) -> int:
     """Tokens that came, 20 ms each."""
     sampling = Sampling(max_tokens=count)
     submit = Submit(id=name, prompt=PROMPT, sampling=sampling)
-    return sum([len(delta.tokens) async for delta in scaler.router.submit(submit)])
+    return sum([len(delta.tokens) async for delta in stream(scaler.router, submit)])
 
 
 def states(scaler: Autoscaler) -> list[str]:
@@ -180,7 +178,9 @@ async def _sent_to_both(scaler: Autoscaler, names: str) -> dict[str, asyncio.Tas
     return sent
 
 
-async def _killed(scaler: Autoscaler, slot: Slot, sent: dict[str, asyncio.Task[int]]) -> None:
+async def _killed(
+    scaler: Autoscaler, slot: ReplicaSlot, sent: dict[str, asyncio.Task[int]]
+) -> None:
     """Kill a replica: what it had begun ends with a clean error, all else is answered whole."""
     had = scaler.router.replicas[slot.index].open
     there = set(had)

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import pytest
 
-from ridgeline.serve.cluster.disaggregated import EXCHANGE, Disaggregated
+from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Delta, Sampling, Submit
-from ridgeline.serve.process.client import RequestRefused
+from ridgeline.serve.process.client import RequestRefused, stream
 from ridgeline.serve.process.supervisor import Supervisor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.multiprocess]
@@ -44,7 +44,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def pair(anyio_backend: str) -> AsyncIterator[Pair]:
-    pair = Pair(Supervisor(CONFIG, EXCHANGE), Supervisor(CONFIG, EXCHANGE))
+    pair = Pair(Supervisor(CONFIG, KV_ENGINE), Supervisor(CONFIG, KV_ENGINE))
     both = (pair.prefill, pair.decode)
     await asyncio.gather(*(one.start() for one in both))
     watching = [asyncio.create_task(one.watch()) for one in both]
@@ -57,7 +57,7 @@ async def pair(anyio_backend: str) -> AsyncIterator[Pair]:
 
 async def answer(link: Any, name: str, sampling: Sampling, **more: Any) -> list[Delta]:
     submit = Submit(id=name, prompt=PROMPT, sampling=sampling, **more)
-    return [delta async for delta in link.submit(submit)]
+    return [delta async for delta in stream(link, submit)]
 
 
 def tokens(deltas: list[Delta]) -> list[int]:
@@ -135,7 +135,7 @@ async def test_a_bad_request_is_refused_and_a_closed_one_leaves_nothing(pair: Pa
         await answer(pair.link(), "bad", Sampling(temperature=-1.0))
     assert caught.value.refusal.status == 400
     submit = Submit(id="closed", prompt=PROMPT, sampling=Sampling(max_tokens=100, ignore_eos=True))
-    async with aclosing(pair.link().submit(submit)) as deltas:
+    async with aclosing(stream(pair.link(), submit)) as deltas:
         async for _ in deltas:
             break
     assert await _until(lambda: _usage(pair) == (0, 0))
@@ -153,7 +153,7 @@ async def test_after_a_kill_the_request_fails_cleanly_and_the_next_one_works(
 
     async def killed() -> None:
         submit = Submit(id="killed", prompt=PROMPT, sampling=endless)
-        async with aclosing(link.submit(submit)) as deltas:
+        async with aclosing(stream(link, submit)) as deltas:
             if which == "prefill":
                 _kill(victim)
             async for _ in deltas:

@@ -16,19 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.serve.cluster import ray_serve
-from ridgeline.serve.cluster.ray_serve import (
+from ridgeline.serve import ray_serve
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.http.service import ServerSettings
+from ridgeline.serve.ray_serve import (
     Passing,
-    Replica,
+    RayReplica,
     application,
     policy,
     wanted_replicas,
 )
-from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.http.service import Settings
 
 pytestmark = pytest.mark.anyio
-CONFIG, SETTINGS = EngineConfig(model="dir"), Settings(model_name="m", shutdown_timeout_seconds=7.0)
+CONFIG, SETTINGS = (
+    EngineConfig(model="dir"),
+    ServerSettings(model_name="m", shutdown_timeout_seconds=7.0),
+)
 
 
 @pytest.fixture
@@ -123,7 +126,7 @@ async def test_requests_reach_the_replicas_own_application(monkeypatch: pytest.M
 async def test_a_replica_is_a_whole_server() -> None:
     model = Path(__file__).parents[3] / "examples" / "models" / "library"
     config = EngineConfig(model=str(model), device="cpu", dtype="fp32", kv_bytes=1 << 22, threads=1)
-    replica = Replica(config, SETTINGS)
+    replica = RayReplica(config, SETTINGS)
     await replica.check_health()  # while it starts
     await replica.reconfigure({"start": True})
     try:

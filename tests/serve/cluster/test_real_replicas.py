@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.batching.scaling.open_requests import OpenRequests
-from ridgeline.batching.scaling.stabilised import Stabilised
+from ridgeline.batching.scaling.policies import OpenRequests, Stabilised
 from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Sampling, Submit
-from ridgeline.serve.process.client import RequestRefused
+from ridgeline.serve.process.client import RequestRefused, stream
 from ridgeline.serve.process.supervisor import Supervisor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.multiprocess, pytest.mark.slow]
@@ -35,7 +34,7 @@ async def answer(router: Router, number: int, count: int) -> list[int]:
         prompt=tuple(range(300 + number, 340 + number)),
         sampling=Sampling(temperature=0.0, max_tokens=count, ignore_eos=True),
     )
-    return [token async for delta in router.submit(submit) for token in delta.tokens]
+    return [token async for delta in stream(router, submit) for token in delta.tokens]
 
 
 async def test_a_killed_replica_takes_only_what_it_was_answering() -> None:

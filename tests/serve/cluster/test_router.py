@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -19,7 +19,7 @@ from ridgeline.serve.messages import (
     Stats,
     Submit,
 )
-from ridgeline.serve.process.client import RequestRefused
+from ridgeline.serve.process.client import Deliver, RequestRefused, stream
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,19 @@ class Link:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def submit(self, submit: Submit) -> AsyncIterator[Delta]:
+    def send(self, submit: Submit, deliver: Deliver) -> Callable[[], None]:
+        async def pump() -> None:
+            try:
+                async for delta in self._deltas(submit):
+                    deliver(delta)
+                    await asyncio.sleep(0.001)  # as between the steps of an engine
+            except RequestRefused as refused:
+                deliver(refused.refusal)
+
+        task = asyncio.create_task(pump())
+        return task.cancel  # type: ignore[return-value]
+
+    async def _deltas(self, submit: Submit) -> AsyncIterator[Delta]:
         self.got.append(submit.id)
         if self.refuses:
             raise refusal(self.refuses)
@@ -84,7 +96,7 @@ class Link:
                 id=submit.id, tokens=(index,), finish_reason="length" if index == 2 else None
             )
 
-    async def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str) -> None:
         self.aborted.append(request_id)
 
     async def embed(self, prompts: Any, adapter: str = "") -> Any:
@@ -111,7 +123,7 @@ def request(name: str, prompt: tuple[int, ...] = (1, 2, 3)) -> Submit:
 
 
 async def answer(router: Router, submit: Submit) -> list[int]:
-    return [token async for delta in router.submit(submit) for token in delta.tokens]
+    return [token async for delta in stream(router, submit) for token in delta.tokens]
 
 
 async def test_requests_spread_over_the_replicas() -> None:
@@ -155,7 +167,7 @@ async def test_an_answer_that_is_cut_off_ends_with_the_error_and_is_not_begun_ag
     router, tokens = Router(links), []
 
     async def read() -> None:
-        async for delta in router.submit(request("a")):
+        async for delta in stream(router, request("a")):
             tokens.extend(delta.tokens)
 
     with pytest.raises(RequestRefused) as caught:
@@ -201,9 +213,9 @@ async def test_draining_waits_for_what_is_open_and_sends_nothing_new() -> None:
 async def test_closing_early_leaves_nothing_open() -> None:
     link = Link()
     router = Router([link])
-    async with aclosing(router.submit(request("a"))) as deltas:
+    async with aclosing(stream(router, request("a"))) as deltas:
         async for _ in deltas:
-            await router.abort("a")
+            router.abort("a")
             break
     assert link.aborted == ["a"]
     assert router.replicas[0].open == {}

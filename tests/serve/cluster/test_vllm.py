@@ -10,7 +10,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.serve.cluster import vllm
-from ridgeline.serve.config import EngineConfig, Speculation
+from ridgeline.serve.config import EngineConfig, SpeculationConfig
 
 ADDRESS: dict[str, Any] = {"host": "127.0.0.1", "port": 8000, "model_name": "m"}
 
@@ -67,7 +67,7 @@ def test_switches_are_translated() -> None:
         {"threads": 2},
         {"device": "cpu"},
         {"debug": True},
-        {"speculation": Speculation(kind="heads", path="h")},
+        {"speculation": SpeculationConfig(kind="heads", path="h")},
     ],
     ids=lambda settings: next(iter(settings)),
 )
@@ -89,13 +89,13 @@ def test_every_field_is_translated_or_refused() -> None:
 
 
 def test_speculation_is_translated() -> None:
-    draft = command(speculation=Speculation(kind="draft", path="small", num_drafts=3))
+    draft = command(speculation=SpeculationConfig(kind="draft", path="small", num_drafts=3))
     assert json.loads(value(draft, "--speculative-config")) == {
         "method": "draft_model",
         "model": "small",
         "num_speculative_tokens": 3,
     }
-    ngram = command(speculation=Speculation(kind="ngram"))
+    ngram = command(speculation=SpeculationConfig(kind="ngram"))
     assert json.loads(value(ngram, "--speculative-config"))["prompt_lookup_max"] == 4
 
 

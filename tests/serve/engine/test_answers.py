@@ -19,8 +19,8 @@ from tests.serve.engine.workloads import (
     write_tiny_llama,
 )
 
-from ridgeline.serve.config import Speculation
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.config import SpeculationConfig
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import (
     Abort,
     Embed,
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(folder: Path) -> Engine:
+def engine(folder: Path) -> ServingEngine:
     return tiny_engine(folder)
 
 
@@ -52,7 +52,7 @@ def plain(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def ran(engine: Engine, *messages: Any) -> list[Any]:
+def ran(engine: ServingEngine, *messages: Any) -> list[Any]:
     for message in messages:
         engine.handle(message)
     found = finished(engine)
@@ -61,7 +61,7 @@ def ran(engine: Engine, *messages: Any) -> list[Any]:
 
 
 def test_n_answers_fork_from_one_prompt_and_equal_single_ones_of_their_seeds(
-    engine: Engine,
+    engine: ServingEngine,
 ) -> None:
     sampling = Sampling(max_tokens=10, seed=11, ignore_eos=True)
     before = engine.stats().prompt_tokens
@@ -76,14 +76,14 @@ def test_n_answers_fork_from_one_prompt_and_equal_single_ones_of_their_seeds(
         assert answers(ran(engine, alone))["one", 0] == together["n", index]
 
 
-def test_one_token_ends_all_n_answers(engine: Engine) -> None:
+def test_one_token_ends_all_n_answers(engine: ServingEngine) -> None:
     sampling = Sampling(max_tokens=1, seed=1)
     found = ran(engine, Submit(id="n", prompt=(3, 4), sampling=sampling, n=4))
     assert sorted(one.index for one in found) == [0, 1, 2, 3]
     assert all(one.finish_reason in ("length", "stop") for one in found)
 
 
-def test_a_stop_id_ends_an_answer_and_says_so(engine: Engine, plain: Any) -> None:
+def test_a_stop_id_ends_an_answer_and_says_so(engine: ServingEngine, plain: Any) -> None:
     expected = plain_greedy(plain, PROMPT, 8)
     stop = expected[4]
     first = expected.index(stop)
@@ -93,7 +93,7 @@ def test_a_stop_id_ends_an_answer_and_says_so(engine: Engine, plain: Any) -> Non
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_an_abort_ends_every_answer_at_once(engine: Engine, n: int) -> None:
+def test_an_abort_ends_every_answer_at_once(engine: ServingEngine, n: int) -> None:
     sampling = Sampling(max_tokens=50, ignore_eos=True)
     engine.handle(Submit(id="a", prompt=tuple(PROMPT), sampling=sampling, n=n))
     if n == 1:
@@ -105,7 +105,7 @@ def test_an_abort_ends_every_answer_at_once(engine: Engine, n: int) -> None:
 
 
 def test_prompt_logprobs_are_those_of_the_plain_model_warm_or_cold(
-    engine: Engine, plain: Any
+    engine: ServingEngine, plain: Any
 ) -> None:
     with torch.inference_mode():
         logits = plain(torch.tensor([PROMPT])).logits[0]
@@ -119,7 +119,9 @@ def test_prompt_logprobs_are_those_of_the_plain_model_warm_or_cold(
         assert all(not one.prompt_logprobs for one in found[1:])
 
 
-def test_embeddings_are_the_mean_of_the_last_hidden_states(engine: Engine, plain: Any) -> None:
+def test_embeddings_are_the_mean_of_the_last_hidden_states(
+    engine: ServingEngine, plain: Any
+) -> None:
     prompts = (tuple(PROMPT), (3, 4, 5), tuple(PROMPT))
     messages = ran(engine, greedy("beside", PROMPT, 5), Embed(id="e", prompts=prompts))
     (found,) = [one for one in messages if isinstance(one, Embedded)]
@@ -130,7 +132,7 @@ def test_embeddings_are_the_mean_of_the_last_hidden_states(engine: Engine, plain
         torch.testing.assert_close(torch.tensor(vector), expected, atol=1e-4, rtol=1e-3)
 
 
-def test_beams_find_what_transformers_finds(engine: Engine, plain: Any) -> None:
+def test_beams_find_what_transformers_finds(engine: ServingEngine, plain: Any) -> None:
     sampling = Sampling(max_tokens=8, beams=3, temperature=0.0)
     found = ran(engine, Submit(id="b", prompt=tuple(PROMPT), sampling=sampling, n=2))
     expected = plain.generate(
@@ -144,11 +146,11 @@ def test_beams_find_what_transformers_finds(engine: Engine, plain: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ngram", "draft"])
-def test_drafts_change_no_greedy_token(folder: Path, engine: Engine, kind: str) -> None:
+def test_drafts_change_no_greedy_token(folder: Path, engine: ServingEngine, kind: str) -> None:
     prompts = {"a": PROMPT, "b": [7, 8, 9] * 5, "c": [3]}
     expected = answers(ran(engine, *(greedy(name, one, 20) for name, one in prompts.items())))
     path = str(folder) if kind == "draft" else ""
-    drafting = tiny_engine(folder, speculation=Speculation(kind=kind, path=path, always=True))
+    drafting = tiny_engine(folder, speculation=SpeculationConfig(kind=kind, path=path, always=True))
     found = answers(ran(drafting, *(greedy(name, one, 20) for name, one in prompts.items())))
     assert found == expected
     if kind == "draft":
@@ -158,7 +160,7 @@ def test_drafts_change_no_greedy_token(folder: Path, engine: Engine, kind: str) 
 
 
 def test_a_prefilled_request_goes_on_in_another_engine(
-    folder: Path, engine: Engine, plain: Any
+    folder: Path, engine: ServingEngine, plain: Any
 ) -> None:
     other = tiny_engine(folder, block_size=8)
     submit = msgspec.structs.replace(greedy("h", PROMPT, 10), handover=True)
@@ -174,7 +176,7 @@ def test_a_prefilled_request_goes_on_in_another_engine(
         engine.export_kv("h")
 
 
-def ran_to_handover(engine: Engine, submit: Submit) -> list[Any]:
+def ran_to_handover(engine: ServingEngine, submit: Submit) -> list[Any]:
     engine.handle(submit)
     return finished(engine)
 
@@ -192,7 +194,7 @@ def ran_to_handover(engine: Engine, submit: Submit) -> list[Any]:
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(
-    engine: Engine, message: Any, status: int, words: str
+    engine: ServingEngine, message: Any, status: int, words: str
 ) -> None:
     (refused,) = ran(engine, message)
     assert isinstance(refused, Refused)
@@ -201,14 +203,14 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     assert "\n" not in refused.message
 
 
-def test_a_second_request_of_a_running_id_is_refused(engine: Engine) -> None:
+def test_a_second_request_of_a_running_id_is_refused(engine: ServingEngine) -> None:
     found = ran(engine, greedy("same", PROMPT, 3), greedy("same", PROMPT, 3))
     assert isinstance(found[0], Refused)
     assert found[-1].finish_reason == "length"
 
 
 def test_an_answer_leaves_one_line_in_the_log(
-    engine: Engine, caplog: pytest.LogCaptureFixture
+    engine: ServingEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="ridgeline.serve"):
         ran(engine, greedy("logged", PROMPT, 3))

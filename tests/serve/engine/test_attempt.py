@@ -22,9 +22,10 @@ from tests.serve.engine.workloads import (
     write_tiny_llama,
 )
 
-from ridgeline.serve.config import Speculation
-from ridgeline.serve.engine.engine import Engine
-from ridgeline.serve.engine.halves import by_halves
+from ridgeline.serve.config import SpeculationConfig
+from ridgeline.serve.engine import admission
+from ridgeline.serve.engine.attempt import by_halves
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Embed, Embedded, FromEngine, Refused, Sampling, Submit
 from ridgeline.serve.model.loaded import Computed
 from ridgeline.serve.sampling.text import TextStream
@@ -46,7 +47,7 @@ def _said(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     return
 
 
-def poisonous(engine: Engine) -> Engine:
+def poisonous(engine: ServingEngine) -> ServingEngine:
     """Its model raises at one token, and gives NaN where another one is."""
     own = engine._runner.forward
 
@@ -118,13 +119,13 @@ def by_request(messages: list[FromEngine]) -> dict[str, list[Any]]:
     return found
 
 
-def check_left_clean(engine: Engine) -> None:
+def check_left_clean(engine: ServingEngine) -> None:
     engine.scheduler.check()
     assert engine.scheduler.cache.num_free == engine.pool.num_blocks
     assert not engine._inputs._rows
-    assert not engine._outcomes.open_ids
-    assert not engine._outcomes.adapter_indices
-    assert not engine._outcomes.rows_of
+    assert not engine._requests.ids
+    assert not engine._requests.adapter_indices
+    assert not engine._requests.rows_of
 
 
 def check_refused(sent: list[Any], status: int = 500) -> Refused:
@@ -143,7 +144,7 @@ def undisturbed(folder: Path, **changes: Any) -> dict[str, list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def engine(folder: Path) -> Engine:
+def engine(folder: Path) -> ServingEngine:
     return poisonous(tiny_engine(folder))
 
 
@@ -157,7 +158,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "in chunks": {"max_tokens_per_step": 9},
     "without sharing": {"prefix_cache": False},
     "dynamic": {"kv_layout": "dynamic"},
-    "with guesses": {"speculation": Speculation(kind="ngram", always=True)},
+    "with guesses": {"speculation": SpeculationConfig(kind="ngram", always=True)},
 }
 
 
@@ -193,7 +194,7 @@ def tokens(sent: list[Any]) -> Any:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(9)), gaps=st.lists(st.integers(0, 4), min_size=9, max_size=9))
 def test_whenever_they_come(
-    engine: Engine, alone: dict[str, list[Any]], order: list[int], gaps: list[int]
+    engine: ServingEngine, alone: dict[str, list[Any]], order: list[int], gaps: list[int]
 ) -> None:
     for message in neighbours():
         engine.handle(message)
@@ -274,8 +275,10 @@ def test_text_that_cannot_be_decoded_ends_its_request(monkeypatch: pytest.Monkey
 
     push = TextStream.push
 
+    requests = engine._requests
+
     def pushed(self: TextStream, token: int) -> None:
-        if self in [one.state.text for one in engine._outcomes.answers.of_request("b")]:
+        if self in [requests.completions[one].state.text for one in requests.sequences("b")]:
             raise Panic("a panic")
         push(self, token)
 
@@ -289,7 +292,7 @@ def test_text_that_cannot_be_decoded_ends_its_request(monkeypatch: pytest.Monkey
 
 
 def test_a_drafter_that_fails_costs_guesses_not_answers(folder: Path) -> None:
-    engine = tiny_engine(folder, speculation=Speculation(kind="ngram", always=True))
+    engine = tiny_engine(folder, speculation=SpeculationConfig(kind="ngram", always=True))
     assert engine._speculating is not None
     own = engine._speculating.drafter.propose
 
@@ -316,7 +319,7 @@ def test_an_unforeseen_error_in_a_message_is_that_messages(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(engine._outcomes.embeddings, "open", broken)
+    monkeypatch.setattr(admission, "open_prompts", broken)
     engine.handle(Embed(id="x", prompts=((1, 2),)))
     (refused,) = engine.take()
     check_refused([refused])

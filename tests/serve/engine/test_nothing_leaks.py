@@ -14,8 +14,8 @@ from tests.serve.engine.workloads import VOCAB, finished, tiny_engine, write_tin
 from tests.serve.http.servers import resident_bytes
 
 from ridgeline.batching.sequence import Sequence
-from ridgeline.serve.engine.answers import Answer
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
+from ridgeline.serve.engine.requests import OpenCompletion
 from ridgeline.serve.messages import Abort, Delta, Embed, Embedded, Refused, Sampling, Submit
 from ridgeline.serve.sampling.state import SamplingState
 
@@ -67,7 +67,7 @@ def random_submit(chance: random.Random, name: str, prefixes: list[tuple[int, ..
     )
 
 
-def stormed(engine: Engine, num_events: int, seed: int) -> Watch:
+def stormed(engine: ServingEngine, num_events: int, seed: int) -> Watch:
     """Submit, abort, embed and step in random order, then let it end."""
     chance = random.Random(seed)
     watch = Watch()
@@ -94,7 +94,7 @@ def stormed(engine: Engine, num_events: int, seed: int) -> Watch:
 def kept() -> Counter[str]:
     """What is left of any request in this process."""
     gc.collect()
-    kinds = (Sequence, Answer, SamplingState, Submit)
+    kinds = (Sequence, OpenCompletion, SamplingState, Submit)
     return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
 
 
@@ -120,8 +120,8 @@ def test_no_block_is_lost_in_a_storm_of_submits_and_aborts(folder: Path, layout:
         assert engine.stats().preemptions > 0
     assert kept() == before
     assert not engine._inputs._rows
-    assert not engine._outcomes.rows_of
-    assert not engine._outcomes.answers.of
+    assert not engine._requests.rows_of
+    assert not engine._requests.completions
 
 
 @pytest.mark.slow

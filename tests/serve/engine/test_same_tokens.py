@@ -20,7 +20,7 @@ from tests.serve.engine.workloads import (
     write_tiny_llama,
 )
 
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 
 BYTES_PER_TOKEN = 2 * 2 * 2 * 8 * 4
 """Keys and values, layers, heads, head size, float32."""
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engines(folder: Path) -> dict[str, Engine]:
+def engines(folder: Path) -> dict[str, ServingEngine]:
     return {name: tiny_engine(folder, **changes) for name, changes in WAYS.items()}
 
 
@@ -73,7 +73,7 @@ def plain(folder: Path) -> Any:
 @given(st.lists(shared, min_size=3, max_size=3), workloads)
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_way_gives_the_tokens_of_the_plain_model(
-    engines: dict[str, Engine], plain: Any, beginnings: list[list[int]], workload: Any
+    engines: dict[str, ServingEngine], plain: Any, beginnings: list[list[int]], workload: Any
 ) -> None:
     prompts = [beginnings[which] + tail for which, tail, _ in workload]
     counts = [count for _, _, count in workload]
@@ -116,6 +116,6 @@ def test_int8_and_fp8_caches_keep_most_tokens(folder: Path) -> None:
         assert found[0] == exact[0], kind
 
 
-def finished_after(engine: Engine, submit: Any) -> Any:
+def finished_after(engine: ServingEngine, submit: Any) -> Any:
     engine.handle(submit)
     return finished(engine)

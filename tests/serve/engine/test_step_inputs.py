@@ -6,10 +6,8 @@ import random
 
 import torch
 
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Slice, Step
-from ridgeline.serve.engine.step_inputs import StepInputs
+from ridgeline.batching.sequence import Request, Sequence, Slice, Step
+from ridgeline.serve.model.batch import StepInputs
 
 BLOCK = 4
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, FromEngine, Sampling, Submit
 
 VOCAB = 97
@@ -41,7 +41,7 @@ def write_tiny_llama(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def tiny_engine(folder: Path, **changes: Any) -> Engine:
+def tiny_engine(folder: Path, **changes: Any) -> ServingEngine:
     """In float32 on one thread, checking itself at each step."""
     settings: dict[str, Any] = {
         "model": str(folder),
@@ -54,7 +54,7 @@ def tiny_engine(folder: Path, **changes: Any) -> Engine:
         "max_tokens_per_step": 64,
         **changes,
     }
-    return Engine(EngineConfig(**settings))
+    return ServingEngine(EngineConfig(**settings))
 
 
 def greedy(name: str, prompt: list[int], max_tokens: int, **sampling: Any) -> Submit:
@@ -63,7 +63,7 @@ def greedy(name: str, prompt: list[int], max_tokens: int, **sampling: Any) -> Su
     return Submit(id=name, prompt=tuple(prompt), sampling=Sampling(**settings))
 
 
-def finished(engine: Engine, most_steps: int = 5000) -> list[FromEngine]:
+def finished(engine: ServingEngine, most_steps: int = 5000) -> list[FromEngine]:
     """Step until nothing is left; all that came out."""
     out = engine.take()
     for _ in range(most_steps):

@@ -31,13 +31,13 @@ def main() -> int:
         setattr(connection, name, value)
     # Behind that: who imports a limit gets ours.
     from ridgeline.serve.http.server import run_server
-    from ridgeline.serve.http.service import Settings
+    from ridgeline.serve.http.service import ServerSettings
 
     try:
         run_server(
             msgspec.convert({"model": model, **msgspec.json.decode(config)}, EngineConfig),
-            msgspec.convert(msgspec.json.decode(settings), Settings),
-            say_ready=say_ready,
+            msgspec.convert(msgspec.json.decode(settings), ServerSettings),
+            on_ready=say_ready,
             replicas=int(replicas),
             scaling=msgspec.convert(msgspec.json.decode(scaling), Scaling | None),
             factory=FACTORY,

@@ -19,11 +19,11 @@ from tests.serve.stub_engine import StubEngine
 
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.http.answers import Answers
+from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.app import create_app
 from ridgeline.serve.http.metrics import Meters
-from ridgeline.serve.http.record import Record
-from ridgeline.serve.http.service import Service, Settings
+from ridgeline.serve.http.reply import Deltas
+from ridgeline.serve.http.service import ServerSettings, Service
 from ridgeline.serve.http.text import TextTokens, load_tokenizer
 from ridgeline.serve.messages import Delta, Submit
 from ridgeline.serve.process.client import EngineClient
@@ -77,7 +77,7 @@ async def serving(model: Path) -> AsyncIterator[tuple[FastAPI, Service, Router, 
     await asyncio.gather(*(one.client.up.wait() for one in engines))
     router = Router([one.client for one in engines])
     text = TextTokens(load_tokenizer(str(model)), vocab=2048)
-    service = Service(router, text, Settings(model_name="library"), Meters(router, "library"))
+    service = Service(router, text, ServerSettings(model_name="library"), Meters(router, "library"))
     try:
         yield create_app(service), service, router, engines
     finally:
@@ -164,7 +164,7 @@ async def asked(app: FastAPI, chance: random.Random) -> str:
 def kept() -> Counter[str]:
     """What is left of any request in this process."""
     gc.collect()
-    kinds = (Answers, Record, Submit, Delta)
+    kinds = (Deltas, RequestRecord, Submit, Delta)
     return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in kinds)
 
 
@@ -193,7 +193,7 @@ async def storm(model: Path) -> Counter[str]:
         for engine, replica in zip(engines, router.replicas, strict=True):
             assert not engine.client._open
             assert not replica.open
-        assert not router.punctuality._without
+        assert not router.attainment._without
         assert kept() == before
     return found
 

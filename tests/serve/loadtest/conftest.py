@@ -51,6 +51,6 @@ def load() -> Load:
 
     def run(url: str, **settings: Any) -> LoadTest:
         given = {"max_send_lag_seconds": 60.0, "max_cpu_share": 8.0, "warmup_seconds": 0.0}
-        return load_test(LoadSettings(url=url, **given | settings), say=lambda _: None)
+        return load_test(LoadSettings(url=url, **given | settings), on_progress=lambda _: None)
 
     return run

@@ -16,7 +16,7 @@ from tests.serve.loadtest.conftest import Load, Start
 
 from ridgeline.errors import InputError
 from ridgeline.records.load_test import Slo
-from ridgeline.serve.loadtest.self_check import LoadTesterTooSlow
+from ridgeline.serve.loadtest.stage import LoadTesterTooSlow
 
 FIELDS = {
     "requests", "ttft_seconds", "itl_seconds", "tpot_seconds", "e2e_seconds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.batching.load.exchange import Exchange
+from ridgeline.batching.load.stamps import RequestStamps
 from ridgeline.batching.load.summary import meets, summarise, timeline, window_of
 from ridgeline.records.load_test import Slo
 from ridgeline.serve.loadtest.drive import Driven
@@ -20,7 +20,7 @@ def queued(rate: float, slots: int, seconds: float, service: float = 0.1) -> Dri
         begin = max(planned, free[slot])
         free[slot] = begin + service
         driven.exchanges.append(
-            Exchange(
+            RequestStamps(
                 planned=planned,
                 sent=planned,
                 chunks=[begin + service / 2, begin + service],
@@ -72,8 +72,8 @@ def test_a_short_run_is_measured_to_its_last_answer() -> None:
 
 
 def test_an_objective_between_tokens_does_not_bind_an_answer_of_one() -> None:
-    one = Exchange(planned=0.0, chunks=[0.5], output_tokens=1)
+    one = RequestStamps(planned=0.0, chunks=[0.5], output_tokens=1)
     assert meets(one, Slo(ttft_seconds=1.0, itl_seconds=0.001, tpot_seconds=0.001))
     assert not meets(one, Slo(ttft_seconds=0.1))
-    unknown = Exchange(planned=0.0, chunks=[0.5, 0.6])
+    unknown = RequestStamps(planned=0.0, chunks=[0.5, 0.6])
     assert not meets(unknown, Slo(tpot_seconds=1.0)), "what was not counted was not met"

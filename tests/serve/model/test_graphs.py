@@ -16,7 +16,7 @@ from ridgeline.kernels.paged_attention import (
     paged_attention_reference,
     write_cache_reference,
 )
-from ridgeline.serve.model.batch import Batch
+from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
 
 BLOCK, BLOCKS, HEADS, DIM, VOCAB = 4, 32, 2, 8, 11
@@ -42,7 +42,7 @@ class OneLayer(nn.Module):
         self.head = nn.Linear(HEADS * DIM, VOCAB)
         self.seen: list[int] = []
 
-    def forward(self, batch: Batch, caches: list[LayerCache]) -> Computed:
+    def forward(self, batch: StepBatch, caches: list[LayerCache]) -> Computed:
         hidden = self.words(batch.tokens) + self.places(batch.positions)
         queries, keys, values = self.attention(hidden).unflatten(-1, (3, HEADS, DIM)).unbind(1)
         write_cache_reference(keys, values, caches[0], batch.packed)
@@ -57,7 +57,7 @@ def empty_caches() -> list[LayerCache]:
     return [LayerCache(torch.zeros(shape), torch.zeros(shape))]
 
 
-def decode_batch(contexts: list[int], seed: int) -> Batch:
+def decode_batch(contexts: list[int], seed: int) -> StepBatch:
     draw = torch.Generator().manual_seed(seed)
     width = -(-max(contexts) // BLOCK)
     blocks = torch.randperm(BLOCKS, generator=draw)
@@ -69,7 +69,7 @@ def decode_batch(contexts: list[int], seed: int) -> Batch:
         used += needed
         slots.append(int(tables[row, (context - 1) // BLOCK]) * BLOCK + (context - 1) % BLOCK)
     count = len(contexts)
-    return Batch(
+    return StepBatch(
         tokens=torch.randint(VOCAB, (count,), generator=draw),
         positions=torch.tensor(contexts) - 1,
         packed=PackedTokens(
@@ -126,7 +126,7 @@ def test_a_compiled_forward_is_compiled_once_a_size(model: OneLayer) -> None:
         compiled.append(graph)
         return graph.forward
 
-    def forward(batch: Batch, _caches: list[LayerCache]) -> Computed:
+    def forward(batch: StepBatch, _caches: list[LayerCache]) -> Computed:
         hidden = model.words(batch.tokens) + model.places(batch.positions)
         hidden = hidden + batch.packed.slots[:, None] + batch.packed.max_context
         return Computed(model.head(hidden), hidden)
@@ -182,7 +182,7 @@ def test_graphs_change_no_greedy_token(tmp_path: Path, kv_dtype: str) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from ridgeline.serve.config import EngineConfig
-    from ridgeline.serve.engine.engine import Engine
+    from ridgeline.serve.engine.engine import ServingEngine
     from ridgeline.serve.messages import Delta, Sampling, Submit
 
     shape = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
@@ -200,7 +200,7 @@ def test_graphs_change_no_greedy_token(tmp_path: Path, kv_dtype: str) -> None:
             max_sequences=16,
             graphs=graphs,
         )
-        engine = Engine(config)
+        engine = ServingEngine(config)
         tokens: dict[str, list[int]] = {}
         for index in range(5):
             prompt = tuple((7 * index + 3 * at) % 512 for at in range(4 + 9 * index))

@@ -23,7 +23,7 @@ from ridgeline.serve.messages import (
     Sampling,
     Submit,
 )
-from ridgeline.serve.process.client import EngineClient, RequestRefused
+from ridgeline.serve.process.client import EngineClient, RequestRefused, stream
 from ridgeline.serve.process.frames import frame, next_frame, to_engine
 
 LEDGER = MemoryLedger(
@@ -73,7 +73,7 @@ def test_deltas_come_until_every_answer_has_ended() -> None:
         found: list[Delta] = []
 
         async def read() -> None:
-            found.extend([delta async for delta in client.submit(SUBMIT)])
+            found.extend([delta async for delta in stream(client, SUBMIT)])
 
         reading = asyncio.create_task(read())
         assert await engine.hear() == SUBMIT
@@ -90,7 +90,7 @@ def test_deltas_come_until_every_answer_has_ended() -> None:
 
 def test_leaving_early_aborts() -> None:
     async def scene(client: EngineClient, engine: Played) -> None:
-        async with aclosing(client.submit(SUBMIT)) as deltas:
+        async with aclosing(stream(client, SUBMIT)) as deltas:
             asking = asyncio.create_task(anext(deltas))
             await engine.hear()
             engine.say(Delta(id="a", text="x"))
@@ -102,13 +102,13 @@ def test_leaving_early_aborts() -> None:
 
 def test_a_refusal_is_an_error_and_no_abort_follows() -> None:
     async def scene(client: EngineClient, engine: Played) -> None:
-        asking = asyncio.create_task(anext(client.submit(SUBMIT)))
+        asking = asyncio.create_task(anext(stream(client, SUBMIT)))
         await engine.hear()
         engine.say(Refused(id="a", message="full", status=429))
         with pytest.raises(RequestRefused, match="full") as caught:
             await asking
         assert caught.value.refusal.status == 429
-        await client.abort("b")
+        client.abort("b")
         assert await engine.hear() == Abort(id="b")
 
     play(scene)
@@ -116,7 +116,7 @@ def test_a_refusal_is_an_error_and_no_abort_follows() -> None:
 
 def test_an_engine_that_ends_refuses_what_is_open() -> None:
     async def scene(client: EngineClient, engine: Played) -> None:
-        asking = asyncio.create_task(anext(client.submit(SUBMIT)))
+        asking = asyncio.create_task(anext(stream(client, SUBMIT)))
         embedding = asyncio.create_task(client.embed(((1,),)))
         await engine.hear()
         engine.writer.close()
@@ -125,7 +125,7 @@ def test_an_engine_that_ends_refuses_what_is_open() -> None:
                 await task
             assert caught.value.refusal.status == 503
         with pytest.raises(RequestRefused, match="not up"):
-            await anext(client.submit(SUBMIT))
+            await anext(stream(client, SUBMIT))
 
     play(scene)
 
@@ -147,11 +147,11 @@ def test_commands_get_their_own_answers() -> None:
 
 def test_two_requests_with_one_id_are_refused() -> None:
     async def scene(client: EngineClient, engine: Played) -> None:
-        first = client.submit(SUBMIT)
+        first = stream(client, SUBMIT)
         asking = asyncio.create_task(anext(first))
         await engine.hear()
         with pytest.raises(RequestRefused, match="in use"):
-            await anext(client.submit(SUBMIT))
+            await anext(stream(client, SUBMIT))
         engine.say(Delta(id="a"))
         await asking
         await first.aclose()

@@ -22,7 +22,7 @@ from ridgeline.errors import InputError, RidgelineError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Sampling, Submit
 from ridgeline.serve.process import supervisor as supervising
-from ridgeline.serve.process.client import RequestRefused
+from ridgeline.serve.process.client import RequestRefused, stream
 from ridgeline.serve.process.supervisor import EngineLost, Supervisor
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +52,7 @@ def run(scene: Callable[[Supervisor], Awaitable[None]], **options: Any) -> None:
 async def ask(supervisor: Supervisor, request_id: str = "a", said: str = "x") -> str:
     prompt = tuple(TOKENIZER.encode(said, add_special_tokens=False).ids)
     submit = Submit(id=request_id, prompt=prompt, sampling=Sampling(max_tokens=9))
-    return "".join([delta.text async for delta in supervisor.client.submit(submit)])
+    return "".join([delta.text async for delta in stream(supervisor.client, submit)])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

@@ -11,9 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
-from ridgeline.batching.request import Request
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 from ridgeline.serve.messages import Delta, Sampling, Submit
 from ridgeline.serve.sampling.beams import BeamSearch
 

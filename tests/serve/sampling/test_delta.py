@@ -9,9 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from ridgeline.serve.messages import Delta, Sampling, Submit
-from ridgeline.serve.sampling.delta import take
-from ridgeline.serve.sampling.sampler import Picked
-from ridgeline.serve.sampling.state import SamplingState
+from ridgeline.serve.sampling.state import Picked, SamplingState, take
 
 LIBRARY = Path(__file__).parents[3] / "examples/models/library"
 tokenizer = PreTrainedTokenizerFast.from_pretrained(LIBRARY)

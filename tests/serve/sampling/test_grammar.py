@@ -12,11 +12,10 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from ridgeline.serve.messages import Grammar, Sampling, Submit
-from ridgeline.serve.sampling.delta import take
 from ridgeline.serve.sampling.grammar import grammars_of
 from ridgeline.serve.sampling.sampler import Wanted, pick
 from ridgeline.serve.sampling.schema import unenforced
-from ridgeline.serve.sampling.state import SamplingState
+from ridgeline.serve.sampling.state import SamplingState, take
 from ridgeline.serve.sampling.validate import RequestError
 
 LIBRARY = Path(__file__).parents[3] / "examples/models/library"

@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ridgeline.serve.messages import Sampling, Submit
-from ridgeline.serve.sampling.delta import take
-from ridgeline.serve.sampling.distribution import FEW, probabilities
+from ridgeline.serve.sampling.distribution import FEW, LogitRow, edit, probabilities
 from ridgeline.serve.sampling.draw import SPAN, Purpose, draw, key_of, uniform
-from ridgeline.serve.sampling.edits import Row, edit
-from ridgeline.serve.sampling.logprobs import token_logprobs
-from ridgeline.serve.sampling.prompt_logprobs import PromptLogprobs
+from ridgeline.serve.sampling.logprobs import PromptLogprobs, token_logprobs
 from ridgeline.serve.sampling.sampler import Wanted, pick
-from ridgeline.serve.sampling.state import SamplingState
+from ridgeline.serve.sampling.state import SamplingState, take
 
 EOS = 1
 
@@ -168,7 +165,7 @@ def test_penalties_follow_their_formulas_and_see_accepted_drafts() -> None:
         state.append(token)
     logits = logits_of(1).expand(2, -1).clone()
     raw = logits[0].clone()
-    edit(logits, [Row(state), Row(state, (5, 9))])
+    edit(logits, [LogitRow(state), LogitRow(state, (5, 9))])
     for row, counts in ((0, {3: 1, 4: 0, 5: 2}), (1, {3: 1, 4: 0, 5: 3, 9: 1})):
         for token in range(40):
             value = float(raw[token])
@@ -183,7 +180,7 @@ def test_a_long_history_grows() -> None:
     for token in range(400):
         state.append(token)
     logits = torch.zeros(1, 500)
-    edit(logits, [Row(state)])
+    edit(logits, [LogitRow(state)])
     assert logits[0, :400].tolist() == [-1.0] * 400
     assert not logits[0, 400:].any()
 

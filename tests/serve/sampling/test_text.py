@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models
+from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from ridgeline.serve.sampling.text import BROKEN, TextStream, decoded
@@ -136,3 +137,54 @@ def test_without_a_tokenizer_there_is_no_text() -> None:
     stream.push(5)
     stream.flush()
     assert stream.take() == ""
+
+
+def trained(model: models.Model, trainer: Any, words: Any, decoder: Any) -> PreTrainedTokenizerFast:
+    backend = Backend(model)
+    backend.pre_tokenizer, backend.decoder = words, decoder
+    backend.train_from_iterator([Path(__file__).read_text()], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL)
+
+
+OTHERS = {
+    "byte-level": byte_level,
+    "word pieces": trained(
+        models.WordPiece(unk_token="<s>"),  # noqa: S106 - a token of text
+        trainers.WordPieceTrainer(vocab_size=400, special_tokens=["<s>", "</s>"]),
+        pre_tokenizers.BertPreTokenizer(),
+        decoders.WordPiece(),
+    ),
+    "unigram": trained(
+        models.Unigram(),
+        trainers.UnigramTrainer(vocab_size=400, special_tokens=["<s>", "</s>"], unk_token="<s>"),  # noqa: S106
+        pre_tokenizers.Metaspace(),
+        decoders.Metaspace(),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_pieces_are_those_of_decode_stream(kind: str, data: st.DataObject) -> None:
+    tokenizer = OTHERS[kind]
+    tokens = data.draw(tokens_of(tokenizer))
+    ours, theirs = TextStream(tokenizer), decoders.DecodeStream(skip_special_tokens=True)
+    for token in tokens:
+        ours.push(token)
+        assert ours.take() == (theirs.step(tokenizer.backend_tokenizer, token) or "")
+
+
+def test_where_decode_stream_fails_a_whole_text_comes() -> None:
+    """Bytes of a bad character behind a good one: why `TextStream` does not use it."""
+    tokens = [2 + byte for byte in "é".encode() + b"\xe2"] + byte_fallback.encode("a")
+    theirs = decoders.DecodeStream(skip_special_tokens=True)
+    for token in tokens[:-1]:
+        theirs.step(byte_fallback.backend_tokenizer, token)
+    with pytest.raises(Exception, match="Invalid prefix"):
+        theirs.step(byte_fallback.backend_tokenizer, tokens[-1])
+    ours = TextStream(byte_fallback)
+    for token in tokens:
+        ours.push(token)
+    ours.flush()
+    assert ours.take() == decoded(byte_fallback, tokens)

@@ -9,15 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Sampling, Submit
 from ridgeline.serve.model.loaded import load
 from ridgeline.serve.sampling.state import SamplingState
 from ridgeline.serve.speculation.draft_model import DraftModel
-from ridgeline.serve.speculation.heads import HeadDrafter, HeadFacts, Heads, read_heads
+from ridgeline.serve.speculation.heads import DraftHeads, HeadDrafter, HeadFacts, read_heads
 from ridgeline.serve.speculation.train_heads import (
     PROGRESS,
     HeadTraining,
@@ -157,7 +156,7 @@ def test_trained_heads_guess_better_than_untrained_ones_and_are_read_back(
     tokens = AutoTokenizer.from_pretrained(LIBRARY).encode(TEXT * 2)[:96]
     rows = torch.tensor(tokens).view(2, 48)
     trained = accuracy(plain, heads, rows)
-    untrained = accuracy(plain, Heads(facts), rows)
+    untrained = accuracy(plain, DraftHeads(facts), rows)
     assert trained[0] > untrained[0] + 0.1
 
     drafter = HeadDrafter(
@@ -208,7 +207,7 @@ def test_an_interrupted_training_of_heads_ends_where_the_whole_one_does(
 def test_heads_that_do_not_fit_are_refused(tmp_path: Path, plain: Any) -> None:
     with pytest.raises(InputError, match="no draft heads"):
         read_heads(tmp_path)
-    heads = Heads(HeadFacts(model="m", hidden=64, vocab=2048, num_heads=2))
+    heads = DraftHeads(HeadFacts(model="m", hidden=64, vocab=2048, num_heads=2))
     output = plain.get_output_embeddings()
     with pytest.raises(InputError, match="trained for m"):
         HeadDrafter(heads, output, hidden=128, vocab=2048, num_drafts=2)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 from ridgeline.errors import InputError
 from ridgeline.serve.speculation.ngram import SHORTEST, Index, NgramDrafter
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from ridgeline.serve.config import EngineConfig, Speculation
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.config import EngineConfig, SpeculationConfig
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Grammar, Sampling, Submit
 from ridgeline.serve.speculation.train_heads import HeadTraining, train_heads
 
@@ -40,7 +40,7 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def answers(
-    speculation: Speculation | None, **asked: Any
+    speculation: SpeculationConfig | None, **asked: Any
 ) -> tuple[dict[str, tuple[int, ...]], Any]:
     tokenizer = AutoTokenizer.from_pretrained(LIBRARY)
     config = EngineConfig(
@@ -55,7 +55,7 @@ def answers(
         speculation=speculation,
         debug=True,
     )
-    engine = Engine(config)
+    engine = ServingEngine(config)
     for at, prompt in enumerate(PROMPTS):
         tokens = tuple(tokenizer.encode(prompt))
         sampling = Sampling(**{"max_tokens": 60, **asked})
@@ -87,7 +87,7 @@ def test_greedy_answers_are_token_by_token_the_same(
     kind: Any, heads: str, plain: list[dict[str, tuple[int, ...]]]
 ) -> None:
     path = {"ngram": "", "draft": LIBRARY, "heads": heads}[kind]
-    speculation = Speculation(kind=kind, path=path, num_drafts=3, always=True)
+    speculation = SpeculationConfig(kind=kind, path=path, num_drafts=3, always=True)
     for asked, wanted in zip(ASKED, plain, strict=True):
         drafted, stats = answers(speculation, **asked)
         assert drafted == wanted
@@ -100,7 +100,7 @@ def test_greedy_answers_are_token_by_token_the_same(
 
 def test_seeded_answers_are_the_same_with_n_grams() -> None:
     plain, _ = answers(None, seed=3, temperature=0.8, top_p=0.9)
-    speculation = Speculation(kind="ngram", num_drafts=4, always=True)
+    speculation = SpeculationConfig(kind="ngram", num_drafts=4, always=True)
     drafted, stats = answers(speculation, seed=3, temperature=0.8, top_p=0.9)
     assert drafted == plain
     assert stats.accepted_tokens > 0

@@ -24,8 +24,8 @@ from tests.serve.engine.workloads import (
 from ridgeline.compress.run import Job, stage
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
-from ridgeline.serve.cluster.handover import Shelf, fetch, pack, unpack
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.cluster.kv_transfer import KvTransfers, fetch, pack, unpack
+from ridgeline.serve.engine.engine import ServingEngine
 
 PARTS = (*(f"self_attn.{part}" for part in "qkvo"), "mlp.gate", "mlp.up", "mlp.down")
 SYMMETRIC = ("w8a16-channel", "w4a16-g16", "", "w8a16-g16", "fp8a16", "w3a16-g32", "w4a16-channel")
@@ -80,7 +80,7 @@ def expected(made: Callable[[str], Path]) -> Callable[[str], list[list[int]]]:
     return tokens
 
 
-def served(engine: Engine) -> list[list[int]]:
+def served(engine: ServingEngine) -> list[list[int]]:
     for place, prompt in enumerate(PROMPTS):
         engine.handle(greedy(str(place), prompt, COUNT))
     found = answers(finished(engine))
@@ -146,7 +146,7 @@ def test_keys_go_to_another_engine_only_where_their_scales_mean_the_same(
     for _ in range(3):
         mine.step()
     (sequence,) = mine.scheduler.running
-    shelf = Shelf()
+    shelf = KvTransfers()
     kv = mine.pool.take_out(sequence.blocks, sequence.tokens)
     sent = unpack(*fetch(shelf.offer("a", pack(kv), "memory")))
     shelf.close()

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from ridgeline.train.compression.wire import attach, check_without_hook
 from tests.train.compression.rounds import SCHEMES, Toy, recipe, start_weights
 from tests.train.processes import run_ranks
 
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
+from ridgeline.train.compression.wire import attach, check_without_hook
 from ridgeline.train.local_sgd import LocalSgd
 
 NUM_ELEMENTS = sum(parameter.numel() for parameter in Toy().parameters())

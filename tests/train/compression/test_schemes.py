@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ridgeline.train.compression.wire import SCHEMES as OFFERED
 from tests.train.compression.rounds import SCHEMES, SETTINGS, SHAPES, SIZES, gradients_of
 from tests.train.processes import run_ranks
 
@@ -19,6 +18,7 @@ from ridgeline.errors import InputError
 from ridgeline.train.compression.bucket import ErrorMemory
 from ridgeline.train.compression.quantised import Int8, Sign
 from ridgeline.train.compression.sparse import random_places
+from ridgeline.train.compression.wire import SCHEMES as OFFERED
 
 ROUNDS = 6
 CASTS = ("bf16", "fp16")

@@ -1,4 +1,4 @@
-"""From stamps to figures, by the definitions of `definitions.py`."""
+"""What each figure of a load test means, and how it is computed from the stamps of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.batching.load.exchange import CANCELLED, Exchange, Exchanges
+from ridgeline.batching.load.stamps import CANCELLED, RequestStamps, RunStamps
 from ridgeline.records.load_test import (
     Figures,
     Lengths,
@@ -18,10 +18,47 @@ from ridgeline.records.load_test import (
     TimelinePoint,
 )
 
+DEFINITIONS = {
+    "ttft_seconds": (
+        "time to first token: from the planned time of sending to the first chunk with text in it;"
+        " over requests"
+    ),
+    "ttft_from_sent_seconds": "the same from the actual time of sending",
+    "tpot_seconds": (
+        "time per output token: (last chunk - first chunk) / (tokens - 1) of a request with at"
+        " least two tokens; over requests"
+    ),
+    "itl_seconds": (
+        "inter-token latency: gap before each token after a request's first; the further tokens of"
+        " a chunk that bundles several count 0; over tokens"
+    ),
+    "stall_seconds": "gap between two chunks of a request; over gaps",
+    "e2e_seconds": "end to end: from the planned time of sending to the last chunk; over requests",
+    "output_tokens_per_second": (
+        "tokens that came in the window over its length; counted by the server's usage, never by"
+        " chunks, and spread over a request's chunks evenly"
+    ),
+    "goodput": "requests per second, planned in the window, that met every SLO given",
+    "window": (
+        "from the end of the warm-up to the last sending; the drain after it is cut. Where that is"
+        " shorter than two median requests: to the last answer instead"
+    ),
+    "failed": (
+        "any status but 200, an error in the stream, no text, a stream that broke off, or time-out;"
+        " none of them enters a latency"
+    ),
+    "send_lag": (
+        "from the planned time of sending to when the request's head was written, less the time"
+        " that a new connection took"
+    ),
+    "cpu_share": "processor time of the load tester over the time of sending; 1 is one core",
+}
+
+
 SLICES = 60
 
 
-def summarise(run: Exchanges, warmup_seconds: float, slo: Slo) -> Figures:
+def summarise(run: RunStamps, warmup_seconds: float, slo: Slo) -> Figures:
     """All figures of one run."""
     window = window_of(run, warmup_seconds)
     begin, end = window
@@ -55,18 +92,18 @@ def summarise(run: Exchanges, warmup_seconds: float, slo: Slo) -> Figures:
     )
 
 
-def request_seconds(run: Exchanges, window: tuple[float, float]) -> tuple[float, ...]:
+def request_seconds(run: RunStamps, window: tuple[float, float]) -> tuple[float, ...]:
     """End-to-end seconds of the window's answered requests, in the order they were planned."""
     ok = [one for one in _planned_in(run, window) if one.ok]
     return tuple(one.e2e for one in sorted(ok, key=lambda one: one.planned))
 
 
-def _planned_in(run: Exchanges, window: tuple[float, float]) -> list[Exchange]:
+def _planned_in(run: RunStamps, window: tuple[float, float]) -> list[RequestStamps]:
     begin, end = window
     return [one for one in run.exchanges if begin <= one.planned <= end]
 
 
-def window_of(run: Exchanges, warmup_seconds: float) -> tuple[float, float]:
+def window_of(run: RunStamps, warmup_seconds: float) -> tuple[float, float]:
     """Begin and end of what is measured: warm-up and drain are cut."""
     begin, end = warmup_seconds, run.sent_seconds
     ok = [one for one in run.exchanges if one.ok]
@@ -75,7 +112,7 @@ def window_of(run: Exchanges, warmup_seconds: float) -> tuple[float, float]:
     return begin, end
 
 
-def meets(one: Exchange, slo: Slo) -> bool:
+def meets(one: RequestStamps, slo: Slo) -> bool:
     """Whether an answered request met every objective; one that cannot be checked is not met."""
     if slo.ttft_seconds is not None and one.ttft > slo.ttft_seconds:
         return False
@@ -91,7 +128,7 @@ def meets(one: Exchange, slo: Slo) -> bool:
     return True
 
 
-def _requests(exchanges: Sequence[Exchange], in_window: int) -> Requests:
+def _requests(exchanges: Sequence[RequestStamps], in_window: int) -> Requests:
     errors = Counter(one.error for one in exchanges if one.error and one.error != CANCELLED)
     cancelled = sum(one.error == CANCELLED for one in exchanges)
     return Requests(
@@ -104,7 +141,7 @@ def _requests(exchanges: Sequence[Exchange], in_window: int) -> Requests:
     )
 
 
-def _lengths(ok: Sequence[Exchange]) -> Lengths:
+def _lengths(ok: Sequence[RequestStamps]) -> Lengths:
     counted = [one for one in ok if one.prompt_tokens and one.output_tokens is not None]
     if not counted:
         return Lengths(input_tokens=None, output_tokens=None, cached_share=None)
@@ -118,7 +155,7 @@ def _lengths(ok: Sequence[Exchange]) -> Lengths:
 
 @dataclass(frozen=True, slots=True)
 class _TokenStamps:
-    """Chunks of all answers: when they came, and the tokens that each is taken to hold."""
+    """Chunks of all completions: when they came, and the tokens that each is taken to hold."""
 
     times: np.ndarray
     tokens: np.ndarray
@@ -128,8 +165,8 @@ class _TokenStamps:
         return float(self.tokens[(self.times > begin) & (self.times <= end)].sum())
 
 
-def _token_stamps(ok: Sequence[Exchange]) -> _TokenStamps | None:
-    """An answer's tokens, spread evenly over its chunks; None where one came without usage."""
+def _token_stamps(ok: Sequence[RequestStamps]) -> _TokenStamps | None:
+    """A completion's tokens, spread evenly over its chunks; None where one came without usage."""
     if any(one.output_tokens is None for one in ok):
         return None
     times = [at for one in ok for at in one.chunks]
@@ -138,17 +175,17 @@ def _token_stamps(ok: Sequence[Exchange]) -> _TokenStamps | None:
     return _TokenStamps(np.array(times, dtype=np.float64), np.repeat(shares, counts))
 
 
-def _prompts_within(ok: Sequence[Exchange], begin: float, end: float) -> int:
+def _prompts_within(ok: Sequence[RequestStamps], begin: float, end: float) -> int:
     return sum(one.prompt_tokens or 0 for one in ok if begin <= one.chunks[0] <= end)
 
 
-def _in_flight(exchanges: Sequence[Exchange], begin: float, end: float) -> float:
+def _in_flight(exchanges: Sequence[RequestStamps], begin: float, end: float) -> float:
     """Mean number of requests under way."""
     planned, ended = _spans(exchanges)
     return _under_way(planned, ended, begin, end)
 
 
-def _spans(exchanges: Sequence[Exchange]) -> tuple[np.ndarray, np.ndarray]:
+def _spans(exchanges: Sequence[RequestStamps]) -> tuple[np.ndarray, np.ndarray]:
     planned = np.array([one.planned for one in exchanges], dtype=np.float64)
     return planned, np.array([one.ended for one in exchanges], dtype=np.float64)
 
@@ -158,7 +195,7 @@ def _under_way(planned: np.ndarray, ended: np.ndarray, begin: float, end: float)
     return float(np.maximum(spans, 0.0).sum()) / max(end - begin, 1e-9)
 
 
-def timeline(run: Exchanges) -> tuple[TimelinePoint, ...]:
+def timeline(run: RunStamps) -> tuple[TimelinePoint, ...]:
     """The whole run in slices, warm-up and drain included."""
     exchanges = run.exchanges
     end = max([one.ended for one in exchanges], default=0.0)

@@ -16,7 +16,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Alert:
     long_seconds: float
     burn: float
     growth: float
-    """Replicas are multiplied by so much, and at least one is added."""
+    """The factor on replicas; at least one is added."""
 
     @property
     def short_seconds(self) -> float:

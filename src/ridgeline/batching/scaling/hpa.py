@@ -26,10 +26,10 @@ from ridgeline.batching.scaling.hpa_metrics import (
     replicas_by_share,
     replicas_by_value,
 )
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 
 SYNC_SECONDS = 15.0
-"""`--horizontal-pod-autoscaler-sync-period`."""
+"""The default of `--horizontal-pod-autoscaler-sync-period`."""
 
 SIGNALS: dict[str, Callable[[Observation], float]] = {
     "ridgeline_open_requests": lambda seen: seen.waiting + seen.running,
@@ -44,11 +44,12 @@ class Metric:
     """One entry of `spec.metrics`."""
 
     signal: str
-    """Of `SIGNALS`."""
+    """The metric's name, one of `SIGNALS`."""
     kind: Literal["average", "share", "value"]
-    """average: Pods. share and value: External or Object, with `averageValue` or `value`."""
+    """The kind of target. average: Pods. share and value: External or Object, with `averageValue`
+    or `value`."""
     target: int
-    """Thousandths."""
+    """The target in thousandths."""
 
     def replicas(self, seen: Observation, tolerance: Tolerance) -> int | None:
         """What it asks for; None: it has no values."""
@@ -76,13 +77,13 @@ class Hpa:
     metrics: tuple[Metric, ...]
     minimum: int = 1
     behaviour: Behaviour | None = None
-    """None: the manifest has no `behavior`."""
+    """The limits on how fast it follows; None: the manifest has no `behavior`."""
     every_seconds: float = SYNC_SECONDS
     history: History = field(default_factory=History)
     _began: bool = field(default=False, init=False)
 
     def desired(self, observation: Observation, now: float) -> int:
-        """One pass of the controller."""
+        """The replicas after one pass of the controller."""
         current = observation.replicas
         if not self._began:  # the first answer is what there is, so that nothing shrinks at once
             self.history.answers.append((now, current))
@@ -145,7 +146,7 @@ def largest(answers: Sequence[int | None], current: int) -> int | None:
 
 
 def thousandths(value: float) -> int:
-    """As quantities are read: rounded up to whole thousandths.
+    """A value as quantities are read: rounded up to whole thousandths.
 
     >>> thousandths(0.7), thousandths(2.0001)
     (700, 2001)

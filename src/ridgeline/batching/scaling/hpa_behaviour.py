@@ -14,7 +14,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One policy: at most so much change within a period."""
+    """A policy that allows at most so much change within a period."""
 
     kind: Literal["Pods", "Percent"]
     value: int
@@ -23,14 +23,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Of one direction."""
+    """The rules of one direction."""
 
     rates: tuple[Rate, ...]
     select: Literal["Max", "Min", "Disabled"] = "Max"
-    """Which rate holds: the one that allows the most change, the least, or no change at all."""
+    """The rate that holds: the one that allows the most change, the least, or no change at all."""
     window_seconds: int
     tolerance: float | None = None
-    """None: the controller's own."""
+    """The tolerance of this direction; None: the controller's own."""
 
 
 UP = Rules(rates=(Rate("Pods", 4, 15), Rate("Percent", 100, 15)), window_seconds=0)
@@ -40,7 +40,7 @@ DOWN = Rules(rates=(Rate("Percent", 100, 15),), window_seconds=300)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """Both directions."""
+    """The rules of both directions."""
 
     up: Rules = UP
     down: Rules = DOWN
@@ -81,7 +81,7 @@ def stabilised(
 
 
 def stabilised_plainly(history: History, *, wanted: int, now: float) -> int:
-    """As above where the manifest says nothing of `behavior`: down alone, 300 s."""
+    """What `stabilised` gives where the manifest has no `behavior`: down alone, 300 s."""
     recent = [one for at, one in history.answers if at >= now - DOWN.window_seconds]
     history.answers.append((now, wanted))
     return max([wanted, *recent])
@@ -108,7 +108,7 @@ def limited(
 
 
 def limited_plainly(*, bounds: tuple[int, int], current: int, wanted: int) -> int:
-    """As above where the manifest says nothing of `behavior`: at most double, or four."""
+    """What `limited` gives where the manifest has no `behavior`: at most double, or four."""
     minimum, maximum = bounds
     return max(minimum, min(wanted, maximum, max(2 * current, 4)))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ridgeline.batching.scaling.hpa import SIGNALS, SYNC_SECONDS, Hpa, Metric
 from ridgeline.batching.scaling.hpa_behaviour import Behaviour
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 
 POLLING_SECONDS = 30.0
 COOLDOWN_SECONDS = 300.0

@@ -7,13 +7,11 @@ from typing import Literal
 import msgspec
 
 from ridgeline.batching.scaling.burn_rate import BurnRate
-from ridgeline.batching.scaling.kv_usage import KvUsage
-from ridgeline.batching.scaling.observation import Policy
-from ridgeline.batching.scaling.open_requests import OpenRequests
-from ridgeline.batching.scaling.stabilised import Stabilised
+from ridgeline.batching.scaling.policies import KvUsage, OpenRequests, Policy, Stabilised
 
 ScaleOn = Literal["queue", "kv", "slo"]
-"""queue: open requests per replica. kv: share of KV blocks in use. slo: the error budget's burn."""
+"""What is looked at. queue: open requests per replica. kv: share of KV blocks in use. slo: the
+error budget's burn."""
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,19 +21,19 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     maximum: int
     on: ScaleOn = "queue"
     open_per_replica: float = 8.0
-    """queue: requests that wait or run, for each replica."""
+    """Requests that wait or run for each replica, on queue."""
     kv_target: float = 0.7
-    """kv: share of a cache in use at which there are enough replicas."""
+    """The share of a cache in use at which there are enough replicas, on kv."""
     ttft_seconds: float | None = None
     """A first token that comes later is a miss; None: never."""
     itl_seconds: float | None = None
     """A token that comes longer after the one before is a miss; None: never."""
     objective: float = 0.99
-    """slo: share of tokens that may not miss."""
+    """The share of tokens that may not miss, on slo."""
     up_window_seconds: float = 0.0
-    """More are wanted for so long before they are started."""
+    """How long more are wanted before they are started."""
     down_window_seconds: float = 300.0
-    """Fewer are wanted for so long before one is stopped."""
+    """How long fewer are wanted before one is stopped."""
 
 
 def policy_of(scaling: Scaling) -> Policy:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.load.exchange import CANCELLED, Exchange, Exchanges
+from ridgeline.batching.limits import QueueFull, Refusal
+from ridgeline.batching.load.stamps import CANCELLED, RequestStamps, RunStamps
 from ridgeline.batching.load.workload import Planned
-from ridgeline.batching.refusals import QueueFull, Refusal
-from ridgeline.batching.routing import Load, Routes
-from ridgeline.batching.scaling.observation import Policy
+from ridgeline.batching.routing import ReplicaLoad, Routes
+from ridgeline.batching.scaling.policies import Policy
 from ridgeline.batching.scaling.settings import policy_of
 from ridgeline.batching.sequence import FinishReason, Sequence
 from ridgeline.plan.simulate.deployment import Setup
@@ -32,7 +32,7 @@ Event = Callable[[float], None]
 class Simulation:
     """What came of a run."""
 
-    run: Exchanges
+    run: RunStamps
     steps: int
     """Of all engines."""
     replica_seconds: float
@@ -48,7 +48,7 @@ class _Ticket:
 
     number: int
     planned: Planned
-    exchange: Exchange
+    exchange: RequestStamps
     slot: Slot | None = None
 
 
@@ -66,7 +66,7 @@ class Fleet:
     bulk: bool = True
     say: Callable[[int], None] = lambda _: None
     """Told now and then how many requests were sent."""
-    result: Exchanges = field(default_factory=Exchanges)
+    result: RunStamps = field(default_factory=RunStamps)
     _outside: list[tuple[float, int, Event]] = field(default_factory=list)
     _ends: list[tuple[float, int, Slot, Replica]] = field(default_factory=list)
     _order: int = 0
@@ -166,7 +166,7 @@ class Fleet:
 
     def _send(self, planned: Planned, at: float) -> None:
         number, self._sent = self._sent, self._sent + 1
-        exchange = Exchange(planned=at, sent=at, prompt_tokens=planned.input_tokens)
+        exchange = RequestStamps(planned=at, sent=at, prompt_tokens=planned.input_tokens)
         ticket = _Ticket(number, planned, exchange)
 
         def arrive(now: float) -> None:
@@ -213,10 +213,10 @@ class Fleet:
             return allowed[self._turn % len(allowed)], tokens
         if router == "least-open":
             return min(allowed, key=_open_requests), tokens
-        loads: list[Load | None] = [None] * len(self._slots.slots)
+        loads: list[ReplicaLoad | None] = [None] * len(self._slots.slots)
         for slot in allowed:
             assert slot.replica is not None
-            loads[slot.index] = Load(
+            loads[slot.index] = ReplicaLoad(
                 open=len(slot.replica.open),
                 pending_tokens=sum(slot.pending.values()),
                 cache_usage=slot.replica.cache.usage,
@@ -311,7 +311,7 @@ class Fleet:
             if slot.state != "starting" or slot.began != began:
                 return  # it was not wanted any more
             self._slots.is_up(slot)
-            self._routes.started(slot.index, self.setup.kv_blocks)
+            self._routes.restart(slot.index, self.setup.kv_blocks)
             waiting, self._backlog = self._backlog, []
             for ticket in waiting:
                 self._route(ticket, now)

@@ -1,6 +1,6 @@
 """Sequences without text: as many tokens as asked for, and blocks that share what prefix ids say.
 
-A block's name (`batching/prefix.py`) stands for its content and all before it, and the cache asks
+A block's name (`batching/paged.py`) stands for its content and all before it, and the cache asks
 for nothing else. So the names are made from the trace's ids, and tokens are only counted.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 from struct import Struct
 
 from ridgeline.batching.load.workload import Planned
-from ridgeline.batching.request import Request
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Request, Sequence
 
 _NAME = Struct("<qq").pack
 

@@ -15,11 +15,9 @@ from random import Random
 from ridgeline.batching.ahead import advance, may_repeat, steps_ahead
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
-from ridgeline.batching.load.exchange import Exchange
+from ridgeline.batching.load.stamps import RequestStamps
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence
-from ridgeline.batching.step import Step
-from ridgeline.batching.work import work_of
+from ridgeline.batching.sequence import FinishReason, Sequence, Step, work_of
 from ridgeline.plan.simulate.engine_time import EngineTime
 
 
@@ -54,7 +52,7 @@ class Replica:
     scheduler: Scheduler = field(init=False)
     ends: float | None = None
     """Of the step under way; None: idle."""
-    open: dict[Sequence, Exchange] = field(default_factory=dict)
+    open: dict[Sequence, RequestStamps] = field(default_factory=dict)
     adopting: list[Sequence] = field(default_factory=list)
     """Prefilled elsewhere, their keys and values here, without room so far."""
     steps: int = 0
@@ -72,7 +70,7 @@ class Replica:
         """Whether a step would do something."""
         return self.scheduler.has_work or bool(self.adopting)
 
-    def add(self, sequence: Sequence, exchange: Exchange, now: float) -> None:
+    def add(self, sequence: Sequence, exchange: RequestStamps, now: float) -> None:
         """Queue a request.
 
         Raises:
@@ -82,7 +80,7 @@ class Replica:
         self.scheduler.add(sequence, now)
         self.open[sequence] = exchange
 
-    def adopt(self, sequence: Sequence, exchange: Exchange) -> None:
+    def adopt(self, sequence: Sequence, exchange: RequestStamps) -> None:
         """Go on with a request that was prefilled elsewhere, as soon as there is room."""
         self._same = False
         self.adopting.append(sequence)

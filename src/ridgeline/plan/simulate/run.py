@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from ridgeline.batching.load.definitions import DEFINITIONS
-from ridgeline.batching.load.exchange import Exchanges
-from ridgeline.batching.load.summary import summarise, timeline
+from ridgeline.batching.load.stamps import RunStamps
+from ridgeline.batching.load.summary import DEFINITIONS, summarise, timeline
 from ridgeline.batching.load.workload import describe, planned
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.training import COVERAGE_80
@@ -209,7 +208,7 @@ def _range(values: Sequence[float]) -> Range | None:
     return (min(values), max(values)) if values else None
 
 
-def _quantiles(run: Exchanges, window: tuple[float, float]) -> dict[str, tuple[float, ...]]:
+def _quantiles(run: RunStamps, window: tuple[float, float]) -> dict[str, tuple[float, ...]]:
     begin, end = window
     ok = [one for one in run.exchanges if one.ok and begin <= one.planned <= end]
     values = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ridgeline.batching.scaling.observation import Observation
+from ridgeline.batching.scaling.policies import Observation
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.plan.simulate.replica import Replica
 
@@ -133,7 +133,7 @@ class Slots:
 
 @dataclass(slots=True)
 class Counts:
-    """Tokens in time and late, as `serve/cluster/punctuality.py` counts them."""
+    """Tokens in time and late, as `serve/cluster/slo_attainment.py` counts them."""
 
     scaling: Scaling | None
     first_tokens: int = 0

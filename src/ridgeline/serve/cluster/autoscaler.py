@@ -1,4 +1,4 @@
-"""As many replicas as a policy wants: engine processes come and go under load.
+"""An autoscaler that keeps as many replicas as a policy wants: processes come and go under load.
 
 Every replica that there may be has a slot: a `Supervisor` whose client stands behind the router
 from the beginning and answers only while its process is up. A slot goes
@@ -21,9 +21,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ridgeline.batching.scaling.observation import Observation, Policy
+from ridgeline.batching.scaling.policies import Observation, Policy
 from ridgeline.errors import RidgelineError
-from ridgeline.serve.cluster.fleet import FleetReport
+from ridgeline.serve.cluster.combined import FleetReport
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.supervisor import (
@@ -40,7 +40,7 @@ log = logging.getLogger("ridgeline.serve")
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class ReplicaSlot:
     """One replica that may be."""
 
     index: int
@@ -64,17 +64,17 @@ class Autoscaler:
     first: int
     """Replicas to begin with."""
     clock: Callable[[], float] = time.monotonic
-    slots: list[Slot] = field(init=False)
+    slots: list[ReplicaSlot] = field(init=False)
     _desired: int = field(default=0, init=False)
     _spent_seconds: float = field(default=0.0, init=False)
-    """Of processes that have gone."""
+    """Seconds that processes which have gone existed."""
     _startup_seconds: float | None = field(default=None, init=False)
     _failures: int = field(default=0, init=False)
     _last_failure: str = field(default="", init=False)
     _not_before: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self.slots = [Slot(index, one) for index, one in enumerate(self.supervisors)]
+        self.slots = [ReplicaSlot(index, one) for index, one in enumerate(self.supervisors)]
         for replica in self.router.replicas:
             replica.draining = True  # until it has been started
         self._desired = self.first
@@ -112,7 +112,7 @@ class Autoscaler:
             self._follow(wanted, now)
 
     async def stop(self) -> None:
-        """End all replicas."""
+        """End all replicas and the tasks around them."""
         tasks = [task for slot in self.slots for task in (slot.task, slot.watch) if task]
         for task in tasks:
             task.cancel()
@@ -120,7 +120,7 @@ class Autoscaler:
         await asyncio.gather(*(one.stop() for one in self.supervisors))
 
     def report(self) -> FleetReport:
-        """The fleet now."""
+        """What is said of the fleet now."""
         now = self.clock()
         live = sum(now - slot.began for slot in self.slots if slot.state != "stopped")
         return FleetReport(
@@ -140,7 +140,7 @@ class Autoscaler:
         busy = sum(len(one.open) for one in replicas)
         # What waits is known from heartbeats, half a second old; what is open is known exactly.
         waiting = min(busy, sum(one.waiting for one in stats))
-        counts = self.router.punctuality
+        counts = self.router.attainment
         return Observation(
             waiting=waiting,
             running=busy - waiting,
@@ -154,10 +154,10 @@ class Autoscaler:
             late_next_tokens=counts.late_next_tokens,
         )
 
-    def _takes(self, slot: Slot) -> bool:
+    def _takes(self, slot: ReplicaSlot) -> bool:
         return slot.state == "ready" and self.router.replicas[slot.index].up
 
-    def _starts(self, slot: Slot) -> bool:
+    def _starts(self, slot: ReplicaSlot) -> bool:
         """Also a replica that died and is started again by its supervisor."""
         return slot.state == "starting" or (slot.state == "ready" and not self._takes(slot))
 
@@ -171,12 +171,12 @@ class Autoscaler:
         for slot in surplus:
             self._remove(slot)
 
-    def _worth(self, slot: Slot) -> tuple[bool, int]:
+    def _worth(self, slot: ReplicaSlot) -> tuple[bool, int]:
         """The least goes first: who does not serve yet, then who has the fewest requests open."""
         return self._takes(slot), len(self.router.replicas[slot.index].open)
 
     def _add(self, now: float) -> bool:
-        """One more: a draining one stays, or a stopped one is started. False: none can be."""
+        """Let a draining replica stay, or start a stopped one; False: neither is possible now."""
         for slot in self.slots:
             if slot.state == "draining":
                 assert slot.task is not None
@@ -194,27 +194,27 @@ class Autoscaler:
         return False
 
     def _begin(
-        self, slot: Slot, bring_up: Callable[[Slot], Coroutine[None, None, None]]
+        self, slot: ReplicaSlot, bring_up: Callable[[ReplicaSlot], Coroutine[None, None, None]]
     ) -> asyncio.Task[None]:
         slot.state, slot.began = "starting", self.clock()
         slot.task = asyncio.create_task(bring_up(slot))
         return slot.task
 
-    def _remove(self, slot: Slot) -> None:
+    def _remove(self, slot: ReplicaSlot) -> None:
         if slot.task is not None:
             slot.task.cancel()
         slot.state = "draining"
         slot.task = asyncio.create_task(self._bring_down(slot))
 
-    async def _try_to_bring_up(self, slot: Slot) -> None:
-        """As `_bring_up`, but a failure is waited out."""
+    async def _try_to_bring_up(self, slot: ReplicaSlot) -> None:
+        """Start a replica like `_bring_up`, but wait a failure out."""
         try:
             await self._bring_up(slot)
         except RidgelineError as error:
             await self._end(slot)
             self._note_failure(slot, str(error))
 
-    async def _bring_up(self, slot: Slot) -> None:
+    async def _bring_up(self, slot: ReplicaSlot) -> None:
         _say("replica starts", slot)
         await slot.supervisor.start()
         self.router.resume(slot.index)
@@ -225,17 +225,17 @@ class Autoscaler:
         seconds = round(self._startup_seconds, 3)
         _say("replica ready", slot, pid=slot.supervisor.pid, seconds=seconds)
 
-    async def _bring_down(self, slot: Slot) -> None:
+    async def _bring_down(self, slot: ReplicaSlot) -> None:
         began = self.clock()
         _say("replica drains", slot, open_requests=len(self.router.replicas[slot.index].open))
         await self.router.drain(slot.index)
         slot.state = "ending"
-        self.router.ended(slot.index)
+        self.router.note_end(slot.index)
         await self._end(slot)
         _say("replica ended", slot, drained_seconds=round(self.clock() - began, 3))
 
-    async def _end(self, slot: Slot) -> None:
-        """End its process."""
+    async def _end(self, slot: ReplicaSlot) -> None:
+        """End a replica's process."""
         watch, slot.watch = slot.watch, None
         if watch is not None:
             watch.cancel()
@@ -258,7 +258,7 @@ class Autoscaler:
         if self._failures >= FUTILE_STARTS and not any(map(self._takes, self.slots)):
             raise EngineLost(f"no replica is left, and none starts: {self._last_failure}")
 
-    def _note_failure(self, slot: Slot, why: str) -> None:
+    def _note_failure(self, slot: ReplicaSlot, why: str) -> None:
         delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
         self._failures += 1
         self._last_failure = why
@@ -266,7 +266,7 @@ class Autoscaler:
         _say("replica failed", slot, logging.WARNING, why=why, next_start_seconds=delay)
 
 
-def _say(event: str, slot: Slot, level: int = logging.INFO, **more: object) -> None:
+def _say(event: str, slot: ReplicaSlot, level: int = logging.INFO, **more: object) -> None:
     fields = {"replica": slot.index, **more}
     log.log(level, event, extra={"fields": fields})
 

@@ -1,4 +1,4 @@
-"""What several engines say, as if they were one."""
+"""What several engines say, as if they were one, and what is said of a fleet that scales."""
 
 from __future__ import annotations
 
@@ -23,8 +23,24 @@ _COUNTERS = (
 )
 
 
+class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The fleet at one moment; in `/health` and `/metrics`."""
+
+    desired: int
+    """What the policy wanted last."""
+    ready: int
+    starting: int
+    """Processes that load their model, for the first time or again."""
+    draining: int
+    """Processes that finish what they have, or are ending."""
+    replica_seconds: float
+    """Time that processes have existed so far, summed: what a fleet costs."""
+    startup_seconds: float | None
+    """How long the last start took, from the process's beginning until it took requests."""
+
+
 def combined_stats(all_stats: Sequence[Stats], past: Iterable[Stats] = ()) -> Stats:
-    """Counts are added, times are the largest, the share of the caches is their mean.
+    """The sum of counts, the largest of times, the mean of the caches' shares.
 
     Adapters are those that every engine has. Of engines of the `past` only the counters remain, so
     that these never go back.

@@ -1,4 +1,4 @@
-"""`--engine vllm`: the same flags, served by vLLM.
+"""The same flags, served by vLLM (`--engine vllm`).
 
 Our flags become those of `vllm serve` (written for 0.32, whose parser accepts them), and the
 process becomes vLLM's. What vLLM has under another name is translated; what it lacks is refused
@@ -18,11 +18,11 @@ from typing import Any
 
 from ridgeline.errors import InputError
 from ridgeline.records.input_file import read_json
-from ridgeline.serve.config import EngineConfig, Speculation
+from ridgeline.serve.config import EngineConfig, SpeculationConfig
 
 DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""That `--max-lora-rank` may be."""
+"""The values that `--max-lora-rank` may have."""
 _COMPRESS = (
     "vLLM loads such weights ready-made: write them with `ridgeline compress` and serve those"
 )
@@ -49,7 +49,7 @@ def run(
     api_keys: Sequence[str] = (),
     execute: Callable[[str, list[str], dict[str, str]], object] = os.execve,
 ) -> None:
-    """Become vLLM. Does not return.
+    """Become vLLM, and do not return.
 
     Raises:
         InputError: vLLM is not installed, or a flag has no counterpart there.
@@ -118,7 +118,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _speculation(wanted: Speculation) -> dict[str, object]:
+def _speculation(wanted: SpeculationConfig) -> dict[str, object]:
     if wanted.kind == "draft":
         found: dict[str, object] = {"method": "draft_model", "model": wanted.path}
     elif wanted.kind == "ngram":

@@ -7,6 +7,10 @@ so a second attempt with fewer requests gives each of them what the first would 
 Whose fault a failure is shows in who can be computed. Requests that fail alone while others do not
 are at fault and end. If none can be computed, a forward with no request in it (`probe`) decides:
 if even that fails, the engine is broken, the error goes on and the supervisor starts another one.
+
+Who spoils work for many together is found by halves (`by_halves`): of n, one culprit in 2 log₂ n
+further calls. The work must be such that a call which failed leaves nothing behind that a second
+call could trip over.
 """
 
 from __future__ import annotations
@@ -16,14 +20,63 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ridgeline.batching.sequence import Sequence as Tokens
-from ridgeline.batching.step import Slice, Step
-from ridgeline.serve.engine.halves import NOT_A_FAILURE, by_halves
+from ridgeline.batching.sequence import Slice, Step
 
+I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
+NOT_A_FAILURE = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""A panic in a Rust library is no `Exception` either, but a failure."""
 W = TypeVar("W")
 
 
 @dataclass(slots=True)
-class Attempt(Generic[W]):
+class Halves(Generic[I, R]):
+    """What became of each item."""
+
+    done: list[tuple[list[I], R]] = field(default_factory=list)
+    """Items that were worked on together, with what came of it."""
+    failed: list[tuple[I, BaseException]] = field(default_factory=list)
+    """Items for which the work fails though they are alone."""
+    left_out: list[I] = field(default_factory=list)
+    """Items that were not ready."""
+
+
+def by_halves(
+    items: Sequence[I],
+    work: Callable[[list[I]], R],
+    *,
+    ready: Callable[[list[I], list[I]], list[I]] = lambda part, _: part,
+) -> Halves[I, R]:
+    """Do the work for all, or else for parts of them, down to each alone.
+
+    Args:
+        items: In the order in which parts are tried.
+        work: Of some items together.
+        ready: Given a part and the items that are done, those of the part that may be worked on.
+    """
+    found: Halves[I, R] = Halves()
+    parts = [list(items)]
+    while parts:
+        part = parts.pop()
+        now = ready(part, [one for group, _ in found.done for one in group])
+        found.left_out += [one for one in part if one not in now]
+        if not now:
+            continue
+        try:
+            found.done.append((now, work(now)))
+        except NOT_A_FAILURE:
+            raise
+        except BaseException as error:
+            if len(now) == 1:
+                found.failed.append((now[0], error))
+            else:
+                middle = len(now) // 2
+                parts += [now[middle:], now[:middle]]
+    return found
+
+
+@dataclass(slots=True)
+class StepAttempt(Generic[W]):
     """What became of a step."""
 
     worked: list[W]
@@ -41,7 +94,7 @@ def attempt(
     request_of: Callable[[Tokens], str],
     block_size: int,
     probe: Callable[[], object],
-) -> Attempt[W]:
+) -> StepAttempt[W]:
     """Compute a step as far as it can be computed.
 
     Args:
@@ -52,7 +105,7 @@ def attempt(
         probe: The same kind of work without any request; raises if it cannot be done.
     """
     try:
-        return Attempt([work(step)])
+        return StepAttempt([work(step)])
     except NOT_A_FAILURE:
         raise
     except BaseException as error:
@@ -69,7 +122,7 @@ def attempt(
     if not found.done and not _works(probe):
         raise first
     postponed = [one.sequence for request in found.left_out for one in slices[request]]
-    return Attempt([worked for _, worked in found.done], found.failed, postponed)
+    return StepAttempt([worked for _, worked in found.done], found.failed, postponed)
 
 
 def _works(probe: Callable[[], object]) -> bool:
@@ -101,7 +154,7 @@ class _Shared:
         }
 
     def ready(self, part: Sequence[str], done: Sequence[str]) -> list[str]:
-        """Those of a part whose blocks are filled before, or together with their own."""
+        """The requests of a part whose blocks are filled before, or together with their own."""
         now = list(part)
         while True:
             filled = set[int]().union(*(self._fills[one] for one in (*done, *now)))

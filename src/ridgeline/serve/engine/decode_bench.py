@@ -4,13 +4,17 @@ A decode step must read every weight once, so its floor is bytes over bandwidth.
 bandwidth wavers by tens of percent within minutes, so a share means something only beside a read
 measured in the same seconds: each round is some decode steps, then a plain read of a buffer too
 large for any cache.
+
+Several models (`decode_in_turns`) are all loaded and warmed up first; each round is some decode
+steps of every model, in an order that turns around from round to round, then a read of memory, so
+that round i of one model stands beside round i of another.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,9 +23,10 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
+from ridgeline.records.compression import Decoding
 from ridgeline.records.served import DecodeBench
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Refused, Sampling, Submit
 from ridgeline.serve.model.loaded import LoadedModel
 
@@ -30,11 +35,11 @@ CACHE_MULTIPLE = 4
 """The buffer's size in last-level caches."""
 SMALLEST_BUFFER_BYTES = 256 * 2**20
 READS = 3
-"""Of the buffer in a round; the fastest counts."""
+"""How often the buffer is read in a round; the fastest read counts."""
 
 
 @dataclass(slots=True)
-class Seen:
+class DecodeSamples:
     """Samples of all rounds."""
 
     steps: list[float] = field(default_factory=list)
@@ -50,7 +55,7 @@ def bench_decode(
     context: int = 64,
     rounds: int = 8,
     steps: int = 16,
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> DecodeBench:
     """Decode `batch` sequences greedily, `rounds` times `steps` steps.
 
@@ -60,24 +65,24 @@ def bench_decode(
         context: Tokens of each prompt.
         rounds: Each followed by reads of memory.
         steps: Of decoding in a round.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: The model cannot be served, or its positions or the cache end before the
             measurement does.
     """
-    engine = decoding(config, batch, context, rounds * steps)
-    say(f"loaded {config.model}")
+    engine = start_decoding(config, batch, context, rounds * steps)
+    on_progress(f"loaded {config.model}")
     buffer = read_buffer(engine.model.device)
-    seen = Seen()
+    seen = DecodeSamples()
     for place in range(rounds):
-        say(f"round {place + 1} of {rounds}")
+        on_progress(f"round {place + 1} of {rounds}")
         decode(engine, steps, seen)
         seen.reads.append(read_rate(buffer))
     return _result(engine, config, batch, context, seen)
 
 
-def decoding(config: EngineConfig, batch: int, context: int, steps: int) -> Engine:
+def start_decoding(config: EngineConfig, batch: int, context: int, steps: int) -> ServingEngine:
     """An engine with `batch` sequences past their prompts and warmed up, for `steps` more steps.
 
     Raises:
@@ -90,7 +95,7 @@ def decoding(config: EngineConfig, batch: int, context: int, steps: int) -> Engi
         max_waiting=batch,
         max_tokens_per_step=max(config.max_tokens_per_step, batch),
     )
-    engine = Engine(config)
+    engine = ServingEngine(config)
     prompts = torch.randint(engine.model.vocab, (batch, context)).tolist()
     sampling = Sampling(temperature=0.0, max_tokens=new, ignore_eos=True)
     for place, prompt in enumerate(prompts):
@@ -126,7 +131,7 @@ def read_bytes_per_step(loaded: LoadedModel, batch: int) -> int:
     return round(sum(sizes.values()))
 
 
-def decode(engine: Engine, steps: int, seen: Seen) -> None:
+def decode(engine: ServingEngine, steps: int, seen: DecodeSamples) -> None:
     """Some steps of all its sequences, each timed."""
     for _ in range(steps):
         began = time.perf_counter()
@@ -149,7 +154,7 @@ def read_rate(buffer: Tensor) -> float:
 
 
 def _result(
-    engine: Engine, config: EngineConfig, batch: int, context: int, seen: Seen
+    engine: ServingEngine, config: EngineConfig, batch: int, context: int, seen: DecodeSamples
 ) -> DecodeBench:
     step = statistics.median(seen.steps)
     weights = read_bytes_per_step(engine.model, batch)
@@ -181,7 +186,7 @@ def _result(
     )
 
 
-def _computing_prompts(engine: Engine) -> bool:
+def _computing_prompts(engine: ServingEngine) -> bool:
     return any(len(one.tokens) - one.num_computed > 1 for one in engine.scheduler.running)
 
 
@@ -206,3 +211,77 @@ def _reached_experts(loaded: LoadedModel, batch: int) -> float:
     if not count or not chosen:
         return 1.0
     return float(1.0 - (1.0 - chosen / count) ** batch)
+
+
+def decode_in_turns(
+    configs: Sequence[EngineConfig],
+    *,
+    batch: int = 1,
+    context: int = 64,
+    rounds: int = 12,
+    steps: int = 8,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> list[Decoding | str]:
+    """Decode greedily with every model in turn.
+
+    Args:
+        configs: One per model; all stay in memory together.
+        batch: Sequences of each.
+        context: Tokens of each prompt.
+        rounds: 6 or more, for an interval at 95 %.
+        steps: Of decoding in a round, of each model.
+        on_progress: Told what is under way.
+
+    Returns:
+        In the order of `configs`: figures, or why the model cannot be served.
+    """
+    engines: dict[int, ServingEngine] = {}
+    found: list[Decoding | str] = []
+    for place, config in enumerate(configs):
+        on_progress(f"loading {config.model} to decode")
+        try:
+            engines[place] = start_decoding(config, batch, context, rounds * steps)
+            found.append("")
+        except InputError as error:
+            found.append(str(error))
+    if not engines:
+        return found
+    seen = {place: DecodeSamples() for place in engines}
+    buffer = read_buffer(next(iter(engines.values())).model.device)
+    reads = []
+    order = list(engines)
+    for number in range(rounds):
+        on_progress(f"decoding, round {number + 1} of {rounds}")
+        for place in order:
+            decode(engines[place], steps, seen[place])
+        order.reverse()
+        reads.append(read_rate(buffer))
+    for place, engine in engines.items():
+        found[place] = _decoding(engine, seen[place], steps, reads, (batch, context))
+    return found
+
+
+def _decoding(
+    engine: ServingEngine,
+    seen: DecodeSamples,
+    steps: int,
+    reads: list[float],
+    load: tuple[int, int],
+) -> Decoding:
+    batch, context = load
+    kv_bytes = round(statistics.fmean(seen.contexts) * engine.ready.ledger.bytes_per_token)
+    return Decoding(
+        tokens_per_second=batch / statistics.median(seen.steps),
+        step_seconds=tuple(
+            statistics.median(seen.steps[start : start + steps])
+            for start in range(0, len(seen.steps), steps)
+        ),
+        held_bytes=engine.model.weight_bytes(),
+        read_bytes=read_bytes_per_step(engine.model, batch) + kv_bytes,
+        machine_bytes_per_second=statistics.median(reads),
+        dtype=str(engine.model.dtype).removeprefix("torch."),
+        device=engine.model.device.type,
+        threads=torch.get_num_threads(),
+        batch=batch,
+        context=context,
+    )

@@ -1,9 +1,9 @@
-"""What an engine writes down of its work: one JSON line per answer, and a file with every step.
+"""What an engine writes down of its work: one JSON line per completion, and a file with every step.
 
-An answer's line goes to the logger `ridgeline.serve`: what it cost and how it ended. Preemptions
+A completion's line goes to the logger `ridgeline.serve`: what it cost and how it ended. Preemptions
 and the tokens that they threw away stand in it, because that is the first question about a slow
-answer, and a server that hides it cannot be debugged. The file (`records/step_log.py`) is what a
-simulation is calibrated on.
+completion, and a server that hides it cannot be debugged. The file (`records/step_log.py`) is what
+a simulation is calibrated on.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ridgeline.serve.messages import Delta
 logger = logging.getLogger("ridgeline.serve")
 
 
-def log_answer(last: Delta) -> None:
-    """Log an answer by its last Delta; nothing is put together where nobody listens."""
+def log_completion(last: Delta) -> None:
+    """Log a completion by its last Delta; nothing is put together where nobody listens."""
     if not logger.isEnabledFor(logging.INFO):
         return
     times = last.times
     assert times is not None
     line: dict[str, object] = {
-        "event": "answer",
+        "event": "completion",
         "id": last.id,
         "index": last.index,
         "finish_reason": last.finish_reason,
@@ -87,11 +87,11 @@ class StepLog:
             self._write(",".join(COLUMNS) + "\n")
 
     def add(self, row: StepRow) -> None:
-        """Write a step."""
+        """Write the line of a step."""
         self._write(line(row))
 
     def close(self) -> None:
-        """No step follows."""
+        """Close the file, for no step follows."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -24,11 +24,11 @@ from ridgeline.serve.messages import MemoryLedger, MemoryRow
 from ridgeline.serve.model.loaded import LoadedModel
 
 LARGEST_CPU_KV_BYTES = 4 * 2**30
-"""By default; a CPU's memory is shared with everything else on the machine."""
+"""The default's bound; a CPU's memory is shared with everything else on the machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class KvRoom:
     """What the KV cache may be."""
 
     num_blocks: int
@@ -44,12 +44,12 @@ def device_bytes(device: torch.device) -> int:
     return machine.memory_limit_bytes or machine.memory_bytes
 
 
-def room(
+def kv_room(
     config: EngineConfig,
     loaded: LoadedModel,
     rows: Sequence[MemoryRow],
     small: LoadedModel | None = None,
-) -> Room:
+) -> KvRoom:
     """Blocks that fit beside `rows`, and the longest sequence that they hold.
 
     Args:
@@ -90,11 +90,15 @@ def room(
     if num_blocks < 1 or (config.max_length is not None and tokens < longest):
         needed = -(-longest // config.block_size) * block_bytes
         raise InputError(_too_small(config, wanted, tokens, longest, needed))
-    return Room(num_blocks, min(longest, tokens), limit)
+    return KvRoom(num_blocks, min(longest, tokens), limit)
 
 
-def ledger(
-    config: EngineConfig, loaded: LoadedModel, rows: Sequence[MemoryRow], kv: MemoryRow, room: Room
+def memory_ledger(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    rows: Sequence[MemoryRow],
+    kv: MemoryRow,
+    room: KvRoom,
 ) -> MemoryLedger:
     """All rows with their sum, and what the KV cache can hold."""
     everything = (*rows, kv)

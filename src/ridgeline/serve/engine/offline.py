@@ -1,4 +1,4 @@
-"""The engine without a server: prompts in, answers with their times out."""
+"""The engine without a server: prompts in, completions with their times out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.records.served import CacheStatistics, Generated, Generation, MemoryUse
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.engine import Engine
+from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Refused, Sampling, Submit
 
 
@@ -20,27 +20,27 @@ def generate(
     n: int = 1,
     adapter: str = "",
     chat: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Generation:
-    """Answers to all prompts, computed together.
+    """Completions to all prompts, computed together.
 
     Args:
         config: Of the engine.
         prompts: Text; where the model has no tokenizer, token ids with spaces between.
-        sampling: Of every answer.
-        n: Answers to each prompt.
+        sampling: Of every completion.
+        n: Completions to each prompt.
         adapter: Name of one of `config.adapters`; empty: none.
         chat: Each prompt is what a user says, put through the model's chat template.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: The model cannot be served, or a prompt cannot be answered as asked.
         RidgelineError: The engine failed at a prompt.
     """
     began = time.monotonic()
-    engine = Engine(config)
+    engine = ServingEngine(config)
     loaded = time.monotonic()
-    say(f"loaded {config.model}")
+    on_progress(f"loaded {config.model}")
     for place, prompt in enumerate(prompts):
         tokens = prompt_tokens(engine.model.tokenizer, prompt, chat=chat)
         engine.handle(Submit(id=str(place), prompt=tokens, sampling=sampling, n=n, adapter=adapter))
@@ -57,7 +57,7 @@ def generate(
         engine.step()
     seconds = time.monotonic() - loaded
     answers = tuple(
-        _answer(prompts[int(name)], deltas)
+        _generated(prompts[int(name)], deltas)
         for (name, _), deltas in sorted(pieces.items(), key=lambda one: (int(one[0][0]), one[0][1]))
     )
     return _generation(engine, config, answers, loaded - began, seconds)
@@ -87,7 +87,7 @@ def prompt_tokens(tokenizer: object, prompt: str, *, chat: bool) -> tuple[int, .
     return tuple(found["input_ids"])
 
 
-def _answer(prompt: str, deltas: Sequence[Delta]) -> Generated:
+def _generated(prompt: str, deltas: Sequence[Delta]) -> Generated:
     last = deltas[-1]
     times = last.times
     assert times is not None
@@ -112,7 +112,7 @@ def _answer(prompt: str, deltas: Sequence[Delta]) -> Generated:
 
 
 def _generation(
-    engine: Engine,
+    engine: ServingEngine,
     config: EngineConfig,
     answers: tuple[Generated, ...],
     load_seconds: float,

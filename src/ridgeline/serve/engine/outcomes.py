@@ -1,42 +1,46 @@
 """What comes of each step: tokens are picked, told to the scheduler, and sent to whom they belong.
 
-Everything that is open stands here: answers, beam searches, embeddings, and what each of their
-sequences needs beside its tokens.
-
 `pick` may be called again after it has failed: it changes nothing. `advance` changes one request
 after the other, and one that fails in it ends alone.
+
+Usually every slice that samples has one row of logits and that is all. Beyond it: drafts have a row
+each, a request with several completions samples all their first tokens from one row, prompt
+logprobs want a row for every token of the prompt, and embeddings want none (`_Rows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from torch import Tensor
 
-from ridgeline.batching.refusals import QueueFull, Refusal
+from ridgeline.batching.limits import QueueFull, Refusal
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import FinishReason, Sequence, Slice, Status, Step
 from ridgeline.errors import InputError, in_words
 from ridgeline.serve.adapters.adapters import NoRoom
-from ridgeline.serve.engine.answers import Answer, Answers, last_delta, request_of
-from ridgeline.serve.engine.choice import Choice, choose
-from ridgeline.serve.engine.embeddings import Embeddings
-from ridgeline.serve.engine.halves import NOT_A_FAILURE
-from ridgeline.serve.engine.log import log_answer, log_failure
-from ridgeline.serve.engine.searches import Search, Searches, deltas_of
+from ridgeline.serve.engine.attempt import NOT_A_FAILURE
+from ridgeline.serve.engine.log import log_completion, log_failure
+from ridgeline.serve.engine.requests import (
+    OpenCompletion,
+    OpenSearch,
+    RequestBooks,
+    last_delta,
+    request_of,
+    search_deltas,
+)
 from ridgeline.serve.engine.speculating import Speculating
-from ridgeline.serve.engine.step_inputs import Rows, StepInputs
 from ridgeline.serve.messages import Delta, FromEngine, Refused, TokenLogprobs
+from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import Computed
-from ridgeline.serve.sampling.delta import take
-from ridgeline.serve.sampling.finite import check_finite
-from ridgeline.serve.sampling.sampler import Picked, pick
-from ridgeline.serve.sampling.state import SamplingState
+from ridgeline.serve.sampling.draw import check_finite
+from ridgeline.serve.sampling.sampler import Wanted, pick
+from ridgeline.serve.sampling.state import Picked, SamplingState, take
+from ridgeline.serve.sampling.validate import UnknownAdapter
 
 T = TypeVar("T")
 Alone = Callable[[str, Callable[[], Any]], Any]
@@ -45,61 +49,70 @@ LONGEST_REASON = 400
 """Characters of an error that a client is told."""
 
 
+@dataclass(slots=True)
+class _Rows:
+    """Whose the rows of a step's logits are, in the order in which `StepInputs` laid them out."""
+
+    wanted: list[Wanted] = field(default_factory=list)
+    places: list[tuple[int, OpenCompletion]] = field(default_factory=list)
+    """The slice that each of `wanted` comes from, and the completion that the slice computes."""
+    of_logits: list[int] = field(default_factory=list)
+    """Rows of the logits, in the order of `wanted`."""
+    prompts: list[tuple[OpenCompletion, Slice, int]] = field(default_factory=list)
+    """Slices whose every token has a row, and the first of these rows."""
+    beams: list[tuple[int, Sequence, int]] = field(default_factory=list)
+    """Beams with their slice, sequence and row."""
+
+    def picked_from(self, logits: Tensor) -> Tensor:
+        """The rows that `wanted` asks for, to be overwritten."""
+        if len(self.of_logits) == len(logits) and not (self.prompts or self.beams):
+            return logits  # as they are: then every row is wanted once, in order
+        return logits[self.of_logits]
+
+
 @dataclass(frozen=True, slots=True)
 class Worked:
     """A step, or a part of one, that was computed and picked from; nothing has changed yet."""
 
     step: Step
     computed: Computed
-    choice: Choice
+    rows: _Rows
     picked: list[Picked]
 
 
 class Outcomes:
-    """Of one engine."""
+    """Makes of what the model computed what requests are sent, and ends those that are done."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         inputs: StepInputs,
         speculating: Speculating | None,
+        requests: RequestBooks,
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._inputs = inputs
         self._speculating = speculating
+        self._requests = requests
         self._clock = clock
-        self.answers = Answers()
-        self.embeddings = Embeddings()
-        self.searches = Searches(scheduler)
-        self.adapter_indices: dict[Sequence, int] = {}
-        """Of sequences that have an adapter."""
-        self.rows_of: dict[Sequence, Rows] = {}
-        """Sequences that want other logits than their last token's."""
-        self.handed_over: dict[str, Sequence] = {}
-        """By request: prefilled, for another engine to fetch."""
-        self.out: list[FromEngine] = []
-        """Not taken yet."""
+        self._out: list[FromEngine] = []
 
-    @property
-    def open_ids(self) -> list[str]:
-        """Of all requests under way, and of those that wait to be fetched."""
-        answering = {answer.submit.id for answer in self.answers.of.values()}
-        embedding, searching = self.embeddings.open_ids(), self.searches.open_ids
-        return [*answering, *embedding, *searching, *self.handed_over]
+    def send(self, message: FromEngine) -> None:
+        """Let `take` give this message."""
+        self._out.append(message)
 
-    @property
-    def adapters(self) -> set[str]:
-        """Names that open requests use."""
-        return self.answers.adapters() | self.searches.adapters() | self.embeddings.adapters()
+    def take(self) -> list[FromEngine]:
+        """The messages that have come out since the last call."""
+        out, self._out = self._out, []
+        return out
 
-    def request_of(self, sequence: Sequence) -> str:
-        """The id of the request that a sequence belongs to."""
-        if sequence in self.answers.of:
-            return self.answers.of[sequence].submit.id
-        if sequence in self.embeddings:
-            return self.embeddings.id_of(sequence)
-        return self.searches[sequence].beams.submit.id
+    def refuse(self, request_id: str, error: BaseException) -> None:
+        """Say why a message is not served."""
+        if isinstance(error, Refusal | InputError):
+            self._out.append(refusal_of(request_id, error))
+        else:  # unforeseen: it is this message's alone
+            self.fail(request_id, error)
 
     def pick(self, step: Step, computed: Computed) -> Worked:
         """Pick tokens for all in the step.
@@ -108,16 +121,15 @@ class Outcomes:
             NotFinite: The model gave somebody no numbers.
         """
         drafts = self._speculating
-        probabilities = {} if drafts is None else drafts.probabilities
-        choice = choose(step, self.answers.of, self.rows_of, probabilities)
-        if choice.beam_rows:
-            check_finite(computed.logits[[row for _, _, row in choice.beam_rows]].amax(-1))
-        picked = pick(choice.picked_from(computed.logits), choice.wanted)
-        return Worked(step, computed, choice, picked)
+        rows = self._assigned(step, {} if drafts is None else drafts.probabilities)
+        if rows.beams:
+            check_finite(computed.logits[[row for _, _, row in rows.beams]].amax(-1))
+        picked = pick(rows.picked_from(computed.logits), rows.wanted)
+        return Worked(step, computed, rows, picked)
 
     def advance(self, worked: Worked) -> int:
         """Tell the scheduler, send what came of it; returns how many tokens."""
-        step, computed, choice = worked.step, worked.computed, worked.choice
+        step, computed, rows = worked.step, worked.computed, worked.rows
         failed: dict[str, BaseException] = {}
 
         def alone(request_id: str, work: Callable[[], T]) -> T | None:
@@ -132,215 +144,239 @@ class Outcomes:
                 failed[request_id] = error
                 return None
 
-        for answer, piece, first in choice.prompt_rows:
-            alone(answer.submit.id, partial(_add_prompt, answer, piece, first, computed))
+        for completion, piece, first in rows.prompts:
+            alone(completion.submit.id, partial(_add_prompt, completion, piece, first, computed))
         if self._speculating is not None:
             self._keep_states(worked)
-        self._embedded(step, computed, alone)
+        if self._requests.prompts:
+            self._embed(step, computed, alone)
         now = self._clock()
         sampled: list[list[int]] = [[] for _ in step.slices]
-        deltas: list[tuple[Answer, SamplingState, Delta]] = []
-        for (place, answer), one, found in zip(
-            choice.places, choice.wanted, worked.picked, strict=True
+        deltas: list[tuple[OpenCompletion, SamplingState, Delta]] = []
+        for (place, completion), one, found in zip(
+            rows.places, rows.wanted, worked.picked, strict=True
         ):
-            delta = alone(answer.submit.id, partial(self._taken, answer, one.state, found))
+            delta = alone(completion.submit.id, partial(self._take, completion, one.state, found))
             if delta is not None:
-                deltas.append((answer, one.state, delta))
-                if one.state is answer.state:
+                deltas.append((completion, one.state, delta))
+                if one.state is completion.state:
                     sampled[place] = list(delta.tokens)
-        searches = self._scored(choice, computed, sampled, alone)
+        searches = self._score(rows, computed, sampled, alone) if rows.beams else []
         for request_id, error in failed.items():
             self.fail(request_id, error)
         self._scheduler.complete(step, sampled, now)
         for search in searches:
             self._settle(search, now)
-        # Siblings first: they fork from the answer while it still has its blocks.
+        # Siblings first: they fork from the completion while it still has its blocks.
         deltas = [one for one in deltas if one[0].submit.id not in failed]
-        for answer, state, delta in deltas:
-            if state is not answer.state:
-                self._fork(answer, state, delta)
-        for answer, state, delta in deltas:
-            if state is answer.state:
-                answer.siblings = ()
-                self._send(answer, delta)
+        for completion, state, delta in deltas:
+            if state is not completion.state:
+                self._fork(completion, state, delta)
+        for completion, state, delta in deltas:
+            if state is completion.state:
+                completion.siblings = ()
+                self._send(completion, delta)
         return sum(len(tokens) for tokens in sampled)
 
     def fail(self, request_id: str, error: BaseException) -> None:
         """End a request with an error, and forget all that it alone has computed."""
         if not isinstance(error, InputError):
             log_failure(request_id, error)
-        sequences = self.embeddings.close(request_id)
-        for answer in self.answers.of_request(request_id):
-            self.answers.remove(answer)
-            sequences.append(answer.sequence)
-        if request_id in self.searches:
-            sequences += self.searches.forget(self.searches.by_id(request_id))
         now = self._clock()
-        for sequence in sequences:
+        for sequence in self._requests.sequences(request_id):
             self._scheduler.discard(sequence, now)
-            self._leave(sequence)
-        self.out.append(refusal_of(request_id, error))
+            self._forget(sequence)
+        self._out.append(refusal_of(request_id, error))
 
     def postpone(self, sequence: Sequence) -> None:
-        """Let it wait and compute again."""
+        """Let a sequence wait and compute again."""
         self._scheduler.postpone(sequence, self._clock())
         self._inputs.forget(sequence)
 
     def abort(self, request_id: str) -> None:
-        """Nobody waits for this request any more; of an unknown one, nothing."""
-        for answer in self.answers.of_request(request_id):
-            self.end(answer, FinishReason.ABORT)
-        self._close_embedding(request_id)
-        if request_id in self.searches:
-            self.close_search(self.searches.by_id(request_id))
-        if request_id in self.handed_over:
-            self._scheduler.release(self.handed_over.pop(request_id))
-
-    def end(self, answer: Answer, reason: FinishReason | None, delta: Delta | None = None) -> None:
-        """Free what the answer holds and send its last Delta."""
-        assert reason is not None
-        sequence = answer.sequence
-        self.drop(sequence, reason)
-        self.answers.remove(answer)
-        if sequence.finish_reason is FinishReason.HANDOVER:
-            if reason is FinishReason.HANDOVER:
-                self.handed_over[answer.submit.id] = sequence
-            else:  # its first token was its last: there is nothing to hand over
-                self._scheduler.release(sequence)
-        if delta is None:
-            answer.state.text.flush()
-            delta = Delta(id=answer.submit.id, index=answer.index, text=answer.state.text.take())
-        delta = msgspec.structs.replace(delta, finish_reason=reason.value)
-        delta = last_delta(delta, sequence, answer.arrived)
-        log_answer(delta)
-        self.out.append(delta)
-        for state in answer.siblings:  # that never began
-            self.out.append(msgspec.structs.replace(delta, index=state.index, text=""))
-
-    def close_search(self, search: Search) -> None:
-        """Send what a search has found, or that it was aborted, and free what it holds."""
-        now = self._clock()
-        for sequence in self.searches.close(search, now):
-            self._leave(sequence)
-        for delta in deltas_of(search, now):
-            log_answer(delta)
-            self.out.append(delta)
+        """End a request that nobody waits for any more; an unknown one is no error."""
+        requests = self._requests
+        for sequence in requests.sequences(request_id):
+            completion, search = requests.completions.get(sequence), requests.searches.get(sequence)
+            if completion is not None:
+                self._end(completion, FinishReason.ABORT)
+            elif search is not None:
+                self._close(search)
+            else:
+                self.drop(sequence, FinishReason.ABORT)
+        if request_id in requests.handed_over:
+            self._scheduler.release(requests.handed_over.pop(request_id))
 
     def drop(self, sequence: Sequence, reason: FinishReason) -> None:
         """Let a sequence go; one that has ended already only leaves our books."""
         self._scheduler.finish(sequence, reason, self._clock())
-        self._leave(sequence)
+        self._forget(sequence)
 
-    def _taken(self, answer: Answer, state: SamplingState, found: Picked) -> Delta:
-        """What was picked, taken into its answer."""
-        prompt = self._prompt_logprobs(answer) if state is answer.state else ()
+    def _assigned(self, step: Step, probabilities: Mapping[Sequence, Tensor]) -> _Rows:
+        """Whose each row is; `probabilities`, [drafts, V], are what drafts were drawn from."""
+        completions, rows_of = self._requests.completions, self._requests.rows_of
+        rows = _Rows()
+        first = 0
+        for place, one in enumerate(step.slices):
+            kind = rows_of.get(one.sequence)
+            if kind == "none":
+                continue
+            if kind == "all":
+                rows.prompts.append((completions[one.sequence], one, first))
+                count = one.num_tokens
+            else:
+                count = 1 + len(one.drafts) if one.samples else 0
+            last = first + count
+            completion = completions.get(one.sequence)
+            if one.samples and completion is None:
+                rows.beams.append((place, one.sequence, last - 1))
+            elif one.samples and completion is not None:
+                _want(rows, place, completion, one, last, probabilities)
+            first = last
+        return rows
+
+    def _end(
+        self, completion: OpenCompletion, reason: FinishReason | None, delta: Delta | None = None
+    ) -> None:
+        """Free what the completion holds and send its last Delta."""
+        assert reason is not None
+        submit, sequence, state = completion.submit, completion.sequence, completion.state
+        self.drop(sequence, reason)
+        if sequence.finish_reason is FinishReason.HANDOVER:
+            if reason is FinishReason.HANDOVER:
+                self._requests.handed_over[submit.id] = sequence
+            else:  # its first token was its last: there is nothing to hand over
+                self._scheduler.release(sequence)
+        if delta is None:
+            state.text.flush()
+            delta = Delta(id=submit.id, index=state.index, text=state.text.take())
+        delta = msgspec.structs.replace(delta, finish_reason=reason.value)
+        delta = last_delta(delta, sequence, completion.arrived)
+        log_completion(delta)
+        self._out.append(delta)
+        for sibling in completion.siblings:  # that never began
+            self._out.append(msgspec.structs.replace(delta, index=sibling.index, text=""))
+
+    def _close(self, search: OpenSearch) -> None:
+        """Send what a search has found, or that it was aborted, and free what it holds."""
+        now = self._clock()
+        searches = self._requests.searches
+        for sequence in [one for one, owner in searches.items() if owner is search]:
+            self.drop(sequence, FinishReason.ABORT)
+        for delta in search_deltas(search, now):
+            log_completion(delta)
+            self._out.append(delta)
+
+    def _take(self, completion: OpenCompletion, state: SamplingState, found: Picked) -> Delta:
+        """The Delta of what was picked, now a part of its completion."""
+        prompt = self._prompt_logprobs(completion) if state is completion.state else ()
         return take(state, found, prompt_logprobs=prompt)
 
-    def _scored(
-        self, choice: Choice, computed: Computed, sampled: list[list[int]], alone: Alone
-    ) -> list[Search]:
+    def _score(
+        self, rows: _Rows, computed: Computed, sampled: list[list[int]], alone: Alone
+    ) -> list[OpenSearch]:
         """Beam searches that this step computed; puts their tokens into `sampled`."""
-        rows: dict[Search, dict[Sequence, Tensor]] = {}
-        for _, sequence, row in choice.beam_rows:
-            rows.setdefault(self.searches[sequence], {})[sequence] = computed.logits[row]
+        logits: dict[OpenSearch, dict[Sequence, Tensor]] = {}
+        for _, sequence, row in rows.beams:
+            search = self._requests.searches[sequence]
+            logits.setdefault(search, {})[sequence] = computed.logits[row]
         given: dict[Sequence, int] = {}
         scored = []
-        for search, mine in rows.items():
+        for search, mine in logits.items():
             found = alone(search.beams.submit.id, partial(search.beams.score, mine))
             if found is not None:
                 given |= found
                 scored.append(search)
-        for place, sequence, _ in choice.beam_rows:
+        for place, sequence, _ in rows.beams:
             if sequence in given:
                 sampled[place] = [given[sequence]]
         return scored
 
-    def _settle(self, search: Search, now: float) -> None:
-        """Let a search's beams fork and end; send its answers when it is done."""
-        adapter = self.adapter_indices.get(search.first)
-        began, ended = self.searches.settle(search, now)
-        for sequence in ended:
-            self._leave(sequence)
-        if adapter is not None:
-            self.adapter_indices |= dict.fromkeys(began, adapter)
+    def _settle(self, search: OpenSearch, now: float) -> None:
+        """Let a search's beams fork and end; send its completions when it is done."""
+        requests, submit = self._requests, search.beams.submit
+        before = requests.sequences(submit.id)
+        index = requests.adapter_indices.get(search.first, 0)
+        search.beams.settle(self._scheduler, now)
+        after = [] if search.beams.done else search.beams.sequences
+        for sequence in after:
+            if sequence not in before:
+                requests.add(submit.id, sequence, search, adapter=submit.adapter, index=index)
         if search.beams.done:
-            self.close_search(search)
+            self._close(search)
+            return
+        for sequence in before:
+            if sequence not in after:
+                self._forget(sequence)
 
     def _keep_states(self, worked: Worked) -> None:
-        """Keep what each answer's last token was picked from."""
+        """Keep what each completion's last token was picked from."""
         assert self._speculating is not None
-        choice, computed = worked.choice, worked.computed
+        rows, computed = worked.rows, worked.computed
         first = 0
-        for (_, answer), one, found in zip(
-            choice.places, choice.wanted, worked.picked, strict=True
+        for (_, completion), one, found in zip(
+            rows.places, rows.wanted, worked.picked, strict=True
         ):
-            if one.state is answer.state:
-                row = computed.rows[choice.rows[first + len(found.tokens) - 1]]
-                self._speculating.keep_state(answer.sequence, computed.states[row])
+            if one.state is completion.state:
+                row = computed.rows[rows.of_logits[first + len(found.tokens) - 1]]
+                self._speculating.keep_state(completion.sequence, computed.states[row])
             first += 1 + len(one.drafts)
 
-    def _prompt_logprobs(self, answer: Answer) -> tuple[TokenLogprobs, ...]:
-        """Of an answer whose prompt is computed; once."""
-        if answer.prompt_logprobs is None:
+    def _prompt_logprobs(self, completion: OpenCompletion) -> tuple[TokenLogprobs, ...]:
+        """What was asked of the prompt, once, when all of it is computed."""
+        if completion.prompt_logprobs is None:
             return ()
-        found = answer.prompt_logprobs.take()
-        answer.prompt_logprobs = None
-        del self.rows_of[answer.sequence]
+        found = completion.prompt_logprobs.take()
+        completion.prompt_logprobs = None
+        del self._requests.rows_of[completion.sequence]
         return found
 
-    def _embedded(self, step: Step, computed: Computed, alone: Alone) -> None:
+    def _embed(self, step: Step, computed: Computed, alone: Alone) -> None:
         """Take in the hidden states of prompts that are being embedded; end those that are done."""
         first = 0
         for one in step.slices:
-            if one.sequence in self.embeddings:
+            prompt = self._requests.prompts.get(one.sequence)
+            if prompt is not None:
                 states = computed.states[first : first + one.count]
-                message_id = self.embeddings.id_of(one.sequence)
-                found = alone(
-                    message_id, partial(self.embeddings.add, one.sequence, one.start, states)
-                )
-                if one.sequence not in self.embeddings:  # its last token is in
+                if alone(prompt.message.id, partial(prompt.add, one.start, states)):
                     self.drop(one.sequence, FinishReason.STOP)
-                if found is not None:
-                    self.out.append(found)
+                    embedded = prompt.embedded()
+                    if embedded is not None:
+                        self._out.append(embedded)
             first += one.num_tokens
 
-    def _close_embedding(self, message_id: str) -> None:
-        for sequence in self.embeddings.close(message_id):
-            self.drop(sequence, FinishReason.ABORT)
-
-    def _fork(self, first: Answer, state: SamplingState, delta: Delta) -> None:
-        """Begin a further answer with its first token, at the end of the same prompt."""
-        salt = first.sequence.request.adapter
-        request = request_of(first.submit, state.index, first.arrived, salt)
+    def _fork(self, first: OpenCompletion, state: SamplingState, delta: Delta) -> None:
+        """Begin a further completion with its first token, at the end of the same prompt."""
+        submit = first.submit
+        request = request_of(submit, state.index, first.arrived, first.sequence.request.adapter)
         now = self._clock()
         child = self._scheduler.fork(first.sequence, request, now, last_token=delta.tokens[-1])
         child.cached_tokens = first.sequence.cached_tokens
-        adapter = self.adapter_indices.get(first.sequence)
-        if adapter:
-            self.adapter_indices[child] = adapter
-        answer = Answer(first.submit, child, state, first.arrived)
-        self.answers.add(answer)
-        self._send(answer, delta)
+        index = self._requests.adapter_indices.get(first.sequence, 0)
+        completion = OpenCompletion(submit, child, state, first.arrived)
+        self._requests.add(submit.id, child, completion, adapter=submit.adapter, index=index)
+        self._send(completion, delta)
 
-    def _send(self, answer: Answer, delta: Delta) -> None:
-        if delta.finish_reason is None and answer.sequence.status is not Status.FINISHED:
-            self.out.append(delta)
+    def _send(self, completion: OpenCompletion, delta: Delta) -> None:
+        if delta.finish_reason is None and completion.sequence.status is not Status.FINISHED:
+            self._out.append(delta)
             return
         reason = FinishReason(delta.finish_reason) if delta.finish_reason else None
-        self.end(answer, reason or answer.sequence.finish_reason, delta)
+        self._end(completion, reason or completion.sequence.finish_reason, delta)
 
-    def _leave(self, sequence: Sequence) -> None:
-        """A sequence that has ended is in none of our books."""
+    def _forget(self, sequence: Sequence) -> None:
+        """Strike a sequence that has ended out of all books."""
         self._inputs.forget(sequence)
         if self._speculating is not None:
             self._speculating.forget(sequence)
-        self.adapter_indices.pop(sequence, None)
-        self.rows_of.pop(sequence, None)
+        self._requests.remove(sequence)
 
 
 def refusal_of(request_id: str, error: BaseException) -> Refused:
     """What a client is told: of its own mistake as such, of ours that it was ours."""
     match error:
+        case UnknownAdapter():
+            status, text = 404, str(error)
         case QueueFull() | NoRoom():
             status, text = 429, str(error)
         case Refusal() | InputError():
@@ -352,7 +388,27 @@ def refusal_of(request_id: str, error: BaseException) -> Refused:
     return Refused(id=request_id, message=text, status=status, parameter=parameter)
 
 
-def _add_prompt(answer: Answer, piece: Slice, first: int, computed: Computed) -> None:
-    assert answer.prompt_logprobs is not None
+def _want(
+    rows: _Rows,
+    place: int,
+    completion: OpenCompletion,
+    one: Slice,
+    last: int,
+    probabilities: Mapping[Sequence, Tensor],
+) -> None:
+    drafted = probabilities.get(one.sequence) if one.drafts else None
+    if drafted is not None:
+        drafted = drafted[: len(one.drafts)]
+    rows.wanted.append(Wanted(completion.state, one.drafts, drafted))
+    rows.places.append((place, completion))
+    rows.of_logits.extend(range(last - 1 - len(one.drafts), last))
+    for sibling in completion.siblings:
+        rows.wanted.append(Wanted(sibling))
+        rows.places.append((place, completion))
+        rows.of_logits.append(last - 1)
+
+
+def _add_prompt(completion: OpenCompletion, piece: Slice, first: int, computed: Computed) -> None:
+    assert completion.prompt_logprobs is not None
     rows = computed.logits[first : first + piece.num_tokens]
-    answer.prompt_logprobs.add(rows, piece.start)
+    completion.prompt_logprobs.add(rows, piece.start)

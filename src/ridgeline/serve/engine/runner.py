@@ -10,12 +10,12 @@ import torch
 
 from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.adapters.adapters import Adapters
-from ridgeline.serve.cache.pool import KvPool
+from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.model.batch import Batch
+from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
 from ridgeline.serve.model.loaded import Computed, LoadedModel
-from ridgeline.serve.sampling.finite import check_finite
+from ridgeline.serve.sampling.draw import check_finite
 
 LARGEST_FIXED = 256
 """Rows of the largest graph; larger batches are slow enough not to need one."""
@@ -42,11 +42,11 @@ class Runner:
 
     @property
     def fixed_bytes(self) -> int:
-        """Of graphs and of the tensors that keep their places for them."""
+        """Bytes of graphs and of the tensors that keep their places for them."""
         return 0 if self._fixed is None else self._fixed.bytes
 
     @torch.inference_mode()
-    def forward(self, batch: Batch) -> Computed:
+    def forward(self, batch: StepBatch) -> Computed:
         """Compute a step; the keys and values of its tokens are in the cache afterwards."""
         if self._version != self._adapters.layout_version:
             # Layers were wrapped: what was recorded would leave the adapters out.
@@ -82,7 +82,7 @@ class Runner:
         self._adapters.use(None)
         sizes = default_sizes(min(self._config.max_sequences, LARGEST_FIXED))
         if device == "cpu" and self._config.compiled:
-            from ridgeline.serve.model.compiled import CompiledDecode
+            from ridgeline.serve.model.graphs import CompiledDecode
 
             return CompiledDecode(
                 self._loaded, self._pool.layers, sizes, max_context=self._max_length
@@ -98,7 +98,7 @@ class Runner:
         return None
 
 
-def one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> Batch:
+def one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> StepBatch:
     """A prompt of this many tokens in the first blocks."""
     device = loaded.device
     at = torch.arange(tokens, device=device)
@@ -110,4 +110,4 @@ def one_prompt(tokens: int, blocks: int, loaded: LoadedModel) -> Batch:
         max_queries=tokens,
         max_context=tokens,
     )
-    return Batch(tokens=at % loaded.vocab, positions=at, packed=packed, logit_rows=at[-1:])
+    return StepBatch(tokens=at % loaded.vocab, positions=at, packed=packed, logit_rows=at[-1:])

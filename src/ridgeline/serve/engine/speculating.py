@@ -6,12 +6,11 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Step
+from ridgeline.batching.sequence import Sequence, Step
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.answers import Answer
-from ridgeline.serve.engine.halves import by_halves
+from ridgeline.serve.engine.attempt import by_halves
 from ridgeline.serve.engine.log import log_failure
+from ridgeline.serve.engine.requests import OpenCompletion
 from ridgeline.serve.model.loaded import LoadedModel, load
 from ridgeline.serve.speculation.draft_model import DraftModel
 from ridgeline.serve.speculation.drafter import Drafter, Proposal
@@ -38,11 +37,13 @@ class Speculating:
         """Whether drafts are in use."""
         return self._pays.speculating
 
-    def propose(self, running: list[Sequence], answers: dict[Sequence, Answer], now: float) -> None:
+    def propose(
+        self, running: list[Sequence], completions: dict[Sequence, OpenCompletion], now: float
+    ) -> None:
         """Set the drafts of all that are about to decode, if that pays now."""
         self.probabilities.clear()
         decoding = [
-            one for one in running if len(one.tokens) - one.num_computed == 1 and one in answers
+            one for one in running if len(one.tokens) - one.num_computed == 1 and one in completions
         ]
         if self._not_guessed:
             decoding = [one for one in decoding if one not in self._not_guessed]
@@ -52,7 +53,7 @@ class Speculating:
             return
 
         def proposed(some: list[Sequence]) -> list[Proposal]:
-            states = [answers[one].state for one in some]
+            states = [completions[one].state for one in some]
             hidden = None
             if self.drafter.needs_hidden:
                 hidden = torch.stack([self._states[one] for one in some])
@@ -110,7 +111,7 @@ def draft_model_of(config: EngineConfig) -> LoadedModel | None:
     return load(small)
 
 
-def speculating(
+def build_speculating(
     config: EngineConfig, loaded: LoadedModel, small: LoadedModel | None, num_blocks: int
 ) -> Speculating | None:
     """What the configuration asks for.

@@ -12,13 +12,13 @@ from ridgeline.batching.scheduler import Scheduler
 from ridgeline.hardware.machine import this_machine
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.adapters.examined import examined
-from ridgeline.serve.cache.pool import KvPool
+from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.memory import ledger, peak_bytes, room
+from ridgeline.serve.engine.memory import kv_room, memory_ledger, peak_bytes
 from ridgeline.serve.engine.runner import Runner, one_prompt
-from ridgeline.serve.engine.speculating import Speculating, draft_model_of, speculating
-from ridgeline.serve.engine.step_inputs import StepInputs
+from ridgeline.serve.engine.speculating import Speculating, build_speculating, draft_model_of
 from ridgeline.serve.messages import MemoryRow, Ready
+from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import LoadedModel, load
 from ridgeline.serve.weights import kernels_of
 
@@ -29,7 +29,7 @@ DRAFT = "draft weights"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Of one engine."""
+    """What one engine is made of."""
 
     loaded: LoadedModel
     pool: KvPool
@@ -43,7 +43,7 @@ class Parts:
     ready: Ready
 
 
-def started(config: EngineConfig) -> Parts:
+def build_parts(config: EngineConfig) -> Parts:
     """Load the model, then give the KV cache what is left.
 
     Raises:
@@ -56,7 +56,7 @@ def started(config: EngineConfig) -> Parts:
         adapters.load(name, examined(path))
     small = draft_model_of(config)
     rows = _rows(config, loaded, adapters, small)
-    space = room(config, loaded, rows, small)
+    space = kv_room(config, loaded, rows, small)
     pool = KvPool(
         loaded.kv_shapes,
         num_blocks=space.num_blocks,
@@ -64,7 +64,7 @@ def started(config: EngineConfig) -> Parts:
         form=loaded.kv_form,
         device=loaded.device,
     )
-    drafts = speculating(config, loaded, small, space.num_blocks)
+    drafts = build_speculating(config, loaded, small, space.num_blocks)
     if drafts is not None:
         rows = [*_without_draft(rows), *drafts.drafter.memory()]
     cache = BlockCache(
@@ -93,7 +93,7 @@ def started(config: EngineConfig) -> Parts:
     )
     ready = Ready(
         model=config.model,
-        ledger=ledger(config, loaded, rows, kv, space),
+        ledger=memory_ledger(config, loaded, rows, kv, space),
         max_length=space.max_length,
         vocab=loaded.vocab,
         adapters=adapters.names,

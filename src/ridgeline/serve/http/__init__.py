@@ -1,9 +1,12 @@
-"""The OpenAI-compatible API: FastAPI over an `EngineLink`, in a process without torch's threads.
+"""The API that OpenAI's clients speak: FastAPI over an `EngineLink`, without torch's threads.
 
-`protocol/` says what requests and answers look like, one file per family of endpoints, `routes/`
-answers them; `app.py` puts them together, `server.py` runs them around a supervised engine.
-Whatever a request asks for happens, or it is refused with status 400 in OpenAI's error shape: no
-field is ignored. Start reading at `app.py`, then `routes/chat.py`.
+`protocol/` says what requests and replies look like, `routes/` serves them, `reply.py` goes from
+prompts to a response, whole or streamed; `app.py` puts them together, `server.py` runs them around
+supervised engines. Whatever a request asks for happens, or it is refused with status 400 in
+OpenAI's error shape: no field is ignored. Start reading at `app.py`, then `routes/chat.py`.
+
+A chat passes `access_log.py`, `gate.py`, `routes/chat.py`, `conversation.py`, `reply.py`, and in
+the other process `engine/`; from the engine's socket a token goes into one queue and out of it.
 
 Nothing here computes: tokens come from the engine, and long prompts are tokenised on threads, so
 that the event loop never waits.

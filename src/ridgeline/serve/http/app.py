@@ -9,13 +9,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from ridgeline.serve.http.access_log import CLIENT_GONE, AccessLog
 from ridgeline.serve.http.gate import Gate
-from ridgeline.serve.http.journal import CLIENT_GONE, Journal
 from ridgeline.serve.http.protocol.errors import ApiError
-from ridgeline.serve.http.routes import chat, completions, embeddings, models, operations, tokens
-from ridgeline.serve.http.service import ClientGone, Service, error_response, record_of
+from ridgeline.serve.http.reply import ClientGone, error_response, record_of
+from ridgeline.serve.http.routes import chat, completions, models, operations
+from ridgeline.serve.http.service import Service
 
-ROUTES = (chat, completions, embeddings, models, tokens, operations)
+ROUTES = (chat, completions, models, operations)
 _ERROR = {
     "description": "OpenAI's error shape",
     "content": {
@@ -52,7 +53,7 @@ def create_app(service: Service) -> FastAPI:
     for route in ROUTES:
         app.include_router(route.router)
     app.add_middleware(Gate, service=service)
-    app.add_middleware(Journal, service=service)
+    app.add_middleware(AccessLog, service=service)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

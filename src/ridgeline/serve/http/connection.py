@@ -1,9 +1,9 @@
-"""One client's connection: how long it may take to ask and to read, and how many there may be.
+"""The connection of one client: how long it may take to ask and to read, and how many there may be.
 
-uvicorn waits for ever for the rest of a request and for a client to read its answer, and takes
+uvicorn waits for ever for the rest of a request and for a client to read its response, and takes
 connections until the process has no descriptor left. A `Connection` ends what is too slow, and
-answers bytes that are no HTTP in the API's own error shape. How long a body may take the gate
-says, which can answer it like any other error.
+responds to bytes that are no HTTP in the API's own error shape. How long a body may take the gate
+says, which can refuse it like any other error.
 """
 
 from __future__ import annotations
@@ -22,33 +22,32 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ridgeline.errors import InputError
-from ridgeline.serve.http.answers import RETRY_AFTER_SECONDS
-from ridgeline.serve.http.protocol.errors import ApiError
+from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError
 
 ARRIVAL_SECONDS = 60.0
-"""For the head of a request to arrive, and as long again for its body."""
+"""The time for a request's head to arrive, and as long again for its body."""
 LINGER_SECONDS = 5.0
-"""For the rest of a body that was answered before it had come."""
+"""The time for the rest of a body that was responded to before it had come."""
 READ_SECONDS = 60.0
-"""In which a client takes `LEAST_READ_BYTES` of the answer that waits for it, or the rest of it."""
+"""The time in which a client takes `LEAST_READ_BYTES` of what waits for it, or the rest."""
 LEAST_READ_BYTES = 16 * 2**10
 HEAD_BYTES = 64 * 2**10
-"""Of the request line and all headers."""
+"""The longest head of a request, its line and all headers, in bytes."""
 MOST_CONNECTIONS = 8192
 SPARE_FILES = 16
-"""For what is opened while we serve; each engine needs `FILES_PER_ENGINE` more."""
+"""Files for what is opened while we serve; each engine needs `FILES_PER_ENGINE` more."""
 FILES_PER_ENGINE = 4
 BURST = 128
 """Connections that are taken in one turn of the event loop."""
 TURNS = 6
-"""From when a connection is taken to when its descriptor is free because it was refused."""
+"""Turns of the event loop from taking a connection to freeing it because it was refused."""
 FULL_EVERY_SECONDS = 10.0
 """A log line, however many are refused."""
 
 log = logging.getLogger("ridgeline.serve")
 
 
-class Room:
+class ConnectionRoom:
     """How many connections fit, by the limit on open files, which is raised as far as it goes.
 
     Raises:
@@ -74,8 +73,8 @@ class Room:
                 f" allow {taken + 1} at least"
             )
 
-    def full(self) -> None:
-        """A connection was refused."""
+    def log_full(self) -> None:
+        """Note in the log that a connection was refused."""
         now = time.monotonic()
         if self._said_at is None or now - self._said_at > FULL_EVERY_SECONDS:
             self._said_at = now
@@ -83,9 +82,9 @@ class Room:
 
 
 class Connection(H11Protocol):
-    """uvicorn's, with limits."""
+    """The connection of uvicorn, with limits on time and number."""
 
-    def __init__(self, *args: Any, room: Room, **more: Any) -> None:
+    def __init__(self, *args: Any, room: ConnectionRoom, **more: Any) -> None:
         super().__init__(*args, **more)
         self._room = room
         self._late: asyncio.TimerHandle | None = None
@@ -94,40 +93,40 @@ class Connection(H11Protocol):
         """Fires where the client may have taken too long to read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The client is there."""
+        """Begin with a client, or refuse it where too many are there."""
         super().connection_made(transport)
         if len(self.connections) > self._room.connections:
-            self._room.full()
+            self._room.log_full()
             text = "too many connections are open; try again"
             self._refuse(ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS))
             return
         self._follow()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
+        """Stop all clocks, for the client has gone."""
         super().connection_lost(exc)
         for timer in (self._late, self._unread):
             if timer is not None:
                 timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Set the clock when bytes have come."""
         super().data_received(data)
         self._follow()
 
     def on_response_complete(self) -> None:
-        """The last byte of an answer was handed to the transport."""
+        """The last byte of a response was handed to the transport."""
         super().on_response_complete()
         self._follow()
         self._watch_reader()
 
     def pause_writing(self) -> None:
-        """More waits for the client than it takes."""
+        """Watch a client that takes less than waits for it."""
         super().pause_writing()
         self._watch_reader()
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """Stop the clock when the client reads."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
@@ -145,7 +144,7 @@ class Connection(H11Protocol):
         self._refuse(ApiError(status, text))
 
     def cut_off(self) -> None:
-        """End it at once where an answer is still under way."""
+        """End it at once where a response is still under way."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()
 

@@ -1,24 +1,67 @@
-"""Before any route: who may ask, how much and what, and whether we still take requests."""
+"""What is checked before any route: who may ask, how much and what, and whether we still serve."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
+import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ridgeline.serve.http.answers import RETRY_AFTER_SECONDS
-from ridgeline.serve.http.body import check_body
+from ridgeline.records.nesting import DEEPEST, too_deep
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
-from ridgeline.serve.http.protocol.errors import ApiError
-from ridgeline.serve.http.service import ClientGone, Service, error_response, shutting_down
+from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError, refused
+from ridgeline.serve.http.reply import ClientGone, error_response
+from ridgeline.serve.http.service import Service, shutting_down
 
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL
+)
+"""A backslash with what belongs to it; halves of characters that stand together are one."""
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
-"""No key needed: probes and scrapers have none."""
+"""Paths that need no key, since probes and scrapers have none."""
 BODIES_AT_ONCE = 32
 """So many of the longest may be arriving together: a thousand would fill the memory."""
 SHORT_BODY_BYTES = 2**16
 """Taken whatever else is arriving."""
+
+
+def check_body(body: bytes) -> None:
+    """Refuse what no request can be.
+
+    Raises:
+        ApiError: 400: the body is nested too deeply, no UTF-8, or has half a character in it.
+    """
+    if b"\0" in body:  # as in UTF-16, which Python's parser would take
+        raise refused("the body is no JSON: it has NUL bytes; send it as UTF-8")
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise refused("the body is no JSON: it is not UTF-8") from None
+    if too_deep(body):
+        raise refused(f"the body is nested too deeply: more than {DEEPEST} levels")
+    if rb"\u" in body and any(one["half"] for one in _ESCAPE.finditer(body)):
+        param = _where(body)
+        place = f"{param}: " if param else "the body: "
+        raise refused(
+            f"{place}half a character (one surrogate of two, \\ud800 to \\udfff) is no text", param
+        )
+
+
+def _where(body: bytes) -> str | None:
+    """The first field with half a character in it."""
+    try:
+        given = json.loads(body)
+    except ValueError:
+        return None
+    for name, value in given.items() if isinstance(given, dict) else ():
+        try:
+            name.encode()
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return name if name.isidentifier() else None
+    return None
 
 
 class Gate:
@@ -30,7 +73,7 @@ class Gate:
         self._digests = [_digest(key.encode()) for key in service.settings.api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve a request, as ASGI has it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -61,7 +104,7 @@ class Gate:
             raise shutting_down()
 
     def _knows(self, authorization: bytes) -> bool:
-        """In the same time whatever the key is: digests have one length, all are compared."""
+        """Whether a key is known, in the same time for every key: all digests are compared."""
         kind, _, key = authorization.partition(b" ")
         digest = _digest(key.strip())
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
@@ -69,10 +112,9 @@ class Gate:
 
     async def _body(self, scope: Scope, receive: Receive) -> Message:
         longest = self._service.settings.max_body_bytes
-        too_long = ApiError(413, f"the body is longer than {longest} bytes (--max-body-bytes)")
         announced = _header(scope, b"content-length")
         if announced.isdigit() and int(announced) > longest:
-            raise too_long
+            raise _too_long(longest)
         service, parts, size = self._service, [], 0
         try:
             async with service.arriving():
@@ -84,7 +126,7 @@ class Gate:
                     size += len(parts[-1])
                     service.arriving_bytes += len(parts[-1])
                     if size > longest:
-                        raise too_long
+                        raise _too_long(longest)
                     full = service.arriving_bytes > BODIES_AT_ONCE * longest
                     if full and size > SHORT_BODY_BYTES:
                         text = "too many long requests arrive at once; try again"
@@ -99,6 +141,10 @@ class Gate:
             raise ApiError(408, text) from None
         finally:
             service.arriving_bytes -= size
+
+
+def _too_long(longest: int) -> ApiError:
+    return ApiError(413, f"the body is longer than {longest} bytes (--max-body-bytes)")
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -9,12 +9,12 @@ _SPACE = " \t\r\n"
 
 
 @dataclass(slots=True)
-class Span:
-    """Of a value in the text."""
+class _ValueSpan:
+    """The place of a value in the text."""
 
     start: int
     end: int | None = None
-    """None: the value goes on."""
+    """The end of the value; None: the value goes on."""
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class ObjectScanner:
     """Looks at every character once. Only the object's own level is checked for its grammar."""
 
     text: str = ""
-    members: dict[str, Span] = field(default_factory=dict)
+    members: dict[str, _ValueSpan] = field(default_factory=dict)
     end: int | None = None
     """Behind the closing brace."""
     broken: bool = False
@@ -30,9 +30,9 @@ class ObjectScanner:
     _quoted: bool = False
     _escaped: bool = False
     _began: int = 0
-    """Of the string under way."""
+    """The beginning of the string under way."""
     _expects: str = "{"
-    """At the object's own level: an opening brace, a key, a colon, a value, a comma."""
+    """What comes next at the object's own level: a brace, a key, a colon, a value, a comma."""
     _key: str = ""
 
     def feed(self, text: str) -> None:
@@ -102,7 +102,7 @@ class ObjectScanner:
                 self.broken = True
 
     def _open_value(self, sign: str, at: int) -> None:
-        self.members[self._key] = Span(at)
+        self.members[self._key] = _ValueSpan(at)
         self._expects = "scalar"
         if sign == '"':
             self._quoted = True

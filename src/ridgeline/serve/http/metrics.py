@@ -1,4 +1,4 @@
-"""`/metrics`: vLLM's names, so that dashboards and autoscalers made for it read us too.
+"""The metrics of `/metrics`, under vLLM's names, so that its dashboards read us too.
 
 Counters and gauges come from the engine's last heartbeat when they are asked for; histograms are
 fed as requests go on. Intervals follow vLLM: queue is arrival to first schedule, prefill is that to
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from ridgeline.serve.cluster.fleet import FleetReport
-from ridgeline.serve.http.record import Record
+from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.messages import Delta, MemoryLedger, Stats, Submit
 from ridgeline.serve.process.client import EngineLink
 
@@ -51,7 +51,7 @@ class Meters:
     def __init__(
         self, engine: EngineLink, model: str, fleet: Callable[[], FleetReport] | None = None
     ) -> None:
-        """Nothing was counted yet.
+        """Begin with nothing counted.
 
         Args:
             engine: Whose last heartbeat is read.
@@ -73,7 +73,7 @@ class Meters:
         self._inference = self._histogram("request_inference_time_seconds", _SECONDS)
         self._prompt = self._histogram("request_prompt_tokens", _TOKENS)
         self._output = self._histogram("request_generation_tokens", _TOKENS)
-        self._answers = self._histogram("request_params_n", _COUNTS)
+        self._completions = self._histogram("request_params_n", _COUNTS)
         self._longest = self._histogram("request_params_max_tokens", _TOKENS)
         self._success = Counter(
             "vllm:request_success",
@@ -83,7 +83,7 @@ class Meters:
         )
 
     def text(self) -> bytes:
-        """In Prometheus's format."""
+        """All metrics in Prometheus's format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
@@ -110,17 +110,17 @@ class Meters:
         if self._fleet is not None:
             yield from _of_fleet(self._fleet(), self._model)
 
-    def submitted(self, submit: Submit) -> None:
-        """A prompt goes to the engine."""
-        self._answers.observe(submit.n)
+    def note_submit(self, submit: Submit) -> None:
+        """Count a prompt that goes to the engine."""
+        self._completions.observe(submit.n)
         self._longest.observe(submit.sampling.max_tokens)
 
-    def timer(self, record: Record) -> AnswerTimer:
-        """For one answer of a request."""
-        return AnswerTimer(self, record.began)
+    def timer(self, record: RequestRecord) -> CompletionTimer:
+        """A timer of one completion of a request."""
+        return CompletionTimer(self, record.began)
 
-    def finished(self, delta: Delta, began: float) -> None:
-        """An answer has ended."""
+    def note_finish(self, delta: Delta, began: float) -> None:
+        """Count a completion that has ended."""
         self._success.labels(self._model, delta.finish_reason).inc()
         self._whole.observe(time.monotonic() - began)
         self._prompt.observe(delta.prompt_tokens)
@@ -140,11 +140,11 @@ class Meters:
             if delta.output_tokens > 1:
                 self._per_token.observe(decode / (delta.output_tokens - 1))
 
-    def first_token(self, seconds: float) -> None:
-        """Since the request's first byte was seen."""
+    def note_first_token(self, seconds: float) -> None:
+        """Observe the time from the request's first byte to its first token."""
         self._first.observe(seconds)
 
-    def more_tokens(self, seconds: float, count: int) -> None:
+    def note_more_tokens(self, seconds: float, count: int) -> None:
         """`count` tokens came together, so long after the ones before."""
         self._between.observe(seconds)
         for _ in range(count - 1):
@@ -161,8 +161,8 @@ class Meters:
         return histogram.labels(self._model)
 
 
-class AnswerTimer:
-    """Times one answer's tokens as they pass."""
+class CompletionTimer:
+    """Times one completion's tokens as they pass."""
 
     def __init__(self, meters: Meters, began: float) -> None:
         self._meters = meters
@@ -170,16 +170,16 @@ class AnswerTimer:
         self._last: float | None = None
 
     def note(self, delta: Delta) -> None:
-        """One delta has come."""
+        """Note that a delta has come."""
         if delta.tokens:
             now = time.monotonic()
             if self._last is None:
-                self._meters.first_token(now - self._began)
+                self._meters.note_first_token(now - self._began)
             else:
-                self._meters.more_tokens(now - self._last, len(delta.tokens))
+                self._meters.note_more_tokens(now - self._last, len(delta.tokens))
             self._last = now
         if delta.finish_reason is not None:
-            self._meters.finished(delta, self._began)
+            self._meters.note_finish(delta, self._began)
 
 
 def _of_fleet(fleet: FleetReport, model: str) -> Iterable[Metric]:

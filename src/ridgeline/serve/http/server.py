@@ -1,4 +1,4 @@
-"""The server's process: supervised engines, the API, and an orderly end.
+"""The process of the server: supervised engines, the API, and an orderly end.
 
 On SIGTERM (or Ctrl-C) it drains: `/ready` says no and new requests get a 503 while open ones are
 finished; what is still open after `shutdown_timeout_seconds` is ended with a clean error, then the
@@ -21,36 +21,37 @@ from fastapi import FastAPI
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.serve.cluster.autoscaler import Autoscaler
-from ridgeline.serve.cluster.disaggregated import EXCHANGE, Disaggregated
-from ridgeline.serve.cluster.punctuality import Punctuality
+from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
 from ridgeline.serve.cluster.router import Router
+from ridgeline.serve.cluster.slo_attainment import SloAttainment
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.log import begin_step_log
+from ridgeline.serve.http.access_log import log_as_json
 from ridgeline.serve.http.app import create_app
-from ridgeline.serve.http.connection import HEAD_BYTES, Connection, Room
-from ridgeline.serve.http.logs import log_as_json
+from ridgeline.serve.http.connection import HEAD_BYTES, Connection, ConnectionRoom
 from ridgeline.serve.http.metrics import Meters
-from ridgeline.serve.http.service import Service, Settings
+from ridgeline.serve.http.service import ServerSettings, Service
 from ridgeline.serve.http.text import TextTokens, load_tokenizer
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineLink
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
-ANSWER_SECONDS = 1.0
-"""For the last errors to reach their clients."""
+LAST_REPLY_SECONDS = 1.0
+"""The time for the last errors to reach their clients."""
 UNREAD_BYTES = 2**17
-"""Of an answer, in the kernel; else some megabytes for each client that does not read."""
+"""Bytes of a reply that lie in the kernel; else some megabytes for each client that does not
+read."""
 WAITING_CONNECTIONS = 2048
-"""In the kernel, until we take them."""
+"""Connections that wait in the kernel until we take them."""
 
 log = logging.getLogger("ridgeline.serve")
 
 
 def run_server(
     config: EngineConfig,
-    settings: Settings,
+    settings: ServerSettings,
     *,
-    say_ready: Callable[[str, Ready], None],
+    on_ready: Callable[[str, Ready], None],
     replicas: int = 1,
     scaling: Scaling | None = None,
     disaggregated: bool = False,
@@ -61,7 +62,7 @@ def run_server(
     Args:
         config: Of each engine.
         settings: Of the API.
-        say_ready: Called once, with the address and what the engines said.
+        on_ready: Called once, with the address and what the engines said.
         replicas: Engine processes behind one router.
         scaling: How their number follows the load; None: it stays at `replicas`.
         disaggregated: Two engines instead: one computes prompts, the other the rest.
@@ -78,9 +79,9 @@ def run_server(
         if config.step_log is not None:
             begin_step_log(config.step_log)
         most = scaling.maximum if scaling is not None else replicas
-        factories = [EXCHANGE] * 2 if disaggregated else [factory] * most
+        factories = [KV_ENGINE] * 2 if disaggregated else [factory] * most
         server = _Server(
-            config, settings, say_ready, factories, scaling=scaling, disaggregated=disaggregated
+            config, settings, on_ready, factories, scaling=scaling, disaggregated=disaggregated
         )
         asyncio.run(server.run(listener))
 
@@ -112,8 +113,8 @@ class _Server:
     def __init__(
         self,
         config: EngineConfig,
-        settings: Settings,
-        say_ready: Callable[[str, Ready], None],
+        settings: ServerSettings,
+        on_ready: Callable[[str, Ready], None],
         factories: Sequence[str],
         *,
         scaling: Scaling | None,
@@ -121,13 +122,18 @@ class _Server:
     ) -> None:
         self._config = config
         self._settings = settings
-        self._say_ready = say_ready
+        self._on_ready = on_ready
         self._disaggregated = disaggregated
         self._supervisors = [Supervisor(config, factory) for factory in factories]
-        self._room = Room(len(factories))
+        self._room = ConnectionRoom(len(factories))
         self._scaling = scaling
         self._autoscaler: Autoscaler | None = None
         self._signalled = asyncio.Event()
+
+    @property
+    def _engines(self) -> Sequence[Autoscaler | Supervisor]:
+        """Who starts, watches and stops the engines."""
+        return self._supervisors if self._autoscaler is None else [self._autoscaler]
 
     async def run(self, listener: socket.socket) -> None:
         """Start, serve, drain, end."""
@@ -145,7 +151,7 @@ class _Server:
             await self._stop()
 
     async def _stop(self) -> None:
-        """End the engines: each finishes its step, unless another signal comes."""
+        """End the engines; each finishes its step, unless another signal comes."""
         stopping = asyncio.create_task(self._stop_engines())
         hurried = asyncio.create_task(self._signalled.wait())
         await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -156,8 +162,7 @@ class _Server:
         await stopping
 
     async def _stop_engines(self) -> None:
-        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
-        await asyncio.gather(*(one.stop() for one in engines))
+        await asyncio.gather(*(one.stop() for one in self._engines))
 
     async def _until_signalled(self, work: Coroutine[None, None, Service]) -> Service | None:
         """The work's result; None where a signal came first."""
@@ -184,10 +189,9 @@ class _Server:
             policy = policy_of(self._scaling)
             self._autoscaler = Autoscaler(self._supervisors, link, policy, self._scaling.minimum)
             fleet = self._autoscaler.report
-        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
         async with _first_error(), asyncio.TaskGroup() as group:
             tokenizer = group.create_task(loading)
-            started = [group.create_task(one.start()) for one in engines]
+            started = [group.create_task(one.start()) for one in self._engines]
         text = TextTokens(tokenizer.result(), vocab=started[0].result().vocab)
         meters = Meters(link, self._settings.model_name, fleet)
         return Service(link, text, self._settings, meters, fleet)
@@ -198,25 +202,24 @@ class _Server:
         if self._disaggregated:
             return Disaggregated(clients[0], clients[1])
         if self._scaling is not None:
-            limits = Punctuality(
+            limits = SloAttainment(
                 ttft_seconds=self._scaling.ttft_seconds, itl_seconds=self._scaling.itl_seconds
             )
-            return Router(clients, block_size=self._config.block_size, punctuality=limits)
+            return Router(clients, block_size=self._config.block_size, attainment=limits)
         if len(clients) == 1:
             return clients[0]
         return Router(clients, block_size=self._config.block_size)
 
     async def _serve(self, service: Service, listener: socket.socket) -> None:
         api = _Api(create_app(service), self._room)
-        engines = [self._autoscaler] if self._autoscaler is not None else self._supervisors
-        watching = [asyncio.create_task(one.watch()) for one in engines]
+        watching = [asyncio.create_task(one.watch()) for one in self._engines]
         serving = asyncio.create_task(api.serve([listener]))
         up = asyncio.create_task(api.up.wait())
         await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
         if service.engine.ready is not None:
             try:
-                self._say_ready(_address(listener), service.engine.ready)
+                self._on_ready(_address(listener), service.engine.ready)
             except OSError as error:  # a full disk; those who ask are served all the same
                 log.warning("not said to be ready", extra={"fields": {"why": in_words(error)}})
         signalled = asyncio.create_task(self._signalled.wait())
@@ -248,7 +251,7 @@ class _Server:
             return_when=asyncio.FIRST_COMPLETED,
         )
         service.end_all()
-        await asyncio.wait({idle}, timeout=ANSWER_SECONDS)
+        await asyncio.wait({idle}, timeout=LAST_REPLY_SECONDS)
         idle.cancel()
         again.cancel()
         log.info("drained", extra={"fields": {"cut_off_requests": service.num_requests}})
@@ -257,7 +260,7 @@ class _Server:
 class _Api(uvicorn.Server):
     """uvicorn without signal handlers of its own; `up` once it listens."""
 
-    def __init__(self, app: FastAPI, room: Room) -> None:
+    def __init__(self, app: FastAPI, room: ConnectionRoom) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -281,7 +284,7 @@ class _Api(uvicorn.Server):
         self.up.set()
 
     def cut_off(self) -> None:
-        """End every connection with an answer that its client does not read."""
+        """End every connection with a response that its client does not read."""
         for connection in list(self.server_state.connections):
             connection.cut_off()
 
@@ -292,7 +295,7 @@ class _Api(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def _first_error() -> AsyncIterator[None]:
-    """Of a group of tasks, the first one's error as it is."""
+    """Raise the first error of a group of tasks as it is."""
     try:
         yield
     except* Exception as group:

@@ -32,14 +32,14 @@ class Tokenizer(Protocol):
     chat_template: Any
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """Text of tokens."""
+        """The text of some tokens."""
 
     def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> str:
         """A conversation as the model's prompt."""
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> Tokenizer:
-    """Of a model's directory or hub id.
+    """The tokenizer of a model's directory or hub id.
 
     Raises:
         InputError: there is none, or only a slow one.
@@ -74,7 +74,7 @@ class TextTokens:
     def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
         self.tokenizer = tokenizer
         self.vocab = vocab
-        """Of the model: ids from here on are refused."""
+        """The size of the model's vocabulary: ids from here on are refused."""
         # A copy, for a truncation set in the file would cut prompts silently.
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
@@ -86,7 +86,7 @@ class TextTokens:
         return await self.run(functools.partial(self._encode, text, special=special), len(text))
 
     async def prompt(self, text: str, *, special: bool, param: str) -> tuple[int, ...]:
-        """As `encode`; at least one token. Raises ApiError where there is none."""
+        """Token ids of a text, at least one. Raises ApiError where there is none."""
         ids = await self.encode(text, special=special)
         if not ids:
             raise refused(f"{param} has no token", param)
@@ -116,7 +116,7 @@ class TextTokens:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads that tokenise."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:

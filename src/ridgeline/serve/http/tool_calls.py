@@ -1,28 +1,35 @@
-"""Tool calls in a model's text, found as the text streams.
+"""What a request asks of tool calls, and how they are found as the text streams.
+
+`tools` and `tool_choice` become a grammar that forces a call, or a reader that finds them.
 
 Three ways of writing them, recognised by what the text looks like:
 
 - Hermes, Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, anywhere, several;
-- Llama 3: `{"name": …, "parameters": {…}}`, the whole answer, after `<|python_tag|>` or not;
+- Llama 3: `{"name": …, "parameters": {…}}`, the whole completion, after `<|python_tag|>` or not;
 - plain JSON: the same with either key, one after the other or in a list.
 
 Without tags, JSON counts as a call only where its name is that of a given tool: other JSON is the
-answer's text. Arguments are passed on as the model wrote them, piece by piece. Whole answers are
-read by the same code, so streamed and whole answers agree.
+completion's text. Arguments are passed on as the model wrote them, piece by piece. Whole
+completions are read by the same code, so streamed and whole completions agree.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from ridgeline.serve.http.json_object import ObjectScanner
+from ridgeline.serve.http.protocol.chat import ChatRequest, NamedToolChoice, Tool
+from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.fields import schema_grammar
+from ridgeline.serve.messages import Grammar
 
 OPEN, CLOSE, PYTHON_TAG = "<tool_call>", "</tool_call>", "<|python_tag|>"
 _ARGUMENTS = ("arguments", "parameters")
 _SPACE = " \t\r\n"
 _BETWEEN = _SPACE + ",;[]"
-"""Between calls without tags, and around them."""
+"""Characters between calls without tags, and around them."""
 
 
 @dataclass(slots=True)
@@ -35,26 +42,26 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CallPiece:
     """What some text brought: text for the reader, or the beginning or arguments of a call."""
 
     content: str = ""
     index: int = -1
-    """Of the call."""
+    """The number of the call; below 0: text."""
     name: str | None = None
-    """In a call's first piece."""
+    """The function's name, in a call's first piece."""
     arguments: str = ""
 
 
 @dataclass(slots=True)
 class ToolCallReader:
-    """Reads one answer. Feed it text; pieces come out in order, nothing twice."""
+    """A reader of one completion; feed it text, and pieces come out in order, nothing twice."""
 
     names: frozenset[str]
-    """Of the given tools."""
+    """The names of the given tools."""
     calls: list[Call] = field(default_factory=list)
     _text: str = ""
-    """Not yet decided; with a scanner, the object under way."""
+    """Text that is not decided yet; with a scanner, the object under way."""
     _lead: str = ""
     """What stood before the object; text after all, if the object is no call."""
     _scanner: ObjectScanner | None = None
@@ -66,27 +73,27 @@ class ToolCallReader:
     _untagged: bool = True
     """Nothing but calls has come, so an object may be another one."""
 
-    def feed(self, text: str) -> list[Piece]:
-        """Take more text."""
+    def feed(self, text: str) -> list[CallPiece]:
+        """Take more text of the completion."""
         self._text += text
         if self._scanner is not None:
             self._scanner.feed(text)
-        pieces: list[Piece] = []
+        pieces: list[CallPiece] = []
         while self._advance(pieces):
             pass
         return pieces
 
-    def finish(self) -> list[Piece]:
-        """The text has ended: what is undecided is text, unless it belongs to a call."""
-        pieces: list[Piece] = []
+    def finish(self) -> list[CallPiece]:
+        """End the text, of which what is undecided is text unless it belongs to a call."""
+        pieces: list[CallPiece] = []
         announced = self._scanner is not None and self._announced
         if not announced and not (self._closing and CLOSE.startswith(self._text.strip(_SPACE))):
             self._say(self._lead + self._text, pieces)
         self._text = self._lead = ""
         return pieces
 
-    def _advance(self, pieces: list[Piece]) -> bool:
-        """One decision; False where more text is needed."""
+    def _advance(self, pieces: list[CallPiece]) -> bool:
+        """Take one decision; False where more text is needed."""
         if self._scanner is not None:
             return self._in_object(self._scanner, pieces)
         if self._closing:
@@ -103,7 +110,7 @@ class ToolCallReader:
         self._untagged = False
         return True
 
-    def _up_to_tag(self, pieces: list[Piece]) -> bool:
+    def _up_to_tag(self, pieces: list[CallPiece]) -> bool:
         before, tag, behind = self._text.partition(OPEN)
         if not tag:
             kept = _held_back(self._text)
@@ -128,7 +135,7 @@ class ToolCallReader:
         self._scanner = ObjectScanner()
         self._scanner.feed(rest)
 
-    def _in_object(self, scanner: ObjectScanner, pieces: list[Piece]) -> bool:
+    def _in_object(self, scanner: ObjectScanner, pieces: list[CallPiece]) -> bool:
         if not self._announced:
             name = scanner.value("name")
             if name is None and scanner.end is None and not scanner.broken:
@@ -142,17 +149,17 @@ class ToolCallReader:
         self._closing, self._untagged = self._tagged, not self._tagged
         return True
 
-    def _announce(self, name: str | None, pieces: list[Piece]) -> bool:
+    def _announce(self, name: str | None, pieces: list[CallPiece]) -> bool:
         """Whether it is a call; its name is passed on."""
         known = None if name is None else json_text(name)
         if known is None or not (self._tagged or known in self.names):
             return False
-        pieces.append(Piece(index=len(self.calls), name=known))
+        pieces.append(CallPiece(index=len(self.calls), name=known))
         self.calls.append(Call(known))
         self._announced = True
         return True
 
-    def _was_no_call(self, pieces: list[Piece]) -> bool:
+    def _was_no_call(self, pieces: list[CallPiece]) -> bool:
         if self._tagged:  # there may be a call behind it
             self._say(self._lead, pieces)
         else:
@@ -160,7 +167,7 @@ class ToolCallReader:
         self._lead, self._scanner = "", None
         return True
 
-    def _pass_arguments(self, scanner: ObjectScanner, pieces: list[Piece]) -> None:
+    def _pass_arguments(self, scanner: ObjectScanner, pieces: list[CallPiece]) -> None:
         call = self.calls[-1]
         key = next((key for key in _ARGUMENTS if key in scanner.members), None)
         written = call.arguments
@@ -175,7 +182,7 @@ class ToolCallReader:
             written = "{}"
         if len(written) > len(call.arguments):
             more = written[len(call.arguments) :]
-            pieces.append(Piece(index=len(self.calls) - 1, arguments=more))
+            pieces.append(CallPiece(index=len(self.calls) - 1, arguments=more))
             call.arguments = written
 
     def _at_closing_tag(self) -> bool:
@@ -185,31 +192,31 @@ class ToolCallReader:
         self._text, self._closing = rest.removeprefix(CLOSE), False
         return True
 
-    def _say(self, text: str, pieces: list[Piece]) -> None:
+    def _say(self, text: str, pieces: list[CallPiece]) -> None:
         """Pass on text; only space and separators around calls are dropped."""
         if text and not (self.calls and not text.strip(_BETWEEN)):
-            pieces.append(Piece(content=text))
+            pieces.append(CallPiece(content=text))
 
 
 @dataclass(slots=True)
 class NamedCallReader:
-    """Reads an answer that is nothing but the arguments of one function (a grammar sees to it)."""
+    """Reads a completion that is nothing but one function's arguments (a grammar sees to it)."""
 
     name: str
     calls: list[Call] = field(default_factory=list)
 
-    def feed(self, text: str) -> list[Piece]:
-        """Take more text."""
+    def feed(self, text: str) -> list[CallPiece]:
+        """Take more text of the completion."""
         if not text:
             return []
         first = not self.calls
         if first:
             self.calls.append(Call(self.name))
         self.calls[0].arguments += text
-        return [Piece(index=0, name=self.name if first else None, arguments=text)]
+        return [CallPiece(index=0, name=self.name if first else None, arguments=text)]
 
-    def finish(self) -> list[Piece]:
-        """The text has ended."""
+    def finish(self) -> list[CallPiece]:
+        """End the text of the call."""
         for call in self.calls:
             call.done = True
         return []
@@ -234,3 +241,73 @@ def _held_back(text: str) -> int:
         size = 0
     body = text[: len(text) - size]
     return size + len(body) - len(body.rstrip(_SPACE))
+
+
+Reader = ToolCallReader | NamedCallReader
+
+
+def tools_of(request: ChatRequest) -> list[Tool]:
+    """The tools that the model is told of."""
+    return [] if request.tool_choice == "none" else request.tools or []
+
+
+def check_tools(request: ChatRequest) -> None:
+    """Check that tools and choice fit together. Raises ApiError."""
+    names = [tool.function.name for tool in request.tools or []]
+    if len(set(names)) < len(names):
+        raise refused("tools: two functions have the same name", "tools")
+    choice = request.tool_choice
+    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
+        raise refused(f"tool_choice: no tool is named {choice.function.name}", "tool_choice")
+    strict = any(tool.function.strict for tool in request.tools or [])
+    if strict and choice in (None, "auto"):
+        raise refused(
+            "tools: strict is enforced with tool_choice required or a named function, not auto",
+            "tools",
+        )
+
+
+def forced(request: ChatRequest) -> Grammar | None:
+    """The grammar that makes the completion a call; None where the model is free."""
+    choice = request.tool_choice
+    if isinstance(choice, NamedToolChoice):
+        tool = next(one for one in request.tools or [] if one.function.name == choice.function.name)
+        return schema_grammar(_parameters(tool), "tools")
+    if choice != "required":
+        return None
+    definitions: dict[str, Any] = {}
+    calls = []
+    for tool in request.tools or []:
+        parameters = dict(_parameters(tool))
+        own = parameters.pop("$defs", {})
+        if not isinstance(own, dict):
+            raise refused("tools: $defs is no object", "tools")
+        for name, definition in own.items():
+            if definitions.setdefault(name, definition) != definition:
+                raise refused(f"tools: two functions define $defs/{name} differently", "tools")
+        calls.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool.function.name}, "parameters": parameters},
+                "required": ["name", "parameters"],
+                "additionalProperties": False,
+            }
+        )
+    schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    if request.parallel_tool_calls is False:
+        schema["maxItems"] = 1
+    if definitions:
+        schema["$defs"] = definitions
+    return schema_grammar(schema, "tools")
+
+
+def reader_of(request: ChatRequest) -> Reader | None:
+    """A reader that finds the calls in one completion; None where none may come."""
+    if isinstance(request.tool_choice, NamedToolChoice):
+        return NamedCallReader(request.tool_choice.function.name)
+    tools = tools_of(request)
+    return ToolCallReader(frozenset(tool.function.name for tool in tools)) if tools else None
+
+
+def _parameters(tool: Tool) -> dict[str, Any]:
+    return tool.function.parameters or {"type": "object"}

@@ -1,4 +1,4 @@
-"""Sends one request to an OpenAI-compatible server and stamps every chunk of its answer.
+"""Sends one request to an OpenAI-compatible server and stamps every chunk of its completion.
 
 aiohttp, because it streams hundreds of requests a second on part of one core; what comes is parsed
 by msgspec into the few fields we need.
@@ -17,7 +17,7 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
-from ridgeline.batching.load.exchange import Exchange
+from ridgeline.batching.load.stamps import RequestStamps
 
 Api = Literal["completions", "chat"]
 KEEP_ALIVE_SECONDS = 3.0
@@ -67,7 +67,7 @@ class Client:
     session: aiohttp.ClientSession
     api: Api
     base_url: str
-    """Ends in /v1."""
+    """The server's address, which ends in /v1."""
     timeout_seconds: float
     begin: float = 0.0
     """`time.perf_counter()` at which the run's clock stood at 0."""
@@ -76,8 +76,8 @@ class Client:
         """Seconds of the run's clock."""
         return time.perf_counter() - self.begin
 
-    async def send(self, body: bytes, exchange: Exchange) -> None:
-        """Send one request and note its answer down; never raises but when cancelled."""
+    async def send(self, body: bytes, exchange: RequestStamps) -> None:
+        """Send one request and note its completion down; never raises but when cancelled."""
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 await self._send(body, exchange)
@@ -87,7 +87,7 @@ class Client:
             exchange.error = f"{type(error).__name__}: {error}"[:200]
         exchange.ended = self.now()
 
-    async def _send(self, body: bytes, exchange: Exchange) -> None:
+    async def _send(self, body: bytes, exchange: RequestStamps) -> None:
         place = "/completions" if self.api == "completions" else "/chat/completions"
         marks = SimpleNamespace(client=self, exchange=exchange)
         async with self.session.post(
@@ -103,7 +103,7 @@ class Client:
         elif not exchange.error and not done:
             exchange.error = "the stream broke off"
 
-    async def _read(self, response: aiohttp.ClientResponse, exchange: Exchange) -> bool:
+    async def _read(self, response: aiohttp.ClientResponse, exchange: RequestStamps) -> bool:
         """Read the stream of events; True: it came to its end."""
         left = b""
         done = False
@@ -116,8 +116,8 @@ class Client:
         return done
 
 
-def _note(data: bytes, now: float, exchange: Exchange) -> bool:
-    """One event; True where it says that the answer is complete."""
+def _note(data: bytes, now: float, exchange: RequestStamps) -> bool:
+    """One event; True where it says that the completion is complete."""
     if data == b"[DONE]":
         return True
     chunk = _decode(data)
@@ -137,7 +137,7 @@ def _note(data: bytes, now: float, exchange: Exchange) -> bool:
 
 
 @asynccontextmanager
-async def opened(
+async def open_client(
     base_url: str, api: Api, *, api_key: str | None, timeout_seconds: float
 ) -> AsyncIterator[Client]:
     """A client without a limit on connections: an open loop must never wait for one."""

@@ -1,7 +1,7 @@
 """Sends the requests of a run at their times, and watches that it can.
 
 One task waits for the next time and starts a task per request; a closed loop has a task per place.
-Nothing waits for an answer in an open loop, however many are in flight.
+Nothing waits for a completion in an open loop, however many are in flight.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ridgeline.batching.load.exchange import CANCELLED, Exchange, Exchanges
+from ridgeline.batching.load.stamps import CANCELLED, RequestStamps, RunStamps
 from ridgeline.batching.load.workload import Planned
 from ridgeline.serve.loadtest.client import Client
 
 TICK_SECONDS = 0.02
 _GC_OBJECTS = 20_000
-"""Between collections of garbage while requests are sent: each is a pause."""
+"""New objects between collections of garbage while requests are sent: each is a pause."""
 MakeBody = Callable[[Planned], bytes]
 
 
 @dataclass(slots=True, kw_only=True)
-class Driven(Exchanges):
+class Driven(RunStamps):
     """What came of a run, and how this program bore it."""
 
     cpu_share: float = 0.0
@@ -33,7 +33,7 @@ class Driven(Exchanges):
     loop_lags: list[float] = field(default_factory=list)
     """Seconds that a timer of the event loop came late, sampled all through the sending."""
     drained: bool = True
-    """False: the time to drain ran out with requests in flight."""
+    """Whether all came back before the time to drain ran out."""
 
 
 async def drive(
@@ -54,7 +54,7 @@ async def drive(
         make_body: encodes one, just before its time.
         concurrency: places of a closed loop; None: open loop.
         seconds: at which a closed loop ends.
-        drain_seconds: to wait for answers after the last sending.
+        drain_seconds: to wait for completions after the last sending.
         stop: set by an interruption.
     """
     driven = Driven()
@@ -107,7 +107,7 @@ async def _open_loop(
             assert request.at_seconds is not None, "an open loop has times"
             # A sleep of 0 lets what was started begin, even when we are late.
             await asyncio.sleep(max(0.0, request.at_seconds - client.now()))
-            exchange = Exchange(planned=request.at_seconds)
+            exchange = RequestStamps(planned=request.at_seconds)
             driven.exchanges.append(exchange)
             task = asyncio.create_task(_exchange(client, body, exchange))
             in_flight.add(task)
@@ -139,7 +139,7 @@ async def _closed_loop(
     async def place() -> None:
         while client.now() < seconds and (request := next(requests, None)) is not None:
             body = make_body(request)
-            exchange = Exchange(planned=client.now())
+            exchange = RequestStamps(planned=client.now())
             driven.exchanges.append(exchange)
             await _exchange(client, body, exchange)
 
@@ -152,7 +152,7 @@ async def _closed_loop(
         await asyncio.gather(*places, return_exceptions=True)
 
 
-async def _exchange(client: Client, body: bytes, exchange: Exchange) -> None:
+async def _exchange(client: Client, body: bytes, exchange: RequestStamps) -> None:
     try:
         await client.send(body, exchange)
     except asyncio.CancelledError:
@@ -164,7 +164,7 @@ async def _exchange(client: Client, body: bytes, exchange: Exchange) -> None:
 async def _drain(
     in_flight: set[asyncio.Task[None]], stopped: asyncio.Task[object], seconds: float
 ) -> None:
-    """Wait for answers until all are there, or it is interrupted, or the time is over."""
+    """Wait for completions until all are there, or it is interrupted, or the time is over."""
     end = time.perf_counter() + seconds
     while in_flight and not stopped.done() and (left := end - time.perf_counter()) > 0:
         timeout = None if math.isinf(left) else left

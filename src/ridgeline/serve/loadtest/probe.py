@@ -1,7 +1,7 @@
 """What has to be known of a server before the run, learnt from a few requests to it.
 
-Which model it serves, how many tokens our words are, and whether it can be told to answer in full
-length. A server that cannot be reached or refuses is one clear line, before any load.
+Which model it serves, how many tokens our words are, and whether it can be told to complete in
+full length. A server that cannot be reached or refuses is one clear line, before any load.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from ridgeline.batching.load.exchange import Exchange
+from ridgeline.batching.load.stamps import RequestStamps
 from ridgeline.errors import InputError
 from ridgeline.serve.loadtest.client import Client, request_body
-from ridgeline.serve.loadtest.prompts import Prompts
+from ridgeline.serve.loadtest.prompts import SyntheticPrompts
 from ridgeline.serve.loadtest.settings import LoadSettings
 
 PROBE_TOKENS = 8
@@ -28,12 +28,12 @@ class Served:
 
     model: str
     full_length: str | None
-    """The field that makes answers as long as max_tokens; None: none works."""
-    prompts: Prompts
+    """The field that makes completions as long as max_tokens; None: none works."""
+    prompts: SyntheticPrompts
     notes: tuple[str, ...] = ()
 
     def length_fields(self, max_tokens: int) -> dict[str, object]:
-        """What asks for an answer in full length."""
+        """What asks for a completion in full length."""
         if self.full_length == "ignore_eos":
             return {"ignore_eos": True}
         return {"min_tokens": max_tokens} if self.full_length == "min_tokens" else {}
@@ -49,8 +49,8 @@ def base_url(url: str) -> str:
     return plain if plain.endswith("/v1") else plain + "/v1"
 
 
-async def probe(client: Client, settings: LoadSettings, prompts: Prompts) -> Served:
-    """Ask the server.
+async def probe(client: Client, settings: LoadSettings, prompts: SyntheticPrompts) -> Served:
+    """Ask the server what has to be known of it.
 
     Raises:
         InputError: it cannot be reached, serves no model, or refuses a plain request.
@@ -80,7 +80,7 @@ async def probe(client: Client, settings: LoadSettings, prompts: Prompts) -> Ser
     return replace(served, notes=tuple(notes))
 
 
-async def _count_words(client: Client, served: Served, first: Exchange) -> None:
+async def _count_words(client: Client, served: Served, first: RequestStamps) -> None:
     """Two lengths give the tokens of a word and of what the server adds to every prompt."""
     second = await _ask(client, served, _MORE_WORDS)
     if not second.ok or not second.prompt_tokens or not first.prompt_tokens:
@@ -91,8 +91,8 @@ async def _count_words(client: Client, served: Served, first: Exchange) -> None:
         served.prompts.overhead_tokens = max(0.0, first.prompt_tokens - ratio * _FEW_WORDS)
 
 
-async def _ask(client: Client, served: Served, pieces: int) -> Exchange:
-    exchange = Exchange(planned=client.now())
+async def _ask(client: Client, served: Served, pieces: int) -> RequestStamps:
+    exchange = RequestStamps(planned=client.now())
     # Before the words are counted one word is taken for one token.
     prompt = served.prompts.make(pieces, own_id=-pieces)
     extra = served.length_fields(PROBE_TOKENS)

@@ -19,20 +19,20 @@ _TEXT = (
     " its now find long down day did get come made may part"
 )
 WORDS = tuple(_TEXT.split())
-"""Short and frequent: one token each in most vocabularies, with the space before it."""
+"""Words, short and frequent: one token each in most vocabularies, with the space before it."""
 _KEPT_BLOCKS = 20_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Prompts:
-    """Makes prompts."""
+class SyntheticPrompts:
+    """A maker of prompts of given lengths."""
 
     seed: int
     token_ids: range | None = None
     """Prompts are ids of this range, exact in length; None: words."""
     tokens_per_word: float = 1.0
     overhead_tokens: float = 0.0
-    """Of every prompt: begin of text, chat template."""
+    """Tokens that the server adds to every prompt: begin of text, chat template."""
     block_tokens: int = 512
     _blocks: dict[tuple[str, int], Sequence[int] | Sequence[str]] = field(default_factory=dict)
 

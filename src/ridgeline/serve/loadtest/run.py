@@ -12,25 +12,24 @@ from itertools import count
 
 import msgspec
 
-from ridgeline.batching.load.definitions import DEFINITIONS
-from ridgeline.batching.load.summary import request_seconds, summarise, timeline
+from ridgeline.batching.load.summary import DEFINITIONS, request_seconds, summarise, timeline
 from ridgeline.batching.load.workload import describe
 from ridgeline.errors import Interrupted
 from ridgeline.records.load import trace_of
 from ridgeline.records.load_test import ClientCheck, CurvePoint, Figures, LoadTest
 from ridgeline.records.request_trace import block_tokens
-from ridgeline.serve.loadtest.client import opened
+from ridgeline.serve.loadtest.client import open_client
 from ridgeline.serve.loadtest.drive import Driven
 from ridgeline.serve.loadtest.probe import base_url, probe
-from ridgeline.serve.loadtest.prompts import Prompts
+from ridgeline.serve.loadtest.prompts import SyntheticPrompts
 from ridgeline.serve.loadtest.settings import LoadSettings, check
 from ridgeline.serve.loadtest.stage import Bench
 from ridgeline.serve.loadtest.sweep import sweep
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
-def load_test(settings: LoadSettings, say: Say) -> LoadTest:
+def load_test(settings: LoadSettings, on_progress: OnProgress) -> LoadTest:
     """Run one load test or sweep; SIGINT and SIGTERM end it early, with what was seen so far.
 
     Raises:
@@ -40,20 +39,20 @@ def load_test(settings: LoadSettings, say: Say) -> LoadTest:
     """
     check(settings)
     _allow_many_connections()
-    return asyncio.run(_load_test(settings, say))
+    return asyncio.run(_load_test(settings, on_progress))
 
 
-async def _load_test(settings: LoadSettings, say: Say) -> LoadTest:
+async def _load_test(settings: LoadSettings, on_progress: OnProgress) -> LoadTest:
     trace = trace_of(settings)
     seed = settings.seed if settings.seed is not None else random.SystemRandom().getrandbits(32)
-    prompts = Prompts(
+    prompts = SyntheticPrompts(
         seed=seed,
         token_ids=range(*settings.token_ids) if settings.token_ids else None,
         block_tokens=block_tokens(settings.length_scale),
     )
     address = base_url(settings.url)
     stop = asyncio.Event()
-    async with opened(
+    async with open_client(
         address, settings.api, api_key=settings.api_key, timeout_seconds=settings.timeout_seconds
     ) as client:
         served = await probe(client, settings, prompts)
@@ -68,11 +67,11 @@ async def _load_test(settings: LoadSettings, say: Say) -> LoadTest:
         )
         with _until_signalled(stop):
             if settings.sweep:
-                found = await sweep(bench, say)
+                found = await sweep(bench, on_progress)
                 driven, client_check, rate = found.driven, found.client, found.rate
                 curve, max_rate, notes = found.curve, found.max_rate, found.notes
             else:
-                say(f"{describe(settings)}; Ctrl-C ends it early")
+                on_progress(f"{describe(settings)}; Ctrl-C ends it early")
                 driven, client_check = await bench.stage(None)
                 curve, max_rate, notes, rate = (), None, (), None
     summary = summarise(driven, settings.warmup(driven.sent_seconds), settings.slo)

@@ -14,7 +14,7 @@ class LoadSettings(Load, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     url: str
     model: str | None = None
-    """None: the first that the server names."""
+    """The model to ask for; None: the first that the server names."""
     api: Literal["completions", "chat"] = "completions"
     api_key: str | None = None
     sweep: bool = False

@@ -16,14 +16,13 @@ from ridgeline.batching.load.summary import summarise
 from ridgeline.errors import Interrupted
 from ridgeline.records.load_test import ClientCheck, CurvePoint
 from ridgeline.serve.loadtest.drive import Driven
-from ridgeline.serve.loadtest.self_check import LoadTesterTooSlow
-from ridgeline.serve.loadtest.stage import Bench
+from ridgeline.serve.loadtest.stage import Bench, LoadTesterTooSlow
 
 MOST_STAGES = 16
 REFINEMENTS = 3
 MOST_FAILED = 0.01
 LEAST_KEPT = 0.9
-"""Of the requests offered, answered within the window of a server that keeps up."""
+"""The share of the requests offered that a server completes within the window if it keeps up."""
 LEAST_GROWTH = 0.05
 """Requests that pile up per request offered, above which a queue is growing."""
 
@@ -33,12 +32,12 @@ class Swept:
     """What a sweep found."""
 
     driven: Driven
-    """Of the highest stage that held, or of the lowest where none did."""
+    """The run of the highest stage that held, or of the lowest where none did."""
     client: ClientCheck
     rate: float
     curve: tuple[CurvePoint, ...]
     max_rate: float | None
-    """None: the server's limit was not reached, or lies below every stage."""
+    """The highest rate that held; None: the limit was not reached, or lies below every stage."""
     notes: tuple[str, ...]
 
 
@@ -49,7 +48,7 @@ class _Stage:
     point: CurvePoint
 
 
-async def sweep(bench: Bench, say: Callable[[str], None]) -> Swept:
+async def sweep(bench: Bench, on_progress: Callable[[str], None]) -> Swept:
     """Run stages until the knee is known.
 
     Raises:
@@ -74,7 +73,7 @@ async def sweep(bench: Bench, say: Callable[[str], None]) -> Swept:
         point = _point(bench, driven, check, rate)
         stages.append(_Stage(rate=rate, driven=driven, point=point))
         held = f"saturated: {point.why}" if point.saturated else "held"
-        say(f"{rate:.3g} requests/s: {held}")
+        on_progress(f"{rate:.3g} requests/s: {held}")
     if not stages:
         raise Interrupted("interrupted before any request was sent: there are no figures")
     held_stages = [one for one in stages if not one.point.saturated]

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, paged_attention, write_cache
 
 NAME = "ridgeline_paged"
-"""Under which transformers knows it."""
+"""The name under which transformers knows it."""
 KEYWORD = "ridgeline_pages"
-"""Of the model's forward, by which `Pages` travels."""
+"""The keyword of the model's forward by which `Pages` travels."""
 
 
 class NoPages(ValueError):
@@ -42,9 +42,9 @@ class Pages:
 
     packed: PackedTokens
     caches: list[LayerCache]
-    """By layer."""
+    """The caches of all layers, in order."""
     calls: list[Attended] = field(default_factory=list)
-    """In order, where `counting`."""
+    """Calls of the attention in order, where `counting`."""
     counting: bool = False
     adapted: bool = False
     """Some of its tokens have an adapter."""

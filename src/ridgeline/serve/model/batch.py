@@ -1,24 +1,162 @@
-"""The tensors of one step: what `engine/` hands to a model."""
+"""From a step of the scheduler to the tensors of one forward.
+
+Block tables change by one block now and then, so each running sequence keeps a row in one table of
+this class, and a step only appends what is new: few Python operations a sequence, none a token but
+in prompts.
+
+Shapes: T tokens, S slices, R rows with logits, M blocks of the longest sequence.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.kernels.paged_attention import PackedTokens
+
+Rows = Literal["all", "none"]
+"""Which tokens of a sequence want logits, where it is not only those that sample."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Packed tokens of all slices, in the step's order; T in all."""
+class StepBatch:
+    """PackedTokens tokens of all slices, in the step's order; T in all."""
 
     tokens: Tensor
-    """[T] int64"""
+    """Token ids, [T] int64."""
     positions: Tensor
-    """[T] int64"""
+    """Positions of the tokens, [T] int64."""
     packed: PackedTokens
     logit_rows: Tensor
-    """[R] int64: the rows whose logits are wanted (every draft's too)."""
+    """The rows whose logits are wanted (every draft's too), [R] int64."""
     adapters: Tensor | None = None
     """[T] int64 index of each token's LoRA adapter, 0: none; None: no token has one."""
+
+
+class StepInputs:
+    """Keeps a row of block ids per running sequence."""
+
+    def __init__(self, *, max_sequences: int, block_size: int, device: torch.device) -> None:
+        self._block_size = block_size
+        self._device = device
+        self._table: NDArray[np.int32] = np.zeros((max_sequences, 16), dtype=np.int32)
+        self._free = list(range(max_sequences - 1, -1, -1))
+        self._rows: dict[Sequence, int] = {}
+        self._known: dict[Sequence, list[int]] = {}
+        """Blocks as they stand in the table."""
+
+    def forget(self, sequence: Sequence) -> None:
+        """Free the row of one that no longer runs; of one without a row, nothing."""
+        row = self._rows.pop(sequence, None)
+        if row is not None:
+            self._free.append(row)
+            del self._known[sequence]
+
+    def batch(
+        self,
+        step: Step,
+        *,
+        rows_of: Mapping[Sequence, Rows],
+        adapters: Mapping[Sequence, int],
+    ) -> StepBatch:
+        """Tensors of a step.
+
+        Args:
+            step: At least one slice.
+            rows_of: Sequences that want logits of other tokens than those that sample.
+            adapters: Index of each sequence's adapter where it has one.
+        """
+        slices = step.slices
+        rows = np.array([self._row(one.sequence) for one in slices])
+        starts = np.array([one.start for one in slices])
+        counts = np.array([one.num_tokens for one in slices])
+        ends = starts + counts
+        first = np.zeros(len(slices) + 1, dtype=np.int64)
+        np.cumsum(counts, out=first[1:])
+        owners = np.repeat(np.arange(len(slices)), counts)
+        positions = np.arange(first[-1]) - (first[:-1] - starts)[owners]
+        size = self._block_size
+        blocks = self._table[rows[owners], positions // size].astype(np.int64)
+        wide = -(-int(ends.max()) // size)
+        packed = PackedTokens(
+            query_starts=self._tensor(first.astype(np.int32)),
+            context_lengths=self._tensor(ends.astype(np.int32)),
+            block_tables=self._tensor(self._table[rows, :wide]),
+            slots=self._tensor(blocks * size + positions % size),
+            max_queries=int(counts.max()),
+            max_context=int(ends.max()),
+        )
+        return StepBatch(
+            tokens=self._tensor(_tokens(slices, int(first[-1]))),
+            positions=self._tensor(positions),
+            packed=packed,
+            logit_rows=self._tensor(_logit_rows(slices, first, rows_of)),
+            adapters=self._adapters(slices, counts, adapters) if adapters else None,
+        )
+
+    def _row(self, sequence: Sequence) -> int:
+        """The sequence's row, brought up to date."""
+        blocks = sequence.blocks
+        row = self._rows.get(sequence)
+        if row is None:
+            if not self._free:
+                self._grow()
+            row = self._rows[sequence] = self._free.pop()
+            known = self._known[sequence] = []
+        else:
+            known = self._known[sequence]
+        if known != blocks:
+            while self._table.shape[1] < len(blocks):
+                self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
+            self._table[row, : len(blocks)] = blocks
+            known[:] = blocks
+        return row
+
+    def _grow(self) -> None:
+        """Twice as many rows."""
+        count = len(self._table)
+        self._table = np.concatenate((self._table, np.zeros_like(self._table)))
+        self._free = list(range(2 * count - 1, count - 1, -1))
+
+    def _adapters(
+        self, slices: tuple[Slice, ...], counts: NDArray[np.int64], indices: Mapping[Sequence, int]
+    ) -> Tensor | None:
+        each = np.array([indices.get(one.sequence, 0) for one in slices])
+        return self._tensor(np.repeat(each, counts)) if each.any() else None
+
+    def _tensor(self, values: NDArray[np.generic]) -> Tensor:
+        tensor = torch.from_numpy(values)
+        return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+
+
+def _tokens(slices: tuple[Slice, ...], total: int) -> NDArray[np.int64]:
+    parts = (
+        (one.sequence.tokens[one.start],)
+        if one.num_tokens == 1
+        else chain(one.sequence.tokens[one.start : one.start + one.count], one.drafts)
+        for one in slices
+    )
+    return np.fromiter(chain.from_iterable(parts), dtype=np.int64, count=total)
+
+
+def _logit_rows(
+    slices: tuple[Slice, ...], first: NDArray[np.int64], rows_of: Mapping[Sequence, Rows]
+) -> NDArray[np.int64]:
+    """The rows of slices that sample (last token and drafts), unless `rows_of` says otherwise."""
+    rows: list[int] = []
+    ends = first.tolist()
+    for index, one in enumerate(slices):
+        wanted = rows_of.get(one.sequence)
+        if wanted == "all":
+            rows.extend(range(ends[index], ends[index + 1]))
+        elif wanted is None and one.samples:
+            rows.extend(range(ends[index + 1] - 1 - len(one.drafts), ends[index + 1]))
+    return np.array(rows, dtype=np.int64)

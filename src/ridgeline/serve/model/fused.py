@@ -100,7 +100,7 @@ def _fused(module: nn.Module, dtype: torch.dtype) -> nn.Module | None:
 
 
 def _is_norm(module: nn.Module) -> bool:
-    """One vector as the only parameter, and an ε."""
+    """Whether a module has one vector as its only parameter, and an ε."""
     parameters = dict(module.named_parameters())
     return (
         list(parameters) == ["weight"]
@@ -140,7 +140,7 @@ def _is_gated_mlp(module: nn.Module) -> bool:
 
 
 def _trial(size: int, dtype: torch.dtype) -> Tensor:
-    """[2, 4, size]: rows so small that ε counts, and large ones."""
+    """Trial activations [2, 4, size]: rows so small that ε counts, and large ones."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(2, 4, size, generator=generator)
     return (rows * torch.tensor([1e-3, 0.1, 1.0, 10.0])[:, None]).to(dtype)

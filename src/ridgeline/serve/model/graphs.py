@@ -7,6 +7,10 @@ the bound of the context, the width of the block tables, no adapters. A batch th
 constant is not covered.
 
 n sequences, T rows after padding, M blocks of the longest context, V words.
+
+`CompiledDecode` runs the same shapes through `torch.compile` on a CPU. Inductor fuses what lies
+between our own operators, which it takes as they are. A shape is compiled once, when the engine
+starts; nothing may fall back to eager in silence.
 """
 
 from __future__ import annotations
@@ -20,12 +24,16 @@ from torch import Tensor
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
-from ridgeline.serve.model.batch import Batch
+from ridgeline.serve.model.batch import StepBatch
+from ridgeline.serve.model.loaded import Computed, LoadedModel
 
 C = TypeVar("C")
 """What a forward returns: a dataclass of tensors, each with one line per row, like `Computed`."""
 _WARM_UPS = 2
 """Runs before a capture: kernels are compiled, libraries take their workspaces."""
+D = TypeVar("D")
+_OPTIONS = {"cpp.threads": 1}
+"""What Inductor fuses is a row per sequence: starting threads for it costs more than it takes."""
 
 
 def default_sizes(largest: int) -> tuple[int, ...]:
@@ -45,7 +53,7 @@ class DecodeGraphs(Generic[C]):
     @torch.inference_mode()
     def __init__(
         self,
-        forward: Callable[[Batch, list[LayerCache]], C],
+        forward: Callable[[StepBatch, list[LayerCache]], C],
         caches: list[LayerCache],
         sizes: Sequence[int],
         device: torch.device,
@@ -77,7 +85,7 @@ class DecodeGraphs(Generic[C]):
         self._batches = {size: self._of_size(size) for size in self._sizes}
         self._graphs: dict[int, Any] = {}
         self._outputs: C | None = None
-        """Of the largest size; every graph leaves its result at its beginning."""
+        """The outputs of the largest size; every graph leaves its result at their beginning."""
         self._graph_bytes = 0
         self._clear(0)
         if capture:
@@ -88,13 +96,13 @@ class DecodeGraphs(Generic[C]):
 
     @property
     def bytes(self) -> int:
-        """Of fixed tensors, and of what the captures took from the device (one pool for all)."""
+        """Bytes of fixed tensors, and of what the captures took from the device."""
         kept = [*_tensors(self._inputs), *_tensors(self._inputs.packed)]
         if self._outputs is not None:
             kept += _tensors(self._outputs)
         return sum(tensor.nbytes for tensor in kept) + self._graph_bytes
 
-    def size_for(self, batch: Batch) -> int | None:
+    def size_for(self, batch: StepBatch) -> int | None:
         """Rows that a batch is padded to; None: not covered."""
         packed = batch.packed
         num_rows = batch.tokens.shape[0]
@@ -110,7 +118,7 @@ class DecodeGraphs(Generic[C]):
         return next((size for size in self._sizes if size >= num_rows), None)
 
     @torch.inference_mode()
-    def run(self, batch: Batch) -> C | None:
+    def run(self, batch: StepBatch) -> C | None:
         """What `forward(batch)` gives, valid until the next call; None: not covered.
 
         A covered batch has one token of each sequence, with logits, in the order of the sequences.
@@ -128,14 +136,14 @@ class DecodeGraphs(Generic[C]):
         assert self._outputs is not None
         return _first_rows(self._outputs, num_rows)
 
-    def _fixed_inputs(self) -> Batch:
+    def _fixed_inputs(self) -> StepBatch:
         largest = self._sizes[-1]
         block = self._caches[0].keys.shape[2]
 
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=self._device)
 
-        return Batch(
+        return StepBatch(
             tokens=zeros(largest, dtype=torch.int64),
             positions=zeros(largest, dtype=torch.int64),
             packed=PackedTokens(
@@ -149,13 +157,13 @@ class DecodeGraphs(Generic[C]):
             logit_rows=torch.arange(largest, device=self._device),
         )
 
-    def _of_size(self, size: int) -> Batch:
+    def _of_size(self, size: int) -> StepBatch:
         """The first rows of the fixed inputs, as the same tensor objects at each call."""
         packed = _first_rows(self._inputs.packed, size)
         starts = self._inputs.packed.query_starts[: size + 1]
         return replace(_first_rows(self._inputs, size), packed=replace(packed, query_starts=starts))
 
-    def _fill(self, batch: Batch, num_rows: int) -> None:
+    def _fill(self, batch: StepBatch, num_rows: int) -> None:
         kept, given = self._inputs, batch
         kept.tokens[:num_rows].copy_(given.tokens)
         kept.positions[:num_rows].copy_(given.positions)
@@ -204,9 +212,6 @@ class DecodeGraphs(Generic[C]):
         return graph
 
 
-D = TypeVar("D")
-
-
 def _tensors(of: Any) -> list[Tensor]:
     values = (getattr(of, one.name) for one in fields(of))
     return [value for value in values if isinstance(value, Tensor)]
@@ -234,3 +239,43 @@ def _empty_like(of: D) -> D:
 def _copy_rows(origin: Any, target: Any) -> None:
     for source, kept in zip(_tensors(origin), _tensors(target), strict=True):
         kept[: source.shape[0]].copy_(source)
+
+
+class CompiledDecode(DecodeGraphs[Computed]):
+    """`DecodeGraphs` over a compiled forward.
+
+    Padding has a context of one token (whatever lies in block 0) where graphs have none: the C++
+    kernel refuses a query without a context.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        caches: list[LayerCache],
+        sizes: Sequence[int],
+        *,
+        max_context: int,
+    ) -> None:
+        super().__init__(
+            _compiled(loaded, len(sizes)),
+            caches,
+            sizes,
+            loaded.device,
+            max_context=max_context,
+            capture=False,
+        )
+
+    def _clear(self, first: int) -> None:
+        super()._clear(first)
+        self._inputs.packed.context_lengths[first:].fill_(1)
+
+
+def _compiled(
+    loaded: LoadedModel, num_sizes: int
+) -> Callable[[StepBatch, list[LayerCache]], Computed]:
+    limit = torch._dynamo.config.recompile_limit
+    torch._dynamo.config.recompile_limit = max(limit, num_sizes + 1)
+    found: Callable[[StepBatch, list[LayerCache]], Computed] = torch.compile(
+        loaded.forward, dynamic=False, fullgraph=True, options=dict(_OPTIONS)
+    )
+    return found

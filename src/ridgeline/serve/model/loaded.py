@@ -19,15 +19,14 @@ from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
 from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
-from ridgeline.serve.cache.form import KvForm, KvShape, form_of
+from ridgeline.serve.cache import KvForm, KvShape, form_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import KEYWORD, Pages, register
-from ridgeline.serve.model.batch import Batch
-from ridgeline.serve.model.direct import Direct, direct
+from ridgeline.serve.model.batch import StepBatch
+from ridgeline.serve.model.direct import Direct, NotInOne, direct
 from ridgeline.serve.model.fused import fuse
-from ridgeline.serve.model.stacked import NotInOne
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -113,7 +112,7 @@ class LoadedModel:
             if hasattr(module, "in_features") and hasattr(module, "out_features")
         }
 
-    def forward(self, batch: Batch, caches: list[LayerCache]) -> Computed:
+    def forward(self, batch: StepBatch, caches: list[LayerCache]) -> Computed:
         """Compute one step: keys and values of its tokens go to the caches."""
         pages = Pages(batch.packed, caches, adapted=batch.adapters is not None)
         if self.direct is not None and not pages.adapted:

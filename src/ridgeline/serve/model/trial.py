@@ -16,21 +16,21 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.kernels.paged_attention import PackedTokens
-from ridgeline.serve.cache.form import KvForm, KvShape
-from ridgeline.serve.cache.pool import KvPool
+from ridgeline.serve.cache import KvForm, KvPool, KvShape
 from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages
 from ridgeline.serve.weights.linears import W8A8Linear
 
 LENGTHS = (21, 10)
-"""Of the two prompts."""
+"""The lengths of the two prompts."""
 CUTS = (13, 9)
-"""Of each, computed in the first step; the rest in the second: a chunk and one more token."""
+"""Tokens of each prompt that the first step computes; the rest comes in the second: a chunk and one
+more token."""
 LARGEST_WINDOW = 128
 """A sliding window up to here is crossed by the longer prompt."""
 BLOCK = 4
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.10}
-"""Of the logits' difference over their spread; a wrong position or mask is above 0.3 in a trained
-model, rounding a tenth of the tolerance."""
+"""The largest difference of logits over their spread; a wrong position or mask is above 0.3 in a
+trained model, rounding a tenth of the tolerance."""
 
 
 Forward = Callable[[Tensor, Tensor, Pages, Tensor], Tensor]
@@ -87,7 +87,7 @@ def check(model: nn.Module, shapes: list[KvShape], vocab: int) -> list[Attended]
 
 
 def logits_over_blocks(model: nn.Module, shapes: list[KvShape], vocab: int) -> list[Tensor]:
-    """Of the two prompts, computed in two steps, once the paged attention is switched on."""
+    """The last logits of the two prompts, computed in two steps, once the paged attention is on."""
     with torch.inference_mode():
         return _in_two_steps(model, _two_prompts(model, vocab), shapes)
 
@@ -119,7 +119,7 @@ def worst_difference(mine: list[Tensor], theirs: list[Tensor]) -> float:
 
 
 def _tolerance(model: nn.Module) -> float:
-    """Of how the model computes.
+    """The tolerance for how the model computes.
 
     Where activations are rounded to 8 bits, the last bit of a sum can turn into a whole level, so
     that float32 differs by as much as bfloat16 does.

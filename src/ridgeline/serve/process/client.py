@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Protocol
 
 from ridgeline.serve.messages import (
@@ -36,9 +36,9 @@ from ridgeline.serve.messages import (
 )
 from ridgeline.serve.process.frames import frame, from_engine, next_frame
 
-Answer = Delta | Embedded | Done | Exported | Refused
+Reply = Delta | Embedded | Done | Exported | Refused
 Question = Submit | ImportKV | Embed | LoadAdapter | UnloadAdapter | ExportKV
-"""What is answered."""
+"""A message that is replied to."""
 
 
 class RequestRefused(Exception):
@@ -47,6 +47,13 @@ class RequestRefused(Exception):
     def __init__(self, refusal: Refused) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+
+
+Deliver = Callable[[Delta | Refused], None]
+"""What is given each message of a request, in the event loop.
+
+The last one is a `Refused`, or the last Delta of the last of its completions.
+"""
 
 
 class EngineLink(Protocol):
@@ -58,17 +65,21 @@ class EngineLink(Protocol):
 
     @property
     def stats(self) -> Stats | None:
-        """The last heartbeat."""
+        """What the last heartbeat said."""
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """Since the last heartbeat came."""
+        """Seconds since the last heartbeat came."""
 
-    def submit(self, submit: Submit) -> AsyncIterator[Delta]:
-        """Deltas of all `n` answers; closing the iterator early aborts. Raises RequestRefused."""
+    def send(self, submit: Submit, deliver: Deliver) -> Callable[[], None]:
+        """Send a request, whose messages `deliver` is given, the first after this has returned.
 
-    async def abort(self, request_id: str) -> None:
-        """Nobody waits for this request any more; unknown ids are no error."""
+        Returns:
+            Withdraws what is unfinished; it may be called at any time and more than once.
+        """
+
+    def abort(self, request_id: str) -> None:
+        """End a request that nobody waits for any more; unknown ids are no error."""
 
     async def embed(
         self, prompts: tuple[tuple[int, ...], ...], adapter: str = ""
@@ -77,20 +88,20 @@ class EngineLink(Protocol):
 
     @property
     def adapters(self) -> dict[str, str]:
-        """Name → path of those that it has, or is to have when it has started again."""
+        """Paths of the adapters, by name, that it has, or is to have when it has started again."""
 
     async def load_adapter(self, name: str, path: str) -> None:
-        """Raises RequestRefused."""
+        """Load an adapter from a directory. Raises RequestRefused."""
 
     async def unload_adapter(self, name: str) -> None:
-        """Raises RequestRefused."""
+        """Unload an adapter by name. Raises RequestRefused."""
 
 
 class EngineClient:
     """One engine; an `EngineLink`, and a `cluster.disaggregated.KvLink` where it hands KV over."""
 
     def __init__(self, adapters: Mapping[str, str] | None = None) -> None:
-        """There is no engine yet.
+        """Begin without an engine.
 
         Args:
             adapters: Name → path of those that it begins with.
@@ -104,12 +115,12 @@ class EngineClient:
         self.down = asyncio.Event()
         self._heartbeat_at = time.monotonic()
         self._writer: asyncio.StreamWriter | None = None
-        self._open: dict[str, asyncio.Queue[Answer]] = {}
+        self._open: dict[str, Callable[[Reply], None]] = {}
         self._numbers = itertools.count()
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """Since the last heartbeat came, or since there is no engine."""
+        """Seconds since the last heartbeat came, or since there is no engine."""
         return time.monotonic() - self._heartbeat_at
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -126,8 +137,8 @@ class EngineClient:
             self.down.set()
             self._heartbeat_at = time.monotonic()
             text = "the engine ended while it worked on this request; try again"
-            for request_id, queue in self._open.items():
-                queue.put_nowait(Refused(id=request_id, message=text, status=503))
+            for request_id, take in list(self._open.items()):
+                take(Refused(id=request_id, message=text, status=503))
             writer.close()
 
     def _take(self, message: FromEngine) -> None:
@@ -141,48 +152,58 @@ class EngineClient:
             case Failed():
                 self.failed = message
             case _:
-                queue = self._open.get(message.id)
-                if queue is not None:  # else it was aborted a moment ago
-                    queue.put_nowait(message)
+                take = self._open.get(message.id)
+                if take is not None:  # else it was aborted a moment ago
+                    take(message)
 
-    async def submit(self, submit: Submit | ImportKV) -> AsyncIterator[Delta]:
-        """Deltas of all `n` answers; closing the iterator early aborts. Raises RequestRefused."""
-        running = set(range(submit.n))
-        queue = self._send(submit)
+    def send(self, submit: Submit | ImportKV, deliver: Deliver) -> Callable[[], None]:
+        """Send a request, whose messages `deliver` is given, the first after this has returned.
+
+        Returns:
+            Withdraws what is unfinished; it may be called at any time and more than once.
+        """
+        request_id, running = submit.id, set(range(submit.n))
+
+        def take(message: Reply) -> None:
+            assert isinstance(message, (Delta, Refused))
+            if isinstance(message, Refused):
+                running.clear()
+            elif message.finish_reason is not None:
+                running.discard(message.index)
+            if not running:
+                del self._open[request_id]
+            deliver(message)
+
+        def withdraw() -> None:
+            if running and self._open.get(request_id) is take:
+                del self._open[request_id]
+                self._write(Abort(id=request_id))
+
         try:
-            while running:
-                answer = await queue.get()
-                assert isinstance(answer, (Delta, Refused))
-                if isinstance(answer, Refused):
-                    running.clear()
-                    raise RequestRefused(answer)
-                if answer.finish_reason is not None:
-                    running.discard(answer.index)
-                yield answer
-        finally:
-            del self._open[submit.id]
-            if running:
-                self._write(Abort(id=submit.id))
+            self._send(submit, take)
+        except RequestRefused as refused:
+            asyncio.get_running_loop().call_soon(deliver, refused.refusal)
+        return withdraw
 
-    async def abort(self, request_id: str) -> None:
-        """Nobody waits for this request any more; unknown ids are no error."""
+    def abort(self, request_id: str) -> None:
+        """End a request that nobody waits for any more; unknown ids are no error."""
         self._write(Abort(id=request_id))
 
     async def embed(
         self, prompts: tuple[tuple[int, ...], ...], adapter: str = ""
     ) -> tuple[tuple[float, ...], ...]:
         """One vector per prompt, by the model or an adapter of it. Raises RequestRefused."""
-        answer = await self._ask(Embed(id=self._number("embed"), prompts=prompts, adapter=adapter))
-        assert isinstance(answer, Embedded)
-        return answer.vectors
+        reply = await self._ask(Embed(id=self._number("embed"), prompts=prompts, adapter=adapter))
+        assert isinstance(reply, Embedded)
+        return reply.vectors
 
     async def load_adapter(self, name: str, path: str) -> None:
-        """Raises RequestRefused."""
+        """Load an adapter from a directory. Raises RequestRefused."""
         await self._ask(LoadAdapter(id=self._number("load"), name=name, path=path))
         self.adapters[name] = path
 
     async def unload_adapter(self, name: str) -> None:
-        """Raises RequestRefused."""
+        """Unload an adapter by name. Raises RequestRefused."""
         try:
             await self._ask(UnloadAdapter(id=self._number("unload"), name=name))
         except RequestRefused as refused:
@@ -193,36 +214,42 @@ class EngineClient:
 
     async def export_kv(self, message: ExportKV) -> Exported:
         """Where another engine finds the KV of a prefilled request. Raises RequestRefused."""
-        answer = await self._ask(message)
-        assert isinstance(answer, Exported)
-        return answer
+        reply = await self._ask(message)
+        assert isinstance(reply, Exported)
+        return reply
 
-    async def release_kv(self, request_id: str) -> None:
-        """Nobody fetches it any more; unknown ids are no error."""
+    def release_kv(self, request_id: str) -> None:
+        """Let go of KV that nobody fetches any more; unknown ids are no error."""
         self._write(ReleaseKV(id=request_id))
 
-    async def _ask(self, message: Embed | LoadAdapter | UnloadAdapter | ExportKV) -> Answer:
-        queue = self._send(message)
+    async def _ask(self, message: Embed | LoadAdapter | UnloadAdapter | ExportKV) -> Reply:
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def take(reply: Reply) -> None:
+            if not replied.done():
+                replied.set_result(reply)
+
+        self._send(message, take)
         try:
-            answer = await queue.get()
+            reply = await replied
         except asyncio.CancelledError:
             self._write(Abort(id=message.id))
             raise
         finally:
             del self._open[message.id]
-        if isinstance(answer, Refused):
-            raise RequestRefused(answer)
-        return answer
+        if isinstance(reply, Refused):
+            raise RequestRefused(reply)
+        return reply
 
-    def _send(self, message: Question) -> asyncio.Queue[Answer]:
-        queue: asyncio.Queue[Answer] = asyncio.Queue()
+    def _send(self, message: Question, take: Callable[[Reply], None]) -> None:
+        """Send what is replied to. Raises RequestRefused where its id is in use."""
         if message.id in self._open:
             raise RequestRefused(Refused(id=message.id, message="this id is in use", status=400))
-        self._open[message.id] = queue
+        self._open[message.id] = take
         if not self._write(message):
             text = "the engine is not up; it is being started again, try in a moment"
-            queue.put_nowait(Refused(id=message.id, message=text, status=503))
-        return queue
+            refused = Refused(id=message.id, message=text, status=503)
+            asyncio.get_running_loop().call_soon(self._take, refused)
 
     def _write(self, message: ToEngine) -> bool:
         """Whether there is an engine to write to. Never waits: requests are bounded by the API."""
@@ -233,3 +260,23 @@ class EngineClient:
 
     def _number(self, kind: str) -> str:
         return f"{kind}-{next(self._numbers)}"
+
+
+async def stream(link: EngineLink, submit: Submit) -> AsyncGenerator[Delta, None]:
+    """Deltas of a request as they come, through a queue; closing early withdraws it.
+
+    Raises:
+        RequestRefused: The engine does not serve it, or no longer.
+    """
+    queue: asyncio.Queue[Delta | Refused] = asyncio.Queue()
+    withdraw = link.send(submit, queue.put_nowait)
+    running = submit.n
+    try:
+        while running:
+            message = await queue.get()
+            if isinstance(message, Refused):
+                raise RequestRefused(message)
+            running -= message.finish_reason is not None
+            yield message
+    finally:
+        withdraw()

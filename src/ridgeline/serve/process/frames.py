@@ -43,7 +43,7 @@ def read_frame(connection: socket.socket) -> bytes | None:
 
 
 async def next_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """As `read_frame`, for asyncio."""
+    """The body of the next frame, for asyncio; None where the other side has closed."""
     try:
         return await reader.readexactly(_length(await reader.readexactly(HEADER.size)))
     except (asyncio.IncompleteReadError, ConnectionError):

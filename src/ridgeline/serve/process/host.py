@@ -1,4 +1,4 @@
-"""The engine's process: `python -m ridgeline.serve.process.host SOCKET_FD module:Engine`.
+"""The process of the engine: `python -m ridgeline.serve.process.host SOCKET_FD module:Engine`.
 
 The supervisor starts it with one end of a socket pair. The main thread alone drives the engine, so
 torch's threads belong to it. Two side threads only move bytes: one reads messages into a queue, one
@@ -40,14 +40,17 @@ HEARTBEAT_SECONDS = 0.5
 STEP_MAY_STILL_TAKE_SECONDS = 5.0
 """Once the server has gone, for the step under way and for closing."""
 PR_SET_PDEATHSIG = 1
-"""Of <sys/prctl.h>."""
+"""The option's number in <sys/prctl.h>."""
 
 
 class HostedEngine(Protocol):
-    """What is hosted: `ridgeline.serve.engine.engine.Engine`, or a stub of it in tests."""
+    """An engine as the host drives it: `engine.engine.ServingEngine`, or a stub of it in tests."""
 
     ready: Ready
-    has_work: bool
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do something."""
 
     def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
         """What is to be done on a thread before a message is handled; None: nothing."""
@@ -59,20 +62,20 @@ class HostedEngine(Protocol):
         """Take a message; what is wrong with it comes out of `take`."""
 
     def step(self) -> None:
-        """Do one step."""
+        """Do one step of all that is open."""
 
     def take(self) -> list[FromEngine]:
-        """What has come out since the last call."""
+        """The messages that have come out since the last call."""
 
     def stats(self) -> Stats:
-        """State and counters."""
+        """The engine's state and its counters."""
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything that is held."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class _Prepared:
     """A message whose preparation has ended."""
 
     message: ToEngine
@@ -84,12 +87,12 @@ class Host:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._inbox: queue.SimpleQueue[list[ToEngine | Prepared] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[list[ToEngine | _Prepared] | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stats: Stats | None = None
         self._step_began: float | None = None
         self._preparing: set[str] = set()
-        """Messages on threads."""
+        """The ids of messages that threads prepare."""
 
         # From the start, so that a server that goes while the engine loads takes it along.
         threading.Thread(target=self._read, name="engine-reader", daemon=True).start()
@@ -136,8 +139,8 @@ class Host:
                 self._take(engine, message)
             wait = False
 
-    def _take(self, engine: HostedEngine, message: ToEngine | Prepared) -> None:
-        if isinstance(message, Prepared):
+    def _take(self, engine: HostedEngine, message: ToEngine | _Prepared) -> None:
+        if isinstance(message, _Prepared):
             if message.message.id not in self._preparing:
                 return  # aborted meanwhile
             self._preparing.discard(message.message.id)
@@ -163,9 +166,9 @@ class Host:
 
     def _prepare(self, message: ToEngine, work: Callable[[], ToEngine]) -> None:
         try:
-            done = Prepared(work())
-        except BaseException as error:  # whatever it is, someone waits for an answer
-            done = Prepared(message, error)
+            done = _Prepared(work())
+        except BaseException as error:  # whatever it is, someone waits for a reply
+            done = _Prepared(message, error)
         self._inbox.put([done])
 
     def _read(self) -> None:

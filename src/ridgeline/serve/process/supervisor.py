@@ -17,13 +17,13 @@ from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineClient, RequestRefused
 from ridgeline.serve.process.frames import frame
 
-ENGINE = "ridgeline.serve.engine.engine:Engine"
+ENGINE = "ridgeline.serve.engine.engine:ServingEngine"
 SILENCE_SECONDS = 30.0
-"""Without a heartbeat, which comes twice a second from a thread of its own: it is stuck."""
+"""An engine without a heartbeat, which comes twice a second, for so long is stuck."""
 LONGEST_STEP_SECONDS = 600.0
 """A step that takes longer hangs; the longest honest ones compile."""
 FUTILE_STARTS = 4
-"""In a row, none of which became ready: then the server gives up."""
+"""The starts in a row, none of which became ready, after which the server gives up."""
 FIRST_DELAY_SECONDS = 0.25
 LONGEST_DELAY_SECONDS = 30.0
 SETTLED_SECONDS = 60.0
@@ -61,7 +61,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """Of the engine's process."""
+        """The process id of the engine."""
         return self._process.pid if self._process else None
 
     async def start(self) -> Ready:
@@ -160,7 +160,7 @@ class Supervisor:
         raise EngineLost(f"the engine ended ({why}) and did not start again: {said}")
 
     async def stop(self) -> None:
-        """End the engine: close its socket, and kill it if that does not help.
+        """End the engine by closing its socket, and kill it if that does not help.
 
         One that still loads its model has nothing to finish and is killed at once.
         """

@@ -3,10 +3,10 @@
 The rule is that of transformers' `generate(num_beams=B)` with `early_stopping=False`, its default:
 
     candidates      the max(2, 1 + E) · B best of score + log p(token), with E end tokens
-    a candidate that ends is an answer if it is among the best B; its score is Σ log p / length^P
+    a candidate that ends is a completion if it is among the best B; its score is Σ log p / length^P
     the best B candidates that do not end go on
-    the search ends when B answers are kept and the best beam's Σ log p / length^P is not above the
-    worst of them, or at `max_tokens`, where all candidates end
+    the search ends when B completions are kept and the best beam's Σ log p / length^P is not above
+    the worst of them, or at `max_tokens`, where all candidates end
 
 Length counts generated tokens, the end token among them; P is `length_penalty`. log p is taken from
 the raw logits in float32.
@@ -28,9 +28,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ridgeline.batching.request import Request
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence, Status
+from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status
 from ridgeline.serve.messages import Delta, Submit
 from ridgeline.serve.sampling.text import Tokenizer, decoded
 
@@ -41,20 +40,20 @@ class Beam:
 
     sequence: Sequence
     tokens: tuple[int, ...] = ()
-    """Generated."""
+    """The tokens generated so far."""
     score: float = 0.0
-    """Σ log p"""
+    """The sum of the tokens' log p."""
     candidates: tuple[list[float], list[int]] | None = None
     """log p and tokens that may come next, best first; None: not computed yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An answer."""
+class FinishedBeam:
+    """A completion that a search has finished."""
 
     tokens: tuple[int, ...]
     score: float
-    """Σ log p"""
+    """The sum of the tokens' log p."""
     ranked: float
     """Σ log p / length^P"""
     finish_reason: Literal["stop", "length"]
@@ -68,13 +67,13 @@ class _Child:
 
 
 class BeamSearch:
-    """Of one request.
+    """The beam search of one request.
 
     Args:
         submit: Validated, with `beams` of at least 2.
         sequence: Of its prompt, as given to `Scheduler.add`.
-        eos_ids: Tokens that end an answer.
-        tokenizer: None: answers have no text.
+        eos_ids: Tokens that end a completion.
+        tokenizer: None: completions have no text.
         request_of: The scheduler's request for the beam of this number (0 is the first).
     """
 
@@ -95,16 +94,16 @@ class BeamSearch:
         self._num_candidates = max(2, 1 + len(self._eos)) * self._width
         self._request_of = request_of
         self._num_requests = 1
-        self._found: list[Found] = []
+        self._found: list[FinishedBeam] = []
         self._children: list[_Child] | None = None
         """What was chosen, until `settle` carries it out."""
         self._first_children: dict[Beam, _Child] = {}
-        """Of parents whose own sequences go on as these."""
+        """Children that go on with the sequences of their parents, by parent."""
         self.done = False
 
     @property
     def sequences(self) -> list[Sequence]:
-        """That the scheduler has of this search."""
+        """The sequences that the scheduler has of this search."""
         return [beam.sequence for beam in self.beams if beam.candidates is None]
 
     def score(self, rows: dict[Sequence, Tensor]) -> dict[Sequence, int]:
@@ -153,7 +152,7 @@ class BeamSearch:
         self.beams, self._children, self._first_children = new, None, {}
 
     def deltas(self) -> list[Delta]:
-        """The best `n` answers, best first, each in one Delta."""
+        """The best `n` completions, best first, each in one Delta."""
         assert self.done
         return [
             Delta(
@@ -168,12 +167,12 @@ class BeamSearch:
         ]
 
     @property
-    def found(self) -> list[Found]:
-        """Answers kept so far, best first."""
+    def found(self) -> list[FinishedBeam]:
+        """Completions kept so far, best first."""
         return list(self._found)
 
     def _choose(self, scored: set[Beam]) -> None:
-        """Answers and the beams that go on, from the candidates of all beams."""
+        """Completions and the beams that go on, from the candidates of all beams."""
         best = self._merged()
         length = len(self.beams[0].tokens) + 1
         last = length >= self.submit.sampling.max_tokens
@@ -182,7 +181,9 @@ class BeamSearch:
             if ends or last:
                 tokens = (*child.parent.tokens, child.token)
                 reason: Literal["stop", "length"] = "stop" if ends else "length"
-                self._keep(Found(tokens, child.score, self._ranked(child.score, length), reason))
+                self._keep(
+                    FinishedBeam(tokens, child.score, self._ranked(child.score, length), reason)
+                )
         running = [] if last else [one for one in best if one.token not in self._eos][: self._width]
         full = len(self._found) == self._width
         if not running or (
@@ -214,12 +215,12 @@ class BeamSearch:
     def _ranked(self, score: float, length: int) -> float:
         return score / length**self.submit.sampling.length_penalty
 
-    def _keep(self, found: Found) -> None:
+    def _keep(self, found: FinishedBeam) -> None:
         self._found.append(found)
         self._found.sort(key=lambda one: -one.ranked)
         del self._found[self._width :]
 
-    def _text(self, found: Found) -> str:
+    def _text(self, found: FinishedBeam) -> str:
         if self._tokenizer is None:
             return ""
         ended = found.finish_reason == "stop"

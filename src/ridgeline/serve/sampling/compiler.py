@@ -1,14 +1,14 @@
 """Grammars compiled and tried in a process of their own, which is given a time for each.
 
-    compiler = Compiler(tokenizer_info)     # runs: python -m ridgeline.serve.sampling.compiler
-    compiler.compiled(Grammar(kind="regex", text="[a-z]{1,9}"))
+    compiler = GrammarCompiler(tokenizer_info)   # runs: python -m ridgeline.serve.sampling.compiler
+    compiler.compile(Grammar(kind="regex", text="[a-z]{1,9}"))
 
 No thread can be stopped in the middle of xgrammar's C++, but a process can; the next grammar starts
 another one. It begins with the first grammar and ends with the engine.
 
 Some grammars compile at once and cannot be followed: with "(((([a-z]{1,9}){1,9}){1,9}){1,9})x" the
 parser keeps every way in which the text so far may be divided, and the fourth token takes it half a
-minute. So a few answers are begun here, and a grammar of which a token takes long is refused.
+minute. So a few completions are begun here, and a grammar of which a token takes long is refused.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from ridgeline.serve.sampling.schema import unenforced
 from ridgeline.serve.sampling.validate import RequestError
 
 LONGEST_SECONDS = 20.0
-"""Of one grammar."""
+"""The most seconds for one grammar."""
 LONGEST_START_SECONDS = 120.0
-"""For Python and xgrammar, which imports torch."""
+"""The time for Python and xgrammar, which imports torch, to start."""
 SLOWEST_TOKEN_SECONDS = 0.05
-"""Of processor time, in the answers that are tried; usual ones take a tenth of a millisecond."""
+"""The most processor time of a token in the completions that are tried; usual ones take a tenth of
+a millisecond."""
 TRIED_TOKENS = 32
-"""Of each."""
+"""Tokens of each completion that is tried."""
 MOST_BYTES = 4 * 2**30
-"""Of memory, for grammars."""
+"""The most memory for grammars."""
 MOST_THREADS = 8
 MOST_SPACES = 16
-"""Between two parts of a JSON document: enough to indent it, too few to write spaces for ever."""
+"""Spaces between two parts of a JSON document: enough to indent, too few to go on for ever."""
 _LENGTH = struct.Struct("!I")
 
 
@@ -72,15 +73,15 @@ class Vocabulary:
         self._lengths[list(self.about.stop_token_ids)] = 0
 
     def longest(self, tokens: NDArray[np.int64]) -> int:
-        """Of these, the one with the most characters."""
+        """The one of these tokens with the most characters."""
         return int(tokens[self._lengths[tokens].argmax()])
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class GrammarOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the process says."""
 
     compiled: str = ""
-    """As `CompiledGrammar.serialize_json` writes it."""
+    """The grammar as `CompiledGrammar.serialize_json` writes it."""
     refused: str = ""
 
 
@@ -92,11 +93,11 @@ class _Late(RidgelineError):
     """The process takes too long."""
 
 
-_outcome = msgspec.msgpack.Decoder(Outcome)
+_outcome = msgspec.msgpack.Decoder(GrammarOutcome)
 _grammar = msgspec.msgpack.Decoder(Grammar)
 
 
-class Compiler:
+class GrammarCompiler:
     """One process at a time, for one vocabulary; not to be shared by threads.
 
     Args:
@@ -111,14 +112,14 @@ class Compiler:
         self._end: Callable[[], object] = lambda: None
         """Ends the process, whoever lets go of it."""
 
-    def compiled(self, grammar: Grammar) -> str:
+    def compile(self, grammar: Grammar) -> str:
         """The compiled grammar as JSON.
 
         Raises:
             RequestError: It cannot be compiled, not be enforced, matches nothing, or takes longer.
         """
         if self._process is None or self._process.poll() is not None:
-            self._process = self._started()
+            self._process = self._start()
             self._end = weakref.finalize(self, _end, self._process)
         try:
             _write(self._process, msgspec.msgpack.encode(grammar))
@@ -136,10 +137,10 @@ class Compiler:
         return outcome.compiled
 
     def close(self) -> None:
-        """End the process."""
+        """End the process that compiles."""
         self._end()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(self._seconds)],
             stdin=subprocess.PIPE,
@@ -155,7 +156,7 @@ class Compiler:
 
 
 def compile_grammar(compiler: Any, grammar: Grammar) -> Any:
-    """By xgrammar, with what it would pass over refused.
+    """Compile a grammar by xgrammar, with what it would pass over refused.
 
     Raises:
         RequestError: It cannot be enforced.
@@ -190,7 +191,7 @@ def _parsed(grammar: Grammar) -> Any:
 
 
 def _choices(grammar: Grammar) -> str:
-    """As a grammar of one rule."""
+    """The choices as a grammar of one rule."""
     choices = _parsed(grammar)
     if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
         raise RequestError("must be a list of strings", "grammar")
@@ -199,7 +200,7 @@ def _choices(grammar: Grammar) -> str:
     return "root ::= " + " | ".join(json.dumps(one) for one in choices)
 
 
-def answered(vocabulary: Vocabulary, grammar: Grammar) -> Outcome:
+def compile_and_try(vocabulary: Vocabulary, grammar: Grammar) -> GrammarOutcome:
     """A grammar compiled and tried, or why it is refused."""
     import xgrammar
 
@@ -208,28 +209,28 @@ def answered(vocabulary: Vocabulary, grammar: Grammar) -> Outcome:
         bits = xgrammar.allocate_token_bitmask(1, vocabulary.about.vocab_size)
         first = xgrammar.GrammarMatcher(compiled)
         if first.fill_next_token_bitmask(bits, 0) and not bool(bits.any()):
-            return Outcome(refused="no answer can match it")
+            return GrammarOutcome(refused="no answer can match it")
         chance = np.random.default_rng(0)
         slowest = max(
-            tried(vocabulary, compiled, vocabulary.longest),
-            tried(vocabulary, compiled, lambda tokens: int(chance.choice(tokens))),
+            slowest_token_seconds(vocabulary, compiled, vocabulary.longest),
+            slowest_token_seconds(vocabulary, compiled, lambda tokens: int(chance.choice(tokens))),
         )
         if slowest > SLOWEST_TOKEN_SECONDS:
-            return Outcome(
+            return GrammarOutcome(
                 refused=f"{slowest:.2g} s for a token are too much: it can be followed in too many"
                 " ways; put no counted repetition into another, or something between their parts"
             )
-        return Outcome(compiled=compiled.serialize_json())
+        return GrammarOutcome(compiled=compiled.serialize_json())
     except RequestError as error:
-        return Outcome(refused=str(error))
+        return GrammarOutcome(refused=str(error))
     except Exception as error:  # xgrammar raises what it likes
-        return Outcome(refused=_reason(error))
+        return GrammarOutcome(refused=_reason(error))
 
 
-def tried(
+def slowest_token_seconds(
     vocabulary: Vocabulary, compiled: Any, choose: Callable[[NDArray[np.int64]], int]
 ) -> float:
-    """Processor seconds that the slowest token of an answer's beginning takes."""
+    """Processor seconds that the slowest token of a completion's beginning takes."""
     import xgrammar
 
     matcher = xgrammar.GrammarMatcher(compiled)
@@ -306,7 +307,7 @@ def _give(target: BinaryIO, body: bytes) -> None:
 
 
 def _bound_memory() -> None:
-    """To what is used now, and so much more."""
+    """Bound the memory to what is used now, and so much more."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115
         most = pages * resource.getpagesize() + MOST_BYTES
@@ -317,20 +318,20 @@ def main() -> int:
     """Compile what comes until the other side closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seconds = float(sys.argv[1])
-    given, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    given, outcomes = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no outcome
     body = _take(given)
     if body is None:
         return 0
     vocabulary = Vocabulary(body.decode())
     _bound_memory()
-    _give(answers, b"")
+    _give(outcomes, b"")
     while (body := _take(given)) is not None:
         # Whoever waits may have gone: nothing here outlives its time.
         signal.setitimer(signal.ITIMER_REAL, seconds)
-        outcome = answered(vocabulary, _grammar.decode(body))
+        outcome = compile_and_try(vocabulary, _grammar.decode(body))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _give(answers, msgspec.msgpack.encode(outcome))
+        _give(outcomes, msgspec.msgpack.encode(outcome))
     return 0
 
 

@@ -1,6 +1,16 @@
-"""From edited logits to the distribution that a token is drawn from.
+"""From raw logits to the distribution that a token is drawn from, in vLLM's order.
 
-In vLLM's order, each on what the one before left:
+First what changes single logits, before any temperature:
+
+    grammar            tokens that break it: -∞
+    min_tokens         EOS and stop ids: -∞ until so many tokens are there
+    logit_bias         l + bias                                        OpenAI API reference
+    repetition         l / r if l > 0 else l · r, for tokens of prompt or completion
+                                                                       CTRL, 1909.05858, sec. 4.1
+    frequency          l - f · count in the completion                 OpenAI API reference
+    presence           l - p · [count in the completion > 0]           OpenAI API reference
+
+A row after drafts is treated as if these had been accepted. Then, each on what the one before left:
 
     temperature   l / T
     min_p         keeps tokens with p ≥ min_p · largest p       Nguyen et al., 2407.01082
@@ -14,10 +24,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ridgeline.serve.messages import Sampling
+from ridgeline.serve.sampling.state import SamplingState
 
 FEW = 256
 """Most likely tokens that are looked at first where only top_p restricts."""
@@ -26,7 +38,83 @@ HEADROOM = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class LogitRow:
+    """One row of logits: a completion's next token, or the one after some drafts."""
+
+    state: SamplingState
+    drafts: tuple[int, ...] = ()
+    """Taken as accepted before this row."""
+
+
+def edit(logits: Tensor, rows: list[LogitRow]) -> None:
+    """Change [R, V] float32 logits in place, one row each."""
+    _grammars(logits, rows)
+    _endings(logits, rows)
+    _biases(logits, rows)
+    _penalties(logits, rows)
+
+
+def _grammars(logits: Tensor, rows: list[LogitRow]) -> None:
+    if any(row.state.matcher is not None for row in rows):
+        from ridgeline.serve.sampling.grammar import mask
+
+        mask(logits, [(row.state.matcher, row.drafts) for row in rows])
+
+
+def _endings(logits: Tensor, rows: list[LogitRow]) -> None:
+    at: list[int] = []
+    tokens: list[int] = []
+    for index, row in enumerate(rows):
+        state = row.state
+        if state.num_tokens + len(row.drafts) < state.sampling.min_tokens:
+            ending = {*state.eos_ids, *state.sampling.stop_ids}
+            at.extend([index] * len(ending))
+            tokens.extend(ending)
+    if at:
+        logits[torch.tensor(at), torch.tensor(tokens)] = float("-inf")
+
+
+def _biases(logits: Tensor, rows: list[LogitRow]) -> None:
+    at: list[int] = []
+    tokens: list[int] = []
+    values: list[float] = []
+    for index, row in enumerate(rows):
+        bias = row.state.sampling.logit_bias
+        at.extend([index] * len(bias))
+        tokens.extend(bias)
+        values.extend(bias.values())
+    if at:
+        logits[torch.tensor(at), torch.tensor(tokens)] += torch.tensor(values, device=logits.device)
+
+
+def _penalties(logits: Tensor, rows: list[LogitRow]) -> None:
+    found = [
+        (index, row.state.sampling, row.state.history.with_drafts(row.drafts))
+        for index, row in enumerate(rows)
+        if row.state.history is not None
+    ]
+    if not found:
+        return
+    sizes = [len(tokens) for _, _, (tokens, _) in found]
+
+    def spread(values: list[float]) -> Tensor:
+        return torch.from_numpy(np.repeat(np.array(values, np.float32), sizes)).to(logits.device)
+
+    at = torch.from_numpy(np.repeat([index for index, _, _ in found], sizes)).to(logits.device)
+    tokens = torch.from_numpy(np.concatenate([one[2][0] for one in found])).to(logits.device)
+    counts = torch.from_numpy(np.concatenate([one[2][1] for one in found])).to(logits.device)
+    repetition = spread([sampling.repetition_penalty for _, sampling, _ in found])
+    frequency = spread([sampling.frequency_penalty for _, sampling, _ in found])
+    presence = spread([sampling.presence_penalty for _, sampling, _ in found])
+    values = logits[at, tokens]
+    values = torch.where(values > 0, values / repetition, values * repetition)
+    values -= frequency * counts
+    values -= presence * (counts > 0)
+    logits[at, tokens] = values
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCandidates:
     """The tokens of each row that may be drawn."""
 
     weights: Tensor
@@ -35,7 +123,7 @@ class Candidates:
     """[R, K] int64; None: K is the vocabulary."""
 
     def dense(self, vocab: int) -> Tensor:
-        """[R, V] probabilities."""
+        """The candidates as [R, V] probabilities."""
         if self.tokens is None:
             return self.weights
         zeros = torch.zeros((len(self.weights), vocab), device=self.weights.device)
@@ -56,7 +144,7 @@ def probabilities(logits: Tensor, samplings: list[Sampling]) -> Tensor:
     return out
 
 
-def candidates(logits: Tensor, samplings: list[Sampling]) -> list[tuple[Tensor, Candidates]]:
+def candidates(logits: Tensor, samplings: list[Sampling]) -> list[tuple[Tensor, TokenCandidates]]:
     """Groups of rows, [G] indices each, with what they may draw from; the logits are lost."""
     _scale(logits, samplings)
     open_rows = [row for row, one in enumerate(samplings) if not restricts(one)]
@@ -65,7 +153,7 @@ def candidates(logits: Tensor, samplings: list[Sampling]) -> list[tuple[Tensor, 
     if open_rows:
         rows = torch.tensor(open_rows, device=logits.device)
         mine = logits if not cut_rows else logits[rows]
-        groups.append((rows, Candidates(mine.softmax(-1), None)))
+        groups.append((rows, TokenCandidates(mine.softmax(-1), None)))
     if cut_rows:
         rows = torch.tensor(cut_rows, device=logits.device)
         mine = logits if not open_rows else logits[rows]
@@ -85,7 +173,7 @@ def _scale(logits: Tensor, samplings: list[Sampling]) -> None:
 
 def _cut(
     logits: Tensor, rows: Tensor, samplings: list[Sampling]
-) -> list[tuple[Tensor, Candidates]]:
+) -> list[tuple[Tensor, TokenCandidates]]:
     """Look at few tokens where they suffice, and in the rest of the rows at as many as needed."""
     vocab = logits.shape[1]
     device = logits.device
@@ -105,14 +193,14 @@ def _cut(
     groups = []
     if len(part):
         kept = _kept(share[part], top_k[part], top_p[part])
-        groups.append((rows[part], Candidates(kept, tokens[part])))
+        groups.append((rows[part], TokenCandidates(kept, tokens[part])))
     if len(rest):
         top_k, top_p = top_k[rest], top_p[rest]
         count = _needed((logits[rest] - whole[rest, None]).exp(), top_k, top_p)
         values, tokens = logits[rest].topk(count, dim=-1)
         total = torch.where(top_k < vocab, _mass(values, top_k), whole[rest])
         kept = _kept((values - total[:, None]).exp(), top_k, top_p)
-        groups.append((rows[rest], Candidates(kept, tokens)))
+        groups.append((rows[rest], TokenCandidates(kept, tokens)))
     return groups
 
 

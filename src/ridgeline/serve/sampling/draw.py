@@ -1,8 +1,8 @@
 """Random numbers that belong to a request, and draws with one of them per token.
 
 The number of the token at position n is a hash of (key, n, purpose): it depends neither on the
-batch nor on what was drawn before, so a preempted answer goes on as if it had not been. A token is
-drawn by inverting the cumulative distribution, for which one number suffices, where Gumbel noise
+batch nor on what was drawn before, so a preempted completion goes on as if it had not been. A token
+is drawn by inverting the cumulative distribution, for which one number suffices, where Gumbel noise
 would need one per entry of the vocabulary.
 """
 
@@ -15,9 +15,25 @@ from struct import Struct
 import torch
 from torch import Tensor
 
+from ridgeline.errors import RidgelineError
+
 COUNTER = Struct("<16sqq")
 SPAN = 512
 """Entries that are summed before the exact search looks inside."""
+
+
+class NotFinite(RidgelineError):
+    """Some row has NaN or infinities instead of numbers; whose it is shows when each is alone."""
+
+
+def check_finite(best: Tensor) -> None:
+    """Raise `NotFinite` unless every row's largest logit, or any of its weights, is a number.
+
+    The largest value tells: it is NaN where any is, infinite where one is, and minus infinity where
+    no token may come.
+    """
+    if not bool(best.isfinite().all()):
+        raise NotFinite("the model gave no finite numbers (NaN, infinity, or no token is left)")
 
 
 class Purpose(IntEnum):
@@ -29,17 +45,17 @@ class Purpose(IntEnum):
 
 
 def key_of(seed: int | None, index: int, fallback: str) -> bytes:
-    """16 bytes that name an answer's stream of numbers.
+    """16 bytes that name a completion's stream of numbers.
 
-    Answer i of a request with seed s is answer 0 of one with seed s + i. Without a seed the stream
-    is that of `fallback` (the engine's seed and the request's id).
+    Completion i of a request with seed s is completion 0 of one with seed s + i. Without a seed the
+    stream is that of `fallback` (the engine's seed and the request's id).
     """
     name = f"{fallback}/{index}" if seed is None else str(seed + index)
     return hashlib.blake2b(name.encode(), digest_size=16).digest()
 
 
 def uniform(key: bytes, position: int, purpose: Purpose) -> float:
-    """In [0, 1), 53 bits of blake2b.
+    """A number in [0, 1), made of 53 bits of blake2b.
 
     >>> key = key_of(7, 0, "")
     >>> uniform(key, 0, Purpose.TOKEN) == uniform(key, 0, Purpose.TOKEN)
@@ -51,7 +67,7 @@ def uniform(key: bytes, position: int, purpose: Purpose) -> float:
 
 
 def draw(weights: Tensor, numbers: Tensor) -> Tensor:
-    """One entry per row, with a chance proportional to its weight: [R, V] and [R] to [R] int64.
+    """Draw an entry per row, by chances proportional to weights: [R, V] and [R] to [R] int64.
 
     The first entry at which the cumulative weight exceeds `number` · total, summed in float64: over
     spans first, then inside one, so that the vocabulary is read once and nothing that large is

@@ -1,7 +1,7 @@
-"""Answers that match a JSON schema, an expression, a choice or a grammar, by xgrammar.
+"""Completions that match a JSON schema, an expression, a choice or a grammar, by xgrammar.
 
 A grammar is compiled once per vocabulary and kept, in a process of its own (`compiler.py`), for it
-may come to no end; an answer has a matcher, which gives a bit mask of the tokens that may come
+may come to no end; a completion has a matcher, which gives a bit mask of the tokens that may come
 next. Rows after drafts walk the matcher along them and back. Dong et al., "XGrammar", 2411.15100.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ridgeline.errors import MissingExtra
 from ridgeline.serve.messages import Grammar
-from ridgeline.serve.sampling.compiler import Compiler
+from ridgeline.serve.sampling.compiler import GrammarCompiler
 from ridgeline.serve.sampling.text import Tokenizer
 from ridgeline.serve.sampling.validate import RequestError
 
@@ -30,10 +30,10 @@ CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f]")
 
 
 class Matcher:
-    """How far an answer has come in its grammar.
+    """How far a completion has come in its grammar.
 
-    One that takes too long once (`LONGEST_TOKEN_SECONDS`) is given up at the answer's next token:
-    the next step would take far longer, and everyone waits for it.
+    One that takes too long once (`LONGEST_TOKEN_SECONDS`) is given up at the completion's next
+    token: the next step would take far longer, and everyone waits for it.
     """
 
     def __init__(self, compiled: Any, eos_ids: tuple[int, ...], allowed: Tensor | None) -> None:
@@ -44,10 +44,10 @@ class Matcher:
         self._allowed = allowed
         """Bits of the tokens that may come at all; None: every one."""
         self._longest_seconds = 0.0
-        """Of processor time, for one row or token so far."""
+        """The most processor time that one row or token took so far."""
 
     def accept(self, token: int) -> None:
-        """The answer goes on with this token; one that cannot follow ends it anyway (EOS, stop).
+        """Go on with this token; one that cannot follow ends the completion anyway.
 
         Raises:
             RequestError: The grammar takes too long.
@@ -66,7 +66,7 @@ class Matcher:
     def fill(self, bits: Tensor, row: int, drafts: tuple[int, ...]) -> bool:
         """Set a row of bits to what may follow the drafts; the matcher stays where it is.
 
-        Where nothing may follow, the answer may end.
+        Where nothing may follow, the completion may end.
 
         Returns:
             Whether the row restricts anything; not where a draft breaks the grammar, since then
@@ -96,7 +96,7 @@ class Matcher:
 
 
 class Grammars:
-    """Of one vocabulary. Any thread may compile; what is known is handed out without waiting."""
+    """The grammars of one vocabulary; any thread may compile, what is known is given at once."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, eos_ids: tuple[int, ...]) -> None:
         self._tokenizer = tokenizer
@@ -105,10 +105,10 @@ class Grammars:
         self._known: OrderedDict[Grammar, Any] = OrderedDict()
         """Compiled, the oldest first."""
         self._turn = threading.Lock()
-        """Of who compiles."""
+        """The lock of the thread that compiles."""
         self._about: Any = None
         self._printable: Tensor | None = None
-        self._compiler: Compiler | None = None
+        self._compiler: GrammarCompiler | None = None
 
     def knows(self, grammar: Grammar) -> bool:
         """Whether it is compiled."""
@@ -124,8 +124,8 @@ class Grammars:
             if grammar in self._known:
                 return
             if self._compiler is None:
-                self._compiler = self._begun()
-            text = self._compiler.compiled(grammar)
+                self._compiler = self._start_compiler()
+            text = self._compiler.compile(grammar)
             import xgrammar
 
             self._known[grammar] = xgrammar.CompiledGrammar.deserialize_json(text, self._about)
@@ -135,14 +135,14 @@ class Grammars:
                 held -= dropped.memory_size_bytes
 
     def matcher(self, grammar: Grammar) -> Matcher:
-        """At the beginning of an answer; an unknown grammar is compiled, and raises, as above."""
+        """A matcher at the beginning of a completion; an unknown grammar is compiled."""
         while (compiled := self._known.get(grammar)) is None:
             self.compile(grammar)
         # xgrammar lets control characters into strings of a given length; JSON has none there.
         allowed = self._printable if grammar.kind in JSON else None
         return Matcher(compiled, self._eos_ids, allowed)
 
-    def _begun(self) -> Compiler:
+    def _start_compiler(self) -> GrammarCompiler:
         try:
             import xgrammar
         except ImportError:
@@ -151,15 +151,15 @@ class Grammars:
             self._tokenizer, vocab_size=self._vocab, stop_token_ids=list(self._eos_ids)
         )
         self._printable = _without_control_characters(self._about.decoded_vocab, self._vocab)
-        return Compiler(self._about.serialize_json())
+        return GrammarCompiler(self._about.serialize_json())
 
 
 @lru_cache(maxsize=2)
 def grammars_of(tokenizer: Tokenizer, vocab: int, eos_ids: tuple[int, ...]) -> Grammars:
-    """Of one model.
+    """The grammars of one model.
 
     Raises:
-        RequestError: The model has no token that ends an answer.
+        RequestError: The model has no token that ends a completion.
     """
     if not eos_ids:
         raise RequestError("grammar cannot end: the model has no end-of-text token", "grammar")
@@ -193,5 +193,5 @@ def _without_control_characters(words: list[bytes], vocab: int) -> Tensor:
 
 
 def _bit(token: int) -> int:
-    """In a 32-bit signed word."""
+    """The bit of a token in a 32-bit signed word."""
     return (1 << token % 32) - (1 << 32 if token % 32 == 31 else 0)

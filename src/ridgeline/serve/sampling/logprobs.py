@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from ridgeline.serve.messages import Logprob, TokenLogprobs
-from ridgeline.serve.sampling.finite import check_finite
+from ridgeline.serve.sampling.draw import check_finite
 from ridgeline.serve.sampling.text import Tokenizer
 
 
 def token_logprobs(
     logits: Tensor, chosen: list[int], tops: list[int], tokenizer: Tokenizer | None
 ) -> list[TokenLogprobs]:
-    """One entry per row.
+    """The log-probabilities of each row's token and of the most likely ones.
 
     A token's rank is 1 plus how many tokens are more likely, so equally likely ones share it.
 
@@ -57,3 +57,33 @@ def text_of(tokenizer: Tokenizer | None, token: int) -> str:
     if tokenizer is None:
         return ""
     return tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+class PromptLogprobs:
+    """The log-probabilities of one prompt, whose first token has none."""
+
+    def __init__(self, prompt: tuple[int, ...], top: int, tokenizer: Tokenizer | None) -> None:
+        self._prompt = prompt
+        self._top = top
+        self._tokenizer = tokenizer
+        self._found: list[TokenLogprobs | None] = [None] * len(prompt)
+        self._found[0] = TokenLogprobs(None, ())
+
+    def add(self, logits: Tensor, start: int) -> None:
+        """Take in raw logits [n, V] of the tokens start … start + n - 1.
+
+        A token that is computed again (after a preemption) replaces what was there; rows beyond the
+        prompt are passed over.
+        """
+        last = min(start + len(logits), len(self._prompt) - 1)
+        chosen = list(self._prompt[start + 1 : last + 1])
+        if not chosen:
+            return
+        tops = [self._top] * len(chosen)
+        rows = logits[: len(chosen)]
+        self._found[start + 1 : last + 1] = token_logprobs(rows, chosen, tops, self._tokenizer)
+
+    def take(self) -> tuple[TokenLogprobs, ...]:
+        """One per token of the prompt, when all have been added."""
+        assert None not in self._found, "tokens of the prompt have no logits"
+        return tuple(one for one in self._found if one is not None)

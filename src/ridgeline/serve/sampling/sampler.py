@@ -1,11 +1,11 @@
-"""Rows of logits in, tokens out, for a whole batch of answers with their own parameters.
+"""Rows of logits in, tokens out, for a whole batch of completions with their own parameters.
 
-An answer with k drafts has k + 1 rows: row j holds the logits after draft j - 1. Drafts that are
+A completion with k drafts has k + 1 rows: row j holds the logits after draft j - 1. Drafts that are
 certain (no probabilities: n-gram, or any drafter under greedy) need no test of their own: the token
 of every row is picked as if there were no drafts, and drafts count as accepted while they are what
 was picked. That is exact, accepts draft x with p(x), which no exact rule can exceed, and gives the
 same tokens for the same seed as without drafts. Drafts drawn from a distribution go through
-`speculation/verify.py`.
+`sampling/verify.py`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ridgeline.serve.messages import TokenLogprobs
-from ridgeline.serve.sampling.distribution import candidates, probabilities
-from ridgeline.serve.sampling.draw import Purpose, draw
-from ridgeline.serve.sampling.edits import Row, edit
-from ridgeline.serve.sampling.finite import check_finite
+from ridgeline.serve.sampling.distribution import LogitRow, candidates, edit, probabilities
+from ridgeline.serve.sampling.draw import Purpose, check_finite, draw
 from ridgeline.serve.sampling.logprobs import token_logprobs
-from ridgeline.serve.sampling.state import SamplingState
-from ridgeline.serve.speculation.verify import Claim, verify
+from ridgeline.serve.sampling.state import Picked, SamplingState
+from ridgeline.serve.sampling.verify import Claim, verify
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An answer whose next tokens are to be picked."""
+    """A completion whose next tokens are to be picked."""
 
     state: SamplingState
     drafts: tuple[int, ...] = ()
@@ -40,24 +37,12 @@ class Wanted:
         return bool(self.drafts) and self.draft_probabilities is not None and not self.state.greedy
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """What comes next in an answer."""
-
-    tokens: tuple[int, ...]
-    """Accepted drafts and one more token, unless a draft that ends the answer was accepted."""
-    logprobs: tuple[TokenLogprobs, ...] = ()
-    """One per token, where the request asks for them."""
-    num_accepted: int = 0
-    """Drafts among the tokens."""
-
-
 def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
-    """Next tokens of every answer.
+    """Next tokens of every completion.
 
     Args:
         logits: [Σ (1 + drafts), V] float32, in the order of `wanted`; overwritten.
-        wanted: The answers; nothing of them changes here.
+        wanted: The completions; nothing of them changes here.
 
     Raises:
         NotFinite: Nothing can be picked from some row.
@@ -67,7 +52,9 @@ def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
     if all(one.state.plain for one in wanted):
         return _matched(wanted, _likeliest(logits).tolist())
     rows = [
-        Row(one.state, one.drafts[:count]) for one in wanted for count in range(len(one.drafts) + 1)
+        LogitRow(one.state, one.drafts[:count])
+        for one in wanted
+        for count in range(len(one.drafts) + 1)
     ]
     assert len(rows) == len(logits)
     reported = [at for at, row in enumerate(rows) if row.state.sampling.logprobs is not None]
@@ -81,7 +68,7 @@ def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
     return picked
 
 
-def _each_row(logits: Tensor, rows: list[Row], wanted: list[Wanted]) -> list[int]:
+def _each_row(logits: Tensor, rows: list[LogitRow], wanted: list[Wanted]) -> list[int]:
     """A token for every row; 0 for the rows of drafts that were drawn."""
     drawn = [one.drawn for one in wanted for _ in range(len(one.drafts) + 1)]
     greedy = [at for at, row in enumerate(rows) if row.state.greedy]
@@ -101,7 +88,7 @@ def _likeliest(logits: Tensor) -> Tensor:
     return tokens
 
 
-def _drawn(logits: Tensor, rows: list[Row]) -> Tensor:
+def _drawn(logits: Tensor, rows: list[LogitRow]) -> Tensor:
     numbers = torch.tensor(
         [row.state.uniform(len(row.drafts), Purpose.TOKEN) for row in rows], dtype=torch.float64
     )
@@ -160,7 +147,7 @@ def _verified(logits: Tensor, wanted: list[Wanted], picked: list[Picked]) -> Non
 
 
 def _report(raw: Tensor, wanted: list[Wanted], picked: list[Picked]) -> None:
-    """Add logprobs, from the rows of `raw` of the answers that ask for them."""
+    """Add logprobs, from the rows of `raw` of the completions that ask for them."""
     at: list[int] = []
     chosen: list[int] = []
     tops: list[int] = []

@@ -1,9 +1,9 @@
-"""JSON schemas: what xgrammar does not enforce is refused here, because it would ignore it.
+"""What of a JSON schema xgrammar does not enforce, and so is refused: it would be ignored.
 
 xgrammar 0.2 compiles schemas into grammars and passes over keywords, or combinations of them, that
 it has no rule for. Each line below was tried: with it, no document that breaks the schema gets
 through. Properties come in the schema's order, and those that it does not name do not come at all:
-answers are fewer than the schema's documents, never others. Patterns match the whole string.
+completions are fewer than the schema's documents, never others. Patterns match the whole string.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any
 
 Schema = Any
-"""Parsed JSON."""
+"""A schema as parsed JSON."""
 SAID_ONLY = frozenset(
     {
         "title",

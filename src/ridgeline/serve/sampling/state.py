@@ -1,21 +1,84 @@
-"""What one answer carries from step to step besides its tokens' KV."""
+"""What one completion carries from step to step, and how picked tokens become a part of it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ridgeline.serve.messages import Submit
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
 from ridgeline.serve.sampling.draw import Purpose, key_of, uniform
-from ridgeline.serve.sampling.history import History
 from ridgeline.serve.sampling.text import TextStream, Tokenizer
 
 if TYPE_CHECKING:
     from ridgeline.serve.sampling.grammar import Matcher
 
+SPARE = 64
+
+
+class TokenHistory:
+    """Distinct tokens of prompt and completion with their counts in the completion.
+
+    A prompt's tokens have count 0: the repetition penalty takes them in, the two others do not.
+    """
+
+    def __init__(self, prompt: tuple[int, ...]) -> None:
+        distinct = sorted(set(prompt))
+        self._slots = {token: slot for slot, token in enumerate(distinct)}
+        self._tokens = np.zeros(len(distinct) + SPARE, np.int64)
+        self._tokens[: len(distinct)] = distinct
+        self._counts = np.zeros(len(distinct) + SPARE, np.float32)
+        self._size = len(distinct)
+
+    def add(self, token: int) -> None:
+        """The completion has one more of this token."""
+        slot = self._slots.get(token)
+        if slot is None:
+            slot = self._size
+            if slot == len(self._tokens):
+                self._tokens = np.concatenate((self._tokens, np.zeros_like(self._tokens)))
+                self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
+            self._tokens[slot] = token
+            self._counts[slot] = 0
+            self._slots[token] = slot
+            self._size += 1
+        self._counts[slot] += 1
+
+    def with_drafts(self, drafts: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Tokens and counts, [D] each, as if the drafts had been accepted."""
+        tokens, counts = self._tokens[: self._size], self._counts[: self._size]
+        if not drafts:
+            return tokens, counts
+        counts = counts.copy()
+        new: dict[int, int] = {}
+        for draft in drafts:
+            slot = self._slots.get(draft)
+            if slot is None:
+                new[draft] = new.get(draft, 0) + 1
+            else:
+                counts[slot] += 1
+        added = np.fromiter(new.keys(), np.int64, len(new))
+        times = np.fromiter(new.values(), np.float32, len(new))
+        return np.concatenate((tokens, added)), np.concatenate((counts, times))
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What comes next in a completion."""
+
+    tokens: tuple[int, ...]
+    """Accepted drafts and one more token, unless a draft that ends the completion was accepted."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """Log-probabilities, one per token, where the request asks for them."""
+    num_accepted: int = 0
+    """Drafts among the tokens."""
+
 
 class SamplingState:
-    """Of one answer. `append` is called once per token of the answer, by `delta.take`."""
+    """The state of one completion; `append` is called once per token of it, by `take`."""
 
     def __init__(
         self,
@@ -27,14 +90,14 @@ class SamplingState:
         tokenizer: Tokenizer | None,
         engine_seed: int = 0,
     ) -> None:
-        """Raises `RequestError` when the grammar cannot be compiled.
+        """Begin a completion of a request; `RequestError` where its grammar cannot be compiled.
 
         Args:
             submit: Validated.
-            index: Which of the request's answers.
+            index: Which of the request's completions.
             vocab: Columns of the logits.
-            eos_ids: Tokens that end an answer; out-of-range ones are left out.
-            tokenizer: None: the answer has no text.
+            eos_ids: Tokens that end a completion; out-of-range ones are left out.
+            tokenizer: None: the completion has no text.
             engine_seed: With the request's id it stands in for a seed that is not given.
         """
         self.submit = submit
@@ -43,14 +106,14 @@ class SamplingState:
         self.tokenizer = tokenizer
         self.eos_ids = tuple(token for token in eos_ids if token < vocab)
         self.num_tokens = 0
-        """Of the answer so far."""
+        """Tokens of the completion so far."""
         self.text = TextStream(
             tokenizer,
             self.sampling.stop,
             keep_stop=self.sampling.keep_stop,
             min_tokens=self.sampling.min_tokens,
         )
-        self.history = History(submit.prompt) if self.penalised else None
+        self.history = TokenHistory(submit.prompt) if self.penalised else None
         self.matcher: Matcher | None = None
         if self.sampling.grammar is not None:
             from ridgeline.serve.sampling.grammar import grammars_of
@@ -83,7 +146,7 @@ class SamplingState:
 
     @cached_property
     def ending_ids(self) -> frozenset[int]:
-        """Tokens that end the answer."""
+        """Tokens that end the completion."""
         eos = () if self.sampling.ignore_eos else self.eos_ids
         return frozenset(self.sampling.stop_ids).union(eos)
 
@@ -92,9 +155,63 @@ class SamplingState:
         return uniform(self._key, self.num_tokens + ahead, purpose)
 
     def append(self, token: int) -> None:
-        """The answer goes on with this token."""
+        """The completion goes on with this token."""
         self.num_tokens += 1
         if self.history is not None:
             self.history.add(token)
         if self.matcher is not None:
             self.matcher.accept(token)
+
+
+def take(
+    state: SamplingState,
+    picked: Picked,
+    *,
+    prompt_logprobs: tuple[TokenLogprobs, ...] = (),
+) -> Delta:
+    """Append the picked tokens to the completion, up to the one that ends it.
+
+    Tokens after that one are dropped: `Delta.tokens` is what the completion really got, and what
+    `Scheduler.complete` must be given. The token that ends a completion is one of its tokens; its
+    text is none of the completion's, unless `keep_stop` asks for it. The text of the tokens before
+    a stop string that lies in the middle of a token is cut there, and the token counts.
+    """
+    kept: list[int] = []
+    finish: Literal["stop", "length"] | None = None
+    reason: str | int | None = None
+    for token in picked.tokens:
+        kept.append(token)
+        state.append(token)
+        finish, reason = _end(state, token)
+        if finish is not None:
+            state.text.flush()
+            break
+    if state.text.stopped_by is not None:
+        finish, reason = "stop", state.text.stopped_by
+    return Delta(
+        id=state.submit.id,
+        index=state.index,
+        tokens=tuple(kept),
+        text=state.text.take(),
+        logprobs=picked.logprobs[: len(kept)],
+        prompt_logprobs=prompt_logprobs,
+        finish_reason=finish,
+        stop_reason=reason,
+    )
+
+
+def _end(
+    state: SamplingState, token: int
+) -> tuple[Literal["stop", "length"] | None, str | int | None]:
+    """Whether the completion ends with this token, and the stop string or stop id that ended it."""
+    sampling, text = state.sampling, state.text
+    ends = token in state.ending_ids
+    if not ends or sampling.keep_stop:
+        text.push(token)
+    if text.stopped_by is not None:
+        return "stop", None
+    if ends:
+        return "stop", token if token in sampling.stop_ids else None
+    if state.num_tokens >= sampling.max_tokens:
+        return "length", None
+    return None, None

@@ -13,13 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 Tokenizer = Any
-"""transformers' PreTrainedTokenizerFast."""
+"""A tokenizer as transformers' PreTrainedTokenizerFast."""
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 """What an unfinished character decodes to."""
 
 
 class TextStream:
-    """Text of one answer as its tokens come.
+    """Text of one completion as its tokens come.
 
     Stop strings are looked for in the text, whatever the borders of tokens. The stop is the one
     whose last character comes first; of two that end there, the one that begins first.
@@ -69,7 +69,7 @@ class TextStream:
         return taken
 
     def flush(self) -> None:
-        """Nothing comes any more: unfinished characters and beginnings of stops are text too."""
+        """Take what is held back as text: unfinished characters and beginnings of stops."""
         if self._tokenizer is None or self.stopped_by is not None:
             return
         self._decode(partial=True)

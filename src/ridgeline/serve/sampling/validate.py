@@ -8,12 +8,12 @@ from ridgeline.batching.limits import Limits
 from ridgeline.errors import InputError
 from ridgeline.serve.messages import Sampling, Submit
 
-MOST_ANSWERS = 128
+MOST_COMPLETIONS = 128
 MOST_BEAMS = 32
 MOST_STOPS = 16
 LONGEST_STOP = 256
 MOST_IDS = 1024
-"""Of `logit_bias`, and of `stop_ids`."""
+"""The most entries of `logit_bias`, and of `stop_ids`."""
 LONGEST_GRAMMAR = 64 * 1024
 MOST_LOGPROBS = 20
 """OpenAI's limit of `top_logprobs`."""
@@ -33,6 +33,10 @@ class RequestError(InputError):
         self.parameter = parameter
 
 
+class UnknownAdapter(RequestError):
+    """A request that names an adapter which is not loaded; becomes `Refused` with status 404."""
+
+
 def validate(submit: Submit, limits: Limits, *, vocab: int, has_text: bool = True) -> None:
     """Raise `RequestError` for the first thing that cannot be done.
 
@@ -46,7 +50,7 @@ def validate(submit: Submit, limits: Limits, *, vocab: int, has_text: bool = Tru
     _ranges(submit.sampling)
     _ids(submit.sampling, vocab)
     _stops(submit.sampling, has_text=has_text)
-    _answers(submit)
+    _completions(submit)
     _grammar(submit.sampling, has_text=has_text)
 
 
@@ -142,10 +146,10 @@ def _stops(sampling: Sampling, *, has_text: bool) -> None:
         _check("stop", holds=len(stop) <= LONGEST_STOP, but=f"is over {LONGEST_STOP} characters")
 
 
-def _answers(submit: Submit) -> None:
+def _completions(submit: Submit) -> None:
     sampling, count = submit.sampling, submit.n
-    if not 1 <= count <= MOST_ANSWERS:
-        raise RequestError(f"n must be between 1 and {MOST_ANSWERS}, not {count}", "n")
+    if not 1 <= count <= MOST_COMPLETIONS:
+        raise RequestError(f"n must be between 1 and {MOST_COMPLETIONS}, not {count}", "n")
     if submit.handover and (count > 1 or sampling.beams):
         parameter = "n" if count > 1 else "beams"
         raise RequestError(f"{parameter} cannot go with prefill on another engine", parameter)

@@ -11,16 +11,14 @@ import torch
 from torch import Tensor
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.sequence import Sequence
-from ridgeline.batching.step import Slice, Step
+from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.errors import InputError
-from ridgeline.serve.cache.pool import KvPool
-from ridgeline.serve.engine.step_inputs import StepInputs
+from ridgeline.serve.cache import KvPool
 from ridgeline.serve.messages import MemoryRow
+from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import LoadedModel
 from ridgeline.serve.sampling.state import SamplingState
-from ridgeline.serve.speculation.drafter import Proposal
-from ridgeline.serve.speculation.draws import draw_drafts
+from ridgeline.serve.speculation.drafter import Proposal, draw_drafts
 
 
 class DraftModel:
@@ -102,7 +100,7 @@ class DraftModel:
             self._cache.free(shadow)
 
     def memory(self) -> list[MemoryRow]:
-        """Weights and cache."""
+        """Bytes of weights and cache, for the memory ledger."""
         tokens = self._cache.num_blocks * self._cache.block_size
         return [
             MemoryRow(what="draft weights", bytes=self._loaded.weight_bytes()),

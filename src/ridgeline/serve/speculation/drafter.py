@@ -1,14 +1,17 @@
-"""What all who guess ahead have in common."""
+"""What all who guess tokens ahead have in common: their interface, and how they draw guesses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ridgeline.batching.sequence import Sequence
 from ridgeline.serve.messages import MemoryRow
+from ridgeline.serve.sampling.distribution import LogitRow, edit, probabilities
+from ridgeline.serve.sampling.draw import Purpose, draw
 from ridgeline.serve.sampling.state import SamplingState
 
 
@@ -31,7 +34,7 @@ class Drafter(Protocol):
 
         Args:
             sequences: Whose `tokens` are all settled; of them only the last is not computed.
-            states: Of the same answers: their parameters and random numbers.
+            states: Of the same completions: their parameters and random numbers.
             hidden: [S, hidden]: the state from which each sequence's last token was picked; None:
                 not kept (only `needs_hidden` drafters ask for it).
         """
@@ -44,4 +47,31 @@ class Drafter(Protocol):
         """The sequence ended; of an unknown one, nothing."""
 
     def memory(self) -> list[MemoryRow]:
-        """For the ledger."""
+        """Rows for the memory ledger."""
+
+
+def draw_drafts(
+    logits: Tensor, states: list[SamplingState], before: list[tuple[int, ...]]
+) -> tuple[list[int], list[Tensor | None]]:
+    """One draft per row, and what it was drawn from (None: greedy, so it is certain).
+
+    Grammar, penalties, temperature and the rest apply to drafts as to tokens: q is then close to p,
+    and a draft that the target would never take is not made.
+
+    Args:
+        logits: [R, V] float32; overwritten.
+        states: Of each row.
+        before: The drafts before each row's, taken as accepted.
+    """
+    rows = [LogitRow(state, drafts) for state, drafts in zip(states, before, strict=True)]
+    edit(logits, rows)
+    greedy = logits.argmax(-1)
+    random = [at for at, state in enumerate(states) if not state.greedy]
+    drawn_from: list[Tensor | None] = [None] * len(states)
+    if random:
+        mine = probabilities(logits[random], [states[at].sampling for at in random])
+        numbers = [states[at].uniform(len(before[at]), Purpose.DRAFT) for at in random]
+        greedy[random] = draw(mine, torch.tensor(numbers, dtype=torch.float64))
+        for place, at in enumerate(random):
+            drawn_from[at] = mine[place]
+    return greedy.tolist(), drawn_from

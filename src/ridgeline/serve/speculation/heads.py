@@ -23,32 +23,31 @@ from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.sampling.state import SamplingState
-from ridgeline.serve.speculation.drafter import Proposal
-from ridgeline.serve.speculation.draws import draw_drafts
+from ridgeline.serve.speculation.drafter import Proposal, draw_drafts
 
 WEIGHTS = "heads.safetensors"
 FACTS = "heads.json"
 
 
 class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `heads.json` says."""
+    """What `heads.json` says of draft heads."""
 
     model: str
-    """That they were trained for."""
+    """The model that they were trained for."""
     hidden: int
     vocab: int
     num_heads: int
     num_blocks: int = 1
-    """Per head."""
+    """The number of blocks per head."""
     widening: int = 4
     """Width inside a block over the model's."""
     steps: int = 0
-    """Of training."""
+    """The steps of the training."""
     held_out_accuracy: tuple[float, ...] = ()
-    """Of each head's first guess, on text that was not trained on."""
+    """The accuracy of each head's first guess, on text that was not trained on."""
 
 
-class Block(nn.Module):
+class HeadBlock(nn.Module):
     """x + D SiLU(U x + u) + d, at first the identity."""
 
     def __init__(self, hidden: int, widening: int) -> None:
@@ -63,14 +62,16 @@ class Block(nn.Module):
         return states + self.down(nn.functional.silu(self.up(states)))
 
 
-class Heads(nn.Module):
+class DraftHeads(nn.Module):
     """All heads of one model."""
 
     def __init__(self, facts: HeadFacts) -> None:
         super().__init__()
         self.facts = facts
         self.heads = nn.ModuleList(
-            nn.Sequential(*(Block(facts.hidden, facts.widening) for _ in range(facts.num_blocks)))
+            nn.Sequential(
+                *(HeadBlock(facts.hidden, facts.widening) for _ in range(facts.num_blocks))
+            )
             for _ in range(facts.num_heads)
         )
 
@@ -89,7 +90,7 @@ class Heads(nn.Module):
         (folder / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(self.facts), indent=2))
 
 
-def read_heads(path: str | Path) -> Heads:
+def read_heads(path: str | Path) -> DraftHeads:
     """Heads that `save` wrote.
 
     Raises:
@@ -100,7 +101,7 @@ def read_heads(path: str | Path) -> Heads:
 
     folder = Path(path)
     try:
-        heads = Heads(read_json(folder / FACTS, HeadFacts))
+        heads = DraftHeads(read_json(folder / FACTS, HeadFacts))
         note_input(folder / WEIGHTS)
         heads.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, InputError, SafetensorError, RuntimeError, ValueError) as error:
@@ -128,7 +129,13 @@ class HeadDrafter:
     needs_hidden = True
 
     def __init__(
-        self, heads: Heads, output_embedding: nn.Module, *, hidden: int, vocab: int, num_drafts: int
+        self,
+        heads: DraftHeads,
+        output_embedding: nn.Module,
+        *,
+        hidden: int,
+        vocab: int,
+        num_drafts: int,
     ) -> None:
         facts = heads.facts
         if (facts.hidden, facts.vocab) != (hidden, vocab):
@@ -169,7 +176,7 @@ class HeadDrafter:
         ]
 
     def forget(self, sequence: Sequence) -> None:
-        """Nothing is kept."""
+        """Forget a sequence, of which nothing is kept."""
 
     def memory(self) -> list[MemoryRow]:
         """Weights of the heads."""

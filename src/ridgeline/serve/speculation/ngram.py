@@ -1,9 +1,9 @@
-"""Prompt look-up: what followed the last time these tokens came may follow again.
+"""A look-up of the prompt: what followed the last time these tokens came may follow again.
 
 The longest n-gram at the end of a sequence that was there before is looked up, and the tokens after
 its last occurrence are the guess (Saxena, "Prompt lookup decoding", 2023; the same idea as LLMA,
-2304.04487). No model, no memory to speak of; pays where answers repeat their prompts: summaries,
-code edits, extraction.
+2304.04487). No model, no memory to speak of; pays where completions repeat their prompts:
+summaries, code edits, extraction.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class NgramDrafter:
         ]
 
     def forget(self, sequence: Sequence) -> None:
-        """Drop its index."""
+        """Drop the index of a sequence."""
         self._indices.pop(sequence, None)
 
     def memory(self) -> list[MemoryRow]:
-        """Nothing on the device."""
+        """No rows, for nothing is on the device."""
         return []
 
     def _index(self, sequence: Sequence) -> Index:

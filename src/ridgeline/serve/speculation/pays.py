@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 TRIAL_STEPS = 8
 WARM_UP_STEPS = 2
-"""Of each trial, not counted: shapes are new, caches cold."""
+"""Steps of each trial that are not counted: shapes are new, caches cold."""
 SMOOTHING = 32
 """Steps that an average looks back on."""
 PLAIN_EVERY = 64
@@ -38,11 +38,11 @@ class Average:
 
     @property
     def seconds_per_token(self) -> float:
-        """Of the steps looked back on."""
+        """The mean over the steps looked back on."""
         return self.seconds / self.tokens
 
     def add(self, seconds: float, tokens: int) -> None:
-        """One more step."""
+        """Take in one more step."""
         self.steps += 1
         if self.steps <= WARM_UP_STEPS:
             return
@@ -58,7 +58,7 @@ class _Size:
     plain: Average = field(default_factory=Average)
     drafted: Average = field(default_factory=Average)
     off_until: float | None = None
-    """None: drafts are tried or pay."""
+    """When drafts are tried again; None: they are tried, or pay."""
     pause: float = FIRST_PAUSE_SECONDS
     proven: bool = False
     """The trial is over, and drafts paid."""

@@ -1,4 +1,4 @@
-"""Training draft heads: the model stays as it is, only the heads learn.
+"""The training of draft heads: the model stays as it is, only the heads learn.
 
 With h_t the model's last hidden state after token t of a text, and p_t the distribution that the
 model itself has there, head i learns p_(t + i), and nearer heads weigh more:
@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError
 from ridgeline.models.folder import check_model_folder, read_by_library
 from ridgeline.records.input_file import read_text
-from ridgeline.serve.speculation.heads import HeadFacts, Heads
+from ridgeline.serve.speculation.heads import DraftHeads, HeadFacts
 
 DECAY = 0.8
-"""λ"""
+"""The weight λ of each head over the one before."""
 HELD_OUT = 0.05
 """Share of the text, at its end, that is not trained on."""
 MOST_HELD_OUT_ROWS = 64
@@ -54,7 +54,7 @@ class HeadTraining(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After a step."""
+    """How far a training is after a step."""
 
     step: int
     steps: int
@@ -62,7 +62,7 @@ class Progress:
 
 
 def train_heads(
-    settings: HeadTraining, out: Path, say: Callable[[Progress], None] = lambda _: None
+    settings: HeadTraining, out: Path, on_progress: Callable[[Progress], None] = lambda _: None
 ) -> HeadFacts:
     """Train heads and write them to a folder; a folder with half of a training goes on from there.
 
@@ -84,7 +84,7 @@ def train_heads(
         nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        say(Progress(step, settings.steps, loss.item()))
+        on_progress(Progress(step, settings.steps, loss.item()))
         if step % SAVE_EVERY == 0 and step < settings.steps:
             _save_progress(out, settings, heads, optimizer, step)
     facts = msgspec.structs.replace(
@@ -97,7 +97,7 @@ def train_heads(
 
 
 @torch.inference_mode()
-def accuracy(model: Any, heads: Heads, rows: Tensor) -> tuple[float, ...]:
+def accuracy(model: Any, heads: DraftHeads, rows: Tensor) -> tuple[float, ...]:
     """How often each head's first guess is what the model itself would say there, on [N, T] text.
 
     The model's word is its argmax given the text, so this is the chance that the guess survives
@@ -115,7 +115,7 @@ def accuracy(model: Any, heads: Heads, rows: Tensor) -> tuple[float, ...]:
     return tuple((agreed / counts).tolist())
 
 
-def _loss(model: Any, heads: Heads, batch: Tensor) -> Tensor:
+def _loss(model: Any, heads: DraftHeads, batch: Tensor) -> Tensor:
     states = _states(model, batch)
     with torch.no_grad():
         own = _logits(model, states).softmax(-1)
@@ -133,7 +133,7 @@ def _states(model: Any, batch: Tensor) -> Tensor:
 
 
 def _logits(model: Any, states: Tensor) -> Tensor:
-    """In float32, as the heads are; the model's own output embedding is in the model's dtype."""
+    """Logits in float32, as the heads are; the output embedding is in the model's dtype."""
     return model.get_output_embeddings()(states.to(model.dtype)).float()
 
 
@@ -180,7 +180,7 @@ def _rows(tokenizer: Any, settings: HeadTraining) -> Tensor:
     return torch.tensor(tokens[: count * settings.seq]).view(count, settings.seq)
 
 
-def _new_heads(model: Any, settings: HeadTraining) -> Heads:
+def _new_heads(model: Any, settings: HeadTraining) -> DraftHeads:
     config = model.config.get_text_config()
     facts = HeadFacts(
         model=settings.model,
@@ -192,11 +192,11 @@ def _new_heads(model: Any, settings: HeadTraining) -> Heads:
     )
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
-        return Heads(facts).to(model.device)
+        return DraftHeads(facts).to(model.device)
 
 
 def _resume(
-    out: Path, settings: HeadTraining, heads: Heads, optimizer: torch.optim.Optimizer
+    out: Path, settings: HeadTraining, heads: DraftHeads, optimizer: torch.optim.Optimizer
 ) -> int:
     """Steps that are done."""
     path = out / PROGRESS
@@ -213,7 +213,7 @@ def _resume(
 def _save_progress(
     out: Path,
     settings: HeadTraining,
-    heads: Heads,
+    heads: DraftHeads,
     optimizer: torch.optim.Optimizer,
     step: int,
 ) -> None:

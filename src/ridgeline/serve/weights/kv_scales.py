@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.errors import InputError
-from ridgeline.serve.cache.form import STORED, FixedScales, KvForm, KvShape
+from ridgeline.serve.cache import STORED, FixedScales, KvForm, KvShape
 from ridgeline.serve.weights.schemes import described
 from ridgeline.serve.weights.stored import Stored
 

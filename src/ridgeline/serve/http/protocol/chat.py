@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`."""
+"""The shapes of `/v1/chat/completions`, and of the functions that its model may call."""
 
 from __future__ import annotations
 
@@ -7,14 +7,84 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, model_validator
 
-from ridgeline.serve.http.protocol.sampling import MOST_LOGPROBS, SamplingFields
-from ridgeline.serve.http.protocol.strict import Strict, Text, few
-from ridgeline.serve.http.protocol.tools import GivenToolCall, NamedToolChoice, Tool, ToolCall
-from ridgeline.serve.http.protocol.usage import Usage
+from ridgeline.serve.http.protocol.fields import (
+    MOST_LOGPROBS,
+    SamplingFields,
+    Strict,
+    Text,
+    TokenUsage,
+    few,
+)
+
+FunctionName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.-]+$")]
+Variables = Annotated[dict[str, Any], few(64)]
+"""Variables of a chat template."""
+
+
+class FunctionDefinition(Strict):
+    """A function and the JSON schema of its arguments."""
+
+    name: FunctionName
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    """Arguments match the schema exactly; needs `tool_choice` required or a name."""
+
+
+class Tool(Strict):
+    """A tool that the model may call; only functions are."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class NamedFunction(Strict):
+    """The function that must be called."""
+
+    name: FunctionName
+
+
+class NamedToolChoice(Strict):
+    """`tool_choice` as an object."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class CalledFunction(Strict):
+    """A function that an earlier completion called, given back by the client."""
+
+    name: FunctionName
+    arguments: Text
+    """JSON, as the model wrote it."""
+
+
+class GivenToolCall(Strict):
+    """A call in an earlier completion, given back by the client."""
+
+    id: Text
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call's name and arguments; in a stream the name comes once, arguments in pieces."""
+
+    name: str | None = None
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call of a tool; `index` in streams only, `id` and `type` in its first chunk only."""
+
+    index: int | None = None
+    id: str | None = None
+    type: str | None = None
+    function: FunctionCall
 
 
 class TextPart(Strict):
-    """Of a message in parts; images and sounds are refused."""
+    """A part of a message's text; images and sounds are refused."""
 
     type: Literal["text"]
     text: Text
@@ -40,7 +110,7 @@ class UserMessage(Strict):
 
 
 class AssistantMessage(Strict):
-    """An earlier answer, as it was received."""
+    """An earlier completion, as it was received."""
 
     role: Literal["assistant"]
     content: Content | None = None
@@ -67,8 +137,6 @@ class ToolMessage(Strict):
     name: Text | None = None
 
 
-Variables = Annotated[dict[str, Any], few(64)]
-"""Of a chat template."""
 Message = Annotated[
     InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
 ]
@@ -84,13 +152,13 @@ class JsonSchema(Strict):
 
 
 class TextFormat(Strict):
-    """Free text."""
+    """The format of free text."""
 
     type: Literal["text"]
 
 
 class JsonObjectFormat(Strict):
-    """Any JSON object."""
+    """The format of any JSON object."""
 
     type: Literal["json_object"]
 
@@ -114,7 +182,7 @@ class ChatRequest(SamplingFields):
     max_tokens: int | None = Field(None, ge=1, lt=2**31)
     """The older name of the next."""
     max_completion_tokens: int | None = Field(None, ge=1, lt=2**31)
-    """As many as the context leaves, if absent."""
+    """The most new tokens; as many as the context leaves, if absent."""
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     response_format: ResponseFormat | None = None
@@ -131,7 +199,7 @@ class ChatRequest(SamplingFields):
     add_generation_prompt: bool | None = None
     """Whether the template opens the assistant's turn; yes if absent."""
     continue_final_message: bool | None = None
-    """The last message is the beginning of the answer."""
+    """The last message is the beginning of the completion."""
     chat_template_kwargs: Variables | None = None
     """Variables of the template, such as Qwen's `enable_thinking`."""
     audio: None = None
@@ -158,7 +226,7 @@ class ChatRequest(SamplingFields):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one token."""
+    """The log-probability of one token."""
 
     token: str
     logprob: float
@@ -166,7 +234,7 @@ class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChosenLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the token that was chosen, with the most likely ones beside it."""
+    """The log-probability of the chosen token, with the most likely ones beside it."""
 
     token: str
     logprob: float
@@ -175,13 +243,13 @@ class ChosenLogprob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChoiceLogprobs(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry per token."""
+    """Log-probabilities with one entry per token."""
 
     content: list[ChosenLogprob]
     refusal: None = None
 
 
-class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What the model says; `tool_calls` only where there are some."""
 
     content: str | None
@@ -191,29 +259,29 @@ class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer."""
+    """One completion of a chat."""
 
     index: int
-    message: AnswerMessage
+    message: CompletionMessage
     logprobs: ChoiceLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer."""
+    """The whole reply to a chat."""
 
     id: str
     created: int
     model: str
     choices: list[ChatChoice]
-    usage: Usage
+    usage: TokenUsage
     object: str = "chat.completion"
     system_fingerprint: str | None = None
 
 
 class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a chunk adds to an answer."""
+    """What a chunk adds to a completion."""
 
     role: str | None = None
     content: str | None = None
@@ -221,7 +289,7 @@ class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one answer."""
+    """What a chunk adds to one completion."""
 
     index: int
     delta: ChunkDelta
@@ -237,6 +305,6 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: list[ChunkChoice]
-    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    usage: TokenUsage | msgspec.UnsetType | None = msgspec.UNSET
     object: str = "chat.completion.chunk"
     system_fingerprint: str | None = None

@@ -1,17 +1,25 @@
-"""`/v1/completions`."""
+"""The shapes of `/v1/completions` and `/v1/embeddings`: text or ids in, text or vectors out."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import Field
 
-from ridgeline.serve.http.protocol.sampling import MOST_LOGPROBS, SamplingFields
-from ridgeline.serve.http.protocol.strict import Text, Tokens
-from ridgeline.serve.http.protocol.usage import Usage
+from ridgeline.serve.http.protocol.fields import (
+    MOST_LOGPROBS,
+    EmbeddingUsage,
+    Name,
+    SamplingFields,
+    Strict,
+    Text,
+    Tokens,
+    TokenUsage,
+)
 
 MOST_PROMPTS = 1024
+Embeddable = Annotated[Text, Field(min_length=1)]
 
 
 class CompletionRequest(SamplingFields):
@@ -35,7 +43,7 @@ class CompletionRequest(SamplingFields):
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry per token; the prompt's first token has none."""
+    """Log-probabilities with one entry per token; the prompt's first token has none."""
 
     text_offset: list[int]
     token_logprobs: list[float | None]
@@ -44,7 +52,7 @@ class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer, or what a chunk adds to it."""
+    """One completion, or what a chunk adds to it."""
 
     index: int
     text: str
@@ -54,13 +62,13 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer, or one chunk of a stream: both have this shape."""
+    """The whole completion, or one chunk of a stream: both have this shape."""
 
     id: str
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     object: str = "text_completion"
     system_fingerprint: str | None = None
 
@@ -74,3 +82,35 @@ def several(given: str | list[int] | list[str] | list[list[int]]) -> list[str | 
     if isinstance(given, str) or isinstance(given[0], int):
         return [given]  # type: ignore[list-item]
     return given  # type: ignore[return-value]
+
+
+class EmbeddingRequest(Strict):
+    """Texts or token ids, each to become one vector."""
+
+    model: Name
+    input: (
+        Embeddable
+        | Tokens
+        | Annotated[list[Embeddable], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
+        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
+    )
+    encoding_format: Literal["float", "base64"] | None = None
+    user: str | None = Field(None, max_length=512)
+    dimensions: None = None
+
+
+class Embedding(msgspec.Struct, frozen=True, kw_only=True):
+    """The vector of one input: numbers, or float32 (little endian) in base64."""
+
+    index: int
+    embedding: list[float] | str
+    object: str = "embedding"
+
+
+class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
+    """The vectors in the order of the inputs."""
+
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingUsage
+    object: str = "list"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+RETRY_AFTER_SECONDS = 1
+
 TYPES = {
     401: "authentication_error",
     404: "not_found_error",
@@ -47,7 +49,7 @@ class ApiError(Exception):
 
     @property
     def body(self) -> ErrorBody:
-        """As it is sent."""
+        """The error as it is sent."""
         kind = TYPES.get(self.status)
         if kind is None:
             kind = "invalid_request_error" if self.status < 500 else "server_error"

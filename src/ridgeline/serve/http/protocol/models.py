@@ -1,10 +1,14 @@
-"""`/v1/models`, and LoRA adapters, which are models too."""
+"""`/v1/models` with LoRA adapters, which are models too, and `/tokenize` and `/detokenize`."""
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
-from ridgeline.serve.http.protocol.strict import PlainName, Strict
+import msgspec
+from pydantic import Field, model_validator
+
+from ridgeline.serve.http.protocol.chat import Message, Tool, Variables
+from ridgeline.serve.http.protocol.fields import Name, PlainName, Strict, Text, TokenId
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,3 +41,49 @@ class UnloadAdapterRequest(Strict):
     """An adapter that no request uses."""
 
     lora_name: PlainName
+
+
+class TokenizeRequest(Strict):
+    """A text, or a conversation through the chat template."""
+
+    model: Name | None = None
+    prompt: Text | None = None
+    messages: list[Message] | None = Field(None, min_length=1, max_length=4096)
+    tools: list[Tool] | None = Field(None, max_length=128)
+    add_special_tokens: bool | None = None
+    """Yes for a text, no for a conversation, if absent."""
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: Variables | None = None
+    return_token_strs: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TokenizeRequest:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either prompt or messages")
+        chat_only = (self.tools, self.add_generation_prompt, self.chat_template_kwargs)
+        if self.messages is None and any(value is not None for value in chat_only):
+            text = "tools, add_generation_prompt and chat_template_kwargs go with messages"
+            raise ValueError(text)
+        return self
+
+
+class Tokenized(msgspec.Struct, frozen=True, kw_only=True):
+    """The token ids of a text or a conversation."""
+
+    count: int
+    max_model_len: int
+    tokens: tuple[int, ...]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(Strict):
+    """Token ids, to become text."""
+
+    model: Name | None = None
+    tokens: Annotated[list[TokenId], Field(fail_fast=True)]
+
+
+class Detokenized(msgspec.Struct, frozen=True, kw_only=True):
+    """Special tokens are kept."""
+
+    prompt: str

@@ -1,17 +1,15 @@
-"""`/v1/completions`."""
+"""The endpoint that continues texts or token ids, `/v1/completions`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ridgeline.serve.http.exchange import respond
-from ridgeline.serve.http.logprobs import completion_logprobs
-from ridgeline.serve.http.metrics import AnswerTimer
+from ridgeline.serve.http.metrics import CompletionTimer
 from ridgeline.serve.http.protocol.completions import (
     Completion,
     CompletionChoice,
@@ -20,14 +18,15 @@ from ridgeline.serve.http.protocol.completions import (
     several,
 )
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.usage import Usage
-from ridgeline.serve.http.service import Service, new_id, record_of, service_of
+from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB, TokenUsage
+from ridgeline.serve.http.reply import new_id, record_of, respond, service_of
+from ridgeline.serve.http.service import Service
 from ridgeline.serve.http.text import TextTokens
-from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
+from ridgeline.serve.messages import Delta, Logprob, Submit, TokenLogprobs
 
 USUAL_MAX_TOKENS = 16
-"""OpenAI's."""
-MOST_ANSWERS = 2048
+"""The default of `max_tokens`, as OpenAI has it."""
+MOST_COMPLETIONS = 2048
 """Prompts times `n` of one request."""
 
 router = APIRouter()
@@ -37,26 +36,26 @@ router = APIRouter()
 class _Prompt:
     tokens: tuple[int, ...]
     text: str
-    """For `echo`."""
+    """The prompt's text, for `echo`."""
 
 
 @router.post("/v1/completions")
 async def completions(request: Request, body: CompletionRequest) -> Response:
-    """Continue each prompt."""
+    """Continue each prompt, whole or as a stream."""
     service, record = service_of(request), record_of(request)
     record.model, record.user = body.model, body.user
     _check(body)
     adapter = service.adapter(body.model)
     prompts = await _prompts(service.text, body)
-    if len(prompts) * (body.n or 1) > MOST_ANSWERS:
-        raise refused(f"more than {MOST_ANSWERS} answers in one request", "prompt")
+    if len(prompts) * (body.n or 1) > MOST_COMPLETIONS:
+        raise refused(f"more than {MOST_COMPLETIONS} answers in one request", "prompt")
     request_id = new_id("cmpl")
     submits = [
         _submit(service, body, prompt.tokens, f"{request_id}-{position}", adapter)
         for position, prompt in enumerate(prompts)
     ]
-    answers = [
-        _Answer(
+    texts = [
+        _GrowingText(
             index=position * (body.n or 1) + index,
             body=body,
             prompt=prompt,
@@ -67,7 +66,7 @@ async def completions(request: Request, body: CompletionRequest) -> Response:
         for index in range(body.n or 1)
     ]
     return await respond(
-        request, submits, _Completions(body, request_id, answers), stream=body.stream
+        request, submits, _Completions(body, request_id, texts), stream=body.stream
     )
 
 
@@ -114,21 +113,21 @@ def _submit(
 
 
 @dataclass(slots=True)
-class _Answer:
-    """One answer as it grows."""
+class _GrowingText:
+    """One completion as it grows."""
 
     index: int
     body: CompletionRequest
     prompt: _Prompt
     text: TextTokens
-    timer: AnswerTimer
+    timer: CompletionTimer
     written: str = ""
     shown: str = ""
     """What `written` had when the last chunk was made."""
     found: list[TokenLogprobs] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     num_shown: int = 0
-    """Of `found`, in chunks already."""
+    """Entries of `found` that chunks have shown already."""
     began: bool = False
     finish_reason: str | None = None
     stop_reason: str | int | None = None
@@ -155,7 +154,7 @@ class _Answer:
         offset = sum(len(piece) for piece in self.pieces[:start])
         logprobs: CompletionLogprobs | None = None
         if self.body.logprobs is not None:
-            logprobs = completion_logprobs(
+            logprobs = _completion_logprobs(
                 self.found[start:], self.pieces[start:], offset, self.body.logprobs
             )
         self.shown, self.num_shown = self.written, len(self.found)
@@ -177,40 +176,40 @@ class _Answer:
 
 
 class _Completions:
-    """Writes the answers, whole or as chunks; an `exchange.Writer`."""
+    """Writes the completions, whole or as chunks; a `reply.ReplyWriter`."""
 
-    def __init__(self, body: CompletionRequest, request_id: str, answers: list[_Answer]) -> None:
+    def __init__(self, body: CompletionRequest, request_id: str, texts: list[_GrowingText]) -> None:
         self._body = body
         self._id = request_id
-        self._answers = answers
+        self._texts = texts
         self._created = int(time.time())
         self._prompt_logprobs: dict[int, tuple[TokenLogprobs, ...]] = {}
 
     def add(self, position: int, delta: Delta) -> None:
-        if delta.prompt_logprobs:  # they come with answer 0, for all answers to the prompt
+        if delta.prompt_logprobs:  # they come with completion 0, for all completions to the prompt
             self._prompt_logprobs[position] = delta.prompt_logprobs
-        self._answer(position, delta).take(delta, self._prompt_logprobs.get(position, ()))
+        self._text(position, delta).take(delta, self._prompt_logprobs.get(position, ()))
 
-    def whole(self, usage: Usage) -> Completion:
-        return self._completion([answer.choice() for answer in self._answers], self._cut(usage))
+    def whole(self, usage: TokenUsage) -> Completion:
+        return self._completion([text.choice() for text in self._texts], self._cut(usage))
 
     def opening(self) -> Iterator[Completion]:
         return iter(())
 
     def chunks(self, position: int, delta: Delta) -> Iterator[Completion]:
         self.add(position, delta)
-        answer = self._answer(position, delta)
-        if answer.has_news:
-            yield self._completion([answer.choice()], None)
+        text = self._text(position, delta)
+        if text.has_news:
+            yield self._completion([text.choice()], None)
 
-    def closing(self, usage: Usage) -> Iterator[Completion]:
+    def closing(self, usage: TokenUsage) -> Iterator[Completion]:
         if self._body.usage_in_stream:
             yield self._completion([], self._cut(usage))
 
-    def _answer(self, position: int, delta: Delta) -> _Answer:
-        return self._answers[position * (self._body.n or 1) + delta.index]
+    def _text(self, position: int, delta: Delta) -> _GrowingText:
+        return self._texts[position * (self._body.n or 1) + delta.index]
 
-    def _completion(self, choices: list[CompletionChoice], usage: Usage | None) -> Completion:
+    def _completion(self, choices: list[CompletionChoice], usage: TokenUsage | None) -> Completion:
         return Completion(
             id=self._id,
             created=self._created,
@@ -219,13 +218,33 @@ class _Completions:
             usage=usage,
         )
 
-    def _cut(self, usage: Usage) -> Usage:
-        """Without the tokens that nobody asked for."""
+    def _cut(self, usage: TokenUsage) -> TokenUsage:
+        """The token counts without the tokens that nobody asked for."""
         if self._body.max_tokens != 0:
             return usage
-        return Usage(
+        return TokenUsage(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=0,
             total_tokens=usage.prompt_tokens,
             prompt_tokens_details=usage.prompt_tokens_details,
         )
+
+
+def _completion_logprobs(
+    found: Iterable[TokenLogprobs], texts: Iterable[str], offset: int, num_top: int
+) -> CompletionLogprobs:
+    """Log-probabilities with the `texts` of their tokens, the first `offset` characters in."""
+    offsets, chosen, tokens, tops = [], [], [], []
+    for one, text in zip(found, texts, strict=True):
+        offsets.append(offset)
+        offset += len(text)
+        tokens.append(text)
+        chosen.append(None if one.chosen is None else max(one.chosen.logprob, LOWEST_LOGPROB))
+        tops.append(None if one.chosen is None else _by_text(one.chosen, one.top[:num_top]))
+    return CompletionLogprobs(
+        text_offset=offsets, token_logprobs=chosen, tokens=tokens, top_logprobs=tops
+    )
+
+
+def _by_text(chosen: Logprob, top: tuple[Logprob, ...]) -> dict[str, float]:
+    return {one.text: max(one.logprob, LOWEST_LOGPROB) for one in (*top, chosen)}

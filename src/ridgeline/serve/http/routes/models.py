@@ -1,18 +1,34 @@
-"""`/v1/models`, and adapters coming and going."""
+"""`/v1/models`, adapters coming and going, `/tokenize`, `/detokenize`, and `/v1/embeddings`."""
 
 from __future__ import annotations
+
+import base64
+import struct
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ridgeline.serve.http.conversation import prompt_of
+from ridgeline.serve.http.protocol.completions import (
+    Embedding,
+    EmbeddingList,
+    EmbeddingRequest,
+    several,
+)
 from ridgeline.serve.http.protocol.errors import ApiError, refused
+from ridgeline.serve.http.protocol.fields import EmbeddingUsage
 from ridgeline.serve.http.protocol.models import (
+    Detokenized,
+    DetokenizeRequest,
     LoadAdapterRequest,
     ModelCard,
     ModelList,
+    Tokenized,
+    TokenizeRequest,
     UnloadAdapterRequest,
 )
-from ridgeline.serve.http.service import Service, json_response, service_of
+from ridgeline.serve.http.reply import json_response, record_of, service_of
+from ridgeline.serve.http.service import Service
 
 router = APIRouter()
 
@@ -25,7 +41,7 @@ async def models(request: Request) -> Response:
 
 @router.get("/v1/models/{name:path}")
 async def model(request: Request, name: str) -> Response:
-    """One of them."""
+    """The model, or one of its adapters."""
     service = service_of(request)
     service.adapter(name)
     return json_response(next(card for card in _cards(service) if card.id == name))
@@ -68,3 +84,75 @@ def _cards(service: Service) -> list[ModelCard]:
         for adapter in service.adapters
     ]
     return [base, *adapters]
+
+
+@router.post("/tokenize")
+async def tokenize(request: Request, body: TokenizeRequest) -> Response:
+    """Token ids of a text, or of a conversation as the model would see it."""
+    service, record = service_of(request), record_of(request)
+    if body.model is not None:
+        service.adapter(body.model)
+    longest = service.ready.max_length
+    if body.messages is None:
+        special = body.add_special_tokens is not False
+        tokens = await service.text.encode(body.prompt or "", special=special)
+    else:
+        tokens = await prompt_of(
+            service.text,
+            body.messages,
+            body.tools or [],
+            opens_turn=body.add_generation_prompt is not False,
+            continues=False,
+            variables=body.chat_template_kwargs or {},
+            special=bool(body.add_special_tokens),
+        )
+    record.prompt_tokens = len(tokens)
+    texts = service.text.pieces(tokens) if body.return_token_strs else None
+    return json_response(
+        Tokenized(count=len(tokens), max_model_len=longest, tokens=tokens, token_strs=texts)
+    )
+
+
+@router.post("/detokenize")
+async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
+    """Text of token ids."""
+    service = service_of(request)
+    if body.model is not None:
+        service.adapter(body.model)
+    tokens = service.text.check(body.tokens, "tokens")
+    return json_response(Detokenized(prompt=await service.text.decode(tokens)))
+
+
+@router.post("/v1/embeddings")
+async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
+    """One vector per input: the mean of its last hidden states, normalised."""
+    service, record = service_of(request), record_of(request)
+    record.model, record.user = body.model, body.user
+    adapter = service.adapter(body.model)
+    prompts = [
+        await service.text.prompt(one, special=True, param="input")
+        if isinstance(one, str)
+        else service.text.check(one, "input")
+        for one in several(body.input)
+    ]
+    for prompt in prompts:
+        service.room(prompt, None, "input")
+    vectors = await service.ask(request, service.engine.embed(tuple(prompts), adapter))
+    record.prompt_tokens = sum(len(prompt) for prompt in prompts)
+    as_text = body.encoding_format == "base64"
+    return json_response(
+        EmbeddingList(
+            data=[
+                Embedding(index=index, embedding=_base64(vector) if as_text else list(vector))
+                for index, vector in enumerate(vectors)
+            ],
+            model=body.model,
+            usage=EmbeddingUsage(
+                prompt_tokens=record.prompt_tokens, total_tokens=record.prompt_tokens
+            ),
+        )
+    )
+
+
+def _base64(vector: tuple[float, ...]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

@@ -6,12 +6,13 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ridgeline.serve.cluster.fleet import FleetReport
-from ridgeline.serve.http.service import Service, json_response, service_of
+from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.http.reply import json_response, service_of
+from ridgeline.serve.http.service import Service
 from ridgeline.serve.messages import LinearKernel
 
 HEARTBEAT_LATE_SECONDS = 10.0
-"""It comes twice a second."""
+"""The age from which a heartbeat, which comes twice a second, is late."""
 
 router = APIRouter()
 
@@ -29,7 +30,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[LinearKernel, ...] = ()
     """Whose kernels multiply the weights, on a CPU."""
     fleet: FleetReport | None = None
-    """Where the server scales itself."""
+    """What is said of the fleet, where the server scales itself."""
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """In Prometheus's format, with vLLM's names."""
+    """All metrics in Prometheus's format, with vLLM's names."""
     text = service_of(request).meters.text()
     return Response(text, media_type="text/plain; version=1.0.0; charset=utf-8")
 

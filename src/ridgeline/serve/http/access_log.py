@@ -1,0 +1,199 @@
+"""The server's access log: for every request its id, its span, and one JSON line at its end.
+
+The id comes in as `X-Request-Id` or is made here, and goes out with the response and into the log.
+
+OpenTelemetry gets one span per request, in the caller's trace, where opentelemetry-api is
+installed. Without an SDK set up (`opentelemetry-instrument ridgeline serve …`, or its environment
+variables) the API's spans cost next to nothing; without the package there are none.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import re
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ridgeline.serve.http.protocol.fields import PromptDetails, TokenUsage
+from ridgeline.serve.messages import Delta
+
+try:
+    from opentelemetry import propagate, trace
+except ImportError:
+    trace = None
+
+if TYPE_CHECKING:
+    from ridgeline.serve.http.service import Service
+
+GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
+"""Asked every few seconds: logged only when they fail."""
+CLIENT_GONE = 499
+"""nginx's status for a client that has closed the connection."""
+
+log = logging.getLogger("ridgeline.serve")
+
+
+class JsonLines(logging.Formatter):
+    """A formatter of log lines as JSON; `extra={"fields": {…}}` of a call becomes keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A log record as one line of JSON."""
+        moment = dt.datetime.fromtimestamp(record.created, dt.UTC)
+        line: dict[str, object] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_as_json() -> None:
+    """Ours from level info, everyone else's from warning; all on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("ridgeline").setLevel(logging.INFO)
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """Filled as the request goes on."""
+
+    request_id: str
+    began: float = field(default_factory=time.monotonic)
+    """When its first byte was seen, on this process's clock."""
+    model: str = ""
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    num_preemptions: int = 0
+    wasted_tokens: int = 0
+    finish_reasons: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    def note(self, delta: Delta) -> None:
+        """Count one delta's tokens; the last one of a completion says the rest."""
+        self.output_tokens += len(delta.tokens)
+        if delta.finish_reason is None:
+            return
+        self.finish_reasons.append(delta.finish_reason)
+        self.num_preemptions += delta.num_preemptions
+        self.wasted_tokens += delta.wasted_tokens
+        if delta.index == 0:  # the completions to one prompt share it
+            self.prompt_tokens += delta.prompt_tokens
+            self.cached_tokens += delta.cached_tokens
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The token counts as the API tells them."""
+        return TokenUsage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.output_tokens,
+            total_tokens=self.prompt_tokens + self.output_tokens,
+            prompt_tokens_details=PromptDetails(cached_tokens=self.cached_tokens),
+        )
+
+    def fields(self) -> dict[str, object]:
+        """What the log line says: whatever is known and not zero."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "began"}
+        return {name: value for name, value in found.items() if value}
+
+
+@contextmanager
+def span(scope: Scope, record: RequestRecord) -> Iterator[Callable[[int], None]]:
+    """A span around a request; call what it gives with the response's status."""
+    if trace is None:
+        yield lambda status: None  # noqa: ARG005  there is nothing to mark
+        return
+    headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+    with trace.get_tracer("ridgeline.serve").start_as_current_span(
+        f"{scope['method']} {scope['path']}",
+        context=propagate.extract(headers),
+        kind=trace.SpanKind.SERVER,
+    ) as current:
+
+        def mark(status: int) -> None:
+            if not current.is_recording():
+                return
+            current.set_attribute("http.response.status_code", status)
+            current.set_attribute("http.request.header.x-request-id", record.request_id)
+            current.set_attribute("gen_ai.request.model", record.model)
+            current.set_attribute("gen_ai.usage.input_tokens", record.prompt_tokens)
+            current.set_attribute("gen_ai.usage.output_tokens", record.output_tokens)
+
+        yield mark
+
+
+class AccessLog:
+    """ASGI middleware; the outermost, so that it sees how everything ends."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, as ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = RequestRecord(request_id=_request_id(scope))
+        scope["ridgeline.record"] = record
+        status, whole = CLIENT_GONE, False
+
+        async def tell(message: Message) -> None:
+            nonlocal status, whole
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                header = (b"x-request-id", record.request_id.encode())
+                message = {**message, "headers": [*message.get("headers", []), header]}
+            elif message["type"] == "http.response.body":
+                whole = not message.get("more_body", False)
+            await send(message)
+
+        try:
+            with self._service.counting(), span(scope, record) as mark:
+                await self._app(scope, receive, tell)
+                mark(status)
+        except Exception as error:
+            status, record.error = 500, f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._write(scope, record, status if whole or status >= 500 else CLIENT_GONE)
+
+    def _write(self, scope: Scope, record: RequestRecord, status: int) -> None:
+        if scope["path"] in QUIET_PATHS and status < 400:
+            return
+        fields: dict[str, Any] = {
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "seconds": round(time.monotonic() - record.began, 6),
+            **record.fields(),
+        }
+        level = logging.ERROR if status >= 500 else logging.INFO
+        log.log(level, "request", extra={"fields": fields})
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and GIVEN_ID.fullmatch(value):
+            given: str = value.decode()
+            return given
+    return uuid.uuid4().hex

@@ -1,0 +1,244 @@
+"""What requests and replies have in common: exact types, sampling parameters, token counts.
+
+Types are exact, and unknown fields are errors. The first wrong element of a list is enough:
+pydantic would else describe each of a million.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.messages import Grammar, Sampling
+
+LARGEST_INT = 2**63 - 1
+MOST_FIELDS = 256
+"""The most fields of one object; no request has a hundred."""
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Text = Annotated[str, Field(max_length=1 << 26)]
+Name = Annotated[str, Field(min_length=1, max_length=512)]
+PlainName = Annotated[Name, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A name without control characters."""
+Tokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+MOST_LOGPROBS = 20
+LOWEST_LOGPROB = -9999.0
+"""What stands for minus infinity, which JSON does not have; OpenAI's own figure."""
+MOST_BIASES = 1024
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+Choices = Annotated[list[Text], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
+Schema = dict[str, Any] | Text
+
+
+class Strict(BaseModel):
+    """No conversion ("5" is no number), no unknown field, no infinity."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        return _at_most(given, MOST_FIELDS, "fields")
+
+
+def few(most: int) -> BeforeValidator:
+    """Count the entries of a mapping before any of them is looked at."""
+    return BeforeValidator(lambda given: _at_most(given, most, "entries"))
+
+
+def _at_most(given: Any, most: int, what: str) -> Any:
+    if isinstance(given, dict) and len(given) > most:
+        raise ValueError(f"more than {most} {what}")
+    return given
+
+
+class PromptDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Details of the prompt's tokens."""
+
+    cached_tokens: int
+    """Found in the prefix cache."""
+
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Summed over prompts and completions; a prompt with several completions counts once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class EmbeddingUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The token counts of embeddings."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class StreamOptions(Strict):
+    """Options of a streamed reply."""
+
+    include_usage: bool = False
+    """A last chunk without choices says the usage."""
+    include_obfuscation: Literal[False] | None = None
+
+
+class StructuredOutputs(Strict):
+    """What the completion must match; exactly one of them (vLLM's names)."""
+
+    json_: Schema | None = Field(None, alias="json")
+    regex: Text | None = None
+    choice: Choices | None = None
+    grammar: Text | None = None
+    json_object: bool | None = None
+
+    def to_grammar(self) -> Grammar:
+        """The grammar that the engine is given."""
+        given = []
+        if self.json_ is not None:
+            given.append(schema_grammar(self.json_, "structured_outputs"))
+        if self.regex is not None:
+            given.append(Grammar(kind="regex", text=self.regex))
+        if self.choice is not None:
+            given.append(Grammar(kind="choice", text=json_text(self.choice, "choice")))
+        if self.grammar is not None:
+            given.append(Grammar(kind="ebnf", text=self.grammar))
+        if self.json_object:
+            given.append(Grammar(kind="json_object"))
+        if len(given) != 1:
+            raise refused(
+                "structured_outputs takes exactly one of json, regex, choice, grammar, json_object",
+                "structured_outputs",
+            )
+        return given[0]
+
+
+class SamplingFields(Strict):
+    """OpenAI's fields with their limits, then vLLM's extras."""
+
+    model: Name
+    n: int | None = Field(None, ge=1, le=128)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: Annotated[dict[str, Bias], few(MOST_BIASES)] | None = None
+    seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
+    stop: StopString | Annotated[list[StopString], Field(max_length=16)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(None, max_length=512)
+    """Stands in the request's log line."""
+    top_k: int | None = Field(None, ge=-1, lt=2**31)
+    """The number of most likely tokens that may come; -1 or 0: all."""
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=10)
+    min_tokens: int | None = Field(None, ge=0, lt=2**31)
+    ignore_eos: bool | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] | None = Field(
+        None, max_length=1024
+    )
+    include_stop_str_in_output: bool | None = None
+    priority: int | None = Field(None, ge=-(2**31), lt=2**31)
+    use_beam_search: bool | None = None
+    """The `n` best of `n` beams."""
+    length_penalty: float | None = Field(None, ge=-10, le=10)
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | None = None
+    guided_regex: Text | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: Text | None = None
+
+    @model_validator(mode="after")
+    def _stream_options_need_a_stream(self) -> SamplingFields:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options needs stream: true")
+        if self.length_penalty is not None and not self.use_beam_search:
+            raise ValueError("length_penalty needs use_beam_search: true")
+        return self
+
+    @property
+    def usage_in_stream(self) -> bool:
+        """Whether the stream ends with a chunk of usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def grammar(self) -> Grammar | None:
+        """The grammar of `structured_outputs`, or of the older `guided_…` names."""
+        old = {
+            "json": self.guided_json,
+            "regex": self.guided_regex,
+            "choice": self.guided_choice,
+            "grammar": self.guided_grammar,
+        }
+        given = {name: value for name, value in old.items() if value is not None}
+        wanted = self.structured_outputs
+        if not given:
+            return None if wanted is None else wanted.to_grammar()
+        if wanted is not None:
+            raise refused("guided_… and structured_outputs cannot go together", "guided_json")
+        return StructuredOutputs.model_validate(given).to_grammar()
+
+    def sampling(
+        self,
+        *,
+        max_tokens: int,
+        logprobs: int | None,
+        grammar: Grammar | None,
+        vocab: int,
+        prompt_logprobs: int | None = None,
+    ) -> Sampling:
+        """The parameters for the engine; what is absent has OpenAI's default."""
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return Sampling(
+            max_tokens=max_tokens,
+            min_tokens=self.min_tokens or 0,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_k=max(0, self.top_k or 0),
+            top_p=1.0 if self.top_p is None else self.top_p,
+            min_p=self.min_p or 0.0,
+            repetition_penalty=self.repetition_penalty or 1.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            logit_bias=_biases(self.logit_bias or {}, vocab),
+            seed=self.seed,
+            stop=tuple(stop),
+            stop_ids=tuple(self.stop_token_ids or ()),
+            ignore_eos=bool(self.ignore_eos),
+            keep_stop=bool(self.include_stop_str_in_output),
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            beams=(self.n or 1) if self.use_beam_search else 0,
+            length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
+            grammar=grammar,
+        )
+
+
+def _biases(given: dict[str, float], vocab: int) -> dict[int, float]:
+    found = {}
+    for key, bias in given.items():
+        if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) < vocab):
+            text = f"logit_bias: {key[:40]!r} is no token id below {vocab}"
+            raise refused(text, "logit_bias")
+        found[int(key)] = bias
+    return found
+
+
+def schema_grammar(schema: dict[str, Any] | str, param: str) -> Grammar:
+    """A JSON schema for the engine. Raises ApiError where it is nested beyond reason."""
+    return Grammar(
+        kind="json_schema", text=schema if isinstance(schema, str) else json_text(schema, param)
+    )
+
+
+def json_text(value: Any, param: str) -> str:
+    """A value as JSON; by json and not msgspec, for clients' integers may have any size."""
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        raise refused(f"{param} is nested too deeply", param) from None
