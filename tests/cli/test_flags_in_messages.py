@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
-import typer
 
-from ridgeline.cli.main import COMMANDS, _function
+from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.program import load_command
 
 SOURCE = Path(__file__).parents[2] / "src"
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
@@ -22,9 +22,7 @@ OF_ANOTHER_PROCESS = {"ridgeline.serve": "serve", "ridgeline.launch.ray_entry": 
 
 
 def options_of(command: str) -> set[str]:
-    app = typer.Typer(add_completion=False)
-    app.command()(_function(command))
-    found = typer.main.get_command(app).params
+    found = load_command(command).params
     return {word for one in found for word in (*one.opts, *one.secondary_opts)}
 
 

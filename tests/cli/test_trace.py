@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.trace.written import call, host, kernel, step, write
 
-from ridgeline.cli.main import COMMANDS, run
+from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.main import run
 from ridgeline.trace.summary import RankSummary
 
 ONE_FILE = (
