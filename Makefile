@@ -1,10 +1,10 @@
-# make tune | test | test-slow | check | bench: each works alone on a machine that has only
+# make tune | test | test-slow | check | docs | bench: each works alone on a machine that has only
 # Python >= 3.11, make and a C compiler.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: tune install test test-slow check bench accuracy clean
+.PHONY: tune install test test-slow check docs bench accuracy clean
 
 tune: install
 	$(BIN)/ridgeline tune --out ridgeline-tune -- examples/train_gpt.py
@@ -25,11 +25,17 @@ test: install
 test-slow: install
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-check: install
+check: install docs
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The site, into build/site; a warning is an error.
+docs: install
+	$(BIN)/ruff check docs
+	$(BIN)/ruff format --check docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: install
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
