@@ -33,8 +33,8 @@ check: install docs
 
 # The site, into build/site; a warning is an error.
 docs: install
-	$(BIN)/ruff check docs
-	$(BIN)/ruff format --check docs
+	$(BIN)/ruff check docs/site
+	$(BIN)/ruff format --check docs/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: install
