@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ridgeline.launch.check import names
+from ridgeline.launch.check import grammar
 from ridgeline.launch.check.verdict import Problems
 
 Object = Mapping[str, Any]
@@ -44,12 +44,12 @@ def check_metadata(metadata: Object, path: str, rule: NameRule, problems: Proble
     elif not prefix:
         problems.required(f"{path}.name", "name or generateName is required")
     namespace = metadata.get("namespace")
-    if namespace and names.dns_label(namespace):
-        problems.invalid(f"{path}.namespace", namespace, names.dns_label(namespace))
+    if namespace and grammar.dns_label(namespace):
+        problems.invalid(f"{path}.namespace", namespace, grammar.dns_label(namespace))
     check_labels(section(metadata, "labels"), f"{path}.labels", problems)
     check_annotations(section(metadata, "annotations"), f"{path}.annotations", problems)
     for index, finalizer in enumerate(metadata.get("finalizers") or []):
-        wrong = names.qualified_name(finalizer or "")
+        wrong = grammar.qualified_name(finalizer or "")
         if wrong:
             problems.invalid(f"{path}.finalizers[{index}]", finalizer, wrong)
     for index, owner in enumerate(entries(metadata, "ownerReferences")):
@@ -61,10 +61,10 @@ def check_metadata(metadata: Object, path: str, rule: NameRule, problems: Proble
 def check_labels(labels: Object, path: str, problems: Problems) -> None:
     """Keys and values of labels; the server names the map, not the key."""
     for key, value in labels.items():
-        wrong = names.qualified_name(key)
+        wrong = grammar.qualified_name(key)
         if wrong:
             problems.invalid(path, key, wrong)
-        wrong = names.label_value(value or "")
+        wrong = grammar.label_value(value or "")
         if wrong:
             problems.invalid(path, value, wrong)
 
@@ -74,7 +74,7 @@ def check_annotations(annotations: Object, path: str, problems: Problems) -> Non
     size = 0
     for key, value in annotations.items():
         size += len(key.encode()) + len((value or "").encode())
-        wrong = names.qualified_name(key.lower())
+        wrong = grammar.qualified_name(key.lower())
         if wrong:
             problems.invalid(path, key, wrong)
     if size > _ANNOTATION_LIMIT_BYTES:
@@ -93,12 +93,12 @@ def check_selector(selector: Object, path: str, problems: Problems) -> None:
             problems.forbidden(f"{at}.values", "may not be given when operator is Exists")
         elif operator not in _OPERATORS:
             problems.invalid(f"{at}.operator", operator, "not a valid selector operator")
-        wrong = names.qualified_name(expression.get("key") or "")
+        wrong = grammar.qualified_name(expression.get("key") or "")
         if wrong:
             problems.invalid(f"{at}.key", expression.get("key"), wrong)
         for number, value in enumerate(values):
-            if names.label_value(value or ""):
-                problems.invalid(f"{at}.values[{number}]", value, names.label_value(value))
+            if grammar.label_value(value or ""):
+                problems.invalid(f"{at}.values[{number}]", value, grammar.label_value(value))
 
 
 def selects(selector: Object, labels: Object) -> bool:
@@ -158,5 +158,5 @@ def check_port(value: Any, path: str, problems: Problems) -> None:
             problems.invalid(path, value, "must be between 1 and 65535, inclusive")
     elif value is None:
         problems.required(path)
-    elif names.port_name(value):
-        problems.invalid(path, value, names.port_name(value))
+    elif grammar.port_name(value):
+        problems.invalid(path, value, grammar.port_name(value))
