@@ -193,7 +193,7 @@ class _Parser:
         return _variable(lexeme)
 
     def presence(self) -> Evaluate:
-        """Parse `has(a.b.c)`: whether the last field is there; what leads to it must be."""
+        """Parse `has(a.b.c)`, which asks for the last field; what leads to it must be."""
         self.take("(")
         start = self.position
         end = start

@@ -22,7 +22,7 @@ _TEMPLATE_LIMIT = 8
 
 
 def check_claim(manifest: Object, problems: Problems) -> None:
-    """Check a ResourceClaim: the devices that it asks for."""
+    """Check the devices that a ResourceClaim asks for."""
     _check_devices(section(section(manifest, "spec"), "devices"), "spec.devices", problems)
 
 
@@ -36,7 +36,7 @@ def check_claim_template(manifest: Object, problems: Problems) -> None:
 
 
 def check_device_class(manifest: Object, problems: Problems) -> None:
-    """Check a DeviceClass: what selects its devices."""
+    """Check what selects the devices of a DeviceClass."""
     _check_selectors(section(manifest, "spec"), "spec", problems)
 
 

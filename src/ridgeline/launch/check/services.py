@@ -183,7 +183,7 @@ def check_role_binding(manifest: Object, problems: Problems) -> None:
 
 
 def check_autoscaler(manifest: Object, problems: Problems) -> None:
-    """Check a HorizontalPodAutoscaler: bounds, metrics and target."""
+    """Check the bounds, metrics and target of a HorizontalPodAutoscaler."""
     spec = section(manifest, "spec")
     target = section(spec, "scaleTargetRef")
     for key in ("kind", "name"):
@@ -209,7 +209,7 @@ def check_autoscaler(manifest: Object, problems: Problems) -> None:
 
 
 def check_disruption_budget(manifest: Object, problems: Problems) -> None:
-    """Check a PodDisruptionBudget: one bound, and a selector."""
+    """Check that a PodDisruptionBudget has one bound, and a selector."""
     spec = section(manifest, "spec")
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         problems.invalid("spec", "", "minAvailable and maxUnavailable cannot be both set")
@@ -228,7 +228,7 @@ def check_disruption_budget(manifest: Object, problems: Problems) -> None:
 
 
 def check_network_policy(manifest: Object, problems: Problems) -> None:
-    """Check a NetworkPolicy: its selectors and ports."""
+    """Check the selectors and ports of a NetworkPolicy."""
     spec = section(manifest, "spec")
     check_selector(section(spec, "podSelector"), "spec.podSelector", problems)
     for index, kind in enumerate(spec.get("policyTypes") or []):

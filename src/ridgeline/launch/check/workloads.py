@@ -44,7 +44,7 @@ def check_pod_template(manifest: Object, problems: Problems) -> None:
 
 
 def check_job(manifest: Object, problems: Problems) -> None:
-    """Check a Job: its name, its spec and its labels."""
+    """Check the name, the spec and the labels of a Job."""
     spec = section(manifest, "spec")
     check_job_spec(spec, "spec", problems)
     name = section(manifest, "metadata").get("name") or ""
