@@ -111,7 +111,7 @@ def check_workload(manifest: Object, problems: Problems) -> None:
                 controller.get(key), grammar.path_segment, f"spec.controllerRef.{key}", problems
             )
         group = controller.get("apiGroup")
-        if group and grammar.dns_subdomain(group):
+        if group:
             problems.invalid("spec.controllerRef.apiGroup", group, grammar.dns_subdomain(group))
     templates = entries(spec, "podGroupTemplates")
     if not templates:

@@ -146,8 +146,7 @@ def _check_names(spec: Object, path: str, problems: Problems) -> None:
     seen: set[str] = set()
     for index, gate in enumerate(entries(spec, "schedulingGates")):
         name = gate.get("name") or ""
-        if grammar.qualified_name(name):
-            problems.invalid(f"{path}.schedulingGates[{index}]", name, grammar.qualified_name(name))
+        problems.invalid(f"{path}.schedulingGates[{index}]", name, grammar.qualified_name(name))
         if name in seen:
             problems.duplicate(f"{path}.schedulingGates[{index}]", name)
         seen.add(name)

@@ -72,8 +72,7 @@ def check_node_term(term: Object, path: str, problems: Problems) -> None:
         elif operator not in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"):
             problems.invalid(f"{at}.operator", operator, "not a valid selector operator")
         key = expression.get("key") or ""
-        if grammar.qualified_name(key):
-            problems.invalid(f"{at}.key", key, grammar.qualified_name(key))
+        problems.invalid(f"{at}.key", key, grammar.qualified_name(key))
 
 
 def _check_node_affinity(affinity: Object, path: str, problems: Problems) -> None:

@@ -103,7 +103,7 @@ def check_volume_claim(manifest: Object, problems: Problems) -> None:
             )
     check_choice(spec.get("volumeMode"), ("Block", "Filesystem"), "spec.volumeMode", problems)
     storage_class = spec.get("storageClassName")
-    if storage_class and grammar.dns_subdomain(storage_class):
+    if storage_class:
         problems.invalid(
             "spec.storageClassName", storage_class, grammar.dns_subdomain(storage_class)
         )
@@ -132,8 +132,7 @@ def _check_data(
     for name in sections:
         for key, value in section(manifest, name).items():
             size += len((value or "").encode())
-            if grammar.config_key(key):
-                problems.invalid(f"{name}[{key}]", key, grammar.config_key(key))
+            problems.invalid(f"{name}[{key}]", key, grammar.config_key(key))
             if key in seen:
                 problems.invalid(f"{name}[{key}]", key, "duplicate of key present in data")
             seen.add(key)
@@ -272,8 +271,7 @@ def check_quota(manifest: Object, problems: Problems) -> None:
     """Check the names and amounts of a ResourceQuota."""
     for key, value in section(section(manifest, "spec"), "hard").items():
         at = f"spec.hard[{key}]"
-        if grammar.qualified_name(key):
-            problems.invalid(at, key, grammar.qualified_name(key))
+        problems.invalid(at, key, grammar.qualified_name(key))
         amount = parse_quantity(value)
         if amount is not None and amount < 0:
             problems.invalid(at, value, "must be greater than or equal to 0")

@@ -67,10 +67,10 @@ class Problems:
         self.found.append(ManifestProblem(field=field, reason=reason, message=message, cure=cure))
 
     def invalid(self, field: str, value: Any, detail: str, cure: str = "") -> None:
-        """A value of the right type that breaks a rule."""
-        self.add(
-            field, "Invalid", f"{shown(value)}: {detail}", cure or f"choose one that fits: {detail}"
-        )
+        """Add a value of the right type that breaks a rule; an empty `detail` says it does not."""
+        if detail:
+            cure = cure or f"choose one that fits: {detail}"
+            self.add(field, "Invalid", f"{shown(value)}: {detail}", cure)
 
     def required(self, field: str, detail: str = "") -> None:
         """A field that must be given."""
