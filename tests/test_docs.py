@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,22 @@ def test_links_in_the_documents_lead_somewhere(page: Path) -> None:
     made = {(ROOT / "docs" / place).resolve() for place in site_pages().generated_pages()}
     gone = [one for one in targets if not (page.parent / one).exists()]
     assert [one for one in gone if (page.parent / one).resolve() not in made] == []
+
+
+def test_the_first_page_is_short_and_its_figures_are_measured_ones() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 100
+    ledger = text.partition("Technique  ")[2].partition("```")[0]
+    measured = (ROOT / "docs/performance.md").read_text()
+    shown = re.findall(r"^[✓–].*?([\d.]+)×\s+\[([\d.]+), ([\d.]+)\]", ledger, re.MULTILINE)
+    assert len(shown) == 3
+    for multiplier, low, high in shown:
+        assert f"| {multiplier} | {low} – {high} |" in measured
+
+
+def test_the_diff_on_the_first_page_applies_to_the_example(tmp_path: Path) -> None:
+    diff = (ROOT / "README.md").read_text().partition("```diff\n")[2].partition("```")[0]
+    shutil.copy(ROOT / "examples/train_gpt.py", tmp_path)
+    patch = f"--- a/train_gpt.py\n+++ b/train_gpt.py\n{diff}"
+    subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=tmp_path, check=True)
+    compile((tmp_path / "train_gpt.py").read_text(), "train_gpt.py", "exec")
