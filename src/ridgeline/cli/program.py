@@ -104,6 +104,8 @@ class _Words(TyperGroup):
                     f"`ridgeline {self.first} {second}`" for second in _second_words(self.first)
                 )
                 raise InputError(f"{self.first} needs a second word: {known}")
+        if args and not args[0].startswith("-"):
+            self.params = []  # there is none of ours to read, for which typer imports pydantic
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
