@@ -105,7 +105,8 @@ class _Words(TyperGroup):
                 )
                 raise InputError(f"{self.first} needs a second word: {known}")
         if args and not args[0].startswith("-"):
-            self.params = []  # there is none of ours to read, for which typer imports pydantic
+            # No option of ours is there; to read none, typer would import pydantic.
+            self.params, self.add_help_option = [], False
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
