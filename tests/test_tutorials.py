@@ -23,6 +23,10 @@ ENDS = {"--max-loss": {3}, "ridgeline compare": {0, 3}}
 MADE = {"first-ledger": "ridgeline-tune/report.html", "compress-a-model": "mixed/report.html"}
 
 
+def by_name(page: Path) -> str:
+    return page.stem
+
+
 def play(page: Path, folder: Path) -> None:
     """Run the blocks of a page one after the other in one folder, a repository with examples."""
     shutil.copytree(ROOT / "examples", folder / "examples")
@@ -48,12 +52,14 @@ def play(page: Path, folder: Path) -> None:
     assert not (folder / "w3").exists(), "what lost too much was saved"
 
 
-@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.stem in QUICK])
+@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.stem in QUICK], ids=by_name)
 def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
     play(page, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.stem not in QUICK])
+@pytest.mark.parametrize(
+    "page", [page for page in TUTORIALS if page.stem not in QUICK], ids=by_name
+)
 def test_a_long_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
     play(page, tmp_path)
