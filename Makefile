@@ -1,10 +1,10 @@
-# make tune | test | test-all | check | bench: each works alone on a machine that has only
+# make tune | test | test-all | check | docs | bench: each works alone on a machine that has only
 # Python >= 3.11, make and a C compiler.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: tune install test test-all check bench accuracy clean
+.PHONY: tune install test test-all check docs bench accuracy clean
 
 tune: install
 	$(BIN)/ridgeline tune --out ridgeline-tune -- examples/train_gpt.py
@@ -26,11 +26,17 @@ test-all: install
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" --timeout 3600
 	$(BIN)/python -m pytest -m alone --timeout 3600
 
-check: install
+check: install docs
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The site, into build/site; a warning is an error.
+docs: install
+	$(BIN)/ruff check docs/site
+	$(BIN)/ruff format --check docs/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: install
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done

@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ridgeline.launch.check import Document, Verdict, check_manifests
+from ridgeline.launch.check import Document, ManifestVerdict, check_manifests
 from ridgeline.launch.check.catalogue import find_kind
 
 
@@ -71,7 +71,7 @@ def without_indices(name: str) -> str:
     return ".".join(part for part in bare.split(".") if not part[:1].isupper())
 
 
-def names_same_field(verdict: Verdict, expected: set[str]) -> bool:
+def names_same_field(verdict: ManifestVerdict, expected: set[str]) -> bool:
     """Whether a field that we name is among the server's."""
     ours = [problem.field for problem in verdict.problems if problem.rule == "server"]
     exact = any(normal(name) in expected for name in ours)

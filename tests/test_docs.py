@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-import typer
+from tests.site_pages import site_pages
 
-from ridgeline.cli.main import COMMANDS
+from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.program import load_command
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 
@@ -45,12 +47,9 @@ SHOWN = [(page.relative_to(ROOT).as_posix(), words) for page in PAGES
 def test_a_command_in_the_documents_parses(page: str, words: list[str]) -> None:
     name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
     assert name in COMMANDS, f"{page} shows a command that does not exist"
-    module = importlib.import_module(COMMANDS[name][0])
-    app = typer.Typer(add_completion=False)
-    app.command()(getattr(module, re.sub(r"\W", "_", name)))
     rest = words[len(name.split()) :]
     if rest not in (["--help"], ["-h"]):
-        typer.main.get_command(app).make_context(name, rest)
+        load_command(name).make_context(name, rest)
 
 
 def test_the_documents_show_every_command() -> None:
@@ -62,4 +61,25 @@ def test_the_documents_show_every_command() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_in_the_documents_lead_somewhere(page: Path) -> None:
     targets = [target for target, _ in LINK.findall(page.read_text()) if "://" not in target]
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    made = {(ROOT / "docs" / place).resolve() for place in site_pages().generated_pages()}
+    gone = [one for one in targets if not (page.parent / one).exists()]
+    assert [one for one in gone if (page.parent / one).resolve() not in made] == []
+
+
+def test_the_first_page_is_short_and_its_figures_are_measured_ones() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 100
+    ledger = text.partition("Technique  ")[2].partition("```")[0]
+    measured = (ROOT / "docs/performance.md").read_text()
+    shown = re.findall(r"^[✓–].*?([\d.]+)×\s+\[([\d.]+), ([\d.]+)\]", ledger, re.MULTILINE)
+    assert len(shown) == 3
+    for multiplier, low, high in shown:
+        assert f"| {multiplier} | {low} – {high} |" in measured
+
+
+def test_the_diff_on_the_first_page_applies_to_the_example(tmp_path: Path) -> None:
+    diff = (ROOT / "README.md").read_text().partition("```diff\n")[2].partition("```")[0]
+    shutil.copy(ROOT / "examples/train_gpt.py", tmp_path)
+    patch = f"--- a/train_gpt.py\n+++ b/train_gpt.py\n{diff}"
+    subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=tmp_path, check=True)
+    compile((tmp_path / "train_gpt.py").read_text(), "train_gpt.py", "exec")

@@ -62,11 +62,6 @@ def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> Non
     assert len(text.splitlines()) >= 3, "what it is for, what may not enter, where to start"
 
 
-def test_the_readme_shows_every_room() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert all(f"{room}/" in readme for room in ROOMS)
-
-
 def test_public_names_are_these() -> None:
     assert sorted(ridgeline.__all__) == [
         "Comparison", "CompressionLedger", "Deployment", "Device", "Evaluation", "Examination",

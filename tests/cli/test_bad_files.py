@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.cli.main import COMMANDS, run
+from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.main import run
 from ridgeline.cli.output_options import announced
 
 LIBRARY = str(Path(__file__).parents[2] / "examples" / "models" / "library")

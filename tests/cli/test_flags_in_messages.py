@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
-import typer
 from tests.sources import trees
 
-from ridgeline.cli.main import COMMANDS, _function
+from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.program import load_command
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 ANOTHER_PROGRAM = re.compile(r"\b(ridgeline [a-z]+|hf download|nsys (?:export|profile))\b")
@@ -24,9 +24,7 @@ OF_ANOTHER_PROCESS = {"ridgeline.serve": "serve", "ridgeline.launch.ray_entry": 
 
 @functools.cache
 def options_of(command: str) -> set[str]:
-    app = typer.Typer(add_completion=False)
-    app.command()(_function(command))
-    found = typer.main.get_command(app).params
+    found = load_command(command).params
     return {word for one in found for word in (*one.opts, *one.secondary_opts)}
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ridgeline.cli.main import COMMANDS, run
+from ridgeline.cli.commands import COMMANDS, PANELS
+from ridgeline.cli.main import run
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,7 +23,7 @@ def test_without_a_command_the_overview_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run([]) == 2
-    assert "Usage: ridgeline COMMAND" in capsys.readouterr().out
+    assert "Usage: ridgeline" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,50 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     assert name in capsys.readouterr().out
 
 
+def test_the_overview_is_grouped_by_what_one_wants(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(PANELS) == {name.partition(" ")[0] for name in COMMANDS}
+    run(["--help"])
+    out = capsys.readouterr().out
+    places = [out.index(panel) for panel in dict.fromkeys(PANELS.values())]
+    assert places == sorted(places)
+    assert places[0] < out.index(" doctor ") < places[1] < out.index(" roofline ") < places[2]
+
+
+def completions(words: str, *, at: int) -> list[str]:
+    """What bash is told when TAB is pressed in the word with index `at`."""
+    pressed = {
+        "_RIDGELINE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": f"{at}",
+    }
+    program = Path(sys.executable).with_name("ridgeline")
+    done = subprocess.run(
+        [program], env={**os.environ, **pressed}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_their_second_words_and_options() -> None:
+    assert completions("ridgeline tr", at=1) == ["train", "trace"]
+    assert completions("ridgeline plan ", at=2) == ["training", "serving"]
+    assert completions("ridgeline plan training --glo", at=3) == ["--global-batch"]
+    assert completions("ridgeline launch --clu", at=2) == ["--cluster"]
+    assert completions("ridgeline launch status --j", at=3) == ["--json"]
+
+
+def test_a_shell_gets_the_script_that_completes() -> None:
+    program = Path(sys.executable).with_name("ridgeline")
+    for shell in ("bash", "zsh", "fish"):
+        done = subprocess.run(
+            [program],
+            env={**os.environ, "_RIDGELINE_COMPLETE": f"source_{shell}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f"complete_{shell}" in done.stdout
+
+
 def test_help_after_a_first_word_lists_the_second_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--help"]) == 0
     assert "training" in capsys.readouterr().out
@@ -93,6 +139,21 @@ def test_start_up_imports_no_heavy_library(words: list[str]) -> None:
         f"run({words!r})\n"
         "heavy = {'torch', 'plotly', 'libcst', 'transformers'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "--help"], ["tun"]])
+def test_help_and_a_mistyped_command_import_no_command(words: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from ridgeline.cli.main import run\n"
+        f"run({words!r})\n"
+        "ours = {name for name in sys.modules if name.startswith('ridgeline.')}\n"
+        "cli = {f'ridgeline.cli{part}' for part in ('', '.main', '.commands', '.program')}\n"
+        "allowed = {'ridgeline.errors', *cli}\n"
+        "sys.exit(f'imported {ours - allowed}' if ours - allowed else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.trace.written import call, host, kernel, step, write
 
-from ridgeline.cli.main import COMMANDS, run
+from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.main import run
 from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
 from ridgeline.trace.time.summary import RankSummary
 

@@ -14,10 +14,10 @@ import pytest
 from tests.ports import reserved_port
 
 from ridgeline.errors import ChildDied, InputError
-from ridgeline.launch.cluster_file import ClusterFile, Nodes, RunSection, Ssh
-from ridgeline.launch.hosts import host_commands, run_on_hosts
-from ridgeline.launch.job import Job, job_of
+from ridgeline.launch.cluster_file import ClusterFile, NodeSection, RunSection, Ssh
+from ridgeline.launch.job import LaunchJob, job_of
 from ridgeline.launch.merge import LogLine
+from ridgeline.launch.places.hosts import host_commands, run_on_hosts
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
 
@@ -54,10 +54,10 @@ def port() -> Iterator[int]:
         yield found
 
 
-def a_job(tmp_path: Path, script: str, port: int, nodes: int = 2) -> Job:
+def a_job(tmp_path: Path, script: str, port: int, nodes: int = 2) -> LaunchJob:
     (tmp_path / "rank.py").write_text(script)
     cluster = ClusterFile(
-        nodes=Nodes(ranks=1),
+        nodes=NodeSection(ranks=1),
         run=RunSection(python=sys.executable, port=port, restarts=0, grace_seconds=15),
         environment={"GLOO_SOCKET_IFNAME": "lo"},
         ssh=Ssh(hosts=("alpha", "beta")[:nodes], command=SSH, rendezvous="127.0.0.1"),
@@ -126,7 +126,7 @@ LAUNCHER = """
 import sys
 from pathlib import Path
 from tests.launch.test_hosts import SAVES_WHEN_TOLD, a_job
-from ridgeline.launch.hosts import host_commands, run_on_hosts
+from ridgeline.launch.places.hosts import host_commands, run_on_hosts
 place = Path(sys.argv[1])
 job = a_job(place, SAVES_WHEN_TOLD, int(sys.argv[2]), nodes=1)
 run_on_hosts(job, host_commands(job, local=False), place / "logs", lambda line: None)
@@ -160,7 +160,7 @@ def test_what_a_rank_says_a_user_can_mend_is_an_input_error(tmp_path: Path, port
     errors = Path(job.folder) / "errors"
     errors.mkdir(parents=True)
     (errors / "rank0.txt").write_text("2\ndata.path: no such file\n")
-    from ridgeline.launch.hosts import HostCommand
+    from ridgeline.launch.places.hosts import HostCommand
 
     with pytest.raises(InputError, match=r"data\.path: no such file"):
         run_on_hosts(

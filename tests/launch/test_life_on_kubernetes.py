@@ -155,19 +155,19 @@ def test_logs_that_are_followed_come_once_and_in_order(
     cluster: PlayedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from ridgeline.launch.kube.api import connect
-    from ridgeline.launch.kube.follow import Follower
+    from ridgeline.launch.places.kubernetes import PodLogs
 
     assert ridgeline(LAUNCH) == 0
     run = Remembered(state_folder()).read("gpt")
-    follower = Follower(connect("default"), run)
+    read = PodLogs(connect("default"), run)
     for index in (0, 1):
         cluster.pod(f"p{index}", "gpt", index, {"phase": "Running"})
     cluster.say("p0", "2026-11-21T10:00:01.1Z", "[rank0]:a")
     cluster.say("p1", "2026-11-21T10:00:01Z", "[rank2]:b")
-    assert [line.text for line in follower.read()] == ["b", "a"]
-    assert follower.read() == []
+    assert [line.text for line in read()] == ["b", "a"]
+    assert read() == []
     cluster.say("p0", "2026-11-21T10:00:01.123456789Z", "[rank0]:c")
-    assert [line.text for line in follower.read()] == ["c"]
+    assert [line.text for line in read()] == ["c"]
 
 
 def test_the_first_error_comes_first_and_is_not_the_aftermath(

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
 from ridgeline.launch.check import check_manifests, read_text
-from ridgeline.launch.cluster_file import ClusterFile, Kubernetes, Nodes, RunSection, Toleration
-from ridgeline.launch.job import Job, checked_name, job_of, run_name
-from ridgeline.launch.kube.gang import QUEUE_LABEL
+from ridgeline.launch.cluster_file import (
+    ClusterFile,
+    Kubernetes,
+    NodeSection,
+    RunSection,
+    Toleration,
+)
+from ridgeline.launch.job import LaunchJob, checked_name, job_of, run_name
+from ridgeline.launch.kube.kinds import QUEUE_LABEL
 from ridgeline.launch.kube.manifest import as_yaml, manifests
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
@@ -43,7 +49,7 @@ recipes = st.builds(
 clusters = st.builds(
     ClusterFile,
     nodes=st.builds(
-        Nodes,
+        NodeSection,
         devices=st.sampled_from([0, 1, 2, 4, 8]),
         cpus=st.integers(1, 256),
         memory_bytes=st.integers(10**9, 2 * 10**12),
@@ -84,13 +90,13 @@ clusters = st.builds(
 engines = st.sampled_from(["kubernetes", "ray"])
 
 
-def a_job(recipe: Recipe, cluster: ClusterFile, name: str) -> Job:
+def a_job(recipe: Recipe, cluster: ClusterFile, name: str) -> LaunchJob:
     folder = f"{cluster.kubernetes.mount}/runs/{name}"
     text = recipe_toml(recipe)
     return job_of(recipe, text, cluster, name=name, worker=WORKER, folder=folder)
 
 
-def plain_job(**kubernetes: Any) -> Job:
+def plain_job(**kubernetes: Any) -> LaunchJob:
     """Two nodes of eight GPUs."""
     recipe = Recipe(
         model=RecipeModel(config="gpt2"),
@@ -99,7 +105,7 @@ def plain_job(**kubernetes: Any) -> Job:
         optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
     )
     place = {"image": "train:1", "claim": "ckpt", "queue": "q"} | kubernetes
-    nodes = Nodes(devices=8, cpus=96, memory_bytes=2**40)
+    nodes = NodeSection(devices=8, cpus=96, memory_bytes=2**40)
     return a_job(recipe, ClusterFile(nodes=nodes, kubernetes=Kubernetes(**place)), "gpt")
 
 
@@ -208,4 +214,4 @@ def test_a_missing_key_is_named_with_its_file(key: str) -> None:
 def test_ranks_that_do_not_fill_nodes_are_refused() -> None:
     job = plain_job()
     with pytest.raises(InputError, match="16 ranks, which do not fill nodes of 6"):
-        a_job(job.recipe, ClusterFile(nodes=Nodes(devices=6)), "gpt")
+        a_job(job.recipe, ClusterFile(nodes=NodeSection(devices=6)), "gpt")

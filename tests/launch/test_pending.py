@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from ridgeline.launch.pending import Fact, Seen, explain, table, why_pending, why_slurm_waits
+from ridgeline.launch.pending import (
+    Clue,
+    SeenRun,
+    explain,
+    table,
+    why_pending,
+    why_slurm_waits,
+)
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -33,10 +40,13 @@ def warning(reason: str, message: str) -> dict[str, Any]:
 
 
 CASES = [
-    (Seen(workloads=[workload("LocalQueue research doesn't exist")]), "queue research does not"),
-    (Seen(workloads=[workload("ClusterQueue gpus is inactive")]), "gpus takes no work"),
     (
-        Seen(
+        SeenRun(workloads=[workload("LocalQueue research doesn't exist")]),
+        "queue research does not",
+    ),
+    (SeenRun(workloads=[workload("ClusterQueue gpus is inactive")]), "gpus takes no work"),
+    (
+        SeenRun(
             workloads=[
                 workload(
                     "couldn't assign flavors to pod set node: insufficient quota for"
@@ -47,7 +57,7 @@ CASES = [
         "asks for more than its queue may ever have",
     ),
     (
-        Seen(
+        SeenRun(
             workloads=[
                 workload(
                     "couldn't assign flavors to pod set node: insufficient unused quota for"
@@ -58,11 +68,11 @@ CASES = [
         "8 more nvidia.com/gpu are needed in flavor h100",
     ),
     (
-        Seen(workloads=[workload('topology "racks" allows to fit only 3 out of 4 pod(s)')]),
+        SeenRun(workloads=[workload('topology "racks" allows to fit only 3 out of 4 pod(s)')]),
         "only 3 of 4 pods fit inside one domain of topology racks",
     ),
     (
-        Seen(
+        SeenRun(
             pods=[
                 unschedulable(
                     "0/10 nodes are available: 10 Insufficient nvidia.com/gpu. preemption: 0/10"
@@ -73,7 +83,7 @@ CASES = [
         "no node has enough free nvidia.com/gpu",
     ),
     (
-        Seen(
+        SeenRun(
             pods=[
                 unschedulable(
                     "0/3 nodes are available: 3 node(s) had untolerated taint {dedicated: ml}."
@@ -83,18 +93,21 @@ CASES = [
         "does not stand it: dedicated: ml",
     ),
     (
-        Seen(pods=[unschedulable('persistentvolumeclaim "ckpt" not found')]),
+        SeenRun(pods=[unschedulable('persistentvolumeclaim "ckpt" not found')]),
         "the claim ckpt does not exist",
     ),
     (
-        Seen(
+        SeenRun(
             pods=[unschedulable("0/2 nodes: 2 node(s) didn't match Pod's node affinity/selector")]
         ),
         "node_selector",
     ),
-    (Seen(pods=[waiting("ImagePullBackOff", "no such image")]), "pull the image: no such image"),
     (
-        Seen(
+        SeenRun(pods=[waiting("ImagePullBackOff", "no such image")]),
+        "pull the image: no such image",
+    ),
+    (
+        SeenRun(
             events=[
                 warning(
                     "FailedCreate",
@@ -107,18 +120,18 @@ CASES = [
         "quota team is used up",
     ),
     (
-        Seen(
+        SeenRun(
             events=[warning("FailedCreate", "forbidden: no PriorityClass with name high was found")]
         ),
         "priority class high does not exist",
     ),
-    (Seen(main={"spec": {"suspend": True}}), "no queue has taken notice"),
-    (Seen(main={"spec": {}}), "no pods yet"),
+    (SeenRun(main={"spec": {"suspend": True}}), "no queue has taken notice"),
+    (SeenRun(main={"spec": {}}), "no pods yet"),
 ]
 
 
 @pytest.mark.parametrize(("seen", "told"), CASES, ids=[told for _, told in CASES])
-def test_the_reason_is_told_in_one_sentence_with_a_cure(seen: Seen, told: str) -> None:
+def test_the_reason_is_told_in_one_sentence_with_a_cure(seen: SeenRun, told: str) -> None:
     found = why_pending(seen)
     assert told in found.why
     assert found.cure
@@ -129,7 +142,7 @@ def test_the_queue_is_named_before_the_pods_that_it_holds_back() -> None:
     gated = pod(
         conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
     )
-    seen = Seen(
+    seen = SeenRun(
         pods=[gated],
         workloads=[workload("insufficient unused quota for gpu in flavor a, 1 more needed")],
     )
@@ -162,4 +175,4 @@ def test_every_row_is_a_pattern_whose_groups_it_has() -> None:
 
 
 def test_a_source_speaks_only_for_itself() -> None:
-    assert explain([Fact(source="gang", text="ImagePullBackOff: x")]) is None
+    assert explain([Clue(source="gang", text="ImagePullBackOff: x")]) is None

@@ -18,14 +18,14 @@ from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.launch.check import check_manifests, read_text
-from ridgeline.launch.cluster_file import ClusterFile, Kubernetes, Nodes
+from ridgeline.launch.cluster_file import ClusterFile, Kubernetes, NodeSection
 from ridgeline.launch.job import run_name
 from ridgeline.launch.kube.manifest import as_yaml
 from ridgeline.launch.kube.scaling_policy import policy_of_manifest, read_policy
-from ridgeline.launch.kube.serving import Server, serving_manifests
+from ridgeline.launch.kube.serving import ServerToDeploy, serving_manifests
 
 CLUSTER = ClusterFile(
-    nodes=Nodes(devices=1, cpus=8, memory_bytes=64 * 2**30),
+    nodes=NodeSection(devices=1, cpus=8, memory_bytes=64 * 2**30),
     kubernetes=Kubernetes(image="r:1", claim="models", prometheus="http://prometheus:9090"),
 )
 
@@ -33,7 +33,7 @@ CLUSTER = ClusterFile(
 def documents(
     autoscaler: str, name: str = "llm", cluster: ClusterFile = CLUSTER, **scaling: Any
 ) -> list[dict[str, Any]]:
-    server = Server(
+    server = ServerToDeploy(
         name=name,
         words=["serve", "/models/x y", "--max-sequences", "8"],
         cluster=cluster,

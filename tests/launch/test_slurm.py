@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli.main import run as ridgeline
-from ridgeline.launch.cluster_file import ClusterFile, Nodes, RunSection, Slurm
-from ridgeline.launch.job import Job, job_of
+from ridgeline.launch.cluster_file import ClusterFile, NodeSection, RunSection, Slurm
+from ridgeline.launch.job import LaunchJob, job_of
+from ridgeline.launch.places import slurm
 from ridgeline.launch.remembered import Remembered, state_folder
-from ridgeline.launch.slurm import sbatch_file
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
 
@@ -31,7 +31,11 @@ final_learning_rate = 1e-4
 """
 
 
-def a_job(folder: Path, **slurm: object) -> Job:
+def render(job: LaunchJob) -> str:
+    return slurm.render(job, "slurm", None)
+
+
+def a_job(folder: Path, **slurm: object) -> LaunchJob:
     recipe = Recipe(
         model=RecipeModel(config="gpt2"),
         data=RecipeData(seq=128),
@@ -39,7 +43,7 @@ def a_job(folder: Path, **slurm: object) -> Job:
         optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
     )
     cluster = ClusterFile(
-        nodes=Nodes(devices=8, cpus=96, memory_bytes=10**12),
+        nodes=NodeSection(devices=8, cpus=96, memory_bytes=10**12),
         run=RunSection(folder=str(folder)),
         slurm=Slurm(**slurm),  # type: ignore[arg-type]
     )
@@ -49,7 +53,7 @@ def a_job(folder: Path, **slurm: object) -> Job:
 
 
 def test_the_file_asks_for_what_the_job_needs(tmp_path: Path) -> None:
-    script = sbatch_file(a_job(tmp_path, partition="h100", time="1-00:00:00", gpu_type="h100"))
+    script = render(a_job(tmp_path, partition="h100", time="1-00:00:00", gpu_type="h100"))
     options = {line[8:] for line in script.splitlines() if line.startswith("#SBATCH")}
     assert options >= {
         "--nodes=2",
@@ -87,7 +91,7 @@ def played(tmp_path: Path, srun: str) -> dict[str, str]:
 
 
 def test_the_script_runs_torchrun_at_the_first_node_and_brings_the_recipe(tmp_path: Path) -> None:
-    script = sbatch_file(a_job(tmp_path))
+    script = render(a_job(tmp_path))
     # The last word is what each node's shell runs: echo it instead of torchrun.
     srun = 'for last; do :; done; bash -c "${last/exec /echo }"'
     done = subprocess.run(
@@ -112,7 +116,7 @@ def test_near_the_time_limit_ranks_are_told_to_save_and_the_job_queues_again(
         'kill -USR1 $PPID; while [ ! -e "$CALLS.told" ]; do sleep 0.05; done; sleep 0.1; exit 143'
     )
     done = subprocess.run(
-        ["bash", "-c", sbatch_file(a_job(tmp_path))], env=played(tmp_path, srun), check=False
+        ["bash", "-c", render(a_job(tmp_path))], env=played(tmp_path, srun), check=False
     )
     assert done.returncode == 143
     calls = (tmp_path / "calls").read_text().splitlines()

@@ -2,5 +2,5 @@
 
 What may not enter: how anything works. Every command takes `--json` (one document on stdout,
 everything else on stderr) and raises `RidgelineError`s; `main.py` turns them into one line and
-an exit code. A new command is one file here and one row in `main.COMMANDS`.
+an exit code. A new command is one file here and one row in `commands.COMMANDS`.
 """

@@ -12,7 +12,7 @@ from ridgeline.cli.recipe_options import Changes, usual_folder
 
 if TYPE_CHECKING:
     from ridgeline.launch.cluster_file import ClusterFile
-    from ridgeline.launch.job import Job
+    from ridgeline.launch.job import LaunchJob
     from ridgeline.records.launched_run import Place
     from ridgeline.records.recipe import Recipe
 
@@ -63,7 +63,7 @@ def launch(
         _submit(job, on, cluster, json=json)
 
 
-def _job(path: Path, on: Place, cluster: Path | None, name: str, change: list[str]) -> Job:
+def _job(path: Path, on: Place, cluster: Path | None, name: str, change: list[str]) -> LaunchJob:
     """The recipe on the cluster; paths are made absolute where its files are on these disks."""
     from ridgeline.launch.cluster_file import ClusterFile, read_cluster_file
     from ridgeline.launch.job import checked_name, job_of, run_folder, run_name
@@ -96,14 +96,14 @@ def _this_machine(cluster: ClusterFile, ranks: int) -> ClusterFile:
 
     import msgspec
 
-    from ridgeline.launch.cluster_file import Nodes
+    from ridgeline.launch.cluster_file import NodeSection
 
     section = msgspec.structs.replace(cluster.run, python=sys.executable)
-    nodes = Nodes(device=cluster.nodes.device, ranks=ranks, cpus=os.cpu_count() or 1)
+    nodes = NodeSection(device=cluster.nodes.device, ranks=ranks, cpus=os.cpu_count() or 1)
     return msgspec.structs.replace(cluster, run=section, nodes=nodes)
 
 
-def _show(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
+def _show(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
     import sys
 
     from ridgeline.cli.show import print_json
@@ -119,7 +119,7 @@ def _show(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
     sys.stdout.write(text)
 
 
-def _say_price(job: Job) -> None:
+def _say_price(job: LaunchJob) -> None:
     from ridgeline.cli.show import progress
     from ridgeline.launch.price import price_of
     from ridgeline.report.launch_terminal import price_line
@@ -137,7 +137,7 @@ def _say_price(job: Job) -> None:
         )
 
 
-def _run_here(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
+def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
     """Run to the end, as long as this process lives."""
     from ridgeline.cli.show import print_json, print_view, progress
     from ridgeline.launch.merge import LogLine
@@ -171,7 +171,7 @@ def _run_here(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
         print_view(run_view(read_record(result, TrainingRun), folder))
 
 
-def _submit(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
+def _submit(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
     from ridgeline.launch.places import refuse_twins, submit
     from ridgeline.launch.remembered import Remembered, state_folder
 

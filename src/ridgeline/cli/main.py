@@ -1,9 +1,6 @@
-"""The `ridgeline` program: finds the command, runs it, turns errors into one line each.
+"""The start and the end of the `ridgeline` process: signals, exit codes, one line for each error.
 
-Only the module of the command that was named is imported, so `ridgeline --help` and a mistyped
-command cost nothing. A command has one word or two: `plan training` is a row of the table like any
-other, and `ridgeline plan --help` lists the rows that begin with `plan`. A first word may be a
-command too: `launch status` is a row beside `launch`.
+The commands are in `commands.py`; `program.py` finds the one that was named.
 
 Ctrl-C is one line and exit code 130 whenever it comes: before the command begins there is nothing
 to clean up, so the process ends where it is; while it runs, it is a KeyboardInterrupt; once it is
@@ -17,51 +14,11 @@ import os
 import signal
 import sys
 
-from ridgeline.cli.trace_questions import TRACE_COMMANDS
-
 TYPE_CHECKING = False  # as in `typing`
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": ("ridgeline.cli.doctor", "where a script's time goes, what bounds it, the cures"),
-    "tune": ("ridgeline.cli.tune", "stack cures, prove each one, write the ledger"),
-    "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
-    "techniques": ("ridgeline.cli.techniques", "what tune can apply: cures, costs, promises"),
-    "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
-    "bisect": ("ridgeline.cli.bisect", "the git commit that made a command slower"),
-    "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
-    **TRACE_COMMANDS,
-    "roofline": ("ridgeline.cli.roofline", "every operator of a model under the roofs of devices"),
-    "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
-    "predict serving": ("ridgeline.cli.predict_serving", "latency and throughput of one replica"),
-    "validate training": ("ridgeline.cli.validate_training", "error against published runs"),
-    "validate serving": ("ridgeline.cli.validate_serving", "error against published served runs"),
-    "plan training": ("ridgeline.cli.plan_training", "the best layout for a training run, and why"),
-    "plan serving": ("ridgeline.cli.plan_serving", "GPUs, layout and cost for a served load"),
-    "train": ("ridgeline.cli.train", "run a recipe: train a language model on torch.distributed"),
-    "launch": ("ridgeline.cli.launch", "run a recipe on a cluster; --check judges manifests"),
-    "launch status": ("ridgeline.cli.launch_runs", "how a launched run stands, and why it waits"),
-    "launch logs": ("ridgeline.cli.launch_runs", "all ranks' logs as one, the first error first"),
-    "launch cancel": ("ridgeline.cli.launch_runs", "end a launched run and what belongs to it"),
-    "compress": ("ridgeline.cli.compress", "a smaller, faster model, and the loss it costs"),
-    "evaluate": ("ridgeline.cli.evaluate", "perplexity, KL to a reference, size, decode speed"),
-    "serve": ("ridgeline.cli.serve", "an LLM behind an OpenAI-compatible API"),
-    "generate": ("ridgeline.cli.generate", "answers from a language model, without a server"),
-    "bench decode": ("ridgeline.cli.bench_decode", "decoding beside the memory's read bandwidth"),
-    "draft-heads": ("ridgeline.cli.draft_heads", "train heads that guess tokens ahead"),
-    "kernels list": ("ridgeline.cli.kernels", "the compiled CPU kernels, and where they lie"),
-    "kernels build": ("ridgeline.cli.kernels", "compile the CPU kernels ahead of their first use"),
-    "loadtest": ("ridgeline.cli.loadtest", "load on a server: TTFT, ITL, goodput, saturation"),
-    "simulate serving": (
-        "ridgeline.cli.simulate_serving",
-        "a load on a fleet, by the very scheduler that serves",
-    ),
-    "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
-}
-"""Command → (module, one line of help). The module defines a function of the command's name, with
-`_` for every other sign: `kernels list` is `kernels_list` in `cli/kernels.py`."""
-
+    import typer
 
 INTERRUPTED = 130
 
@@ -123,74 +80,18 @@ def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> in
 
     `begin` is called when the command takes over.
     """
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(_overview())
-        return 0 if arguments else 2
-    name, *rest = arguments
-    if name == "--version":
-        from importlib import metadata
-
-        sys.stdout.write(f"ridgeline {metadata.version('ridgeline')}\n")
-        return 0
-    followers = _second_words(name)
-    if rest and rest[0] in followers:
-        name = f"{name} {rest.pop(0)}"
-    elif followers and name not in COMMANDS:
-        return _without_second_word(name, rest, followers)
-    if name not in COMMANDS:
-        hint = _nearest(name, {known.partition(" ")[0] for known in COMMANDS}, "ridgeline")
-        return _complain(f"no command {name!r}; {hint}", 2)
-    return _run_command(name, rest, begin)
-
-
-def _second_words(first: str) -> dict[str, str]:
-    """Second word → its line of help, for the commands that begin with `first`."""
-    rows = ((*name.partition(" "), summary) for name, (_, summary) in COMMANDS.items())
-    return {second: summary for word, _, second, summary in rows if second and word == first}
-
-
-def _without_second_word(name: str, rest: Sequence[str], followers: dict[str, str]) -> int:
-    if rest and rest[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {word:<14} {summary}" for word, summary in followers.items())
-        sys.stdout.write(
-            f"Usage: ridgeline {name} WORD [options]\n\n{rows}\n"
-            f"\n`ridgeline {name} WORD --help` tells its options.\n"
-        )
-        return 0
-    if not rest or rest[0].startswith("-"):
-        known = " or ".join(f"`ridgeline {name} {word}`" for word in followers)
-        return _complain(f"{name} needs a second word: {known}", 2)
-    hint = _nearest(rest[0], followers, f"ridgeline {name}")
-    return _complain(f"no command '{name} {rest[0]}'; {hint}", 2)
-
-
-def _nearest(word: str, known: Iterable[str], before: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean `{before} {near[0]}`?" if near else f"see `{before} --help`"
-
-
-def _run_command(name: str, arguments: list[str], begin: Callable[[], None]) -> int:
     import typer
 
+    from ridgeline.cli.program import build_program
     from ridgeline.errors import RidgelineError
-    from ridgeline.records.overwriting import one_command
 
-    app = typer.Typer(
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
     # typer carries its own copy of click; the parent of BadParameter is any usage error.
     usage_error: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
     try:
-        app.command()(_function(name))
-        with one_command():
-            begin()
-            code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
+        words = list(arguments) or ["--help"]
+        code = build_program(begin=begin)(args=words, prog_name="ridgeline", standalone_mode=False)
     except usage_error as error:
-        return _complain(f"{error.format_message().rstrip('.')}; {_advice(name, arguments)}", 2)
+        return _complain(f"{error.format_message().rstrip('.')}; {_advice(error, arguments)}", 2)
     except RidgelineError as error:
         if error.details:
             sys.stderr.write(error.details.rstrip() + "\n")
@@ -201,32 +102,17 @@ def _run_command(name: str, arguments: list[str], begin: Callable[[], None]) -> 
         return 1  # whoever read our output has gone; there is nobody to tell
     if code == INTERRUPTED:  # typer answers Ctrl-C with this code and says nothing
         return _complain("interrupted", INTERRUPTED)
+    if not arguments:
+        return 2
     return code if isinstance(code, int) else 0
 
 
-def _advice(name: str, arguments: Sequence[str]) -> str:
+def _advice(error: typer.BadParameter, arguments: Sequence[str]) -> str:
+    command = error.ctx.command_path if error.ctx else "ridgeline"
     scripts = [word for word in arguments if word.endswith(".py")]
     if scripts and "--" not in arguments:
-        return f"what belongs to {scripts[0]} stands after `--`: ridgeline {name} -- {scripts[0]} …"
-    return f"see `ridgeline {name} --help`"
-
-
-def _function(name: str) -> Callable[..., object]:
-    import importlib
-
-    found: Callable[..., object] = getattr(
-        importlib.import_module(COMMANDS[name][0]), name.replace(" ", "_").replace("-", "_")
-    )
-    return found
-
-
-def _overview() -> str:
-    rows = "\n".join(f"  {name:<20} {summary}" for name, (_, summary) in COMMANDS.items())
-    return (
-        "How far is your PyTorch script from what the hardware can do, why, and what closes it.\n"
-        f"\nUsage: ridgeline COMMAND [options] [-- script.py args…]\n\n{rows}\n"
-        "\n`ridgeline COMMAND --help` tells a command's options.\n"
-    )
+        return f"what belongs to {scripts[0]} stands after `--`: {command} -- {scripts[0]} …"
+    return f"see `{command} --help`"
 
 
 def _complain(message: str, code: int) -> int:

@@ -37,9 +37,9 @@ def print_manifests(
     from ridgeline.launch.cluster_file import read_cluster_file
     from ridgeline.launch.job import run_name
     from ridgeline.launch.kube.manifest import as_yaml
-    from ridgeline.launch.kube.serving import Server, serving_manifests
+    from ridgeline.launch.kube.serving import ServerToDeploy, serving_manifests
 
-    server = Server(
+    server = ServerToDeploy(
         name=run_name(name),
         words=["serve", config.model, *engine_words(config), *server_words],
         cluster=read_cluster_file(cluster),

@@ -1,4 +1,4 @@
-"""`cluster.toml`: what a place needs to run a job there, and the recipe does not say.
+"""The file `cluster.toml` says what a place needs to run a job there, and the recipe does not say.
 
 Each table belongs to one place; a place's table may be missing until a run is sent there. A key
 that a place cannot do without is asked for by `needed`, which names the key and the file.
@@ -15,11 +15,11 @@ from ridgeline.errors import InputError
 from ridgeline.records.input_file import read_toml
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the file: a mistyped key is an error that names it."""
 
 
-class Nodes(Section, frozen=True, kw_only=True):
+class NodeSection(ClusterSection, frozen=True, kw_only=True):
     """What one node has; all nodes are alike."""
 
     device: str = ""
@@ -43,7 +43,7 @@ class Nodes(Section, frozen=True, kw_only=True):
         return self.ranks or self.devices or 1
 
 
-class RunSection(Section, frozen=True, kw_only=True):
+class RunSection(ClusterSection, frozen=True, kw_only=True):
     """How a run is started, wherever that is."""
 
     folder: str = ""
@@ -60,19 +60,19 @@ class RunSection(Section, frozen=True, kw_only=True):
     """From the request to end (preemption, time limit) to the kill: time to save."""
 
 
-class Ssh(Section, frozen=True, kw_only=True):
+class Ssh(ClusterSection, frozen=True, kw_only=True):
     """Machines that are reached by ssh."""
 
     hosts: tuple[str, ...] = ()
-    """As ssh knows them; the first is where they meet."""
+    """The machines as ssh knows them; the first is where they meet."""
     command: tuple[str, ...] = ("ssh", "-T", "-o", "BatchMode=yes")
     """Program that is followed by HOST and one line for its shell."""
     rendezvous: str = ""
     """Name or address by which the others reach the first host; empty: its name in `hosts`."""
 
 
-class Slurm(Section, frozen=True, kw_only=True):
-    """A Slurm cluster."""
+class Slurm(ClusterSection, frozen=True, kw_only=True):
+    """The Slurm cluster that a run is sent to."""
 
     partition: str = ""
     account: str = ""
@@ -80,16 +80,16 @@ class Slurm(Section, frozen=True, kw_only=True):
     time: str = ""
     """Limit of the job, as Slurm has it: `2-00:00:00`."""
     exclusive: bool = True
-    """Whole nodes: neighbours on the same switch and memory are the usual stragglers."""
+    """Take whole nodes, since neighbours on the same switch and memory are the usual stragglers."""
     constraint: str = ""
     reservation: str = ""
     gpu_type: str = ""
-    """Of `--gpus-per-node=TYPE:COUNT`; empty: any."""
+    """The TYPE of `--gpus-per-node=TYPE:COUNT`; empty for any."""
     setup: tuple[str, ...] = ()
     """Lines of shell before the run: `module load cuda`, `source venv/bin/activate`."""
 
 
-class Toleration(Section, frozen=True, kw_only=True):
+class Toleration(ClusterSection, frozen=True, kw_only=True):
     """A taint of nodes that this run may stand."""
 
     key: str
@@ -98,16 +98,16 @@ class Toleration(Section, frozen=True, kw_only=True):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class Kubernetes(Section, frozen=True, kw_only=True):
-    """A Kubernetes cluster."""
+class Kubernetes(ClusterSection, frozen=True, kw_only=True):
+    """The Kubernetes cluster that a run is sent to."""
 
     image: str = ""
     """Container image with Ridgeline and torch."""
     namespace: str = "default"
     context: str = ""
-    """Of kubeconfig; empty: its current one."""
+    """The context of kubeconfig; empty for its current one."""
     kind: Literal["jobset", "trainjob"] = "jobset"
-    """What is sent: a JobSet, or a Kubeflow TrainJob with a runtime of its own."""
+    """The object that is sent: a JobSet, or a Kubeflow TrainJob with a runtime of its own."""
     queue: str = ""
     """Kueue's LocalQueue; needed with `gang = "kueue"`."""
     gang: Literal["kueue", "pod-group"] = "kueue"
@@ -116,7 +116,7 @@ class Kubernetes(Section, frozen=True, kw_only=True):
     topology: str = ""
     """Node label inside which all pods shall stand, such as `cloud.provider.com/topology-rack`."""
     topology_mode: Literal["required", "preferred"] = "required"
-    """With Kueue: wait for such a place, or take the next wider one."""
+    """What Kueue does otherwise: wait for such a place, or take the next wider one."""
     exclusive_topology: str = ""
     """Node label of which a JobSet takes whole domains for itself; empty: it does not."""
     priority_class: str = ""
@@ -139,22 +139,22 @@ class Kubernetes(Section, frozen=True, kw_only=True):
     servers are."""
 
 
-class Ray(Section, frozen=True, kw_only=True):
-    """A Ray cluster: one that runs already, or one that KubeRay makes for the run."""
+class Ray(ClusterSection, frozen=True, kw_only=True):
+    """The Ray cluster of a run: one that runs already, or one that KubeRay makes for the run."""
 
     address: str = ""
-    """Of the dashboard, `http://head:8265`; empty: a RayJob for KubeRay, which takes what
+    """The dashboard, `http://head:8265`; empty: a RayJob for KubeRay, which takes what
     `[kubernetes]` says."""
     version: str = "2.60.0"
-    """Of Ray in the image; both must agree."""
+    """The version of Ray in the image; both must agree."""
     head_cpus: int = 4
     head_memory_bytes: int = 16 * 2**30
 
 
-class ClusterFile(Section, frozen=True, kw_only=True):
-    """The whole file."""
+class ClusterFile(ClusterSection, frozen=True, kw_only=True):
+    """The whole of `cluster.toml`, table by table."""
 
-    nodes: Nodes = Nodes()
+    nodes: NodeSection = NodeSection()
     run: RunSection = RunSection()
     environment: dict[str, str] = {}
     """Variables of every rank: NCCL_SOCKET_IFNAME, NCCL_IB_HCA, GLOO_SOCKET_IFNAME ..."""

@@ -18,25 +18,27 @@ from ridgeline.launch.merge import RANK_PREFIX
 from ridgeline.records.recipe import Recipe
 
 NAME_LENGTH = 40
+JOIN_SECONDS = 900
+"""Nodes wait so long for each other (torch's default is 600): a pod may have an image to pull."""
 RECIPE = "recipe.toml"
 """What a run's recipe is called in its folder: the rank reads it there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What is launched. Made by `job_of`."""
+class LaunchJob:
+    """One recipe laid out over the nodes of one cluster. Made by `job_of`."""
 
     name: str
     recipe: Recipe
     recipe_text: str
-    """As TOML, with the paths that hold on the nodes."""
+    """The recipe as TOML, with the paths that hold on the nodes."""
     cluster: ClusterFile
     num_nodes: int
     ranks_per_node: int
     worker: tuple[str, ...]
     """What a rank runs, after `python`; FOLDER comes behind it."""
     folder: str
-    """Of this run, on every node."""
+    """The folder of this run, on every node."""
 
     @property
     def min_nodes(self) -> int:
@@ -45,7 +47,7 @@ class Job:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of every rank: threads that share the node's cores, and what the cluster file adds."""
+        """The variables of every rank: a share of the cores as threads, the cluster file's own."""
         found = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **RANK_PREFIX}
         if self.cluster.nodes.cpus:
             threads = max(1, self.cluster.nodes.cpus // self.ranks_per_node)
@@ -61,7 +63,7 @@ def job_of(
     name: str,
     worker: tuple[str, ...],
     folder: str,
-) -> Job:
+) -> LaunchJob:
     """Lay the recipe's ranks out over nodes.
 
     Raises:
@@ -79,7 +81,7 @@ def job_of(
             f"the layout has {ranks} ranks, which do not fill nodes of {per_node}; change the"
             " layout, or nodes.devices in the cluster file"
         )
-    return Job(
+    return LaunchJob(
         name=name,
         recipe=recipe,
         recipe_text=recipe_text,
@@ -128,3 +130,39 @@ def checked_name(text: str) -> str:
 def run_folder(cluster: ClusterFile, name: str, fallback: Path) -> str:
     """Where a run lives on the nodes: below `run.folder`, or in `fallback`."""
     return f"{cluster.run.folder.rstrip('/')}/{name}" if cluster.run.folder else str(fallback)
+
+
+def torchrun_command(
+    job: LaunchJob, *, host: str | None, is_host: str = "", log_folder: str = ""
+) -> list[str]:
+    """Write the torchrun line of a node (elastic agents, c10d rendezvous).
+
+    Nodes meet at HOST:PORT under the run's name. Workers that fail are started again up to
+    `run.restarts` times; a node that leaves or joins does not count. Output of every rank goes to
+    files and, with `[rank3]:` before each line, to the node's own output.
+    https://docs.pytorch.org/docs/stable/elastic/run.html
+
+    Args:
+        job: What is launched.
+        host: Where the nodes meet; None: this is the only node.
+        is_host: `true` or `false` (or shell that says so): whether this node is that one; empty:
+            torchrun finds out by name and address.
+        log_folder: Where the ranks' output is kept beside being shown; empty: only shown.
+    """
+    words = [job.cluster.run.python, "-m", "torch.distributed.run"]
+    if host is None:
+        words += ["--standalone", "--nnodes", "1"]
+    else:
+        nodes = str(job.num_nodes)
+        if job.min_nodes < job.num_nodes:
+            nodes = f"{job.min_nodes}:{job.num_nodes}"
+        conf = f"join_timeout={JOIN_SECONDS}" + (f",is_host={is_host}" if is_host else "")
+        words += ["--nnodes", nodes, "--rdzv-backend", "c10d"]
+        words += ["--rdzv-endpoint", f"{host}:{job.cluster.run.port}", "--rdzv-id", job.name]
+        words += ["--rdzv-conf", conf]
+    words += ["--nproc-per-node", str(job.ranks_per_node)]
+    words += ["--max-restarts", str(job.cluster.run.restarts)]
+    words += ["--shutdown-timeout", str(max(1, job.cluster.run.grace_seconds - 10))]
+    words += ["--log-dir", log_folder] if log_folder else []
+    words += ["--tee", "3"]
+    return [*words, *job.worker, job.folder]

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
+_SETTLE_SECONDS = 0.5
 _RANK = re.compile(r"\[rank(\d+)\]:\s?")
 RANK_PREFIX = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}]:"}
 """Variable of torchrun's environment that makes it so."""
@@ -45,7 +48,7 @@ class LogLine:
 
     @property
     def prefixed(self) -> str:
-        """As it is shown."""
+        """The line as it is shown, with who says it."""
         who = f"node {self.node}" if self.rank is None else f"rank {self.rank}"
         return f"[{who}] {self.text}"
 
@@ -109,3 +112,27 @@ def first_error(lines: Iterable[LogLine]) -> LogLine | None:
                 return line
             after = after or line
     return after
+
+
+class LogReader(Protocol):
+    """The log of a run, opened: each call returns what has come since the last one."""
+
+    def __call__(self, *, over: bool) -> list[LogLine]:
+        """Read new lines, ordered by time; `over`: the run has ended, so no more will come."""
+
+
+class WholeLog:
+    """A log that can only be read whole; a call returns what is new in it."""
+
+    def __init__(self, read: Callable[[], list[LogLine]]) -> None:
+        self._read = read
+        self._returned = 0
+
+    def __call__(self, *, over: bool) -> list[LogLine]:
+        """Read new lines, but for the newest while others may still write before them."""
+        # Nodes write at the same time: what is a moment old has no earlier line to come.
+        settled = float("inf") if over else time.time() - _SETTLE_SECONDS
+        lines = [line for line in self._read() if line.seconds < settled]
+        new = lines[self._returned :]
+        self._returned = len(lines)
+        return new

@@ -21,7 +21,7 @@ Object = Mapping[str, Any]
 Source = Literal["workload", "event", "pod", "container", "gang", "slurm"]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WaitingReason(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One reason to wait."""
 
     source: Source = msgspec.field(name="from")
@@ -31,13 +31,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file."""
+    """The whole of `pending.toml`, row by row."""
 
-    reason: tuple[Row, ...]
+    reason: tuple[WaitingReason, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Clue:
     """Somebody's word on why it waits, as `REASON: MESSAGE`."""
 
     source: Source
@@ -53,25 +53,25 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenRun:
     """What an API server has of one run."""
 
     main: Object | None = None
     workloads: Sequence[Object] = ()
-    """Kueue's."""
+    """The Workloads of Kueue, which hold it back."""
     pods: Sequence[Object] = ()
     pod_groups: Sequence[Object] = ()
     events: Sequence[Object] = ()
 
 
 @functools.cache
-def table() -> tuple[Row, ...]:
+def table() -> tuple[WaitingReason, ...]:
     """The rows of `pending.toml`."""
     content = (Path(__file__).parent / "pending.toml").read_bytes()
     return msgspec.toml.decode(content, type=Table).reason
 
 
-def explain(facts: Sequence[Fact]) -> Waiting | None:
+def explain(facts: Sequence[Clue]) -> Waiting | None:
     """The first row of the table that one of the facts matches."""
     for row in table():
         for fact in facts:
@@ -86,7 +86,7 @@ def _filled(sentence: str, groups: Sequence[str]) -> str:
     return re.sub(r"\{(\d)\}", lambda place: groups[int(place.group(1))], sentence).rstrip(": ")
 
 
-def why_pending(seen: Seen) -> Waiting:
+def why_pending(seen: SeenRun) -> Waiting:
     """Why the run waits."""
     found = explain(facts_of(seen))
     if found is not None:
@@ -108,12 +108,12 @@ def why_pending(seen: Seen) -> Waiting:
 
 def why_slurm_waits(reason: str) -> Waiting:
     """What squeue's reason means. The table's last row takes every reason."""
-    found = explain([Fact(source="slurm", text=reason.strip("() "))])
+    found = explain([Clue(source="slurm", text=reason.strip("() "))])
     assert found is not None
     return found
 
 
-def facts_of(seen: Seen) -> list[Fact]:
+def facts_of(seen: SeenRun) -> list[Clue]:
     """Everything that the objects say about waiting."""
     facts = [fact for workload in seen.workloads for fact in _workload_facts(workload)]
     facts += _gang_facts(seen.pod_groups)
@@ -123,41 +123,41 @@ def facts_of(seen: Seen) -> list[Fact]:
     for event in seen.events:
         if event.get("type") == "Warning":
             text = f"{event.get('reason', '')}: {event.get('message', '')}"
-            facts.append(Fact(source="event", text=text))
+            facts.append(Clue(source="event", text=text))
     return facts
 
 
-def _workload_facts(workload: Object) -> list[Fact]:
+def _workload_facts(workload: Object) -> list[Clue]:
     conditions = {one["type"]: one for one in _conditions(workload)}
     if conditions.get("Admitted", {}).get("status") == "True":
         return []
     facts = []
     reserved = conditions.get("QuotaReserved", {})
     if reserved.get("status") == "False" and reserved.get("message"):
-        facts.append(Fact(source="workload", text=f"{reserved['reason']}: {reserved['message']}"))
+        facts.append(Clue(source="workload", text=f"{reserved['reason']}: {reserved['message']}"))
     for check in _status(workload).get("admissionChecks", ()):
         if check.get("state") not in ("Ready", None):
             told = f"{check.get('name')} {check.get('message', '')}".strip()
-            facts.append(Fact(source="workload", text=f"AdmissionCheck: {told}"))
+            facts.append(Clue(source="workload", text=f"AdmissionCheck: {told}"))
     evicted = conditions.get("Evicted", {})
     if evicted.get("status") == "True":
         text = f"{evicted.get('reason', '')}: {evicted.get('message', '')}"
-        facts.append(Fact(source="workload", text=text))
-    return facts or [Fact(source="workload", text="Waiting")]
+        facts.append(Clue(source="workload", text=text))
+    return facts or [Clue(source="workload", text="Waiting")]
 
 
-def _gang_facts(groups: Sequence[Object]) -> list[Fact]:
+def _gang_facts(groups: Sequence[Object]) -> list[Clue]:
     return [
-        Fact(source="gang", text=f"{one.get('reason')}: {one.get('message', '')}")
+        Clue(source="gang", text=f"{one.get('reason')}: {one.get('message', '')}")
         for group in groups
         for one in _conditions(group)
         if one.get("type") == "PodGroupScheduled" and one.get("status") == "False"
     ]
 
 
-def _pod_facts(pod: Object) -> list[Fact]:
+def _pod_facts(pod: Object) -> list[Clue]:
     facts = [
-        Fact(source="pod", text=f"{one.get('reason', '')}: {one.get('message', '')}")
+        Clue(source="pod", text=f"{one.get('reason', '')}: {one.get('message', '')}")
         for one in _conditions(pod)
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     ]
@@ -165,7 +165,7 @@ def _pod_facts(pod: Object) -> list[Fact]:
         waiting = container.get("state", {}).get("waiting")
         if waiting:
             text = f"{waiting.get('reason', '')}: {waiting.get('message', '')}"
-            facts.append(Fact(source="container", text=text))
+            facts.append(Clue(source="container", text=text))
     return facts
 
 

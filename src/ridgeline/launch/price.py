@@ -15,8 +15,8 @@ from ridgeline.records.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """Of one run. None: what it takes to say so is missing, and `unknown` names it."""
+class RunPrice:
+    """What one run will cost. None where something is not known, which `unknown` names."""
 
     steps: int | None
     seconds: float | None
@@ -26,7 +26,7 @@ class Price:
     unknown: tuple[str, ...]
 
 
-def price_of(recipe: Recipe, device: str) -> Price:
+def price_of(recipe: Recipe, device: str) -> RunPrice:
     """The price of a whole run on this device (a catalogue name; empty: not known)."""
     unknown: list[str] = []
     steps = recipe.steps
@@ -38,7 +38,7 @@ def price_of(recipe: Recipe, device: str) -> Price:
     if rate is None:
         unknown.append(f"a price of {device}" if device else "the device (nodes.device)")
     if steps is None or recipe.prediction is None:
-        return Price(
+        return RunPrice(
             steps=steps,
             seconds=None,
             device_hours=None,
@@ -48,7 +48,7 @@ def price_of(recipe: Recipe, device: str) -> Price:
         )
     seconds = steps * recipe.prediction.step_seconds
     spent = money.bill(recipe.layout.num_devices, seconds, money.Tariff(usd_per_device_hour=rate))
-    return Price(
+    return RunPrice(
         steps=steps,
         seconds=seconds,
         device_hours=spent.device_hours,

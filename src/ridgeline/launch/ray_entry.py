@@ -16,9 +16,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from ridgeline.launch.job import LaunchJob
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,6 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"ridgeline: {error}")
     if result.error is not None:
         sys.exit(f"ridgeline: {result.error}")
+
+
+def ray_entry_command(job: LaunchJob) -> list[str]:
+    """Words of the command, to be run on any node of the Ray cluster."""
+    words = [job.cluster.run.python, "-m", "ridgeline.launch.ray_entry", "--name", job.name]
+    words += ["--workers", str(job.num_nodes * job.ranks_per_node)]
+    words += ["--restarts", str(job.cluster.run.restarts)]
+    if job.cluster.nodes.devices:
+        words.append("--gpu")
+    for key, value in sorted(job.environment.items()):
+        words += ["--env", f"{key}={value}"]
+    return [*words, "--", *job.worker, job.folder]
 
 
 def _parser() -> argparse.ArgumentParser:

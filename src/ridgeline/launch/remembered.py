@@ -76,7 +76,7 @@ class Remembered:
         return sorted(runs, key=lambda run: run.created_seconds, reverse=True)
 
     def forget(self, run: LaunchedRun) -> None:
-        """As if it had never been."""
+        """Delete what is remembered of a run."""
         self._path(run.name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ridgeline.launch.check.verdict import SERVER, Problem, Verdict
+from ridgeline.launch.check.verdict import SERVER, ManifestProblem, ManifestVerdict
 
 
-def check_view(verdicts: Sequence[Verdict]) -> RenderableType:
+def check_view(verdicts: Sequence[ManifestVerdict]) -> RenderableType:
     """Every object with its problems, and a last line that counts."""
     parts: list[RenderableType] = []
     for verdict in verdicts:
@@ -23,7 +23,7 @@ def check_view(verdicts: Sequence[Verdict]) -> RenderableType:
     return Group(*parts)
 
 
-def _state(verdict: Verdict) -> tuple[str, str]:
+def _state(verdict: ManifestVerdict) -> tuple[str, str]:
     if not verdict.known:
         return "unknown kind: not checked", "yellow"
     if not verdict.accepted:
@@ -33,7 +33,7 @@ def _state(verdict: Verdict) -> tuple[str, str]:
     return ("fine, with advice" if verdict.problems else "fine"), "green"
 
 
-def _problem(problem: Problem) -> Text:
+def _problem(problem: ManifestProblem) -> Text:
     name = problem.reason if problem.rule == SERVER else problem.rule
     line = Text("  ")
     line.append(problem.severity, style="red" if problem.severity == "error" else "yellow")
@@ -41,7 +41,7 @@ def _problem(problem: Problem) -> Text:
     return line.append(f"    → {problem.cure}")
 
 
-def _summary(verdicts: Sequence[Verdict]) -> str:
+def _summary(verdicts: Sequence[ManifestVerdict]) -> str:
     known = [verdict for verdict in verdicts if verdict.known]
     rejected = sum(not verdict.accepted for verdict in known)
     stuck = sum(verdict.accepted and not verdict.runs for verdict in known)

@@ -9,7 +9,7 @@ import re
 from importlib import resources
 from typing import Any
 
-from ridgeline.launch.check import Document, Verdict, check_manifests
+from ridgeline.launch.check import Document, ManifestVerdict, check_manifests
 from ridgeline.launch.check.catalogue import core_kinds
 
 
@@ -139,7 +139,7 @@ def changed(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def verdict(manifest: Any) -> Verdict:
+def verdict(manifest: Any) -> ManifestVerdict:
     (found,) = check_manifests([Document("test:1", manifest)])
     return found
 

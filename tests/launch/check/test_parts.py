@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from tests.launch.check.manifests import shipped_kinds
 
 from ridgeline.errors import InputError
-from ridgeline.launch.check import cel, names, read_text
+from ridgeline.launch.check import cel, grammar, read_text
 from ridgeline.launch.check.catalogue import find_kind
-from ridgeline.launch.check.cron import schedule_problem
-from ridgeline.launch.check.quantities import parse_quantity
+from ridgeline.launch.check.grammar import parse_quantity, schedule_problem
 from ridgeline.launch.check.structural import with_defaults
 
 
@@ -100,15 +99,15 @@ def test_what_is_no_quantity_is_refused(text):
 
 @given(st.from_regex(r"\A[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z"))
 def test_every_rfc_1123_label_is_a_name(text):
-    assert names.dns_label(text) == ""
-    assert names.dns_subdomain(text) == ""
-    assert names.label_value(text) == ""
+    assert grammar.dns_label(text) == ""
+    assert grammar.dns_subdomain(text) == ""
+    assert grammar.label_value(text) == ""
 
 
 @given(st.text(min_size=1, max_size=70))
 def test_labels_and_subdomains_are_what_their_patterns_say(text):
     label = re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", text, re.ASCII) and len(text) <= 63
-    assert (names.dns_label(text) == "") == bool(label)
+    assert (grammar.dns_label(text) == "") == bool(label)
 
 
 @pytest.mark.parametrize(

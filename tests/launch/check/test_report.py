@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.launch.check.manifests import JOB_SET_POD, changed, job, job_set, shipped_kinds
 
 from ridgeline.cli.main import run
-from ridgeline.launch.check import Report, check_files
+from ridgeline.launch.check import ManifestReport, check_files
 from ridgeline.launch.check.stricter import RULES
 from ridgeline.report.launch_check_terminal import check_view
 
@@ -55,7 +55,7 @@ def test_the_terminal_says_what_happens_where_and_what_to_do(broken):
 def test_the_command_ends_with_3_when_something_would_not_run(broken, capsys):
     assert run(["launch", "--check", str(broken), "--json"]) == 3
     document = capsys.readouterr().out
-    report = msgspec.json.decode(document, type=Report)
+    report = msgspec.json.decode(document, type=ManifestReport)
     assert [(v.accepted, v.runs, v.known) for v in report.verdicts] == [
         (True, True, True),
         (True, False, True),

@@ -19,13 +19,13 @@ _CORE_FILE = "kubernetes_core_openapi_v2_subset.json.gz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ManifestKind:
     """One kind of object and how its objects are described."""
 
     api_version: str
     name: str
     custom: bool
-    """A custom resource: checked by its structural schema and CEL, not by server code."""
+    """A custom resource is checked by its schema and CEL, not by server code."""
     schema: Mapping[str, Any]
 
     @property
@@ -34,7 +34,7 @@ class Kind:
         return self.api_version.rpartition("/")[0]
 
 
-def find_kind(api_version: str, kind: str) -> Kind | None:
+def find_kind(api_version: str, kind: str) -> ManifestKind | None:
     """The kind, or None when no schema is known."""
     return core_kinds().get((api_version, kind)) or _custom_kind(api_version, kind)
 
@@ -47,14 +47,14 @@ def core_definitions() -> dict[str, Any]:
 
 
 @cache
-def core_kinds() -> dict[tuple[str, str], Kind]:
+def core_kinds() -> dict[tuple[str, str], ManifestKind]:
     """Core kinds by (apiVersion, kind)."""
     kinds = {}
     for definition in core_definitions().values():
         for entry in definition.get("x-kubernetes-group-version-kind", ()):
             group, version, kind = entry["group"], entry["version"], entry["kind"]
             api_version = f"{group}/{version}" if group else version
-            kinds[api_version, kind] = Kind(
+            kinds[api_version, kind] = ManifestKind(
                 api_version=api_version,
                 name=kind,
                 custom=False,
@@ -69,7 +69,7 @@ def _custom_files() -> tuple[str, ...]:
     return tuple(sorted(f.name for f in folder.iterdir() if f.name.startswith("crd_")))
 
 
-def _custom_kind(api_version: str, kind: str) -> Kind | None:
+def _custom_kind(api_version: str, kind: str) -> ManifestKind | None:
     group = api_version.rpartition("/")[0]
     if not group:
         return None
@@ -83,10 +83,10 @@ def _custom_kind(api_version: str, kind: str) -> Kind | None:
 
 
 @cache
-def _kinds_of(file_name: str) -> tuple[Kind, ...]:
+def _kinds_of(file_name: str) -> tuple[ManifestKind, ...]:
     spec = _read(file_name)["spec"]
     return tuple(
-        Kind(
+        ManifestKind(
             api_version=f"{spec['group']}/{version['name']}",
             name=spec["names"]["kind"],
             custom=True,

@@ -44,7 +44,7 @@ class UnsupportedExpression(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed expression."""
+    """A parsed expression, ready to be evaluated."""
 
     evaluate: Evaluate
     uses_old: bool
@@ -193,7 +193,7 @@ class _Parser:
         return _variable(lexeme)
 
     def presence(self) -> Evaluate:
-        """`has(a.b.c)`: whether the last field is there; what leads to it must be."""
+        """Parse `has(a.b.c)`, which asks for the last field; what leads to it must be."""
         self.take("(")
         start = self.position
         end = start
@@ -220,7 +220,7 @@ def _truth(value: Any) -> bool:
 
 
 def _absorbing(left: Evaluate, right: Evaluate, deciding: bool) -> Evaluate:
-    """`||` and `&&`: the deciding value wins even over an error on the other side."""
+    """Join by `||` or `&&`: the deciding value wins, even over the other side's error."""
 
     def evaluate(scope: Scope) -> bool:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ridgeline.launch.check import names
+from ridgeline.launch.check import grammar
 from ridgeline.launch.check.metadata import (
     Object,
     check_choice,
@@ -38,7 +38,7 @@ _ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PodSurroundings:
     """What a container may refer to in its pod."""
 
     volumes: Collection[str]
@@ -48,7 +48,7 @@ class Surroundings:
 def check_containers(
     containers: list[Object],
     path: str,
-    surroundings: Surroundings,
+    surroundings: PodSurroundings,
     problems: Problems,
 ) -> None:
     """All containers of one list."""
@@ -80,10 +80,10 @@ def check_unique_names(
 def _check_container(
     container: Object,
     path: str,
-    surroundings: Surroundings,
+    surroundings: PodSurroundings,
     problems: Problems,
 ) -> None:
-    check_name(container.get("name"), names.dns_label, f"{path}.name", problems)
+    check_name(container.get("name"), grammar.dns_label, f"{path}.name", problems)
     if not container.get("image"):
         problems.required(f"{path}.image")
     check_choice(
@@ -121,8 +121,8 @@ def _check_ports(ports: list[Object], path: str, problems: Problems) -> None:
     for index, port in enumerate(ports):
         at, name = f"{path}[{index}]", port.get("name")
         if name:
-            if names.port_name(name):
-                problems.invalid(f"{at}.name", name, names.port_name(name))
+            if grammar.port_name(name):
+                problems.invalid(f"{at}.name", name, grammar.port_name(name))
             elif name in seen:
                 problems.duplicate(f"{at}.name", name)
             seen.add(name)
@@ -135,20 +135,20 @@ def _check_ports(ports: list[Object], path: str, problems: Problems) -> None:
 def _check_environment(container: Object, path: str, problems: Problems) -> None:
     for index, variable in enumerate(entries(container, "env")):
         at = f"{path}.env[{index}]"
-        check_name(variable.get("name"), names.env_name, f"{at}.name", problems)
+        check_name(variable.get("name"), grammar.env_name, f"{at}.name", problems)
         source = variable.get("valueFrom")
         if source is not None:
             _check_source(source, variable.get("value"), f"{at}.valueFrom", problems)
     for index, source in enumerate(entries(container, "envFrom")):
         at = f"{path}.envFrom[{index}]"
         prefix = source.get("prefix")
-        if prefix and names.env_name(prefix):
-            problems.invalid(f"{at}.prefix", prefix, names.env_name(prefix))
+        if prefix and grammar.env_name(prefix):
+            problems.invalid(f"{at}.prefix", prefix, grammar.env_name(prefix))
         given = [key for key in ("configMapRef", "secretRef") if source.get(key) is not None]
         if len(given) != 1:
             problems.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
         for key in given:
-            check_name(source[key].get("name"), names.dns_subdomain, f"{at}.{key}.name", problems)
+            check_name(source[key].get("name"), grammar.dns_subdomain, f"{at}.{key}.name", problems)
 
 
 def _check_source(source: Object, value: object, path: str, problems: Problems) -> None:
@@ -162,7 +162,7 @@ def _check_source(source: Object, value: object, path: str, problems: Problems) 
     for key in given:
         reference = source[key]
         if key in ("configMapKeyRef", "secretKeyRef"):
-            check_name(reference.get("key"), names.config_key, f"{path}.{key}.key", problems)
+            check_name(reference.get("key"), grammar.config_key, f"{path}.{key}.key", problems)
         elif key == "fieldRef":
             _check_field_path(reference.get("fieldPath"), f"{path}.{key}.fieldPath", problems)
         elif key == "resourceFieldRef" and not reference.get("resource"):
@@ -182,7 +182,7 @@ def _check_field_path(field_path: str | None, path: str, problems: Problems) -> 
 def _check_mounts(
     container: Object,
     path: str,
-    surroundings: Surroundings,
+    surroundings: PodSurroundings,
     problems: Problems,
 ) -> None:
     mounted: set[str] = set()

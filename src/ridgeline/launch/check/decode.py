@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline.launch.check.catalogue import core_definitions
-from ridgeline.launch.check.quantities import parse_quantity
+from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.verdict import Problems, shown
 
 UNKNOWN_FIELD = "unknown field"

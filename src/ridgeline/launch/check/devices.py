@@ -1,8 +1,11 @@
-"""Devices and gangs: resource.k8s.io/v1 (DRA) and scheduling.k8s.io/v1alpha2 (Kubernetes 1.36)."""
+"""Devices and gangs as the server checks them.
+
+resource.k8s.io/v1 (DRA) and scheduling.k8s.io/v1alpha2 (Kubernetes 1.36).
+"""
 
 from __future__ import annotations
 
-from ridgeline.launch.check import names
+from ridgeline.launch.check import grammar
 from ridgeline.launch.check.metadata import (
     Object,
     check_choice,
@@ -19,12 +22,12 @@ _TEMPLATE_LIMIT = 8
 
 
 def check_claim(manifest: Object, problems: Problems) -> None:
-    """A ResourceClaim."""
+    """Check the devices that a ResourceClaim asks for."""
     _check_devices(section(section(manifest, "spec"), "devices"), "spec.devices", problems)
 
 
 def check_claim_template(manifest: Object, problems: Problems) -> None:
-    """A ResourceClaimTemplate: a claim inside."""
+    """Check a ResourceClaimTemplate, which has a claim inside."""
     template = section(manifest, "spec")
     labels = section(section(template, "metadata"), "labels")
     check_labels(labels, "spec.metadata.labels", problems)
@@ -33,7 +36,7 @@ def check_claim_template(manifest: Object, problems: Problems) -> None:
 
 
 def check_device_class(manifest: Object, problems: Problems) -> None:
-    """A DeviceClass."""
+    """Check what selects the devices of a DeviceClass."""
     _check_selectors(section(manifest, "spec"), "spec", problems)
 
 
@@ -46,7 +49,7 @@ def _check_devices(devices: Object, path: str, problems: Problems) -> None:
     known: set[str] = set()
     for index, request in enumerate(requests):
         at, name = f"{path}.requests[{index}]", request.get("name")
-        check_name(name, names.dns_label, f"{at}.name", problems)
+        check_name(name, grammar.dns_label, f"{at}.name", problems)
         if name and name in known:
             problems.duplicate(f"{at}.name", name)
         known.add(name or "")
@@ -59,7 +62,7 @@ def _check_devices(devices: Object, path: str, problems: Problems) -> None:
             _check_request(exactly, f"{at}.exactly", problems)
         for number, choice in enumerate(choices):
             here = f"{at}.firstAvailable[{number}]"
-            check_name(choice.get("name"), names.dns_label, f"{here}.name", problems)
+            check_name(choice.get("name"), grammar.dns_label, f"{here}.name", problems)
             known.add(f"{name}/{choice.get('name')}")
             _check_request(choice, here, problems)
     for part in ("constraints", "config"):
@@ -75,7 +78,7 @@ def _check_devices(devices: Object, path: str, problems: Problems) -> None:
 
 def _check_request(request: Object, path: str, problems: Problems) -> None:
     check_name(
-        request.get("deviceClassName"), names.dns_subdomain, f"{path}.deviceClassName", problems
+        request.get("deviceClassName"), grammar.dns_subdomain, f"{path}.deviceClassName", problems
     )
     _check_selectors(request, path, problems)
     mode, count = request.get("allocationMode") or "ExactCount", request.get("count")
@@ -105,11 +108,11 @@ def check_workload(manifest: Object, problems: Problems) -> None:
     if controller is not None:
         for key in ("kind", "name"):
             check_name(
-                controller.get(key), names.path_segment, f"spec.controllerRef.{key}", problems
+                controller.get(key), grammar.path_segment, f"spec.controllerRef.{key}", problems
             )
         group = controller.get("apiGroup")
-        if group and names.dns_subdomain(group):
-            problems.invalid("spec.controllerRef.apiGroup", group, names.dns_subdomain(group))
+        if group:
+            problems.invalid("spec.controllerRef.apiGroup", group, grammar.dns_subdomain(group))
     templates = entries(spec, "podGroupTemplates")
     if not templates:
         problems.required("spec.podGroupTemplates", "must have at least one item")
@@ -120,7 +123,7 @@ def check_workload(manifest: Object, problems: Problems) -> None:
     seen: set[str] = set()
     for index, template in enumerate(templates):
         at, name = f"spec.podGroupTemplates[{index}]", template.get("name")
-        check_name(name, names.dns_label, f"{at}.name", problems)
+        check_name(name, grammar.dns_label, f"{at}.name", problems)
         if name and name in seen:
             problems.duplicate(at, {"name": name})
         seen.add(name or "")
@@ -135,11 +138,11 @@ def check_pod_group(manifest: Object, problems: Problems) -> None:
     if template:
         at = "spec.podGroupTemplateRef.workload"
         check_name(
-            template.get("workloadName"), names.dns_subdomain, f"{at}.workloadName", problems
+            template.get("workloadName"), grammar.dns_subdomain, f"{at}.workloadName", problems
         )
         check_name(
             template.get("podGroupTemplateName"),
-            names.dns_label,
+            grammar.dns_label,
             f"{at}.podGroupTemplateName",
             problems,
         )
@@ -149,15 +152,15 @@ def _check_group(group: Object, path: str, problems: Problems) -> None:
     """What a PodGroup and a template of one have in common."""
     _check_policy(section(group, "schedulingPolicy"), f"{path}.schedulingPolicy", problems)
     priority = group.get("priorityClassName")
-    if priority and names.dns_subdomain(priority):
-        problems.invalid(f"{path}.priorityClassName", priority, names.dns_subdomain(priority))
+    if priority and grammar.dns_subdomain(priority):
+        problems.invalid(f"{path}.priorityClassName", priority, grammar.dns_subdomain(priority))
     check_choice(
         group.get("disruptionMode"), ("Pod", "PodGroup"), f"{path}.disruptionMode", problems
     )
     check_claim_references(entries(group, "resourceClaims"), f"{path}.resourceClaims", problems)
     for index, level in enumerate(entries(section(group, "schedulingConstraints"), "topology")):
         at = f"{path}.schedulingConstraints.topology[{index}].key"
-        check_name(level.get("key"), names.qualified_name, at, problems)
+        check_name(level.get("key"), grammar.qualified_name, at, problems)
 
 
 def check_claim_references(claims: list[Object], path: str, problems: Problems) -> None:
@@ -165,7 +168,7 @@ def check_claim_references(claims: list[Object], path: str, problems: Problems) 
     seen: set[str] = set()
     for index, claim in enumerate(claims):
         at, name = f"{path}[{index}]", claim.get("name")
-        check_name(name, names.dns_label, f"{at}.name", problems)
+        check_name(name, grammar.dns_label, f"{at}.name", problems)
         if name and name in seen:
             problems.duplicate(f"{at}.name", name)
         seen.add(name or "")
@@ -175,7 +178,7 @@ def check_claim_references(claims: list[Object], path: str, problems: Problems) 
                 at, name, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             )
         for key in sources:
-            check_name(claim[key], names.dns_subdomain, f"{at}.{key}", problems)
+            check_name(claim[key], grammar.dns_subdomain, f"{at}.{key}", problems)
 
 
 def _check_policy(policy: Object, path: str, problems: Problems) -> None:

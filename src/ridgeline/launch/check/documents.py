@@ -1,4 +1,4 @@
-"""Manifests in files: YAML with several documents, or JSON; lists of objects are opened.
+"""Manifests as files hold them: YAML with several documents, or JSON; lists of objects are opened.
 
 PyYAML reads the YAML; duplicate keys, which it lets pass, are errors as they are for kubectl.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STDIN = Path("-")
 LARGEST_VALUES = 10**6
-"""Of one object, aliases written out."""
+"""The most values that one object may have, aliases written out."""
 _INTEGER_BITS = 63
 _ENDS = ("SequenceEndEvent", "MappingEndEvent")
 
@@ -104,7 +104,7 @@ def _refuse_large(node: yaml.Node, name: str) -> None:
     known: dict[int, tuple[int, int]] = {}
 
     def extent(one: yaml.Node) -> tuple[int, int]:
-        """Values and levels."""
+        """Count the values and the levels below one."""
         if id(one) not in known:
             known[id(one)] = (LARGEST_VALUES, 0)  # until it is known: it may hold itself
             parts = one.value if isinstance(one.value, list) else []

@@ -1,35 +1,78 @@
-"""Verdicts on objects: what the API server would say, and what it would not say."""
+"""The verdict on each object: what the API server would say, and what it would not say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.launch.check.catalogue import Kind, find_kind
-from ridgeline.launch.check.core import code_problems
+from ridgeline.launch.check import devices, grammar, services, workloads
+from ridgeline.launch.check.catalogue import ManifestKind, find_kind
 from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems
 from ridgeline.launch.check.documents import Document, read_files
+from ridgeline.launch.check.metadata import NameRule, Object, check_metadata, section
 from ridgeline.launch.check.stricter import stricter_problems
 from ridgeline.launch.check.structural import schema_problems
-from ridgeline.launch.check.verdict import SERVER, Problem, Problems, Report, Verdict
+from ridgeline.launch.check.verdict import (
+    SERVER,
+    ManifestProblem,
+    ManifestReport,
+    ManifestVerdict,
+    Problems,
+)
+
+NAME_RULES: Mapping[str, NameRule] = {
+    "StatefulSet": grammar.dns_label,
+    "Service": grammar.dns_label,
+    "Namespace": grammar.dns_label,
+    "Role": grammar.path_segment,
+    "RoleBinding": grammar.path_segment,
+}
+"""Kinds whose names are not RFC 1123 subdomains."""
+
+CHECKS: Mapping[str, Callable[[Object, Problems], None]] = {
+    "Pod": workloads.check_pod,
+    "PodTemplate": workloads.check_pod_template,
+    "Job": workloads.check_job,
+    "CronJob": workloads.check_cron_job,
+    "Deployment": workloads.check_replicated("Deployment"),
+    "StatefulSet": workloads.check_replicated("StatefulSet"),
+    "DaemonSet": workloads.check_replicated("DaemonSet"),
+    "Service": services.check_service,
+    "PersistentVolumeClaim": services.check_volume_claim,
+    "ConfigMap": services.check_config_map,
+    "Secret": services.check_secret,
+    "Role": services.check_role,
+    "RoleBinding": services.check_role_binding,
+    "HorizontalPodAutoscaler": services.check_autoscaler,
+    "PodDisruptionBudget": services.check_disruption_budget,
+    "NetworkPolicy": services.check_network_policy,
+    "PriorityClass": services.check_priority_class,
+    "ResourceQuota": services.check_quota,
+    "LimitRange": services.check_limit_range,
+    "ResourceClaim": devices.check_claim,
+    "ResourceClaimTemplate": devices.check_claim_template,
+    "DeviceClass": devices.check_device_class,
+    "Workload": devices.check_workload,
+    "PodGroup": devices.check_pod_group,
+}
 
 _METADATA = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PARTNERS = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
 _UNREADABLE = frozenset({"TypeInvalid", UNKNOWN_FIELD})
 
 
-def check_files(paths: list[Path]) -> Report:
+def check_files(paths: list[Path]) -> ManifestReport:
     """Verdicts on every object of some files. No cluster is asked."""
     verdicts = tuple(check_manifests(read_files(paths)))
     if not any(verdict.known for verdict in verdicts):
         kinds = ", ".join(sorted({verdict.kind for verdict in verdicts}))
         raise InputError(f"{verdicts[0].source}: nothing was checked: no schema of {kinds} is here")
-    return Report(passed=all(verdict.runs for verdict in verdicts), verdicts=verdicts)
+    return ManifestReport(passed=all(verdict.runs for verdict in verdicts), verdicts=verdicts)
 
 
-def check_manifests(documents: Iterable[Document]) -> list[Verdict]:
+def check_manifests(documents: Iterable[Document]) -> list[ManifestVerdict]:
     """Verdicts on objects, in their order; a TrainJob and its runtime are seen together."""
     listed = list(documents)
     partners = [document.manifest for document in listed if _may_be_partner(document.manifest)]
@@ -44,14 +87,14 @@ def _may_be_partner(manifest: Any) -> bool:
     return kind is not None and not server_problems(manifest, kind)
 
 
-def _verdict(document: Document, partners: Sequence[Mapping[str, Any]]) -> Verdict:
+def _verdict(document: Document, partners: Sequence[Mapping[str, Any]]) -> ManifestVerdict:
     manifest = document.manifest if isinstance(document.manifest, Mapping) else {}
     api_version, kind_name = manifest.get("apiVersion"), manifest.get("kind")
     missing = [key for key in ("apiVersion", "kind") if not isinstance(manifest.get(key), str)]
     name = ""
     if isinstance(manifest.get("metadata"), Mapping):
         name = str(manifest["metadata"].get("name") or manifest["metadata"].get("generateName", ""))
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ManifestProblem, ...] = ()
     kind = None
     if missing:
         found = Problems()
@@ -65,7 +108,7 @@ def _verdict(document: Document, partners: Sequence[Mapping[str, Any]]) -> Verdi
         # Rules about pods need fields of the right types.
         if not any(problem.reason in _UNREADABLE for problem in problems):
             problems += stricter_problems(manifest, custom=kind.custom, among=partners)
-    return Verdict(
+    return ManifestVerdict(
         source=document.source,
         kind=f"{api_version}/{kind_name}",
         name=name,
@@ -76,7 +119,7 @@ def _verdict(document: Document, partners: Sequence[Mapping[str, Any]]) -> Verdi
     )
 
 
-def server_problems(manifest: Mapping[str, Any], kind: Kind) -> tuple[Problem, ...]:
+def server_problems(manifest: Mapping[str, Any], kind: ManifestKind) -> tuple[ManifestProblem, ...]:
     """What the API server would reject in an object of a known kind, in its order of steps."""
     if not kind.custom:
         decoded = decode_problems(manifest, kind.schema)
@@ -94,3 +137,15 @@ def server_problems(manifest: Mapping[str, Any], kind: Kind) -> tuple[Problem, .
     if any(problem.reason == UNKNOWN_FIELD for problem in by_schema.found):
         return (*by_schema.found, *by_code.found)
     return (*by_code.found, *by_schema.found)
+
+
+def code_problems(manifest: Object, kind: ManifestKind) -> Problems:
+    """What the server's own code says once an object has been decoded."""
+    problems = Problems()
+    rule = (
+        grammar.dns_subdomain if kind.custom else NAME_RULES.get(kind.name, grammar.dns_subdomain)
+    )
+    check_metadata(section(manifest, "metadata"), "metadata", rule, problems)
+    if not kind.custom and kind.name in CHECKS:
+        CHECKS[kind.name](manifest, problems)
+    return problems

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ridgeline.launch.check import names
+from ridgeline.launch.check import grammar
 from ridgeline.launch.check.verdict import Problems
 
 Object = Mapping[str, Any]
@@ -34,24 +34,24 @@ def check_metadata(metadata: Object, path: str, rule: NameRule, problems: Proble
     """Name, namespace, labels, annotations, finalizers and owners of one object."""
     name, prefix = metadata.get("name") or "", metadata.get("generateName") or ""
     if prefix:
-        wrong = rule(prefix[:-1] + "a" if prefix.endswith("-") else prefix)
-        if wrong:
-            problems.invalid(f"{path}.generateName", prefix, wrong)
+        problems.invalid(
+            f"{path}.generateName",
+            prefix,
+            rule(prefix[:-1] + "a" if prefix.endswith("-") else prefix),
+        )
     if name:
-        wrong = rule(name)
-        if wrong:
-            problems.invalid(f"{path}.name", name, wrong)
+        problems.invalid(f"{path}.name", name, rule(name))
     elif not prefix:
         problems.required(f"{path}.name", "name or generateName is required")
     namespace = metadata.get("namespace")
-    if namespace and names.dns_label(namespace):
-        problems.invalid(f"{path}.namespace", namespace, names.dns_label(namespace))
+    if namespace:
+        problems.invalid(f"{path}.namespace", namespace, grammar.dns_label(namespace))
     check_labels(section(metadata, "labels"), f"{path}.labels", problems)
     check_annotations(section(metadata, "annotations"), f"{path}.annotations", problems)
     for index, finalizer in enumerate(metadata.get("finalizers") or []):
-        wrong = names.qualified_name(finalizer or "")
-        if wrong:
-            problems.invalid(f"{path}.finalizers[{index}]", finalizer, wrong)
+        problems.invalid(
+            f"{path}.finalizers[{index}]", finalizer, grammar.qualified_name(finalizer or "")
+        )
     for index, owner in enumerate(entries(metadata, "ownerReferences")):
         for key in _OWNER_FIELDS:
             if not owner.get(key):
@@ -61,12 +61,8 @@ def check_metadata(metadata: Object, path: str, rule: NameRule, problems: Proble
 def check_labels(labels: Object, path: str, problems: Problems) -> None:
     """Keys and values of labels; the server names the map, not the key."""
     for key, value in labels.items():
-        wrong = names.qualified_name(key)
-        if wrong:
-            problems.invalid(path, key, wrong)
-        wrong = names.label_value(value or "")
-        if wrong:
-            problems.invalid(path, value, wrong)
+        problems.invalid(path, key, grammar.qualified_name(key))
+        problems.invalid(path, value, grammar.label_value(value or ""))
 
 
 def check_annotations(annotations: Object, path: str, problems: Problems) -> None:
@@ -74,9 +70,7 @@ def check_annotations(annotations: Object, path: str, problems: Problems) -> Non
     size = 0
     for key, value in annotations.items():
         size += len(key.encode()) + len((value or "").encode())
-        wrong = names.qualified_name(key.lower())
-        if wrong:
-            problems.invalid(path, key, wrong)
+        problems.invalid(path, key, grammar.qualified_name(key.lower()))
     if size > _ANNOTATION_LIMIT_BYTES:
         problems.too_long(path, "", _ANNOTATION_LIMIT_BYTES)
 
@@ -93,12 +87,12 @@ def check_selector(selector: Object, path: str, problems: Problems) -> None:
             problems.forbidden(f"{at}.values", "may not be given when operator is Exists")
         elif operator not in _OPERATORS:
             problems.invalid(f"{at}.operator", operator, "not a valid selector operator")
-        wrong = names.qualified_name(expression.get("key") or "")
-        if wrong:
-            problems.invalid(f"{at}.key", expression.get("key"), wrong)
+        problems.invalid(
+            f"{at}.key", expression.get("key"), grammar.qualified_name(expression.get("key") or "")
+        )
         for number, value in enumerate(values):
-            if names.label_value(value or ""):
-                problems.invalid(f"{at}.values[{number}]", value, names.label_value(value))
+            if grammar.label_value(value or ""):
+                problems.invalid(f"{at}.values[{number}]", value, grammar.label_value(value))
 
 
 def selects(selector: Object, labels: Object) -> bool:
@@ -158,5 +152,5 @@ def check_port(value: Any, path: str, problems: Problems) -> None:
             problems.invalid(path, value, "must be between 1 and 65535, inclusive")
     elif value is None:
         problems.required(path)
-    elif names.port_name(value):
-        problems.invalid(path, value, names.port_name(value))
+    elif grammar.port_name(value):
+        problems.invalid(path, value, grammar.port_name(value))

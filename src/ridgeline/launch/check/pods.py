@@ -1,34 +1,62 @@
-"""Pod specs as the server checks them in code (`ValidatePodSpec` of Kubernetes 1.36)."""
+"""Pod specs and their volumes as the server checks them in code.
+
+`ValidatePodSpec` and `ValidateVolumes` of Kubernetes 1.36.
+"""
 
 from __future__ import annotations
 
-from ridgeline.launch.check import names
+from collections.abc import Mapping
+
+from ridgeline.launch.check import grammar
 from ridgeline.launch.check.containers import (
-    Surroundings,
+    PodSurroundings,
     check_containers,
+    check_local_path,
     check_security,
     check_unique_names,
 )
 from ridgeline.launch.check.devices import check_claim_references
+from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import (
     Object,
     check_annotations,
     check_choice,
     check_labels,
     check_minimum,
+    check_name,
     entries,
     section,
 )
 from ridgeline.launch.check.scheduling import check_scheduling
 from ridgeline.launch.check.verdict import Problems
-from ridgeline.launch.check.volumes import check_volumes
 
+_HOST_PATHS = (
+    "DirectoryOrCreate",
+    "Directory",
+    "FileOrCreate",
+    "File",
+    "Socket",
+    "CharDevice",
+    "BlockDevice",
+)
+_REQUIRED = {
+    "secret": ("secretName",),
+    "configMap": ("name",),
+    "persistentVolumeClaim": ("claimName",),
+    "hostPath": ("path",),
+    "nfs": ("server", "path"),
+    "csi": ("driver",),
+    "iscsi": ("targetPortal", "iqn"),
+}
+"""Kind of volume → the fields without which it names nothing."""
+
+_PROJECTED = ("secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle")
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 
 
 def check_template(template: Object, path: str, problems: Problems) -> None:
-    """A pod template: labels, annotations and the spec."""
+    """Check a pod template: its labels, its annotations and the spec."""
     metadata = section(template, "metadata")
     check_labels(section(metadata, "labels"), f"{path}.labels", problems)
     check_annotations(section(metadata, "annotations"), f"{path}.annotations", problems)
@@ -41,7 +69,7 @@ def check_pod_spec(spec: Object, path: str, problems: Problems) -> None:
     """Everything below the `spec` of a pod."""
     volumes, claims = entries(spec, "volumes"), entries(spec, "resourceClaims")
     check_volumes(volumes, f"{path}.volumes", problems)
-    surroundings = Surroundings(
+    surroundings = PodSurroundings(
         volumes={volume.get("name", "") for volume in volumes if volume.get("name")},
         claims={claim.get("name", "") for claim in claims},
     )
@@ -109,17 +137,71 @@ def _check_choices(spec: Object, path: str, problems: Problems) -> None:
 def _check_names(spec: Object, path: str, problems: Problems) -> None:
     for key in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
         value = spec.get(key)
-        if value and names.dns_subdomain(value):
-            problems.invalid(f"{path}.{key}", value, names.dns_subdomain(value))
+        if value and grammar.dns_subdomain(value):
+            problems.invalid(f"{path}.{key}", value, grammar.dns_subdomain(value))
     for key in ("hostname", "subdomain"):
         value = spec.get(key)
-        if value and names.dns_label(value):
-            problems.invalid(f"{path}.{key}", value, names.dns_label(value))
+        if value and grammar.dns_label(value):
+            problems.invalid(f"{path}.{key}", value, grammar.dns_label(value))
     seen: set[str] = set()
     for index, gate in enumerate(entries(spec, "schedulingGates")):
         name = gate.get("name") or ""
-        if names.qualified_name(name):
-            problems.invalid(f"{path}.schedulingGates[{index}]", name, names.qualified_name(name))
+        problems.invalid(f"{path}.schedulingGates[{index}]", name, grammar.qualified_name(name))
         if name in seen:
             problems.duplicate(f"{path}.schedulingGates[{index}]", name)
         seen.add(name)
+
+
+def check_volumes(volumes: list[Object], path: str, problems: Problems) -> None:
+    """Names and sources of a pod's volumes."""
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        at, name = f"{path}[{index}]", volume.get("name")
+        check_name(name, grammar.dns_label, f"{at}.name", problems)
+        if name and name in seen:
+            problems.duplicate(f"{at}.name", name)
+        seen.add(name or "")
+        # A volume without any source is an emptyDir.
+        sources = [key for key in volume if isinstance(volume[key], Mapping)]
+        for key in sources[1:]:
+            problems.forbidden(f"{at}.{key}", "may not specify more than 1 volume type")
+        for key in sources[:1]:
+            _check_source(volume[key], key, f"{at}.{key}", problems)
+
+
+def _check_source(source: Object, kind: str, path: str, problems: Problems) -> None:
+    for key in _REQUIRED.get(kind, ()):
+        if not source.get(key):
+            problems.required(f"{path}.{key}")
+    if kind == "hostPath":
+        if ".." in (source.get("path") or "").split("/"):
+            problems.invalid(f"{path}.path", source["path"], "must not contain '..'")
+        check_choice(source.get("type"), _HOST_PATHS, f"{path}.type", problems)
+    if kind == "emptyDir":
+        size = parse_quantity(source.get("sizeLimit"))
+        if size is not None and size < 0:
+            problems.forbidden(f"{path}.sizeLimit", "sizeLimit must not be negative")
+    if kind == "projected":
+        for index, projection in enumerate(entries(source, "sources")):
+            at = f"{path}.sources[{index}]"
+            for key in _PROJECTED:
+                if projection.get(key) is not None:
+                    _check_items(projection[key], f"{at}.{key}", problems)
+            token = projection.get("serviceAccountToken")
+            if token is not None and not token.get("path"):
+                problems.required(f"{at}.serviceAccountToken.path")
+    if kind in ("secret", "configMap"):
+        _check_items(source, path, problems)
+    mode = source.get("defaultMode")
+    if mode is not None and not 0 <= mode <= 0o777:
+        problems.invalid(f"{path}.defaultMode", mode, "must be a number between 0 and 0777 (octal)")
+
+
+def _check_items(source: Object, path: str, problems: Problems) -> None:
+    for index, item in enumerate(entries(source, "items")):
+        at = f"{path}.items[{index}]"
+        if "key" in item and not item["key"]:
+            problems.required(f"{at}.key")
+        if not item.get("path"):
+            problems.required(f"{at}.path")
+        check_local_path(item.get("path"), f"{at}.path", problems)

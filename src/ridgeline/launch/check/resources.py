@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ridgeline.launch.check import names
+from ridgeline.launch.check import grammar
+from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import Object, section
-from ridgeline.launch.check.quantities import parse_quantity
 from ridgeline.launch.check.verdict import Problems
 
 _CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -72,7 +72,7 @@ def check_resources(resources: Object, path: str, problems: Problems) -> None:
 
 
 def _check_amount(name: str, value: object, path: str, problems: Problems) -> Fraction | None:
-    wrong = names.qualified_name(name)
+    wrong = grammar.qualified_name(name)
     if wrong:
         problems.invalid(path, name, wrong)
     elif "/" not in name and not name.startswith("hugepages-"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.launch.check import names
+from ridgeline.launch.check import grammar
 from ridgeline.launch.check.metadata import (
     Object,
     check_choice,
@@ -36,8 +36,8 @@ def check_tolerations(tolerations: list[Object], path: str, problems: Problems) 
     """Keys, operators and effects of tolerations."""
     for index, toleration in enumerate(tolerations):
         at, key, operator = f"{path}[{index}]", toleration.get("key"), toleration.get("operator")
-        if key and names.qualified_name(key):
-            problems.invalid(f"{at}.key", key, names.qualified_name(key))
+        if key and grammar.qualified_name(key):
+            problems.invalid(f"{at}.key", key, grammar.qualified_name(key))
         if not key and operator != "Exists":
             problems.invalid(f"{at}.operator", operator, "must be Exists when `key` is empty")
         if toleration.get("tolerationSeconds") is not None and (
@@ -50,9 +50,9 @@ def check_tolerations(tolerations: list[Object], path: str, problems: Problems) 
             )
         if operator == "Exists" and toleration.get("value"):
             problems.invalid(f"{at}.operator", operator, "value must be empty with Exists")
-        elif operator in (None, "", "Equal") and names.label_value(toleration.get("value") or ""):
+        elif operator in (None, "", "Equal") and grammar.label_value(toleration.get("value") or ""):
             problems.invalid(
-                f"{at}.operator", toleration["value"], names.label_value(toleration["value"])
+                f"{at}.operator", toleration["value"], grammar.label_value(toleration["value"])
             )
         check_choice(operator, ("Equal", "Exists"), f"{at}.operator", problems)
         check_choice(toleration.get("effect"), _EFFECTS, f"{at}.effect", problems)
@@ -72,8 +72,7 @@ def check_node_term(term: Object, path: str, problems: Problems) -> None:
         elif operator not in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"):
             problems.invalid(f"{at}.operator", operator, "not a valid selector operator")
         key = expression.get("key") or ""
-        if names.qualified_name(key):
-            problems.invalid(f"{at}.key", key, names.qualified_name(key))
+        problems.invalid(f"{at}.key", key, grammar.qualified_name(key))
 
 
 def _check_node_affinity(affinity: Object, path: str, problems: Problems) -> None:
@@ -103,7 +102,7 @@ def _check_pod_affinity(affinity: Object, path: str, problems: Problems) -> None
 def _check_pod_term(term: Object, path: str, problems: Problems) -> None:
     for key in ("labelSelector", "namespaceSelector"):
         check_selector(section(term, key), f"{path}.{key}", problems)
-    check_name(term.get("topologyKey"), names.qualified_name, f"{path}.topologyKey", problems)
+    check_name(term.get("topologyKey"), grammar.qualified_name, f"{path}.topologyKey", problems)
 
 
 def _check_weight(term: Object, path: str, problems: Problems) -> None:
@@ -121,7 +120,7 @@ def _check_spreading(spec: Object, path: str, problems: Problems) -> None:
                 f"{at}.maxSkew", constraint.get("maxSkew"), "must be greater than zero"
             )
         check_name(
-            constraint.get("topologyKey"), names.qualified_name, f"{at}.topologyKey", problems
+            constraint.get("topologyKey"), grammar.qualified_name, f"{at}.topologyKey", problems
         )
         when = constraint.get("whenUnsatisfiable")
         if not when:

@@ -6,7 +6,8 @@ Kubernetes 1.36.
 
 from __future__ import annotations
 
-from ridgeline.launch.check import names
+from ridgeline.launch.check import grammar
+from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import (
     Object,
     check_choice,
@@ -18,7 +19,6 @@ from ridgeline.launch.check.metadata import (
     entries,
     section,
 )
-from ridgeline.launch.check.quantities import parse_quantity
 from ridgeline.launch.check.verdict import Problems
 
 _SIZE_LIMIT_BYTES = 1024 * 1024
@@ -44,7 +44,7 @@ def check_service(manifest: Object, problems: Problems) -> None:
     if kind == "ExternalName":
         check_name(
             (spec.get("externalName") or "").rstrip("."),
-            names.dns_subdomain,
+            grammar.dns_subdomain,
             "spec.externalName",
             problems,
         )
@@ -54,8 +54,8 @@ def check_service(manifest: Object, problems: Problems) -> None:
         at, name = f"spec.ports[{index}]", port.get("name") or ""
         if len(ports) > 1 and not name:
             problems.required(f"{at}.name", "every port needs a name when there are several")
-        if name and names.dns_label(name):
-            problems.invalid(f"{at}.name", name, names.dns_label(name))
+        if name and grammar.dns_label(name):
+            problems.invalid(f"{at}.name", name, grammar.dns_label(name))
         if name and name in seen:
             problems.duplicate(f"{at}.name", name)
         seen.add(name)
@@ -103,8 +103,10 @@ def check_volume_claim(manifest: Object, problems: Problems) -> None:
             )
     check_choice(spec.get("volumeMode"), ("Block", "Filesystem"), "spec.volumeMode", problems)
     storage_class = spec.get("storageClassName")
-    if storage_class and names.dns_subdomain(storage_class):
-        problems.invalid("spec.storageClassName", storage_class, names.dns_subdomain(storage_class))
+    if storage_class:
+        problems.invalid(
+            "spec.storageClassName", storage_class, grammar.dns_subdomain(storage_class)
+        )
     if spec.get("selector") is not None:
         check_selector(spec["selector"], "spec.selector", problems)
 
@@ -130,8 +132,7 @@ def _check_data(
     for name in sections:
         for key, value in section(manifest, name).items():
             size += len((value or "").encode())
-            if names.config_key(key):
-                problems.invalid(f"{name}[{key}]", key, names.config_key(key))
+            problems.invalid(f"{name}[{key}]", key, grammar.config_key(key))
             if key in seen:
                 problems.invalid(f"{name}[{key}]", key, "duplicate of key present in data")
             seen.add(key)
@@ -162,13 +163,13 @@ def check_role_binding(manifest: Object, problems: Problems) -> None:
         problems.unsupported("roleRef.apiGroup", role["apiGroup"], (_RBAC_GROUP,))
     if role.get("kind") not in ("Role", "ClusterRole"):
         problems.unsupported("roleRef.kind", role.get("kind"), ("Role", "ClusterRole"))
-    check_name(role.get("name"), names.path_segment, "roleRef.name", problems)
+    check_name(role.get("name"), grammar.path_segment, "roleRef.name", problems)
     for index, subject in enumerate(entries(manifest, "subjects")):
         at, kind = f"subjects[{index}]", subject.get("kind")
         if not subject.get("name"):
             problems.required(f"{at}.name")
-        elif kind == "ServiceAccount" and names.dns_subdomain(subject["name"]):
-            problems.invalid(f"{at}.name", subject["name"], names.dns_subdomain(subject["name"]))
+        elif kind == "ServiceAccount" and grammar.dns_subdomain(subject["name"]):
+            problems.invalid(f"{at}.name", subject["name"], grammar.dns_subdomain(subject["name"]))
         if kind not in ("ServiceAccount", "User", "Group"):
             problems.unsupported(f"{at}.kind", kind, ("ServiceAccount", "User", "Group"))
         elif kind == "ServiceAccount":
@@ -181,11 +182,11 @@ def check_role_binding(manifest: Object, problems: Problems) -> None:
 
 
 def check_autoscaler(manifest: Object, problems: Problems) -> None:
-    """A HorizontalPodAutoscaler."""
+    """Check the bounds, metrics and target of a HorizontalPodAutoscaler."""
     spec = section(manifest, "spec")
     target = section(spec, "scaleTargetRef")
     for key in ("kind", "name"):
-        check_name(target.get(key), names.path_segment, f"spec.scaleTargetRef.{key}", problems)
+        check_name(target.get(key), grammar.path_segment, f"spec.scaleTargetRef.{key}", problems)
     least = spec.get("minReplicas")
     minimum, maximum = 1 if least is None else least, spec.get("maxReplicas") or 0
     check_minimum(minimum, 1, "spec.minReplicas", problems)
@@ -207,7 +208,7 @@ def check_autoscaler(manifest: Object, problems: Problems) -> None:
 
 
 def check_disruption_budget(manifest: Object, problems: Problems) -> None:
-    """A PodDisruptionBudget."""
+    """Check that a PodDisruptionBudget has one bound, and a selector."""
     spec = section(manifest, "spec")
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         problems.invalid("spec", "", "minAvailable and maxUnavailable cannot be both set")
@@ -226,7 +227,7 @@ def check_disruption_budget(manifest: Object, problems: Problems) -> None:
 
 
 def check_network_policy(manifest: Object, problems: Problems) -> None:
-    """A NetworkPolicy."""
+    """Check the selectors and ports of a NetworkPolicy."""
     spec = section(manifest, "spec")
     check_selector(section(spec, "podSelector"), "spec.podSelector", problems)
     for index, kind in enumerate(spec.get("policyTypes") or []):
@@ -267,18 +268,17 @@ def check_priority_class(manifest: Object, problems: Problems) -> None:
 
 
 def check_quota(manifest: Object, problems: Problems) -> None:
-    """A ResourceQuota: names and amounts."""
+    """Check the names and amounts of a ResourceQuota."""
     for key, value in section(section(manifest, "spec"), "hard").items():
         at = f"spec.hard[{key}]"
-        if names.qualified_name(key):
-            problems.invalid(at, key, names.qualified_name(key))
+        problems.invalid(at, key, grammar.qualified_name(key))
         amount = parse_quantity(value)
         if amount is not None and amount < 0:
             problems.invalid(at, value, "must be greater than or equal to 0")
 
 
 def check_limit_range(manifest: Object, problems: Problems) -> None:
-    """A LimitRange: min ≤ default request ≤ default ≤ max."""
+    """Check a LimitRange, where min ≤ default request ≤ default ≤ max."""
     for index, limit in enumerate(entries(section(manifest, "spec"), "limits")):
         at = f"spec.limits[{index}]"
         if not limit.get("type"):

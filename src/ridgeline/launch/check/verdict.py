@@ -15,29 +15,29 @@ WHOLE_OBJECT = "<nil>"
 """How the server writes the path of the object itself."""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing wrong with one field."""
 
     field: str
     """Path as the API server writes it."""
     reason: str
-    """As the server names it (Invalid, Required, …), or "Stricter" for a rule of ours."""
+    """The server's word for it (Invalid, Required, …), or "Stricter" for a rule of ours."""
     message: str
-    """What is wrong."""
+    """What is wrong, as a sentence."""
     cure: str
     """What to do about it."""
     severity: Severity = "error"
     rule: str = SERVER
-    """Which rule speaks: `server`, or the name of one of our stricter rules."""
+    """Which rule speaks here: `server`, or the name of one of our stricter rules."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What would happen to one object at submission, and after it."""
 
     source: str
     """File and line where the object starts."""
     kind: str
-    """apiVersion/kind."""
+    """The kind as `apiVersion/kind`."""
     name: str
     known: bool
     """Whether this version knows the kind's schema; nothing is claimed about others."""
@@ -45,32 +45,32 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the API server would take the object."""
     runs: bool
     """Whether it would be taken and nothing is known that keeps its pods from running."""
-    problems: tuple[Problem, ...]
+    problems: tuple[ManifestProblem, ...]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestReport(msgspec.Struct, frozen=True, kw_only=True):
     """Verdicts on everything in a set of files."""
 
     passed: bool
     """Whether every object of a known kind would be accepted and could start."""
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[ManifestVerdict, ...]
 
 
 class Problems:
     """Collects problems in the words that the API server uses (apimachinery's `field.Error`)."""
 
     def __init__(self) -> None:
-        self.found: list[Problem] = []
+        self.found: list[ManifestProblem] = []
 
     def add(self, field: str, reason: str, message: str, cure: str) -> None:
         """Any problem of the server's."""
-        self.found.append(Problem(field=field, reason=reason, message=message, cure=cure))
+        self.found.append(ManifestProblem(field=field, reason=reason, message=message, cure=cure))
 
     def invalid(self, field: str, value: Any, detail: str, cure: str = "") -> None:
-        """A value of the right type that breaks a rule."""
-        self.add(
-            field, "Invalid", f"{shown(value)}: {detail}", cure or f"choose one that fits: {detail}"
-        )
+        """Add a value of the right type that breaks a rule; an empty `detail` says it does not."""
+        if detail:
+            cure = cure or f"choose one that fits: {detail}"
+            self.add(field, "Invalid", f"{shown(value)}: {detail}", cure)
 
     def required(self, field: str, detail: str = "") -> None:
         """A field that must be given."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ridgeline.launch.check import names
-from ridgeline.launch.check.cron import schedule_problem
+from ridgeline.launch.check import grammar
+from ridgeline.launch.check.grammar import schedule_problem
 from ridgeline.launch.check.metadata import (
     Object,
     check_choice,
@@ -32,34 +32,34 @@ _ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 
 
 def check_pod(manifest: Object, problems: Problems) -> None:
-    """A bare Pod."""
+    """Check a Pod that no controller made."""
     check_pod_spec(section(manifest, "spec"), "spec", problems)
     if section(manifest, "spec").get("ephemeralContainers"):
         problems.forbidden("spec.ephemeralContainers", "cannot be set on create")
 
 
 def check_pod_template(manifest: Object, problems: Problems) -> None:
-    """A PodTemplate."""
+    """Check a PodTemplate, the object."""
     check_template(section(manifest, "template"), "template", problems)
 
 
 def check_job(manifest: Object, problems: Problems) -> None:
-    """A Job."""
+    """Check the name, the spec and the labels of a Job."""
     spec = section(manifest, "spec")
     check_job_spec(spec, "spec", problems)
     name = section(manifest, "metadata").get("name") or ""
     completions = spec.get("completions")
     if spec.get("completionMode") == "Indexed" and completions and name:
         host = f"{name}-{completions - 1}"
-        if names.dns_label(host):
+        if grammar.dns_label(host):
             problems.invalid(
                 "metadata.name",
                 name,
                 f"will not be able to create a pod with the invalid DNS label {host}",
-                f"shorten the name to {names.LABEL_LENGTH - len(host) + len(name)} characters",
+                f"shorten the name to {grammar.LABEL_LENGTH - len(host) + len(name)} characters",
             )
     # The server labels the template with the Job's name.
-    if not spec.get("manualSelector") and len(name) > names.LABEL_LENGTH:
+    if not spec.get("manualSelector") and len(name) > grammar.LABEL_LENGTH:
         problems.invalid(
             "spec.template.labels",
             name,
@@ -69,7 +69,7 @@ def check_job(manifest: Object, problems: Problems) -> None:
 
 
 def check_cron_job(manifest: Object, problems: Problems) -> None:
-    """A CronJob: the schedule, and the Jobs it makes."""
+    """Check the schedule of a CronJob and the Jobs it makes."""
     spec = section(manifest, "spec")
     name = section(manifest, "metadata").get("name") or ""
     if len(name) > 52:

@@ -1,14 +1,16 @@
-"""An API server: paths and JSON over the `kubernetes` client, which brings kubeconfig and TLS.
+"""An API server and one of its namespaces, over the `kubernetes` client.
 
 Objects are plain mappings: their kinds come from custom resources, which the client has no classes
-for. https://kubernetes.io/docs/reference/using-api/api-concepts/
+for. Its DynamicClient brings kubeconfig, TLS, queries and errors. It is not let discover kinds: the
+few that are asked for are known, discovery would be several requests a question, and it keeps what
+it found in a file of /tmp that others may write.
+https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
@@ -17,9 +19,10 @@ from ridgeline.records.launched_run import ObjectName
 
 _TIMEOUT_SECONDS = 30.0
 _PATCH = "application/merge-patch+json"
+_REFUSED = (400, 403, 409, 422)
 
 
-class Server:
+class ApiServer:
     """One API server, one namespace. Made by `connect`."""
 
     def __init__(self, client: Any, namespace: str) -> None:
@@ -29,40 +32,47 @@ class Server:
     def create(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Make an object; one of that name that exists already is an error."""
         name = name_of(document)
-        answer = self._ask("POST", self._path(name.api_version, name.kind), body=document)
-        return self._json(answer, f"{name.kind} {name.name}")
+        path = self._path(name.api_version, name.kind)
+        return self._object("post", path, f"{name.kind} {name.name}", body=document) or {}
 
     def get(self, name: ObjectName) -> dict[str, Any] | None:
         """The object, or None."""
-        status, body = self._ask("GET", self._path(name.api_version, name.kind, name.name))
-        return None if status == 404 else self._json((status, body), f"{name.kind} {name.name}")
+        path = self._path(name.api_version, name.kind, name.name)
+        return self._object("get", path, f"{name.kind} {name.name}", may_be_missing=True)
 
-    def find(self, api_version: str, kind: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The objects that a selector finds; none where the server does not know the kind."""
-        status, body = self._ask("GET", self._path(api_version, kind), query=query)
-        if status == 404:
-            return []
-        items: list[dict[str, Any]] = self._json((status, body), kind).get("items", [])
+    def find(self, api_version: str, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        """The objects whose labels match; none where the server does not know the kind."""
+        found = self._object(
+            "get",
+            self._path(api_version, kind),
+            kind,
+            may_be_missing=True,
+            label_selector=selector or None,
+        )
+        items: list[dict[str, Any]] = (found or {}).get("items", [])
         return items
 
     def patch(self, name: ObjectName, change: Mapping[str, Any]) -> None:
-        """Change some fields."""
+        """Change some fields of an object."""
         path = self._path(name.api_version, name.kind, name.name)
-        self._json(self._ask("PATCH", path, body=change), f"{name.kind} {name.name}")
+        what = f"{name.kind} {name.name}"
+        self._object("patch", path, what, body=change, content_type=_PATCH)
 
     def delete(self, name: ObjectName) -> bool:
         """Take an object away, and what it owns; False where it was not there."""
-        path = self._path(name.api_version, name.kind, name.name)
-        answer = self._ask("DELETE", path, query={"propagationPolicy": "Background"})
-        if answer[0] == 404:
-            return False
-        self._json(answer, f"{name.kind} {name.name}")
-        return True
+        found = self._object(
+            "delete",
+            self._path(name.api_version, name.kind, name.name),
+            f"{name.kind} {name.name}",
+            may_be_missing=True,
+            propagation_policy="Background",
+        )
+        return found is not None
 
     def log(self, pod: str, since: str = "") -> str:
         """What a pod has said, each line with its time; empty before it has begun."""
-        query = {"timestamps": "true"} | ({"sinceTime": since} if since else {})
-        status, body = self._ask("GET", self._path("v1", "Pod", pod) + "/log", query=query)
+        query = [("timestamps", "true")] + ([("sinceTime", since)] if since else [])
+        status, body = self._ask("get", self._path("v1", "Pod", pod) + "/log", query_params=query)
         return body.decode(errors="replace") if status == 200 else ""
 
     def _path(self, api_version: str, kind: str, name: str = "") -> str:
@@ -70,34 +80,12 @@ class Server:
         path = f"{root}/{api_version}/namespaces/{self.namespace}/{kind.lower()}s"
         return f"{path}/{name}" if name else path
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-    ) -> tuple[int, bytes]:
-        from urllib3.exceptions import HTTPError
-
-        headers = {"Accept": "application/json, */*"}
-        headers["Content-Type"] = _PATCH if method == "PATCH" else "application/json"
-        verb, url, headers, body, _ = self._client.param_serialize(
-            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
-        )
-        if query:
-            url = f"{url}?{urlencode(query)}"
-        try:
-            answer = self._client.call_api(
-                verb, url, headers, body=body, _request_timeout=_TIMEOUT_SECONDS
-            )
-        except HTTPError as error:
-            host = self._client.configuration.host
-            raise RidgelineError(f"the API server {host} does not answer: {error}") from None
-        return int(answer.status), bytes(answer.read() or b"")
-
-    def _json(self, answer: tuple[int, bytes], what: str) -> dict[str, Any]:
-        status, body = answer
+    def _object(
+        self, method: str, path: str, what: str, *, may_be_missing: bool = False, **options: Any
+    ) -> dict[str, Any] | None:
+        status, body = self._ask(method, path, **options)
+        if status == 404 and may_be_missing:
+            return None
         try:
             content = msgspec.json.decode(body or b"{}", type=dict[str, Any])
         except msgspec.MsgspecError:
@@ -105,9 +93,25 @@ class Server:
         if status < 300:
             return content
         told = " ".join(str(content.get("message", "")).split())
-        if status in (400, 403, 409, 422):
+        if status in _REFUSED:
             raise InputError(f"{what}: the API server refuses it: {told or status}")
         raise RidgelineError(f"{what}: the API server answered {status}: {told}")
+
+    def _ask(self, method: str, path: str, **options: Any) -> tuple[int, bytes]:
+        from kubernetes.dynamic.exceptions import DynamicApiError
+        from urllib3.exceptions import HTTPError
+
+        try:
+            answer = self._client.request(
+                method, path, serialize=False, _request_timeout=_TIMEOUT_SECONDS, **options
+            )
+        except DynamicApiError as error:
+            body = error.body or b""
+            return int(error.status), body.encode() if isinstance(body, str) else body
+        except HTTPError as error:
+            host = self._client.configuration.host
+            raise RidgelineError(f"the API server {host} does not answer: {error}") from None
+        return int(answer.status), bytes(answer.data or b"")
 
 
 def name_of(document: Mapping[str, Any]) -> ObjectName:
@@ -119,15 +123,15 @@ def name_of(document: Mapping[str, Any]) -> ObjectName:
     )
 
 
-def connect(namespace: str, context: str = "") -> Server:
-    """The server that kubeconfig names.
+def connect(namespace: str, context: str = "") -> ApiServer:
+    """Connect to the server that kubeconfig names.
 
     Raises:
         MissingExtra: The client is not installed.
         InputError: There is no kubeconfig, or it lacks the context.
     """
     try:
-        from kubernetes import config
+        from kubernetes import config, dynamic
     except ImportError:
         raise MissingExtra("kubernetes", "kubernetes") from None
     try:
@@ -138,4 +142,5 @@ def connect(namespace: str, context: str = "") -> Server:
             f"kubeconfig: {told}; set KUBECONFIG or kubernetes.context, or look at the manifest"
             " with --dry-run"
         ) from None
-    return Server(client, namespace)
+    undiscovered = dynamic.DynamicClient(client, discoverer=lambda _client, _cache_file: None)
+    return ApiServer(undiscovered, namespace)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ridgeline.launch.job import Job
-from ridgeline.launch.kube.gang import join_gang, join_queue
+from ridgeline.launch.job import LaunchJob
 from ridgeline.launch.kube.pod import (
     REPLICATED_JOB,
     labels,
@@ -23,13 +22,17 @@ from ridgeline.launch.kube.pod import (
     resources,
     torchrun_line,
 )
-from ridgeline.launch.ray_line import ray_entry_command
+from ridgeline.launch.ray_entry import ray_entry_command
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_TOPOLOGY = "kueue.x-k8s.io/podset-{}-topology"
+_API = "scheduling.k8s.io/v1alpha2"
+_TEMPLATE = "nodes"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
-def metadata(job: Job, name: str | None = None) -> dict[str, Any]:
-    """Of every object of the run."""
+def metadata(job: LaunchJob, name: str | None = None) -> dict[str, Any]:
+    """The metadata of every object of the run."""
     return {
         "name": name or job.name,
         "namespace": job.cluster.kubernetes.namespace,
@@ -37,8 +40,8 @@ def metadata(job: Job, name: str | None = None) -> dict[str, Any]:
     }
 
 
-def job_set(job: Job) -> dict[str, Any]:
-    """A JobSet: one indexed Job with a pod for each node, and DNS names for all of them."""
+def job_set(job: LaunchJob) -> dict[str, Any]:
+    """Make the JobSet of a run: one indexed Job, a pod for each node, DNS names for all."""
     manifest: dict[str, Any] = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -56,7 +59,7 @@ def job_set(job: Job) -> dict[str, Any]:
     return manifest
 
 
-def _job_set_spec(job: Job) -> dict[str, Any]:
+def _job_set_spec(job: LaunchJob) -> dict[str, Any]:
     return {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All"},
@@ -71,7 +74,7 @@ def _job_set_spec(job: Job) -> dict[str, Any]:
     }
 
 
-def _indexed_job(job: Job) -> dict[str, Any]:
+def _indexed_job(job: LaunchJob) -> dict[str, Any]:
     pod = pod_template(job, ["sh", "-c", torchrun_line(job)])
     pod["spec"]["restartPolicy"] = "Never"  # what podFailurePolicy asks for
     join_gang(job, pod)
@@ -87,8 +90,8 @@ def _indexed_job(job: Job) -> dict[str, Any]:
     }
 
 
-def train_job(job: Job) -> list[dict[str, Any]]:
-    """A TrainingRuntime of the run's own, and the TrainJob that uses it.
+def train_job(job: LaunchJob) -> list[dict[str, Any]]:
+    """Make a TrainingRuntime of the run's own, and the TrainJob that uses it.
 
     The runtime holds what a TrainJob has no words for: volumes, failure rules, placement.
     """
@@ -132,8 +135,8 @@ def train_job(job: Job) -> list[dict[str, Any]]:
     return [runtime, manifest]
 
 
-def ray_job(job: Job) -> dict[str, Any]:
-    """A RayJob: KubeRay makes a Ray cluster, runs the entry on it, takes the cluster away."""
+def ray_job(job: LaunchJob) -> dict[str, Any]:
+    """Make the RayJob of a run: KubeRay makes a cluster, runs the entry, takes it away."""
     ray = job.cluster.ray
     nodes = pod_template(job, None, name="ray-worker")
     head = pod_template(job, None, name="ray-head")
@@ -170,3 +173,68 @@ def ray_job(job: Job) -> dict[str, Any]:
     }
     join_queue(job, manifest)
     return manifest
+
+
+# All pods or none: a gang that starts by halves holds its devices and trains nothing.
+#
+# Kueue admits a whole job by quota. Quota alone does not make the pods fit (two halves of two jobs
+# can each hold half a cluster), so the pods also ask for topology-aware scheduling, which looks at
+# real nodes: inside one domain of `topology`, or, where none is named, anywhere
+# (`podset-unconstrained-topology`).
+# https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling
+#
+# The scheduler's own gangs (Kubernetes 1.36, alpha) are a Workload with a template, a PodGroup with
+# `gang.minCount`, and `schedulingGroup` in every pod.
+
+
+def gang_name(job: LaunchJob) -> str:
+    """Name the Workload and the PodGroup of the run."""
+    return f"{job.name}-gang"
+
+
+def join_queue(job: LaunchJob, manifest: dict[str, Any]) -> None:
+    """Hand a job's object to Kueue, which holds it back until all of it is admitted."""
+    place = job.cluster.kubernetes
+    if place.gang == "kueue":
+        manifest["metadata"]["labels"] = manifest["metadata"]["labels"] | {QUEUE_LABEL: place.queue}
+
+
+def join_gang(job: LaunchJob, pod: dict[str, Any]) -> None:
+    """Make a pod template one of the gang."""
+    place = job.cluster.kubernetes
+    if place.gang == "kueue":
+        mode = place.topology_mode if place.topology else "unconstrained"
+        wish = {_TOPOLOGY.format(mode): place.topology or "true"}
+        metadata = pod["metadata"]
+        metadata["annotations"] = metadata.get("annotations", {}) | wish
+    else:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": gang_name(job)}
+
+
+def pod_group(job: LaunchJob, controller: dict[str, str], num_pods: int) -> list[dict[str, Any]]:
+    """The Workload and the PodGroup of the scheduler's own gangs; none with Kueue."""
+    place = job.cluster.kubernetes
+    if place.gang != "pod-group":
+        return []
+    metadata = {"name": gang_name(job), "namespace": place.namespace, "labels": labels(job)}
+    policy: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": num_pods}}}
+    if place.topology:
+        policy["schedulingConstraints"] = {"topology": [{"key": place.topology}]}
+    if place.priority_class:
+        policy["priorityClassName"] = place.priority_class
+    template = {"name": _TEMPLATE, **policy}
+    reference = {"workload": {"workloadName": gang_name(job), "podGroupTemplateName": _TEMPLATE}}
+    return [
+        {
+            "apiVersion": _API,
+            "kind": "Workload",
+            "metadata": metadata,
+            "spec": {"controllerRef": controller, "podGroupTemplates": [template]},
+        },
+        {
+            "apiVersion": _API,
+            "kind": "PodGroup",
+            "metadata": dict(metadata),
+            "spec": {"podGroupTemplateRef": reference, **policy},
+        },
+    ]

@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.launch.cluster_file import needed
-from ridgeline.launch.job import RECIPE, Job
-from ridgeline.launch.kube.gang import pod_group
-from ridgeline.launch.kube.kinds import job_set, metadata, ray_job, train_job
+from ridgeline.launch.job import RECIPE, LaunchJob
+from ridgeline.launch.kube.kinds import job_set, metadata, pod_group, ray_job, train_job
 from ridgeline.launch.kube.pod import config_map_name
 
 _CONFIG_MAP_BYTES = 1_000_000
@@ -21,7 +20,7 @@ _CONFIG_MAP_BYTES = 1_000_000
 
 
 def manifests(
-    job: Job, *, engine: Literal["kubernetes", "ray"] = "kubernetes", path: Path | None = None
+    job: LaunchJob, *, engine: Literal["kubernetes", "ray"] = "kubernetes", path: Path | None = None
 ) -> list[dict[str, Any]]:
     """The documents of a run.
 
@@ -54,7 +53,7 @@ def manifests(
     return [config, *pod_group(job, controller, num_pods), *main]
 
 
-def _check(job: Job, path: Path | None) -> None:
+def _check(job: LaunchJob, path: Path | None) -> None:
     cluster = job.cluster
     needed(cluster, "kubernetes.image", path, "the container image with Ridgeline and torch")
     needed(

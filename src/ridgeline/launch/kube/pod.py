@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.launch.cluster_file import ClusterFile, Kubernetes, Nodes
-from ridgeline.launch.job import RECIPE, Job
-from ridgeline.launch.torchrun import torchrun_command
+from ridgeline.launch.cluster_file import ClusterFile, Kubernetes, NodeSection
+from ridgeline.launch.job import RECIPE, LaunchJob, torchrun_command
 
 CONTAINER = "node"
 REPLICATED_JOB = "node"
@@ -26,17 +25,17 @@ _RECIPE_FOLDER = "/etc/ridgeline"
 _INDEX_ZERO = '$([ "$JOB_COMPLETION_INDEX" = 0 ] && echo true || echo false)'
 
 
-def labels(job: Job) -> dict[str, str]:
-    """Of every object of the run."""
+def labels(job: LaunchJob) -> dict[str, str]:
+    """The labels of every object of the run."""
     return {LABEL: job.name, "app.kubernetes.io/managed-by": "ridgeline"}
 
 
-def config_map_name(job: Job) -> str:
+def config_map_name(job: LaunchJob) -> str:
     """Where the recipe travels."""
     return f"{job.name}-recipe"
 
 
-def torchrun_line(job: Job) -> str:
+def torchrun_line(job: LaunchJob) -> str:
     """What the node's shell runs: put the recipe where ranks read it, become torchrun.
 
     `exec` makes torchrun the process that Kubernetes sends SIGTERM, so that it can tell the ranks
@@ -51,7 +50,7 @@ def torchrun_line(job: Job) -> str:
     return f"{recipe_line(job)} && exec {line}"
 
 
-def recipe_line(job: Job) -> str:
+def recipe_line(job: LaunchJob) -> str:
     """Shell that puts the recipe into the run's folder."""
     folder = shlex.quote(job.folder)
     mine = f'{folder}/.{RECIPE}."$HOSTNAME"'
@@ -61,7 +60,9 @@ def recipe_line(job: Job) -> str:
     )
 
 
-def pod_template(job: Job, command: list[str] | None, *, name: str = CONTAINER) -> dict[str, Any]:
+def pod_template(
+    job: LaunchJob, command: list[str] | None, *, name: str = CONTAINER
+) -> dict[str, Any]:
     """The pod of a node, with what it runs (None: the engine says, as Ray does)."""
     place = job.cluster.kubernetes
     container: dict[str, Any] = {
@@ -103,12 +104,12 @@ def add_placement(place: Kubernetes, spec: dict[str, Any]) -> None:
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
 
 
-def environment(job: Job) -> list[dict[str, Any]]:
+def environment(job: LaunchJob) -> list[dict[str, Any]]:
     """Variables as Kubernetes lists them, in a stable order."""
     return [{"name": key, "value": value} for key, value in sorted(job.environment.items())]
 
 
-def resources(job: Job) -> dict[str, Any]:
+def resources(job: LaunchJob) -> dict[str, Any]:
     """What a node's pod takes."""
     return resources_of(job.cluster, min(job.cluster.nodes.devices, job.ranks_per_node))
 
@@ -138,7 +139,7 @@ def quantity(num_bytes: int) -> str:
     return f"{-(-num_bytes // 2**20)}Mi"
 
 
-def volumes(job: Job) -> list[dict[str, Any]]:
+def volumes(job: LaunchJob) -> list[dict[str, Any]]:
     """Shared memory, the recipe, and the claim that outlives the pods."""
     return [
         shared_memory(job.cluster.nodes),
@@ -150,7 +151,7 @@ def volumes(job: Job) -> list[dict[str, Any]]:
     ]
 
 
-def shared_memory(nodes: Nodes) -> dict[str, Any]:
+def shared_memory(nodes: NodeSection) -> dict[str, Any]:
     """The pod's shared memory, larger than Docker's 64 MiB."""
     return {
         "name": "shm",
@@ -158,7 +159,7 @@ def shared_memory(nodes: Nodes) -> dict[str, Any]:
     }
 
 
-def volume_mounts(job: Job) -> list[dict[str, Any]]:
+def volume_mounts(job: LaunchJob) -> list[dict[str, Any]]:
     """Where the container sees them."""
     return [
         SHARED_MEMORY_MOUNT,

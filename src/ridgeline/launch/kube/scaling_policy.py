@@ -23,7 +23,7 @@ from ridgeline.batching.scaling.keda import (
 )
 from ridgeline.errors import InputError
 from ridgeline.launch.check.documents import read_files
-from ridgeline.launch.check.quantities import parse_quantity
+from ridgeline.launch.check.grammar import parse_quantity
 
 
 def read_policy(path: Path) -> Hpa | Keda:
@@ -145,7 +145,7 @@ def _signal(name: str, path: str) -> str:
 
 
 def _thousandths(text: Any, path: str) -> int:
-    """As the server's `MilliValue`: rounded up."""
+    """Round up to thousandths, as the server's `MilliValue` does."""
     quantity = parse_quantity(text)
     if not quantity or quantity < 0:
         raise InputError(f"{path}: {text!r} is no quantity above 0")

@@ -34,7 +34,7 @@ PORT = 8000
 LABEL = "ridgeline.dev/server"
 """On everything that belongs to a server: how its Service and its metrics find it."""
 SLEEP_SECONDS = 15
-"""Before SIGTERM: endpoints need a while to spread to every node."""
+"""The wait before SIGTERM: endpoints need a while to spread to every node."""
 LOADING_SECONDS = 1800
 """A server may take so long to start; then its pod is made anew."""
 POLLING_SECONDS = 15
@@ -42,23 +42,23 @@ _PROBE_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerToDeploy:
     """What is to be served, and how far it scales."""
 
     name: str
-    """Of all objects; an RFC 1035 label."""
+    """The name of all objects, an RFC 1035 label."""
     words: Sequence[str]
     """`serve MODEL …`, without address, port and replicas."""
     cluster: ClusterFile
     replicas: int
-    """Where nothing scales."""
+    """The replicas where nothing scales them."""
     scaling: Scaling | None
     shutdown_seconds: float
-    """That a server takes to finish open requests after SIGTERM."""
+    """The time that a server takes to finish open requests after SIGTERM."""
 
 
 def serving_manifests(
-    server: Server, autoscaler: Engine, path: Path | None = None
+    server: ServerToDeploy, autoscaler: Engine, path: Path | None = None
 ) -> list[dict[str, Any]]:
     """The documents of a server, in the order of creation.
 
@@ -97,7 +97,7 @@ def _signal(scaling: Scaling) -> tuple[str, str]:
 
 
 def _quantity(value: float) -> str:
-    """As manifests write numbers.
+    """Write a number as manifests do.
 
     >>> _quantity(8.0), _quantity(0.7)
     ('8', '700m')
@@ -105,7 +105,7 @@ def _quantity(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{round(value * 1000)}m"
 
 
-def _metadata(server: Server) -> dict[str, Any]:
+def _metadata(server: ServerToDeploy) -> dict[str, Any]:
     labels = {LABEL: server.name, "app.kubernetes.io/managed-by": "ridgeline"}
     return {
         "name": server.name,
@@ -114,7 +114,7 @@ def _metadata(server: Server) -> dict[str, Any]:
     }
 
 
-def _deployment(server: Server) -> dict[str, Any]:
+def _deployment(server: ServerToDeploy) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "selector": {"matchLabels": {LABEL: server.name}},
         # A new server must be ready before an old one goes.
@@ -131,7 +131,7 @@ def _deployment(server: Server) -> dict[str, Any]:
     }
 
 
-def _pod(server: Server) -> dict[str, Any]:
+def _pod(server: ServerToDeploy) -> dict[str, Any]:
     place, nodes = server.cluster.kubernetes, server.cluster.nodes
     python = [server.cluster.run.python, "-m", "ridgeline.cli.main"]
     line = shlex.join([*python, *server.words, "--host", "0.0.0.0"])  # noqa: S104 (the pod's own)
@@ -169,7 +169,7 @@ def _pod(server: Server) -> dict[str, Any]:
     return {"metadata": {"labels": labels, "annotations": scrape}, "spec": spec}
 
 
-def _environment(server: Server) -> list[tuple[str, str]]:
+def _environment(server: ServerToDeploy) -> list[tuple[str, str]]:
     return sorted({"PYTHONUNBUFFERED": "1", **server.cluster.environment}.items())
 
 
@@ -182,7 +182,7 @@ def _probe(path: str, *, failures: int) -> dict[str, Any]:
     }
 
 
-def _service(server: Server) -> dict[str, Any]:
+def _service(server: ServerToDeploy) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -207,11 +207,13 @@ def _behaviour(scaling: Scaling) -> dict[str, Any]:
     }
 
 
-def _target(server: Server) -> dict[str, str]:
+def _target(server: ServerToDeploy) -> dict[str, str]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "name": server.name}
 
 
-def _autoscaler(server: Server, scaling: Scaling, signal: str, target: str) -> dict[str, Any]:
+def _autoscaler(
+    server: ServerToDeploy, scaling: Scaling, signal: str, target: str
+) -> dict[str, Any]:
     metric = {
         "type": "Pods",
         "pods": {
@@ -233,7 +235,9 @@ def _autoscaler(server: Server, scaling: Scaling, signal: str, target: str) -> d
     }
 
 
-def _scaled_object(server: Server, scaling: Scaling, signal: str, target: str) -> dict[str, Any]:
+def _scaled_object(
+    server: ServerToDeploy, scaling: Scaling, signal: str, target: str
+) -> dict[str, Any]:
     place = server.cluster.kubernetes
     # Prometheus' own name of the metric; vLLM's have a colon, which no Kubernetes metric has.
     series = signal.replace("vllm_", "vllm:", 1)

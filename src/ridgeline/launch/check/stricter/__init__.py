@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ridgeline.launch.check.stricter import created_pods, gangs, references, survival
-from ridgeline.launch.check.stricter.rule import Rule
-from ridgeline.launch.check.stricter.workload import read_workload
-from ridgeline.launch.check.verdict import Problem
+from ridgeline.launch.check.stricter.workload import StricterRule, read_workload
+from ridgeline.launch.check.verdict import ManifestProblem
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, StricterRule] = {
     rule.name: rule
     for module in (created_pods, gangs, references, survival)
     for rule in module.RULES
@@ -26,11 +25,11 @@ def stricter_problems(
     *,
     custom: bool,
     among: Sequence[Mapping[str, Any]] = (),
-) -> tuple[Problem, ...]:
+) -> tuple[ManifestProblem, ...]:
     """Where an object that is checked among others breaks a rule of ours; errors first."""
     workload = read_workload(manifest, custom=custom, among=among)
     found = {
-        Problem(
+        ManifestProblem(
             field=finding.field,
             reason="Stricter",
             message=finding.message,

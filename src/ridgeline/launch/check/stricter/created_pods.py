@@ -10,18 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import entries, section
 from ridgeline.launch.check.pods import RESTART_POLICIES, check_pod_spec
-from ridgeline.launch.check.quantities import parse_quantity
 from ridgeline.launch.check.resources import may_overcommit
-from ridgeline.launch.check.stricter.rule import Finding, Rule
 from ridgeline.launch.check.stricter.workload import (
     RUNTIME_KINDS,
+    BrokenRule,
     PodSet,
-    Workload,
+    PodWorkload,
+    StricterRule,
     is_patch,
 )
-from ridgeline.launch.check.verdict import Problem, Problems
+from ridgeline.launch.check.verdict import ManifestProblem, Problems
 
 _JOB_TEMPLATES = ("replicatedJobs", "submitterPodTemplate")
 """Fields below which a template becomes the pods of a batch/v1 Job."""
@@ -30,68 +31,68 @@ _ELSEWHERE = re.compile(r"\.resources\.(requests|limits)|restartPolicy$|volumeMo
 """Fields that the named rules below speak about."""
 
 
-def _refusals(pod: PodSet) -> list[Problem]:
+def _refusals(pod: PodSet) -> list[ManifestProblem]:
     problems = Problems()
     check_pod_spec(pod.spec, pod.path, problems)
     return problems.found
 
 
-def _unequal(workload: Workload) -> Iterator[Finding]:
+def _unequal(workload: PodWorkload) -> Iterator[BrokenRule]:
     for path, block in _custom_blocks(workload):
         limits, requests = section(block, "limits"), section(block, "requests")
         for name in limits.keys() & requests.keys():
             first, second = parse_quantity(requests[name]), parse_quantity(limits[name])
             if first != second and (not may_overcommit(name)):
-                yield Finding(
+                yield BrokenRule(
                     f"{path}.requests[{name}]",
                     f"asks for {requests[name]} but its limit is {limits[name]}",
                     f"give {name} the same request and limit",
                 )
             elif first is not None and second is not None and first > second:
-                yield Finding(
+                yield BrokenRule(
                     f"{path}.requests[{name}]",
                     f"asks for {requests[name]}, more than its limit of {limits[name]}",
                     f"lower the request of {name}, or raise its limit",
                 )
 
 
-def _fractions(workload: Workload) -> Iterator[Finding]:
+def _fractions(workload: PodWorkload) -> Iterator[BrokenRule]:
     for path, block in _custom_blocks(workload):
         for part in ("limits", "requests"):
             for name, value in section(block, part).items():
                 amount = parse_quantity(value)
                 if amount is not None and amount.denominator != 1 and not may_overcommit(name):
-                    yield Finding(
+                    yield BrokenRule(
                         f"{path}.{part}[{name}]",
                         f"{value} of a device that is only handed out whole",
                         "ask for whole devices; to share one use MIG, MPS or time-slicing",
                     )
 
 
-def _no_limit(workload: Workload) -> Iterator[Finding]:
+def _no_limit(workload: PodWorkload) -> Iterator[BrokenRule]:
     for path, block in _custom_blocks(workload):
         for name in section(block, "requests").keys() - section(block, "limits").keys():
             # A patch may rely on the limit of what it is laid over.
             if not may_overcommit(name) and not is_patch(path):
-                yield Finding(
+                yield BrokenRule(
                     f"{path}.limits",
                     f"{name} is requested without a limit",
                     f"set limits[{name}] to {section(block, 'requests')[name]}",
                 )
 
 
-def _custom_blocks(workload: Workload) -> list[tuple[str, dict[str, object]]]:
+def _custom_blocks(workload: PodWorkload) -> list[tuple[str, dict[str, object]]]:
     return [(path, dict(b)) for path, b in workload.resource_blocks] if workload.custom else []
 
 
-def _missing_volumes(workload: Workload) -> Iterator[Finding]:
+def _missing_volumes(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.pods if workload.custom else ():
         known = {volume.get("name") for volume in entries(pod.spec, "volumes")}
         known |= _claimed_volumes(pod)
         for path, container in pod.containers:
             for index, mount in enumerate(entries(container, "volumeMounts")):
                 if mount.get("name") not in known:
-                    yield Finding(
+                    yield BrokenRule(
                         f"{path}.volumeMounts[{index}].name",
                         f"mounts {mount.get('name')!r}, and the pod has no such volume",
                         f"add a volume of that name to {pod.path}.volumes",
@@ -107,72 +108,72 @@ def _claimed_volumes(pod: PodSet) -> set[str | None]:
     return names
 
 
-def _restart_policies(workload: Workload) -> Iterator[Finding]:
+def _restart_policies(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.pods if workload.custom else ():
         policy, field = pod.spec.get("restartPolicy"), f"{pod.path}.restartPolicy"
         if policy and policy not in RESTART_POLICIES:
-            yield Finding(field, f"{policy!r} is no restart policy", "use Never or OnFailure")
+            yield BrokenRule(field, f"{policy!r} is no restart policy", "use Never or OnFailure")
         elif policy == "Always" and any(pod.under(key) for key in _JOB_TEMPLATES):
-            yield Finding(
+            yield BrokenRule(
                 field,
                 "these pods belong to a Job, and a Job may not have Always",
                 "use Never (the job restarts them together) or OnFailure",
             )
 
 
-def _refused(workload: Workload) -> Iterator[Finding]:
+def _refused(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.pods if workload.custom else ():
         for problem in _refusals(pod):
             filled_in = workload.kind in RUNTIME_KINDS and problem.field.endswith(".image")
             if not _ELSEWHERE.search(problem.field) and not filled_in:
-                yield Finding(problem.field, problem.message, problem.cure)
+                yield BrokenRule(problem.field, problem.message, problem.cure)
         for path, block in ((f"{p}.resources", section(c, "resources")) for p, c in pod.containers):
             for part in ("limits", "requests"):
                 for name, value in section(block, part).items():
                     amount = parse_quantity(value)
                     if amount is not None and amount < 0:
-                        yield Finding(
+                        yield BrokenRule(
                             f"{path}.{part}[{name}]", f"{value} is negative", "ask for 0 or more"
                         )
 
 
 RULES = (
-    Rule(
+    StricterRule(
         name="gpu-requests-differ",
         severity="error",
         reason="requests of a device must equal its limits; the pods are refused when created",
         cure="give each device the same request and limit, or the limit alone",
         check=_unequal,
     ),
-    Rule(
+    StricterRule(
         name="gpu-fraction",
         severity="error",
         reason="devices are handed out whole: a pod that asks for half a GPU is refused",
         cure="ask for whole GPUs; share one by MIG, MPS, time-slicing or a scheduler's annotation",
         check=_fractions,
     ),
-    Rule(
+    StricterRule(
         name="gpu-limit-missing",
         severity="error",
         reason="a device that is requested without a limit makes the pod invalid",
         cure="set the limit to the request",
         check=_no_limit,
     ),
-    Rule(
+    StricterRule(
         name="missing-volume",
         severity="error",
         reason="a mount whose volume the pod does not have makes the pod invalid",
         cure="add the volume, or correct the mount's name",
         check=_missing_volumes,
     ),
-    Rule(
+    StricterRule(
         name="restart-policy",
         severity="error",
         reason="a restart policy that does not exist, or Always under a Job, is refused later",
         cure="Never where the job restarts all pods together, else OnFailure",
         check=_restart_policies,
     ),
-    Rule(
+    StricterRule(
         name="pod-refused",
         severity="error",
         reason="the server checks names, ports, probes, volumes and tolerations of pods only when "

@@ -1,4 +1,4 @@
-"""All or nothing: jobs whose pods wait for each other, and where those pods are placed.
+"""Rules of all or nothing: jobs whose pods wait for each other, and where those pods are placed.
 
 Sources: two gangs of 3 pods × 4 GPUs on 16 GPUs deadlock on kube-scheduler 1.36.2 without gang
 scheduling (2 + 2 bound, both stuck); kubeflow/trainer #1282 (99 of 100 workers run, GPUs burn);
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ridgeline.launch.check.metadata import Object, entries, section
-from ridgeline.launch.check.stricter.rule import Finding, Rule
 from ridgeline.launch.check.stricter.workload import (
     RUNTIME_KINDS,
+    BrokenRule,
     PodSet,
-    Workload,
+    PodWorkload,
+    StricterRule,
     devices_of,
 )
 
@@ -41,7 +42,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def has_gang(workload: Workload) -> bool:
+def has_gang(workload: PodWorkload) -> bool:
     """Whether anything sees to it that all pods start, or none."""
     if workload.api_version.startswith("batch.volcano.sh/"):
         return True  # Without minAvailable, Volcano waits for all pods.
@@ -63,7 +64,7 @@ def _marks(metadata: Object) -> set[str]:
     return {*section(metadata, "labels"), *section(metadata, "annotations")}
 
 
-def _no_gang(workload: Workload) -> Iterator[Finding]:
+def _no_gang(workload: PodWorkload) -> Iterator[BrokenRule]:
     spec = section(workload.manifest, "spec")
     pods = workload.num_device_pods
     if workload.kind == "TrainJob":
@@ -72,7 +73,7 @@ def _no_gang(workload: Workload) -> Iterator[Finding]:
             pods = trainer.get("numNodes") or 1
     applies = workload.is_training or workload.kind in {"TrainJob", "RayCluster", *RUNTIME_KINDS}
     if applies and pods > 1 and not has_gang(workload):
-        yield Finding(
+        yield BrokenRule(
             "metadata.labels",
             f"{pods} pods with GPUs are placed one by one: some may run and wait for the others",
             "label it kueue.x-k8s.io/queue-name, or put it into a PodGroup (Volcano, KAI, "
@@ -80,7 +81,7 @@ def _no_gang(workload: Workload) -> Iterator[Finding]:
         )
 
 
-def _gang_too_large(workload: Workload) -> Iterator[Finding]:
+def _gang_too_large(workload: PodWorkload) -> Iterator[BrokenRule]:
     if not workload.api_version.startswith("batch.volcano.sh/"):
         return
     spec = section(workload.manifest, "spec")
@@ -88,23 +89,23 @@ def _gang_too_large(workload: Workload) -> Iterator[Finding]:
     tasks = entries(spec, "tasks")
     total = sum(1 if t.get("replicas") is None else t["replicas"] for t in tasks)
     if tasks and isinstance(least, int) and least > total:
-        yield Finding(
+        yield BrokenRule(
             "spec.minAvailable",
             f"waits for {least} pods, and the tasks have {total}",
             f"set it to {total}",
         )
 
 
-def _replica_range(workload: Workload) -> Iterator[Finding]:
+def _replica_range(workload: PodWorkload) -> Iterator[BrokenRule]:
     for path, holder in {p: h for pod in workload.pods for p, h in pod.holders}.items():
         low, high = holder.get("minReplicas"), holder.get("maxReplicas")
         if isinstance(low, int) and isinstance(high, int) and low > high:
-            yield Finding(
+            yield BrokenRule(
                 f"{path}.minReplicas", f"{low} is more than maxReplicas {high}", "swap the two"
             )
 
 
-def _spread(workload: Workload) -> Iterator[Finding]:
+def _spread(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.device_pods:
         if pod.devices < 2 or pod.count < 2:
             continue
@@ -117,7 +118,7 @@ def _spread(workload: Workload) -> Iterator[Finding]:
         ]
         for where, term in terms:
             if term.get("topologyKey") == _HOST and pod.devices < 8:
-                yield Finding(
+                yield BrokenRule(
                     f"{pod.path}.affinity.podAntiAffinity.{where}.topologyKey",
                     f"pods of {pod.devices} GPUs are kept off each other's nodes: collectives "
                     "leave the fast links, and every node stays partly used",
@@ -125,9 +126,9 @@ def _spread(workload: Workload) -> Iterator[Finding]:
                 )
 
 
-def _spread_constraints(pod: PodSet) -> Iterator[Finding]:
+def _spread_constraints(pod: PodSet) -> Iterator[BrokenRule]:
     for index, constraint in enumerate(entries(pod.spec, "topologySpreadConstraints")):
-        yield Finding(
+        yield BrokenRule(
             f"{pod.path}.topologySpreadConstraints[{index}]",
             f"pods of {pod.devices} GPUs are spread over {constraint.get('topologyKey')}: "
             "collectives cross slower links",
@@ -135,11 +136,11 @@ def _spread_constraints(pod: PodSet) -> Iterator[Finding]:
         )
 
 
-def _priorities(workload: Workload) -> Iterator[Finding]:
+def _priorities(workload: PodWorkload) -> Iterator[BrokenRule]:
     named = {pod.spec.get("priorityClassName") or "" for pod in workload.device_pods}
     if len(named) > 1:
         first = workload.device_pods[0]
-        yield Finding(
+        yield BrokenRule(
             f"{first.path}.priorityClassName",
             "pods of one job have different priorities: part of it can be evicted",
             "give all templates the same priorityClassName",
@@ -152,7 +153,7 @@ def _priorities(workload: Workload) -> Iterator[Finding]:
         {"kueue.x-k8s.io/priority-class", "priorityClassName"} & marks
         or spec.get("priorityClassName")
     ):
-        yield Finding(
+        yield BrokenRule(
             f"{workload.device_pods[0].path}.priorityClassName",
             f"{workload.num_device_pods} pods with GPUs and no priority: any job with one "
             "evicts them",
@@ -161,7 +162,7 @@ def _priorities(workload: Workload) -> Iterator[Finding]:
 
 
 RULES = (
-    Rule(
+    StricterRule(
         name="no-gang",
         severity="warning",
         reason="two half-started jobs hold each other's GPUs for ever; a single one that waits for "
@@ -169,21 +170,21 @@ RULES = (
         cure="a Kueue queue label (with TAS or waitForPodsReady), or a PodGroup",
         check=_no_gang,
     ),
-    Rule(
+    StricterRule(
         name="gang-too-large",
         severity="error",
         reason="a gang of more pods than the job has never starts",
         cure="set minAvailable to the number of pods, or less",
         check=_gang_too_large,
     ),
-    Rule(
+    StricterRule(
         name="replica-range",
         severity="error",
         reason="the operator refuses a group whose minReplicas exceed its maxReplicas",
         cure="set minReplicas ≤ replicas ≤ maxReplicas",
         check=_replica_range,
     ),
-    Rule(
+    StricterRule(
         name="spread-placement",
         severity="warning",
         reason="pods of one job that are spread over nodes talk over slower links and leave every "
@@ -191,7 +192,7 @@ RULES = (
         cure="pack: no anti-affinity or spread constraints among GPU pods of one job",
         check=_spread,
     ),
-    Rule(
+    StricterRule(
         name="priority-class",
         severity="warning",
         reason="without a priority a long job is the first to be evicted; with several, only in "

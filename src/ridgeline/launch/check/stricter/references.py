@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ridgeline.launch.check.grammar import LABEL_LENGTH, dns_label
 from ridgeline.launch.check.metadata import entries, section
-from ridgeline.launch.check.names import LABEL_LENGTH, dns_label
-from ridgeline.launch.check.stricter.rule import Finding, Rule
-from ridgeline.launch.check.stricter.workload import Workload
+from ridgeline.launch.check.stricter.workload import BrokenRule, PodWorkload, StricterRule
 
 
-def _unknown_jobs(workload: Workload) -> Iterator[Finding]:
+def _unknown_jobs(workload: PodWorkload) -> Iterator[BrokenRule]:
     spec = section(workload.manifest, "spec")
     if workload.kind == "JobSet":
         jobs, key = entries(spec, "replicatedJobs"), "replicatedJobs"
@@ -41,10 +40,10 @@ def _unknown_jobs(workload: Workload) -> Iterator[Finding]:
     for field, name in wanted:
         if name not in names:
             known = ", ".join(sorted(str(n) for n in names))
-            yield Finding(field, f"{name!r} is none of its jobs", f"use one of: {known}")
+            yield BrokenRule(field, f"{name!r} is none of its jobs", f"use one of: {known}")
 
 
-def _long_names(workload: Workload) -> Iterator[Finding]:
+def _long_names(workload: PodWorkload) -> Iterator[BrokenRule]:
     """JobSet calls the hosts of its pods <set>-<job>-<job index>-<pod index>."""
     name = section(workload.manifest, "metadata").get("name") or ""
     if workload.kind != "JobSet":
@@ -55,14 +54,14 @@ def _long_names(workload: Workload) -> Iterator[Finding]:
         pods = inner.get("completions") or inner.get("parallelism") or 1
         host = f"{name}-{job.get('name')}-{last}-{max(pods - 1, 0)}"
         if name and len(host) > LABEL_LENGTH:
-            yield Finding(
+            yield BrokenRule(
                 "metadata.name",
                 f"its pods of spec.replicatedJobs[{index}] would be called {host}: "
                 f"{len(host)} characters, at most {LABEL_LENGTH} are allowed",
                 f"shorten the name by {len(host) - LABEL_LENGTH}",
             )
         elif name and dns_label(host):
-            yield Finding(
+            yield BrokenRule(
                 "metadata.name" if dns_label(name) else f"spec.replicatedJobs[{index}].name",
                 f"its pods would be called {host}: {dns_label(host)}",
                 "use lowercase letters, digits and '-'",
@@ -70,14 +69,14 @@ def _long_names(workload: Workload) -> Iterator[Finding]:
 
 
 RULES = (
-    Rule(
+    StricterRule(
         name="unknown-job",
         severity="error",
         reason="a policy or dependency that names no job of the set is refused by its webhook",
         cure="name one of the jobs",
         check=_unknown_jobs,
     ),
-    Rule(
+    StricterRule(
         name="pod-name-length",
         severity="error",
         reason="names of pods are built from the object's and the job's name; past 63 characters "

@@ -12,12 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ridgeline.launch.check.metadata import entries, section
-from ridgeline.launch.check.stricter.rule import Finding, Rule
 from ridgeline.launch.check.stricter.workload import (
     BATCH_KINDS,
     TORCH,
+    BrokenRule,
     PodSet,
-    Workload,
+    PodWorkload,
+    StricterRule,
     devices_of,
 )
 
@@ -46,7 +47,7 @@ _ENDLESS = 1000
 """More restarts than this and a job that always fails holds its GPUs for days."""
 
 
-def _no_shared_memory(workload: Workload) -> Iterator[Finding]:
+def _no_shared_memory(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.device_pods:
         in_memory = {
             volume.get("name")
@@ -62,7 +63,7 @@ def _no_shared_memory(workload: Workload) -> Iterator[Finding]:
                 if (mount.get("mountPath") or "").rstrip("/") == _SHARED_MEMORY
             ]
             if not mounts and not pod.spec.get("hostIPC"):
-                yield Finding(
+                yield BrokenRule(
                     f"{path}.volumeMounts",
                     "several GPUs and 64 MiB of /dev/shm: NCCL or the data loader ends with "
                     "'Bus error'",
@@ -70,14 +71,14 @@ def _no_shared_memory(workload: Workload) -> Iterator[Finding]:
                 )
             for index, mount in mounts:
                 if mount.get("name") not in in_memory:
-                    yield Finding(
+                    yield BrokenRule(
                         f"{path}.volumeMounts[{index}]",
                         f"{_SHARED_MEMORY} is on disk",
                         "give its volume emptyDir.medium: Memory",
                     )
 
 
-def _no_checkpoint_volume(workload: Workload) -> Iterator[Finding]:
+def _no_checkpoint_volume(workload: PodWorkload) -> Iterator[BrokenRule]:
     if not workload.is_training:
         return
     for pod in workload.device_pods:
@@ -87,20 +88,20 @@ def _no_checkpoint_volume(workload: Workload) -> Iterator[Finding]:
         if sources & _DURABLE or claimed or spec.get("volumes") or _BUCKET.search(pod.text):
             continue
         if TORCH.search(pod.text):
-            yield Finding(
+            yield BrokenRule(
                 f"{pod.path}.volumes",
                 "nothing that outlives the pod: a restart begins at step 0",
                 "mount a persistentVolumeClaim for checkpoints",
             )
 
 
-def _restarts_alone(workload: Workload) -> Iterator[Finding]:
+def _restarts_alone(workload: PodWorkload) -> Iterator[BrokenRule]:
     """Pods that restart one at a time while the others wait in a collective."""
     for pod in workload.device_pods if workload.kind in BATCH_KINDS else ():
         alone = pod.spec.get("restartPolicy") == "OnFailure"
         elastic = re.search(r"--max[-_]restarts|rdzv", pod.text)
         if alone and pod.count > 1 and TORCH.search(pod.text) and not elastic:
-            yield Finding(
+            yield BrokenRule(
                 f"{pod.path}.restartPolicy",
                 "one worker restarts alone while the others wait in a collective: it never "
                 "converges",
@@ -108,7 +109,7 @@ def _restarts_alone(workload: Workload) -> Iterator[Finding]:
             )
 
 
-def _endless(workload: Workload) -> Iterator[Finding]:
+def _endless(workload: PodWorkload) -> Iterator[BrokenRule]:
     if not workload.device_pods:
         return
     holders = {path: holder for pod in workload.device_pods for path, holder in pod.holders}
@@ -120,15 +121,15 @@ def _endless(workload: Workload) -> Iterator[Finding]:
             limits.append((f"{path}.failurePolicy.maxRestarts", failure.get("maxRestarts")))
         for field, value in limits:
             if isinstance(value, int) and value > _ENDLESS:
-                yield Finding(
+                yield BrokenRule(
                     field.lstrip("."),
                     f"{value} restarts: a job that always fails holds its GPUs for days",
                     "bound it to what real failures need, for example 10",
                 )
 
 
-def _no_restart(workload: Workload) -> Iterator[Finding]:
-    """JobSet: one failed pod fails its Job, and without maxRestarts the whole set."""
+def _no_restart(workload: PodWorkload) -> Iterator[BrokenRule]:
+    """In a JobSet one failed pod fails its Job, and without maxRestarts the whole set."""
     if workload.kind != "JobSet" or workload.num_device_pods < 2:
         return
     policy = section(section(workload.manifest, "spec"), "failurePolicy")
@@ -137,7 +138,7 @@ def _no_restart(workload: Workload) -> Iterator[Finding]:
     for pod in workload.device_pods:
         holder = next((h for p, h in reversed(pod.holders) if "backoffLimit" in h), {})
         if holder.get("backoffLimit") == 0:
-            yield Finding(
+            yield BrokenRule(
                 "spec.failurePolicy.maxRestarts",
                 f"one lost pod of {workload.num_device_pods} ends the job for good",
                 "set spec.failurePolicy.maxRestarts",
@@ -145,7 +146,7 @@ def _no_restart(workload: Workload) -> Iterator[Finding]:
             return
 
 
-def _timeouts(workload: Workload) -> Iterator[Finding]:
+def _timeouts(workload: PodWorkload) -> Iterator[BrokenRule]:
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for pod in workload.device_pods:
         given = {}
@@ -158,20 +159,20 @@ def _timeouts(workload: Workload) -> Iterator[Finding]:
     for name, places in seen.items():
         for path, value in places[1:]:
             if value != places[0][1]:
-                yield Finding(
+                yield BrokenRule(
                     path,
                     f"{name} is {value} here and {places[0][1]} in {places[0][0]}",
                     "give all workers the same timeout",
                 )
         if len(places) < len(workload.device_pods):
-            yield Finding(
+            yield BrokenRule(
                 places[0][0],
                 f"{name} is set for some workers only",
                 "set it in every template that takes part",
             )
 
 
-def _processes(workload: Workload) -> Iterator[Finding]:
+def _processes(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.device_pods:
         for path, container in pod.containers:
             for key in ("command", "args"):
@@ -179,30 +180,30 @@ def _processes(workload: Workload) -> Iterator[Finding]:
                 match = _PROCESSES.search(line)
                 devices = devices_of(section(container, "resources"))
                 if match and devices and int(match[1]) > devices:
-                    yield Finding(
+                    yield BrokenRule(
                         f"{path}.{key}",
                         f"starts {match[1]} processes on {devices} GPUs: 'invalid device ordinal'",
                         f"--nproc-per-node={devices}",
                     )
 
 
-def _no_grace(workload: Workload) -> Iterator[Finding]:
+def _no_grace(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.device_pods if workload.is_training else ():
         if pod.spec.get("terminationGracePeriodSeconds") == 0:
-            yield Finding(
+            yield BrokenRule(
                 f"{pod.path}.terminationGracePeriodSeconds",
                 "no time to save when the pod is preempted",
                 "leave the time that a checkpoint takes, at least 30",
             )
 
 
-def _no_gpu(workload: Workload) -> Iterator[Finding]:
+def _no_gpu(workload: PodWorkload) -> Iterator[BrokenRule]:
     for pod in workload.pods if workload.kind in BATCH_KINDS else ():
         for path, container in pod.containers:
             names = {str(v.get("name")) for v in entries(container, "env")}
             wants = any(name.startswith(("NCCL_", "TORCH_NCCL_")) for name in names)
             if wants and not _device_claims(container, pod):
-                yield Finding(
+                yield BrokenRule(
                     f"{path}.resources.limits",
                     "sets up NCCL and asks for no GPU: it lands on any node",
                     "set limits[nvidia.com/gpu]",
@@ -217,63 +218,63 @@ def _device_claims(container: object, pod: PodSet) -> bool:
 
 
 RULES = (
-    Rule(
+    StricterRule(
         name="shared-memory",
         severity="warning",
         reason="a container has 64 MiB of /dev/shm; NCCL and data loaders need more",
         cure="an emptyDir with medium: Memory mounted at /dev/shm",
         check=_no_shared_memory,
     ),
-    Rule(
+    StricterRule(
         name="checkpoint-volume",
         severity="warning",
         reason="what is written inside a pod is lost with it: every restart begins anew",
         cure="a persistentVolumeClaim, or a bucket, for checkpoints",
         check=_no_checkpoint_volume,
     ),
-    Rule(
+    StricterRule(
         name="restarts-alone",
         severity="warning",
         reason="a worker that restarts alone cannot join a process group that is waiting for it",
         cure="restart all pods together (JobSet failurePolicy), or torchrun --max-restarts",
         check=_restarts_alone,
     ),
-    Rule(
+    StricterRule(
         name="endless-restarts",
         severity="warning",
         reason="a job that always fails holds its GPUs until its restarts are used up",
         cure="bound backoffLimit and maxRestarts",
         check=_endless,
     ),
-    Rule(
+    StricterRule(
         name="no-restart",
         severity="warning",
         reason="with backoffLimit 0 and no maxRestarts one lost pod ends the whole job",
         cure="set failurePolicy.maxRestarts",
         check=_no_restart,
     ),
-    Rule(
+    StricterRule(
         name="collective-timeouts",
         severity="warning",
         reason="workers that give up at different times leave the others in a collective",
         cure="the same NCCL timeouts in every template",
         check=_timeouts,
     ),
-    Rule(
+    StricterRule(
         name="processes-exceed-gpus",
         severity="error",
         reason="each process of torchrun takes one GPU; the surplus ones die at start",
         cure="--nproc-per-node equal to the GPUs of the container",
         check=_processes,
     ),
-    Rule(
+    StricterRule(
         name="termination-grace",
         severity="warning",
         reason="a preempted pod that is killed at once cannot save",
         cure="terminationGracePeriodSeconds of a checkpoint's length",
         check=_no_grace,
     ),
-    Rule(
+    StricterRule(
         name="gpu-not-asked",
         severity="warning",
         reason="a pod that uses NCCL but asks for no GPU is placed on nodes without one",

@@ -1,20 +1,21 @@
-"""Pods inside any object: where their templates stand, how many there will be, what they ask for.
+"""What a rule of ours is, and what it looks at: the pods inside any object.
 
-A pod template is found by its shape (a list of containers), so that kinds which nobody listed are
-read too; how often it is made is the product of `replicas`, `parallelism` and `numOfHosts` above
-it.
+Where their templates stand, how many pods there will be, what they ask for. A template is found by
+its shape (a list of containers), so that kinds which nobody listed are read too; how often it is
+made is the product of `replicas`, `parallelism` and `numOfHosts` above it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import Object, entries, section
-from ridgeline.launch.check.quantities import parse_quantity
+from ridgeline.launch.check.verdict import Severity
 
 _ACCELERATOR = re.compile(r"(gpu|tpu|gaudi|neuron|mig-|npu)", re.IGNORECASE)
 _NOT_DEVICES = ("memory", "cores", "percentage")
@@ -70,7 +71,7 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class PodWorkload:
     """One object with the pods it makes."""
 
     manifest: Object
@@ -107,9 +108,9 @@ def read_workload(
     *,
     custom: bool,
     among: Sequence[Object] = (),
-) -> Workload:
+) -> PodWorkload:
     """The pods of an object that is checked among others."""
-    return Workload(
+    return PodWorkload(
         manifest=manifest,
         custom=custom,
         kind=str(manifest.get("kind")),
@@ -215,3 +216,26 @@ def _specs(
         for key, item in value.items():
             below = f"{path}.{key}" if path else key
             yield from _specs(item, below, (*holders, (path, value)))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """One place where a rule is broken."""
+
+    field: str
+    message: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StricterRule:
+    """One rule that the API server does not have."""
+
+    name: str
+    severity: Severity
+    """With `error` the job cannot start; with `warning` it starts, and is likely to waste GPUs."""
+    reason: str
+    """Why it matters, in one sentence."""
+    cure: str
+    """What to do, in general."""
+    check: Callable[[PodWorkload], Iterable[BrokenRule]]

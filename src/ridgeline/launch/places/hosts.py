@@ -8,9 +8,11 @@ recipe itself; only checkpoints need a shared folder.
 
 from __future__ import annotations
 
+import os
 import queue
 import shlex
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -19,9 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import ChildDied, InputError, Interrupted, RidgelineError
-from ridgeline.launch.job import RECIPE, Job
-from ridgeline.launch.merge import LogLine, first_error, merged, parse_line, read_lines
-from ridgeline.launch.torchrun import torchrun_command
+from ridgeline.launch.cluster_file import needed
+from ridgeline.launch.job import RECIPE, LaunchJob, torchrun_command
+from ridgeline.launch.merge import (
+    LogLine,
+    LogReader,
+    WholeLog,
+    first_error,
+    merged,
+    parse_line,
+    read_lines,
+)
+from ridgeline.launch.remembered import Remembered, launcher_lives
+from ridgeline.records.launched_run import LaunchedRun, Place, RunStatus, State
 
 LOGS = "launch"
 """Folder of one log for each host, below the state or run folder."""
@@ -31,17 +43,76 @@ _POLL_SECONDS = 0.1
 _DRAIN_SECONDS = 2.0
 
 
+_OUTCOMES: dict[str, State] = {"done": "done", "cancelled": "cancelled"}
+
+
+def render(job: LaunchJob, place: Place, path: Path | None) -> str:
+    """Render the command of each host.
+
+    Raises:
+        InputError: The cluster file (`path`, for the message) lacks a key.
+    """
+    if place == "local":
+        return shlex.join(host_commands(job, local=True)[0].words) + "\n"
+    needed(job.cluster, "ssh.hosts", path, "the machines to run on, the first is where they meet")
+    if len(job.cluster.ssh.hosts) < job.num_nodes:
+        raise InputError(
+            f"{path}: ssh.hosts has {len(job.cluster.ssh.hosts)}, but the layout fills"
+            f" {job.num_nodes} nodes of {job.ranks_per_node} ranks"
+        )
+    if job.num_nodes > 1:
+        needed(job.cluster, "run.folder", path, "a folder that every host sees, for checkpoints")
+    commands = host_commands(job, local=False)
+    return "".join(f"# {one.host}\n{shlex.join(one.words)}\n" for one in commands)
+
+
+def recover(run: LaunchedRun, remembered: Remembered) -> None:
+    """Forget a run whose launcher died before anything ran: it would have been the run."""
+    remembered.forget(run)
+
+
+def status(run: LaunchedRun) -> RunStatus:
+    """How a run stands that lives as long as its launcher."""
+    nodes = run.ranks // run.ranks_per_node
+    state: State = "running"
+    why = ""
+    if run.phase == "ended":
+        word, _, why = run.outcome.partition(": ")
+        state = _OUTCOMES.get(word, "failed")
+    elif not launcher_lives(run):
+        state, why = "lost", "its launcher died; the ranks saw that and ended"
+    return RunStatus(name=run.name, place=run.place, state=state, why=why, nodes=nodes)
+
+
+def cancel(run: LaunchedRun, remembered: Remembered) -> LaunchedRun:
+    """Ask the launcher to end; it ends its ranks."""
+    if run.launcher_host != socket.gethostname():
+        raise InputError(f"{run.name} was launched on {run.launcher_host}: cancel it there")
+    if run.phase == "ended" or not launcher_lives(run):
+        return remembered.change(run, phase="ended", outcome=run.outcome or "cancelled")
+    os.kill(run.launcher_pid, signal.SIGTERM)
+    return run
+
+
+def open_log(run: LaunchedRun, remembered: Remembered) -> LogReader:
+    """Open the logs that the launcher keeps of each host."""
+    logs = remembered.folder / run.name
+    return WholeLog(
+        lambda: read_host_logs(logs, [path.stem for path in sorted(logs.glob("*.log"))])
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCommand:
     """What one host runs."""
 
     host: str
-    """Empty: this machine, without ssh."""
+    """The host as ssh knows it; empty for this machine, without ssh."""
     words: tuple[str, ...]
-    """Of the local process: ssh with the remote line, or a shell with it."""
+    """The words of the local process: ssh with the remote line, or a shell with it."""
 
 
-def host_commands(job: Job, *, local: bool) -> list[HostCommand]:
+def host_commands(job: LaunchJob, *, local: bool) -> list[HostCommand]:
     """One command for each node, in the order of `ssh.hosts`."""
     ssh = job.cluster.ssh
     hosts = ("",) if local else ssh.hosts[: job.num_nodes]
@@ -54,7 +125,7 @@ def host_commands(job: Job, *, local: bool) -> list[HostCommand]:
     return found
 
 
-def _remote_line(job: Job, meeting: str | None, is_host: str, host: str) -> str:
+def _remote_line(job: LaunchJob, meeting: str | None, is_host: str, host: str) -> str:
     """Shell for one host: write the recipe, run torchrun, end it when our input closes."""
     torchrun = torchrun_command(
         job,
@@ -82,19 +153,19 @@ def _remote_line(job: Job, meeting: str | None, is_host: str, host: str) -> str:
 
 
 def run_on_hosts(
-    job: Job,
+    job: LaunchJob,
     commands: list[HostCommand],
     logs: Path,
-    say: Callable[[LogLine], None],
+    on_line: Callable[[LogLine], None],
     watch: Callable[[], None] = lambda: None,
 ) -> None:
     """Run all of them to the end.
 
     Args:
         job: What is launched.
-        commands: Of `host_commands`.
+        commands: What `host_commands` returned.
         logs: Folder on this machine for one log of each host, with times.
-        say: Called with each line as it arrives.
+        on_line: Called with each line as it arrives.
         watch: Called several times a second.
 
     Raises:
@@ -107,7 +178,7 @@ def run_on_hosts(
     try:
         for index, command in enumerate(commands):
             nodes.append(_Node(index, command, logs, lines))
-        _watch(job, nodes, lines, say, watch)
+        _watch(job, nodes, lines, on_line, watch)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; the ranks of {job.name} were told to save and ended"
@@ -116,7 +187,7 @@ def run_on_hosts(
         _end_all(nodes, job.cluster.run.grace_seconds)
         for node in nodes:
             node.finish()
-        _drain(lines, say)
+        _drain(lines, on_line)
     failed = [node for node in nodes if node.process.returncode]
     if len(nodes) - len(failed) < job.min_nodes:
         told = _ranks_own_words(Path(job.folder))
@@ -133,15 +204,15 @@ def _ranks_own_words(folder: Path) -> RidgelineError | None:
 
 
 def _watch(
-    job: Job,
+    job: LaunchJob,
     nodes: list[_Node],
     lines: queue.SimpleQueue[LogLine],
-    say: Callable[[LogLine], None],
+    on_line: Callable[[LogLine], None],
     watch: Callable[[], None],
 ) -> None:
     """Until all have ended, or so many failed that the rest cannot go on."""
     while True:
-        _drain(lines, say)
+        _drain(lines, on_line)
         watch()
         codes = [node.process.poll() for node in nodes]
         failed = sum(1 for code in codes if code)
@@ -150,9 +221,9 @@ def _watch(
         time.sleep(_POLL_SECONDS)
 
 
-def _drain(lines: queue.SimpleQueue[LogLine], say: Callable[[LogLine], None]) -> None:
+def _drain(lines: queue.SimpleQueue[LogLine], on_line: Callable[[LogLine], None]) -> None:
     while not lines.empty():
-        say(lines.get())
+        on_line(lines.get())
 
 
 def _end_all(nodes: list[_Node], grace_seconds: float) -> None:

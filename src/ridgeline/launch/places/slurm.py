@@ -1,4 +1,4 @@
-"""Slurm: the sbatch file of a run, and the queue's answers about it.
+"""Runs on a Slurm cluster: the sbatch file of a run, and what the queue says about it.
 
 The batch shell is told by `--signal=B:USR1@SECONDS` that the time limit is near: it sends the steps
 SIGTERM (ranks save), and puts the job back into the queue, where it goes on from the checkpoint.
@@ -15,8 +15,11 @@ from pathlib import Path
 
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.launch.cluster_file import needed
-from ridgeline.launch.job import RECIPE, Job
-from ridgeline.launch.torchrun import torchrun_command
+from ridgeline.launch.job import RECIPE, LaunchJob, torchrun_command
+from ridgeline.launch.merge import LogLine, LogReader, WholeLog, parse_line
+from ridgeline.launch.pending import why_slurm_waits
+from ridgeline.launch.remembered import Remembered
+from ridgeline.records.launched_run import LaunchedRun, Place, RunStatus, State
 
 FILE = "job.sbatch"
 _MARK = "END_OF_RECIPE"
@@ -57,8 +60,21 @@ exit "$code"
 """
 
 
-def sbatch_file(job: Job, path: Path | None = None) -> str:
-    """The whole file.
+_STATES: dict[str, State] = {
+    "PENDING": "pending",
+    "CONFIGURING": "pending",
+    "RUNNING": "running",
+    "COMPLETING": "running",
+    "SUSPENDED": "pending",
+    "REQUEUED": "restarting",
+    "COMPLETED": "done",
+    "CANCELLED": "cancelled",
+    "": "lost",
+}
+
+
+def render(job: LaunchJob, place: Place, path: Path | None) -> str:  # noqa: ARG001
+    """Render the whole sbatch file.
 
     Raises:
         InputError: The cluster file (`path`, for the message) lacks a key.
@@ -94,7 +110,7 @@ def sbatch_file(job: Job, path: Path | None = None) -> str:
     )
 
 
-def _options(job: Job) -> list[str]:
+def _options(job: LaunchJob) -> list[str]:
     slurm, nodes = job.cluster.slurm, job.cluster.nodes
     count = str(job.num_nodes)
     if job.min_nodes < job.num_nodes:
@@ -119,7 +135,7 @@ def _options(job: Job) -> list[str]:
     return [*found, f"output={job.folder}/logs/slurm-%j.log"]
 
 
-def _srun_options(job: Job) -> list[str]:
+def _srun_options(job: LaunchJob) -> list[str]:
     found = ["--label"]  # NODE: before each line of the one log
     found.append("--kill-on-bad-exit=" + ("1" if job.min_nodes == job.num_nodes else "0"))
     if job.cluster.nodes.cpus:
@@ -136,8 +152,25 @@ class QueueAnswer:
     reason: str = ""
 
 
-def submit(job: Job, script: str) -> str:
-    """Hand the file to sbatch; the job's number."""
+def submit(
+    job: LaunchJob, run: LaunchedRun, remembered: Remembered, path: Path | None
+) -> LaunchedRun:
+    """Hand the file to sbatch.
+
+    Raises:
+        InputError: A key is missing, or the folder cannot be written.
+    """
+    script = render(job, "slurm", path)  # complains before anything is remembered
+    run = remembered.write(run)
+    try:
+        number = _submit(job, script)
+    except RidgelineError:
+        remembered.forget(run)
+        raise
+    return remembered.change(run, phase="submitted", job_id=number)
+
+
+def _submit(job: LaunchJob, script: str) -> str:
     folder = Path(job.folder)
     try:
         # The log is opened by Slurm before the script runs.
@@ -152,14 +185,33 @@ def submit(job: Job, script: str) -> str:
     return number
 
 
-def find_submitted(name: str) -> str:
-    """The newest job of this name and user; empty: none. For a launcher that died in sbatch."""
-    lines = _call("squeue", "--me", "--noheader", f"--name={name}", "--format=%i").split()
-    return lines[-1] if lines else ""
+def recover(run: LaunchedRun, remembered: Remembered) -> LaunchedRun | None:
+    """Find the newest job of this name and user, whose launcher died in sbatch."""
+    lines = _call("squeue", "--me", "--noheader", f"--name={run.name}", "--format=%i").split()
+    if lines:
+        return remembered.change(run, phase="submitted", job_id=lines[-1])
+    remembered.forget(run)
+    return None
 
 
-def ask(job_id: str) -> QueueAnswer:
-    """How a job stands: from the queue, or from the books when it has left it."""
+def status(run: LaunchedRun) -> RunStatus:
+    """How the run stands; a state that is none of the known has failed."""
+    answer = _ask(run.job_id)
+    state = _STATES.get(answer.state, "failed")
+    why, cure = "", ""
+    if state == "pending":
+        waiting = why_slurm_waits(answer.reason)
+        why, cure = waiting.why, waiting.cure
+    elif state == "failed":
+        why = f"{answer.state.lower().replace('_', ' ')}, {answer.reason}"
+    elif state == "lost":
+        why, cure = "Slurm does not know its number any more", "see the log in its folder"
+    nodes = run.ranks // run.ranks_per_node
+    return RunStatus(name=run.name, place=run.place, state=state, why=why, cure=cure, nodes=nodes)
+
+
+def _ask(job_id: str) -> QueueAnswer:
+    """Ask the queue how a job stands, or the books when it has left the queue."""
     try:
         text = _call("squeue", "--noheader", f"--jobs={job_id}", "--format=%T|%r").strip()
     except RidgelineError as error:
@@ -178,9 +230,33 @@ def ask(job_id: str) -> QueueAnswer:
     return QueueAnswer(state=state.split()[0], reason=f"exit code {code}")
 
 
-def cancel(job_id: str) -> None:
+def cancel(run: LaunchedRun, remembered: Remembered) -> LaunchedRun:
     """Take the job off the queue, or end it."""
-    _call("scancel", job_id)
+    _call("scancel", run.job_id)
+    return remembered.change(run, phase="cancelled")
+
+
+def open_log(run: LaunchedRun, remembered: Remembered) -> LogReader:  # noqa: ARG001
+    """Open the one log that srun writes, with a label before each line."""
+    log = Path(run.folder) / "logs" / f"slurm-{run.job_id}.log"
+
+    def read() -> list[LogLine]:
+        text = log.read_text(errors="replace") if log.exists() else ""
+        return [srun_line(raw) for raw in text.splitlines()]
+
+    return WholeLog(read)
+
+
+def srun_line(raw: str) -> LogLine:
+    """Parse a line of `srun --label`: `NODE: text`.
+
+    >>> srun_line(" 1: [rank4]:step 3").rank
+    4
+    """
+    node, colon, text = raw.partition(": ")
+    if not colon or not node.strip().isdigit():
+        return LogLine(seconds=0.0, node=0, rank=None, text=raw)
+    return parse_line(text, node=int(node))
 
 
 def _call(*words: str) -> str:

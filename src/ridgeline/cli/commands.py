@@ -1,0 +1,60 @@
+"""The commands of `ridgeline`: the module of each, its line of help and its panel in the overview.
+
+A new command is one file in this room and one row here.
+"""
+
+from ridgeline.cli.trace_questions import TRACE_COMMANDS
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("ridgeline.cli.doctor", "where a script's time goes, what bounds it, the cures"),
+    "tune": ("ridgeline.cli.tune", "stack cures, prove each one, write the ledger"),
+    "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
+    "techniques": ("ridgeline.cli.techniques", "what tune can apply: cures, costs, promises"),
+    "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
+    "bisect": ("ridgeline.cli.bisect", "the git commit that made a command slower"),
+    "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
+    **TRACE_COMMANDS,
+    "roofline": ("ridgeline.cli.roofline", "every operator of a model under the roofs of devices"),
+    "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
+    "predict serving": ("ridgeline.cli.predict_serving", "latency and throughput of one replica"),
+    "validate training": ("ridgeline.cli.validate_training", "error against published runs"),
+    "validate serving": ("ridgeline.cli.validate_serving", "error against published served runs"),
+    "plan training": ("ridgeline.cli.plan_training", "the best layout for a training run, and why"),
+    "plan serving": ("ridgeline.cli.plan_serving", "GPUs, layout and cost for a served load"),
+    "train": ("ridgeline.cli.train", "run a recipe: train a language model on torch.distributed"),
+    "launch": ("ridgeline.cli.launch", "run a recipe on a cluster; --check judges manifests"),
+    "launch status": ("ridgeline.cli.launch_runs", "how a launched run stands, and why it waits"),
+    "launch logs": ("ridgeline.cli.launch_runs", "all ranks' logs as one, the first error first"),
+    "launch cancel": ("ridgeline.cli.launch_runs", "end a launched run and what belongs to it"),
+    "compress": ("ridgeline.cli.compress", "a smaller, faster model, and the loss it costs"),
+    "evaluate": ("ridgeline.cli.evaluate", "perplexity, KL to a reference, size, decode speed"),
+    "serve": ("ridgeline.cli.serve", "an LLM behind an OpenAI-compatible API"),
+    "generate": ("ridgeline.cli.generate", "answers from a language model, without a server"),
+    "bench decode": ("ridgeline.cli.bench_decode", "decoding beside the memory's read bandwidth"),
+    "draft-heads": ("ridgeline.cli.draft_heads", "train heads that guess tokens ahead"),
+    "kernels list": ("ridgeline.cli.kernels", "the compiled CPU kernels, and where they lie"),
+    "kernels build": ("ridgeline.cli.kernels", "compile the CPU kernels ahead of their first use"),
+    "loadtest": ("ridgeline.cli.loadtest", "load on a server: TTFT, ITL, goodput, saturation"),
+    "simulate serving": (
+        "ridgeline.cli.simulate_serving",
+        "a load on a fleet, by the very scheduler that serves",
+    ),
+    "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
+}
+"""Command → (module, one line of help). The module defines a function of the command's name, with
+`_` for every other sign: `kernels list` is `kernels_list` in `cli/kernels.py`."""
+
+PANELS: dict[str, str] = {
+    word: panel
+    for panel, words in {
+        "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
+        "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate",
+        "Train and launch": "train launch",
+        "Serve": "serve generate loadtest bench draft-heads kernels",
+        "Compress": "compress evaluate",
+        "Read traces": "trace",
+    }.items()
+    for word in words.split()
+}
+"""First word of a command → the panel of `ridgeline --help` that shows it; panels in their order.
+"""
