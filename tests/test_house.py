@@ -193,6 +193,7 @@ MAY_BIND = {"tests/ports.py", "tests/techniques/rehearsal.py"}
 """Where a port is held for as long as it is used."""
 SLEEPERS = {
     "tests/cli/test_interrupted.py": "draws a moment at random, none of which is wrong",
+    "tests/serve/http/files_of_a_request.py": "no test: other processes look for a flag so often",
     "tests/serve/stub_engine.py": "plays a slow engine",
     "tests/train/test_processes.py": "plays a rank that hangs",
     "tests/train/watch/phases_worker.py": "plays a slow phase",

@@ -18,7 +18,11 @@ from ridgeline.cli.program import load_command
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 ANOTHER_PROGRAM = re.compile(r"\b(ridgeline [a-z]+|hf download|nsys (?:export|profile))\b")
 """A message that says what else to run; the flags behind it are that program's."""
-OF_ANOTHER_PROCESS = {"ridgeline.serve": "serve", "ridgeline.launch.ray_entry": None}
+OF_ANOTHER_PROCESS = {
+    "ridgeline.serve": "serve",
+    "ridgeline.train": "train",
+    "ridgeline.launch.ray_entry": None,
+}
 """What a command starts instead of importing → the command; None: a program with own options."""
 
 
