@@ -17,7 +17,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 # They measure time, so nothing may run beside them.
-ALONE := tests/faults tests/tune/test_duel.py tests/tune/test_tuner.py
+ALONE := tests/faults tests/tune/test_ab_run.py tests/tune/test_tuner.py
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
 	$(BIN)/python -m pytest $(ALONE)

@@ -16,7 +16,7 @@ from tests.diagnose.profiles import limits, profile
 
 import ridgeline.diagnose.doctor as doctors
 from ridgeline.cli.main import run
-from ridgeline.measure.runs import read_run
+from ridgeline.measure.compare.runs import read_run
 from ridgeline.records import StepProfile
 
 FAULTY = profile(

@@ -14,7 +14,7 @@ import pytest
 
 from ridgeline.cli.main import run
 from ridgeline.measure.child.seeds import shifted_seed
-from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Session
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ridgeline.measure.statistics import (
+from ridgeline.measure.statistics.intervals import (
     bootstrap_ratio,
     is_steady,
     ratio_interval,

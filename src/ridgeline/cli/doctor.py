@@ -60,16 +60,16 @@ def doctor(
         )
     from ridgeline.cli.show import print_json, print_view, progress
     from ridgeline.diagnose.doctor import doctor as examine
-    from ridgeline.measure.command import resolve
-    from ridgeline.measure.profile import Plan
+    from ridgeline.measure.live.command import resolve
+    from ridgeline.measure.live.profile import MeasurementPlan
     from ridgeline.report.terminal import profile_view
 
-    plan = Plan(warmup=warmup, budget_seconds=budget, timed_seconds=_TIMED_SECONDS)
+    plan = MeasurementPlan(warmup=warmup, budget_seconds=budget, timed_seconds=_TIMED_SECONDS)
     if steps is not None:
-        plan = Plan(steps=steps, warmup=warmup, budget_seconds=budget)
+        plan = MeasurementPlan(steps=steps, warmup=warmup, budget_seconds=budget)
     resolve(command)
     with progress() as say:
-        examination = examine(command, plan, progress=say)
+        examination = examine(command, plan, on_progress=say)
     if out is not None or report is not None:
         _write(examination, out, report)
     if json:

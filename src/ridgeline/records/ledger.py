@@ -16,7 +16,7 @@ class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     passed: bool
     kind: str
-    """`bit-equal`, `rounding`, `reduced-precision` or `statistical`: what was promised."""
+    """What the technique may do: `bit-equal`, `rounding`, `reduced-precision` or `statistical`."""
     summary: str
     steps: int
     max_abs_difference: float
@@ -25,7 +25,7 @@ class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     baseline: list[float]
     candidate: list[float]
     shaken: list[float] = []
-    """Losses of the baseline disturbed by as much as the promised rounding; empty: not needed."""
+    """Losses of the baseline disturbed by as much as rounding; empty: not needed."""
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What the technique costs in memory, start-up, exactness or readability, by its card."""
     startup_seconds: float | None = None
     """What the script needs longer with it until its pace is steady (compilation, workers that
-    start), in the same duel; below 0 it starts faster; null where that was not measured."""
+    start), in the same A/B run; below 0 it starts faster; null where that was not measured."""
     pays_after_steps: float | None = None
     """Steps after which the faster step has earned that start-up; null where it was not measured,
     or is never earned."""

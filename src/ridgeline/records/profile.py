@@ -15,11 +15,11 @@ PHASES = ("data", "copy", "forward", "backward", "optimizer", "communication", "
 """Exclusive and exhaustive: the phases of a step sum to the step."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProfilePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every part of a profile: immutable, and strict about unknown keys."""
 
 
-class Site(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Site(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place in the user's code."""
 
     file: str
@@ -30,7 +30,7 @@ class Site(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{self.file}:{self.line}"
 
 
-class Operator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Operator(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One operator at one set of input shapes, per step."""
 
     name: str
@@ -65,7 +65,7 @@ class Operator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return found
 
 
-class SyncPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SyncPoint(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place where the host waits for the device, or copies out of it."""
 
     kind: str
@@ -75,7 +75,7 @@ class SyncPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: float
 
 
-class HotLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HotLine(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of the user's script that was on the stack when the host was sampled."""
 
     site: Site
@@ -86,7 +86,7 @@ class HotLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it was calling at the bottom: `module.function`."""
 
 
-class GraphBreak(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GraphBreak(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place where `torch.compile` fell back to Python."""
 
     reason: str
@@ -94,7 +94,7 @@ class GraphBreak(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     count: int
 
 
-class MemorySplit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MemorySplit(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tensor bytes alive at the peak, by what they are for."""
 
     weights_bytes: int
@@ -104,7 +104,7 @@ class MemorySplit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     other_bytes: int
 
 
-class MemoryPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MemoryPoint(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tensor bytes alive at a moment of the profiled step."""
 
     seconds: float
@@ -112,7 +112,7 @@ class MemoryPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     phase: str
 
 
-class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One outermost module that the script called."""
 
     name: str
@@ -152,7 +152,7 @@ class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Weight name → a matmul dimension that is not a multiple of 8."""
 
 
-class OptimizerFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OptimizerFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One optimizer that the script stepped."""
 
     name: str
@@ -171,7 +171,7 @@ class OptimizerFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Gradients were zeroed and kept instead of set to None."""
 
 
-class LoaderFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoaderFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One DataLoader that the script iterated."""
 
     batch_size: int | None
@@ -199,7 +199,7 @@ class LoaderFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """CPU time in `fetch_seconds`: less than half of it means that making a batch waits."""
 
 
-class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Global switches as they stood while the steps were timed."""
 
     num_threads: int
@@ -280,7 +280,7 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return least, max(least, min(self.kernel_seconds, step_seconds - computing))
 
 
-class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TailFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The slow ones among the timed steps: those that took half as long again as the median."""
 
     slow_steps: int
@@ -295,7 +295,7 @@ class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     among the sizes allow; null where all are of one size."""
 
 
-class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SideEffects(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a measured script would have left behind, and what kept it from doing so."""
 
     protection: str
@@ -311,7 +311,12 @@ class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class StepProfile(
-    Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="profile"
+    ProfilePart,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="profile",
 ):
     """What one process measured of one script."""
 

@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, FirstOf, InsertBefore, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    InsertBefore,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +27,7 @@ CARD = Card(
     cures=("unfused-attention",),
     costs="Attention weights are no longer formed, so they cannot be looked at.",
     source="PyTorch documentation, torch.nn.attention.sdpa_kernel; Dao et al. 2022",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
 )
 

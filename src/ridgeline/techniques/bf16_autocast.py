@@ -19,22 +19,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import AtStart, CallUnder, Edit, FirstOf, ReplaceCall, WrapWith
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    CallUnder,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-    WrapWith,
-    amdahl,
-    trainer_setting,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, trainer_setting
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +32,7 @@ CARD = Card(
     cures=("fp32-matmul", "fp16-on-cpu"),
     costs="Rounding to 8 bits of mantissa in matmuls; losses differ as between two seeds.",
     source="PyTorch documentation, torch.amp; Kalamkar et al. 2019, section 3",
-    promise="reduced-precision",
+    equivalence="reduced-precision",
     stage=Stage.PRECISION,
     slot="autocast",
     optional={"attention": str},

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, InsertBefore
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    InsertBefore,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +25,7 @@ CARD = Card(
     cures=("channels-first",),
     costs="Code that calls .view() on activations fails; it must call .reshape().",
     source="PyTorch tutorial, Channels Last Memory Format in PyTorch",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.LAYOUT,
 )
 

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +22,7 @@ CARD = Card(
     cures=("cudnn-autotuning",),
     costs="The first step of every input shape is slow; workspaces take memory.",
     source="PyTorch documentation, torch.backends.cudnn.benchmark",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
 )
 

@@ -14,16 +14,9 @@ from typing import Any, Protocol
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="device-prefetch",
@@ -32,7 +25,7 @@ CARD = Card(
     costs="One more batch of device memory; without workers, items that draw random numbers "
     "draw them a step earlier.",
     source="PyTorch documentation, CUDA semantics, CUDA streams",
-    promise="statistical",
+    equivalence="statistical",
     stage=Stage.INPUT,
 )
 

@@ -23,16 +23,9 @@ from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +37,7 @@ CARD = Card(
     cures=("fp32-matmul",),
     costs="10 bits of mantissa in matmuls; a step now and then is left out when it overflows.",
     source="PyTorch documentation, torch.amp; Micikevicius et al. 2018, section 3.2",
-    promise="statistical",
+    equivalence="statistical",
     stage=Stage.PRECISION,
     slot="autocast",
     optional={"initial_scale": float},

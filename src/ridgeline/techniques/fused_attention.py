@@ -11,18 +11,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-    source_of_kernel,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, source_of_kernel
 
 CARD = Card(
     name="fused-attention",
@@ -31,11 +22,11 @@ CARD = Card(
     costs="Attention weights are formed only where something else looks at them; with dropout, on "
     "GPUs, a kernel chooses which of them are dropped.",
     source="Dao et al., FlashAttention, 2022; PyTorch documentation, scaled_dot_product_attention",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
     required={"file": str, "function": str},
     optional={"dropout": bool},
-    promise_with={"dropout": "statistical"},
+    equivalence_with={"dropout": "statistical"},
 )
 
 _SAFE_SOFTMAX = "aten::_safe_softmax"

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +24,7 @@ CARD = Card(
     cures=("fp32-matmul", "tf32-off"),
     costs="Products are rounded to 10 (TF32) or 8 (oneDNN bfloat16) bits of mantissa.",
     source="PyTorch documentation, torch.set_float32_matmul_precision",
-    promise="reduced-precision",
+    equivalence="reduced-precision",
     stage=Stage.SETTINGS,
     slot="autocast",
     required={"precision": str},

@@ -13,19 +13,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, FirstOf, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-    trainer_setting,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, trainer_setting
 
 CARD = Card(
     name="no-checkpointing",
@@ -33,7 +23,7 @@ CARD = Card(
     cures=("needless-checkpointing",),
     costs="The memory that checkpointing saved.",
     source="PyTorch documentation, torch.utils.checkpoint; Chen et al. 2016",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.MEMORY,
     slot="checkpointing",
 )

@@ -11,16 +11,9 @@ from collections.abc import Callable
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    Stage,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage
 
 CARD = Card(
     name="no-empty-cache",
@@ -28,7 +21,7 @@ CARD = Card(
     cures=("empty-cache", "latency-tail"),
     costs="The process holds its peak memory, which another process on the GPU cannot use.",
     source="PyTorch documentation, CUDA semantics, memory management",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 

@@ -14,17 +14,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="no-forced-gc",
@@ -32,7 +24,7 @@ CARD = Card(
     cures=("forced-gc", "latency-tail"),
     costs="Reference cycles live until Python's own collection.",
     source="Python documentation, gc.collect",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 

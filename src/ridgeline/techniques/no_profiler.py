@@ -12,16 +12,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="no-profiler",
@@ -29,7 +22,7 @@ CARD = Card(
     cures=("profiler-left-on",),
     costs="The script's own profile covers its first steps only.",
     source="PyTorch documentation, torch.profiler",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 

@@ -21,19 +21,9 @@ from typing import Any
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records import LoaderFacts
+from ridgeline.records.edits import AtStart, Edit, ReplaceCall, SetArgument
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="samples-in-memory",
@@ -43,7 +33,7 @@ CARD = Card(
     "that change while they train.",
     source="PyTorch documentation, torch.utils.data; TensorFlow documentation, "
     "tf.data.Dataset.cache",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.INPUT,
     slot="samples",
     required={"dataset": str},

@@ -12,19 +12,9 @@ from typing import TYPE_CHECKING
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +25,7 @@ CARD = Card(
     cures=("few-threads", "many-threads", "tiny-operators"),
     costs="Other work on the machine gets less of it; sums are split differently.",
     source="PyTorch documentation, CPU threading and TorchScript inference, tuning",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
     required={"num_threads": int},
 )

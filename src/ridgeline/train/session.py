@@ -17,7 +17,7 @@ import torch.distributed as dist
 from transformers import AutoTokenizer
 
 from ridgeline.errors import InputError
-from ridgeline.measure.assemble import host_cpu
+from ridgeline.measure.live.assemble import host_cpu
 from ridgeline.records.environment import Environment
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe import Recipe

@@ -1,8 +1,8 @@
 """One Python file and the edits placed in it.
 
-`Source.place` finds the place of an edit and notes what it will do there, or says why it cannot;
-`rewritten` does it all. Placing an edit never moves another: all places are of the original
-tree.
+`ScriptSource.place` finds the place of an edit and notes what it will do there, or says why it
+cannot; `rewritten` does it all. Placing an edit never moves another: all places are of the
+original tree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from libcst import matchers
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from ridgeline.records import Site
-from ridgeline.techniques import (
+from ridgeline.records.edits import (
     AtStart,
     CallUnder,
     Edit,
@@ -72,7 +72,7 @@ _MODEL_WORDS = ("model", "net", "module", "encoder", "decoder", "generator", "di
 _LOSS_WORDS = ("loss", "criterion", "metric")
 
 
-class Source:
+class ScriptSource:
     """One file, the edits placed in it so far, and what it becomes."""
 
     def __init__(self, name: str, text: str) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ridgeline.measure.conductor import Conductor
 from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.tune.entry import ENTRY
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.measure.command import resolve
-from ridgeline.measure.conductor import child_environment
 from ridgeline.measure.guard.view import SESSION_NAME
+from ridgeline.measure.live.command import resolve
+from ridgeline.measure.live.conductor import child_environment
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow
 from ridgeline.records.input_file import read_toml
@@ -41,7 +41,7 @@ class StackRow(
     verification: str = ""
 
 
-class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StackFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stack.toml."""
 
     command: list[str] = []
@@ -58,13 +58,13 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return [Applied(technique=row.name, options=row.options) for row in self.technique]
 
 
-def read_stack(path: Path) -> Stack:
+def read_stack(path: Path) -> StackFile:
     """Read a stack.toml.
 
     Raises:
         InputError: no such file, not TOML, an unknown key or technique; names file and key.
     """
-    stack = read_toml(path, Stack, cure="`ridgeline tune` writes a stack.toml")
+    stack = read_toml(path, StackFile, cure="`ridgeline tune` writes a stack.toml")
     try:
         stack.applied()
     except InputError as error:
@@ -72,13 +72,13 @@ def read_stack(path: Path) -> Stack:
     return stack
 
 
-def stack_of(ledger: Ledger) -> Stack:
+def stack_of(ledger: Ledger) -> StackFile:
     """The stack that a ledger ended with."""
     added = {
         name: row for row in ledger.rows if row.kept and row.stage == "add" for name in row.members
     }
     rows = [(name, added[name]) for name in ledger.stack_rows]
-    return Stack(
+    return StackFile(
         command=ledger.environment.command,
         torch=ledger.environment.torch,
         device=ledger.environment.device,
@@ -98,7 +98,7 @@ def _stack_row(name: str, row: LedgerRow) -> StackRow:
     )
 
 
-def write_stack(path: Path, stack: Stack) -> None:
+def write_stack(path: Path, stack: StackFile) -> None:
     """Write a stack.toml, whole or not at all."""
     write_atomically(path, msgspec.toml.encode(stack))
 

@@ -13,7 +13,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import LossCheck
 from ridgeline.tune.losses import SHAKES, check_losses
-from ridgeline.tune.memory import Memory
+from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.seeds import repeat_session, seed_sessions, shaken_session, trajectories
 
 STEPS = 40
@@ -29,15 +29,15 @@ class Verifier:
     def __init__(
         self,
         command: list[str],
-        memory: Memory,
-        say: Callable[[str], None],
+        memory: JobMemory,
+        on_progress: Callable[[str], None],
         *,
         step_seconds: float = 0.0,
         patience: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._command = command
         self._memory = memory
-        self._say = say
+        self._on_progress = on_progress
         self._patience = patience
         """How long a side run may keep silent by now."""
         affordable = int(AFFORDABLE_SECONDS / step_seconds) if step_seconds else STEPS
@@ -45,14 +45,14 @@ class Verifier:
 
     def check(
         self,
-        promise: str,
+        equivalence: str,
         baseline: list[float],
         candidate: list[float],
         *,
         stack: Sequence[Applied] = (),
         thorough: bool = True,
     ) -> LossCheck:
-        """Does the candidate keep the promise against a baseline that runs with `stack`?
+        """Does the candidate keep the equivalence against a baseline that runs with `stack`?
 
         Side runs are asked for only where the answer depends on them, and never where it is no
         matter (`thorough` is False): what is not faster is kept by no comparison.
@@ -61,42 +61,46 @@ class Verifier:
         base, other = baseline[:steps], candidate[:steps]
         differ = thorough and bool(steps) and base != other
         shaken: list[float] | None = None
-        if differ and promise == "statistical":
+        if differ and equivalence == "statistical":
             self._seeds(steps)
-        elif differ and promise in SHAKES:
-            shaken = self._shaken(promise, steps, stack)
-        check = self._compared(promise, base, other, shaken)
+        elif differ and equivalence in SHAKES:
+            shaken = self._shaken(equivalence, steps, stack)
+        check = self._compared(equivalence, base, other, shaken)
         if differ and not check.passed and self._memory.answers.repeat is None:
             # A run that does not repeat itself is allowed more: only then does it matter.
             self._repeat(steps)
-            check = self._compared(promise, base, other, shaken)
+            check = self._compared(equivalence, base, other, shaken)
         return check
 
     def _compared(
-        self, promise: str, base: list[float], other: list[float], shaken: list[float] | None
+        self, equivalence: str, base: list[float], other: list[float], shaken: list[float] | None
     ) -> LossCheck:
         answers = self._memory.answers
         return check_losses(
-            promise, base, other, shaken=shaken, seeds=answers.seeds, repeat=answers.repeat
+            equivalence, base, other, shaken=shaken, seeds=answers.seeds, repeat=answers.repeat
         )
 
     def _repeat(self, steps: int) -> None:
-        self._say("running the script once more, to see how well it repeats itself")
+        self._on_progress("running the script once more, to see how well it repeats itself")
         (self._memory.answers.repeat,) = self._run(steps, [repeat_session()])
         self._memory.save()
 
     def _seeds(self, steps: int) -> None:
         if self._memory.answers.seeds is None:
-            self._say("running the script under two other seeds, for the spread of its losses")
+            self._on_progress(
+                "running the script under two other seeds, for the spread of its losses"
+            )
             self._memory.answers.seeds = self._run(steps, seed_sessions())
             self._memory.save()
 
-    def _shaken(self, promise: str, steps: int, stack: Sequence[Applied]) -> list[float]:
-        key = " ".join([promise, *(member.technique for member in stack)])
+    def _shaken(self, equivalence: str, steps: int, stack: Sequence[Applied]) -> list[float]:
+        key = " ".join([equivalence, *(member.technique for member in stack)])
         found = self._memory.answers.shaken
         if key not in found:
-            self._say("running the script disturbed by as much as rounding, to see what that does")
-            (found[key],) = self._run(steps, [shaken_session(SHAKES[promise], stack)])
+            self._on_progress(
+                "running the script disturbed by as much as rounding, to see what that does"
+            )
+            (found[key],) = self._run(steps, [shaken_session(SHAKES[equivalence], stack)])
             self._memory.save()
         return found[key]
 
@@ -105,5 +109,5 @@ class Verifier:
         try:
             return trajectories(self._command, steps, sessions, patience_seconds=self._patience())
         except RidgelineError as error:
-            self._say(f"that run failed, so nothing can be verified by it: {error}")
+            self._on_progress(f"that run failed, so nothing can be verified by it: {error}")
             return [[] for _ in sessions]

@@ -23,7 +23,7 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.measure.bisect.commits import clean_environment
 from ridgeline.measure.child_tree import descendants
-from ridgeline.measure.runs import read_run
+from ridgeline.measure.compare.runs import read_run
 
 _LABELLED = re.compile(r"(?:seconds|time)\s*[:=]\s*(\S+?)\s*(s|ms|us|µs|seconds)?")
 _WITH_UNIT = re.compile(r"(?:.*\s)?(\S+?)\s*(s|ms|us|µs|seconds)")

@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.measure.statistics import NORMAL_FROM_MAD, log_times, step_noise
+from ridgeline.measure.statistics.intervals import NORMAL_FROM_MAD, log_times, step_noise
 
 Array = NDArray[np.float64]
 

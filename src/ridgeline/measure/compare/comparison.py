@@ -12,14 +12,14 @@ import math
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.measure.metric import (
+from ridgeline.measure.compare.runs import Origin, Run
+from ridgeline.measure.statistics.intervals import RatioInterval, bootstrap_ratio
+from ridgeline.measure.statistics.metric import (
     Metric,
     independent_samples,
     metric_slowdown,
     samples_needed,
 )
-from ridgeline.measure.runs import Origin, Run
-from ridgeline.measure.statistics import RatioInterval, bootstrap_ratio
 from ridgeline.records.distribution import Distribution
 from ridgeline.records.profile import PHASES
 

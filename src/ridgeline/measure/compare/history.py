@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.measure.change_points import FEWEST_ENTRIES, Segment, segments
-from ridgeline.measure.runs import Origin, Run
+from ridgeline.measure.compare.runs import Origin, Run
+from ridgeline.measure.statistics.change_points import FEWEST_ENTRIES, Segment, segments
 from ridgeline.records.input_file import parse_json, read_bytes
 from ridgeline.records.store import write_atomically
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.measure.statistics import (
+from ridgeline.measure.statistics.intervals import (
     Array,
     RatioInterval,
     Statistic,
