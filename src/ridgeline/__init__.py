@@ -1,4 +1,4 @@
-"""Ridgeline: performance engineering for PyTorch.
+"""Performance engineering for PyTorch.
 
 Point it at a training script, and it tells how far that is from what the hardware can do, says
 why, closes the gap, and proves every step by measurement.

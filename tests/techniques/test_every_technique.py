@@ -140,6 +140,8 @@ def sites(found: object) -> set[Site]:
         return {found}
     if isinstance(found, list | tuple):
         return {place for one in found for place in sites(one)}
+    if isinstance(found, dict):
+        return sites(tuple(found.values()))
     if isinstance(found, msgspec.Struct):
         return sites(tuple(getattr(found, name) for name in found.__struct_fields__))
     if dataclasses.is_dataclass(found):
@@ -159,6 +161,7 @@ def without_sites(given: Context) -> Context:
         optimizers=[replace(o, site=None, step_site=None) for o in profile.optimizers],
         loaders=[replace(one, site=None) for one in profile.loaders],
         settings=replace(profile.settings, **nothing),
+        habits={name: replace(habit, site=None) for name, habit in profile.habits.items()},
         hot_lines=[],
         environment=replace(profile.environment, command=["-m", "package"]),
     )

@@ -33,7 +33,7 @@ class Examination(
     """What the doctor found: the document of `ridgeline doctor --json`."""
 
     profile: StepProfile
-    """Of rank 0."""
+    """The profile of rank 0."""
     findings: list[Finding]
     """Most worthwhile first; empty: nothing is worth doing."""
     verdict: Verdict

@@ -53,7 +53,7 @@ class Reading:
 
     @property
     def step_seconds(self) -> float:
-        """A typical step."""
+        """Seconds of a typical step."""
         return self.phase_seconds(*self.profile.phases) or self.profile.step_seconds.mean
 
     def share(self, seconds: float) -> float:
@@ -144,7 +144,7 @@ class Reading:
 
     @property
     def model(self) -> ModelFacts | None:
-        """The largest model."""
+        """The largest model of the script."""
         return self.profile.models[0] if self.profile.models else None
 
     @property

@@ -68,7 +68,7 @@ class RankFacts:
     """In kernels under 5 µs."""
     matrix_us: float
     single_precision_us: float
-    """Of `matrix_us`: by names that say fp32 without tensor cores."""
+    """The part of `matrix_us` by names that say fp32 without tensor cores."""
     launches: RankLaunches | None
     sync_gap_us: float
     """GPU idle around the ends of the host's waits."""
@@ -87,12 +87,12 @@ class RankFacts:
 
     @property
     def loader_us(self) -> float:
-        """Of host wait: the launching thread was in its loader."""
+        """Host wait in which the launching thread was in its loader."""
         return self.host_wait_by.get("loader", 0.0)
 
     @property
     def sync_us(self) -> float:
-        """Of host wait, without the loader: what goes away when the host no longer waits.
+        """Host wait, without the loader: what goes away when the host no longer waits.
 
         A host that never waits runs ahead by the time that it was blocked, and no further: a gap
         after a wait that is longer than that is a host that is slow, not one that waits. Nothing
@@ -106,7 +106,7 @@ class RankFacts:
 
     @property
     def host_us(self) -> float:
-        """Of host wait: what loader, pending launches and waits of the host do not explain."""
+        """Host wait that loader, pending launches and waits of the host do not explain."""
         return self._other_host_wait_us - self.sync_us
 
     @property

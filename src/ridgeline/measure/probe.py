@@ -77,7 +77,7 @@ def ceilings(
 def probe(
     on_progress: Progress | None = None, device: str = "cpu", *, quick: bool = False
 ) -> Ceilings:
-    """Measure `device` now. Nothing is read from or written to the cache."""
+    """Measure `device` now, without reading or writing the cache."""
     if device not in PROBE_DEVICES:
         raise InputError(f"{device}: not a device to probe; use one of {', '.join(PROBE_DEVICES)}")
     torch = _torch()

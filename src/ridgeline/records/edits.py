@@ -21,7 +21,7 @@ class SetArgument:
     another name."""
     keyword: str
     value: str
-    """Python source."""
+    """The value as Python source."""
     site: Site | None = None
     files: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The user's command line, as given after `--`."""
     cwd: str
     date: str
-    """ISO 8601, UTC."""
+    """The date as ISO 8601, in UTC."""
     host_cpu: str
     cpu_count: int
     device: str

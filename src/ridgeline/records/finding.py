@@ -1,4 +1,4 @@
-"""A finding: the gap between what was measured and what the hardware allows, with its cause."""
+"""The gap between what was measured and what the hardware allows, with its cause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     gain_high: float
     """The same, optimistic (Amdahl's law over `share`)."""
     confidence: float
-    """0 … 1: how sure the rule is that this is the cause."""
+    """How sure the rule is, from 0 to 1, that this is the cause."""
     summary: str
     """One sentence for a person, with its most telling number."""
     evidence: dict[str, float | int | str]

@@ -120,7 +120,7 @@ def parse_json(content: bytes, kind: type[T], *, where: str, cure: str = "") -> 
 def read_toml(
     path: Path, kind: type[T], *, option: str = "", cure: str = "", ours: bool = False
 ) -> T:
-    """One TOML document.
+    """Read one TOML document.
 
     Raises:
         InputError: See `read_text`; or it is no TOML, nested too deep, or no `kind`.

@@ -33,7 +33,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What is sharded over the `fsdp` ranks: 1 optimizer, 2 and gradients, 3 and parameters."""
     tp: int = 1
     sp: bool = False
-    """Sequence parallelism: the activations between tensor-parallel regions are sharded too."""
+    """With sequence parallelism, the activations between tensor-parallel regions are sharded
+    too."""
     pp: int = 1
     vpp: int = 1
     """Model chunks on each pipeline rank (interleaving)."""

@@ -1,4 +1,4 @@
-"""The ledger: the stack of cures that survived measurement, and those that did not."""
+"""The stack of cures that survived measurement, and those that did not."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class RunBill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What the whole training run takes and costs: as the script stood, and with the stack."""
 
     steps: float
-    """Of the whole run."""
+    """Steps of the whole run."""
     steps_from: str
-    """Who says so: `--steps-to-train`, or `--run-hours` and the step as it stood."""
+    """Who says how many: `--steps-to-train`, or `--run-hours` and the step as it stood."""
     usd_per_hour: float | None
-    """Of everything that runs the script; null where no price is known."""
+    """Price of everything that runs the script; null where no price is known."""
     price_from: str
     """Where the price comes from, or why there is none."""
     step_seconds: float
@@ -129,7 +129,7 @@ class Ledger(
     loss_check: LossCheck | None
     findings: list[Finding]
     stack: str | None
-    """Path of `stack.toml`."""
+    """The path of `stack.toml`."""
     report: str | None
     patch: str | None
     environment: Environment

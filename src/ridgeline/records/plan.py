@@ -82,7 +82,7 @@ class ClusterSize(PlanPart, frozen=True, kw_only=True):
     """A cluster that trains the model by the date that was asked for."""
 
     cluster: str
-    """As `COUNTxDEVICE`."""
+    """The cluster, written `COUNTxDEVICE`."""
     days: float
     usd: float | None
 
@@ -107,7 +107,7 @@ class Plan(PlanPart, frozen=True, kw_only=True, tag_field="record", tag="trainin
 
     model: str
     cluster: str
-    """As `COUNTxDEVICE`."""
+    """The cluster, written `COUNTxDEVICE`."""
     global_batch: int
     seq: int
     objective: Objective
@@ -118,12 +118,12 @@ class Plan(PlanPart, frozen=True, kw_only=True, tag_field="record", tag="trainin
     what_if: list[WhatIf]
     bill: Bill | None
     clusters: list[ClusterSize] = msgspec.field(default_factory=list)
-    """With a date: the clusters that meet it; else empty."""
+    """The clusters that meet the date, where one is given; else empty."""
     launch: list[Launch]
     searched: int
-    """Layouts judged."""
+    """Layouts that were judged."""
     feasible: int
-    """Of them, layouts that fit in memory."""
+    """Judged layouts that fit in memory."""
     seconds: float
-    """That the search itself took."""
+    """The time that the search itself took."""
     assumed: list[str]

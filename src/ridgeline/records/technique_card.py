@@ -19,7 +19,7 @@ class MeasuredGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class GainFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`measured_gains.toml`: what the techniques gained over the corpus."""
+    """What the techniques gained (`measured_gains.toml`) over the corpus."""
 
     measured_on: str
     """Machine, torch and date; several where the scripts were not measured together."""

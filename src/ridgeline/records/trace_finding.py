@@ -11,11 +11,11 @@ class TraceFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cause: str
     """Stable name in kebab case."""
     share: float
-    """Of the window that the cause takes, 0 … 1, over all ranks that were given."""
+    """Share of the window that the cause takes, from 0 to 1, over all ranks that were given."""
     worth_us: float
     """What a rank's window would lose in length if the cause were gone: an upper bound."""
     confidence: float
-    """0 … 1: how sure the rule is that this is the cause."""
+    """How sure the rule is, from 0 to 1, that this is the cause."""
     summary: str
     """One sentence for a person, with its most telling number."""
     evidence: dict[str, float | int | str]

@@ -9,7 +9,7 @@ from ridgeline.records.validation import Errors, Overall, ValidationRow
 
 
 class TrainingRow(ValidationRow, frozen=True, kw_only=True):
-    """One run."""
+    """One published training run."""
 
     peak_memory_published: float | None = msgspec.field(default=None, name="peak_mem_published_gb")
     peak_memory_predicted: float | None = msgspec.field(default=None, name="peak_mem_predicted_gb")

@@ -18,7 +18,7 @@ class ValidationRow(Computed, frozen=True, kw_only=True):
     published: float | None = None
     predicted: float | None = None
     low: float | None = None
-    """Of the 80 % interval."""
+    """The lower end of the 80 % interval."""
     high: float | None = None
     error: float | None = None
     """Predicted over published, less 1; of training, step time over step time."""
@@ -28,7 +28,7 @@ class Errors(Computed, frozen=True, kw_only=True):
     """Errors of some rows. Shares, not per cent."""
 
     rows: int
-    """With an error."""
+    """Rows that have an error."""
     median: float | None = None
     p90: float | None = None
     bias: float | None = None

@@ -209,7 +209,7 @@ class Context:
 
     @property
     def device(self) -> str:
-        """`cpu` or `cuda`: where the largest model sits."""
+        """The device, `cpu` or `cuda`, where the largest model sits."""
         models = self.profile.models
         return models[0].device.split(":")[0] if models else "cpu"
 

@@ -40,7 +40,7 @@ def applies(context: Context) -> Applicability:
     profile = context.profile
     if profile.kind != "training":
         return Applicability(False, "inference keeps no activations")
-    if profile.settings.recompute_seconds > 0:
+    if profile.habit("recompute").seconds > 0:
         return Applicability(False, "the script checkpoints activations itself")
     if not profile.models or profile.models[0].repeated_block is None:
         return Applicability(False, "the model has no repeated block")

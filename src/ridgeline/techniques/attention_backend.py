@@ -41,14 +41,14 @@ _PARTS = (
 
 def applies(context: Context) -> Applicability:
     """Attention ran unfused, and not by the hand of the script."""
-    switches = context.profile.settings
-    if switches.math_attention == 0:
+    unfused = context.profile.habit("math_attention")
+    if unfused.calls == 0:
         return Applicability(False, "no unfused attention was seen")
     if context.device == "cpu" and _drops_weights(context):
         return Applicability(False, "attention with dropout has no fused kernel on a CPU")
     if context.operator_share(_MATH) > 0:
         return Applicability(True, "")
-    site = switches.math_attention_site
+    site = unfused.site
     if site is not None and site not in _model_calls(context):
         return Applicability(
             False, f"attention at {site} is written out step by step: that is for fused-attention"

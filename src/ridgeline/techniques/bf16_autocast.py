@@ -43,8 +43,8 @@ _CPU_ATTENTION = (
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
 )
 _LEAST_CASTS, _MOST_CASTS = 0, 4
-"""For each product: none where its neighbours are products too; or an input, a weight, a gradient
-and an output in float32."""
+"""Casts of each matmul: none where its neighbours are matmuls too; or an input, a weight, a
+gradient and an output in float32."""
 _SHORT_KEYS, _LONG_KEYS = 128, 512
 """Below so many keys fused attention in bfloat16 is the slower on a CPU; from so many, the faster.
 

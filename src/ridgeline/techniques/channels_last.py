@@ -45,7 +45,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "the model has no convolutions")
     if all(model.channels_last for model in models if model.has_convolutions):
         return Applicability(False, "the weights are channels-last")
-    if context.profile.settings.convolutions_channels_first == 0:
+    if context.profile.habit("channels_first_convolution").calls == 0:
         return Applicability(False, "no convolution ran on channels-first tensors")
     return Applicability(True, "")
 

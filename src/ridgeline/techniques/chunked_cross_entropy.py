@@ -57,7 +57,7 @@ def _has_many_classes(shapes: list[tuple[int, ...]]) -> bool:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """Of four passes over matrices in memory about two are left."""
+    """About two of four passes over matrices in memory are left."""
     return amdahl(_share(context), 1.2, 3.0)
 
 

@@ -1,4 +1,4 @@
-"""`torch.compile` in place: graphs instead of operators, pointwise chains fused into kernels.
+"""Calls of `torch.compile` in place: graphs for operators, pointwise chains fused into kernels.
 
 The module's call is replaced, not the module, so its class, its parameters' names and its
 checkpoints stay what they were. Random numbers are drawn as in eager mode

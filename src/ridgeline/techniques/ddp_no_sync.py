@@ -47,7 +47,7 @@ def applies(context: Context) -> Applicability:
     backwards = context.profile.settings.backwards_per_step
     if backwards < 1.5:
         return Applicability(False, "gradients are not accumulated")
-    if not context.profile.settings.all_reduces_per_step:
+    if not context.profile.habit("collective").calls:
         return Applicability(False, "no reduction was seen")
     return Applicability(True, "")
 
@@ -107,7 +107,7 @@ class Cycle:
 
     @contextlib.contextmanager
     def around_backward(self) -> Iterator[None]:
-        """Count."""
+        """Count the backwards of a step."""
         yield
         self._backwards += 1
 

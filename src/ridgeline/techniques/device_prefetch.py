@@ -92,7 +92,7 @@ class MoveWatch:
         self._take_off = in_reverse([patch(name, self._watching) for name in names])
 
     def remove(self) -> None:
-        """Put them back."""
+        """Put the originals back."""
         self._take_off()
 
     def look_at(self, tensors: list[Any], positions: Positions) -> None:
@@ -191,7 +191,7 @@ class CudaMover:
         self._stream: Any = None
 
     def move(self, tensor: Any, device: Any) -> Any:
-        """Begin the copy."""
+        """Begin to copy a batch."""
         import torch
 
         if self._stream is None:
@@ -226,5 +226,5 @@ def _tensor_places(leaves: list[Any]) -> list[int]:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """None: the loop itself would have to be written another way round."""
+    """No edit is offered: the loop itself would have to be written another way round."""
     return []

@@ -63,7 +63,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "this machine's float16 matmul is no faster than float32")
     if context.matmul_share("float32") < 0.02:
         return Applicability(False, "no float32 matmuls to speak of")
-    if switches.retain_graph:
+    if context.profile.habit("retain_graph").calls:
         return Applicability(False, "the script goes through a graph twice")
     return Applicability(True, "")
 
@@ -274,5 +274,5 @@ def leaves_of(root: torch.Tensor) -> list[torch.Tensor]:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """None: a scaler changes the backward, the clipping and the step, each in its own way."""
+    """No edit is offered: a scaler changes backward, clipping and step, each in its own way."""
     return []

@@ -38,9 +38,9 @@ _PRODUCTS = ("torch:matmul", "torch:bmm", "torch:einsum", "torch:Tensor.matmul",
 
 def applies(context: Context) -> Applicability:
     """Attention stands in a function of the user's, without dropout that only weights can have."""
-    switches = context.profile.settings
-    site = switches.math_attention_site
-    if switches.math_attention == 0 or site is None:
+    unfused = context.profile.habit("math_attention")
+    site = unfused.site
+    if unfused.calls == 0 or site is None:
         return Applicability(False, "no attention that is written out was seen")
     if any(model.compiled for model in context.profile.models):
         return Applicability(False, "compiled code does not come by here, and fuses its own")
@@ -55,7 +55,7 @@ def applies(context: Context) -> Applicability:
 
 def options(context: Context) -> list[Options]:
     """Where it stands; on a GPU, whose kernels drop weights too, with their dropout."""
-    site = context.profile.settings.math_attention_site
+    site = context.profile.habit("math_attention").site
     assert site is not None
     where: Options = {"file": site.file, "function": site.function.rpartition(".")[2]}
     drops = context.device == "cuda" and any(model.has_dropout for model in context.profile.models)

@@ -31,8 +31,7 @@ _THRESHOLDS = (50_000, 20, 50)
 
 def applies(context: Context) -> Applicability:
     """The collector takes a share of the step, and not because the script calls it."""
-    switches = context.profile.settings
-    if switches.gc_forced >= 0.5:
+    if context.profile.habit("gc_collect").calls >= 0.5:
         return Applicability(False, "the script collects by itself, in every step")
     if _share(context) < 0.005:
         return Applicability(False, f"garbage collection takes {_share(context):.1%} of a step")

@@ -28,7 +28,7 @@ CARD = Card(
 
 def applies(context: Context) -> Applicability:
     """The script empties the cache in its loop, on a device that has one."""
-    if context.profile.settings.empty_cache < 0.02:
+    if context.profile.habit("empty_cache").calls < 0.02:
         return Applicability(False, "the script does not call empty_cache() in its loop")
     if context.device != "cuda":
         return Applicability(False, "without CUDA empty_cache() does nothing")
@@ -37,7 +37,7 @@ def applies(context: Context) -> Applicability:
 
 def predict(context: Context, options: Options) -> Gain:
     """Allocations come from the cache again: milliseconds per call."""
-    calls = context.profile.settings.empty_cache
+    calls = context.profile.habit("empty_cache").calls
     step = context.profile.step_seconds.mean
     least, most = min(0.1, 0.0005 * calls / step), min(0.6, 0.02 * calls / step)
     return Gain(1 / (1 - least), 1 / (1 - most))
@@ -64,5 +64,5 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """Take the call away."""
-    site = context.profile.settings.empty_cache_site
+    site = context.profile.habit("empty_cache").site
     return [] if site is None else [ReplaceCall(site=site, callee="empty_cache", code="")]

@@ -33,7 +33,7 @@ _EVERY = 100
 
 def applies(context: Context) -> Applicability:
     """The script calls `gc.collect()` about once a step or more."""
-    calls = context.profile.settings.gc_forced
+    calls = context.profile.habit("gc_collect").calls
     if calls < 0.02:
         return Applicability(False, "the script does not call gc.collect() in its loop")
     return Applicability(True, "")
@@ -69,5 +69,5 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """Take the call away."""
-    site = context.profile.settings.gc_site
+    site = context.profile.habit("gc_collect").site
     return [] if site is None else [ReplaceCall(site=site, callee="collect", code="")]

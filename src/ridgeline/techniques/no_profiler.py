@@ -105,7 +105,7 @@ class _StopEarly:
         return end
 
     def step(self, stop: Any) -> int:
-        """A step ended: stop those that have seen enough. Returns how many."""
+        """Stop, at the end of a step, those that have seen enough. Returns how many."""
         enough = []
         for key, (profile, steps) in self._running.items():
             self._running[key] = (profile, steps + 1)
@@ -119,5 +119,5 @@ class _StopEarly:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """None: taking a profiler out touches whatever reads it, which only its author knows."""
+    """No edit is offered: only its author knows what reads the profiler."""
     return []

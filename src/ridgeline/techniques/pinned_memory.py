@@ -32,7 +32,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "no DataLoader was iterated")
     if all(loader.pin_memory for loader in loaders):
         return Applicability(False, "batches are pinned")
-    if context.profile.settings.copy_from_pageable == 0:
+    if context.profile.habit("pageable_copy").calls == 0:
         return Applicability(False, "nothing was copied out of pageable memory")
     return Applicability(True, "")
 

@@ -176,7 +176,7 @@ class Columns:
 
     @property
     def num_bytes(self) -> int:
-        """Of all columns."""
+        """Bytes of all columns."""
         return sum(leaf.numel() * leaf.element_size() for leaf in self._leaves)
 
     def rows(self, indices: list[int]) -> Any:

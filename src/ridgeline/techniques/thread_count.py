@@ -1,4 +1,4 @@
-"""As many intra-operator threads as there are cores to run them.
+"""Intra-operator threads, as many as there are cores to run them.
 
 One thread per physical core is PyTorch's own default; scripts, containers and OMP_NUM_THREADS
 change it, for worse when the number no longer fits the machine. A model of many tiny operators
@@ -47,7 +47,7 @@ def options(context: Context) -> list[Options]:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """More threads: up to linear on what is not overhead. Fewer: overhead may halve."""
+    """With more threads up to linear on what is not overhead; with fewer, overhead may halve."""
     before = context.profile.settings.num_threads
     after = int(options["num_threads"])
     compute = context.phase_share("forward", "backward", "optimizer")

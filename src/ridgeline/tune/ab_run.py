@@ -39,7 +39,7 @@ gone, and warms up in this share of itself."""
 _MOST_STARTS = 4
 """A short script is started so often for one question."""
 _ROUNDS_OF_A_START = 6
-"""As many rounds should fit into what is left of a short script."""
+"""So many rounds should fit into what is left of a short script."""
 
 
 @dataclass(slots=True)

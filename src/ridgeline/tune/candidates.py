@@ -92,7 +92,7 @@ def candidates(
 
 
 def next_question(open_: list[TechniqueCandidate]) -> list[TechniqueCandidate]:
-    """Those to ask about next, as one; the strongest first. Empty: none is left."""
+    """Candidates to ask about next, as one; the strongest first. Empty: none is left."""
     likely = [one for one in open_ if one.expected >= SHOWS_ALONE and not one.may_harm]
     quick = one_per_slot([one for one in likely if not one.is_slow_to_start])
     if quick:

@@ -24,7 +24,7 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     fingerprint: str
     baseline: StepProfile | None = None
     profiles: dict[str, StepProfile] = {}
-    """Of the script with a stack, by the stack in words."""
+    """Profiles of the script with a stack, by the stack in words."""
     seeds: list[list[float]] | None = None
     repeat: list[float] | None = None
     shaken: dict[str, list[float]] = {}

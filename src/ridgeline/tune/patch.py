@@ -87,7 +87,7 @@ class _Attempt:
         """Why some file would not compile; empty: all would."""
 
     def patch(self) -> Patch:
-        """The result."""
+        """The patch with all edits that found a place."""
         diffs = [
             _unified(self._sources[path].text, text, path.relative_to(self._root).as_posix())
             for path, text in self._changed.items()

@@ -176,7 +176,7 @@ def slowest(reports: list[Report]) -> list[float]:
 
 
 class Pool:
-    """Runs by variant. Close it when the search is over."""
+    """The runs of all variants. Close it when the search is over."""
 
     def __init__(self, *, room: int = MOST_ALIVE) -> None:
         self.room = room
@@ -194,7 +194,7 @@ class Pool:
         self._alive: dict[str, Live] = {}
 
     def take(self, variant: Variant) -> Live:
-        """The variant's run: the one that is alive, or a new one that has not stepped yet."""
+        """The run of a variant: the one that is alive, or a new one that has not stepped yet."""
         live = self._alive.pop(variant.key, None)
         if live is None or not live.can_go_on:
             if live is not None:

@@ -28,7 +28,7 @@ LONGER = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class StackSearch(Questions):
-    """One search. The stack is a list of applied techniques in the order kept."""
+    """A search in progress. The stack is a list of applied techniques in the order kept."""
 
     ceilings: Ceilings | None
     findings: list[Finding]

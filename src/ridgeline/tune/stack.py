@@ -1,4 +1,4 @@
-"""stack.toml: the techniques that were proved for a script, and running the script with them."""
+"""The techniques that were proved for a script (stack.toml), and running the script with them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StackRow(
 
 
 class StackFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A stack.toml."""
+    """The content of a stack.toml."""
 
     command: list[str] = []
     """The command that it was proved on."""
@@ -59,7 +59,7 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def read_stack(path: Path) -> StackFile:
-    """Read a stack.toml.
+    """Read a `stack.toml` file.
 
     Raises:
         InputError: no such file, not TOML, an unknown key or technique; names file and key.

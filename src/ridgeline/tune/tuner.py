@@ -1,4 +1,4 @@
-"""The whole job: profile the script, try every technique that fits, keep what proves itself.
+"""Tune a training script: profile it, try every technique that fits, keep what proves itself.
 
 1. Profile the script as it stands and diagnose it; its process stays alive as the first side A.
 2. What is likely to help and starts quickly is tried as one stack: the first A/B gives the
@@ -108,7 +108,7 @@ class TuneJob:
 
 
 def _unseen(ledger: Ledger) -> None:
-    """Nobody watches."""
+    """Show a ledger to nobody."""
 
 
 def tune(

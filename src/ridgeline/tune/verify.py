@@ -17,7 +17,7 @@ from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.seeds import repeat_session, seed_sessions, shaken_session, trajectories
 
 STEPS = 40
-"""Of a trajectory that is compared, at most."""
+"""Steps of a trajectory that are compared, at most."""
 LEAST_STEPS = 16
 AFFORDABLE_SECONDS = 8.0
 """What the steps of one side run may take; a slow script is compared over fewer of them."""

@@ -13,8 +13,8 @@ _USUAL_SHARE = 0.1
 
 def find(reading: Reading) -> list[Finding]:
     """Time in forwards without gradients, beyond a usual share."""
-    settings = reading.profile.settings
-    seconds = reading.of_mean(settings.evaluation_seconds)
+    evaluation = reading.profile.habit("evaluation")
+    seconds = reading.of_mean(evaluation.seconds)
     if reading.profile.kind != "training" or reading.share(seconds) <= _USUAL_SHARE:
         return []
     return reading.finding(
@@ -23,12 +23,12 @@ def find(reading: Reading) -> list[Finding]:
         saves_seconds=(0.5 * seconds, 0.9 * seconds),
         confidence=0.75,
         summary=f"Evaluation takes {percent(reading.share(seconds))} of the time: "
-        f"{settings.evaluations:.3g} forwards without gradients per training step.",
+        f"{evaluation.calls:.3g} forwards without gradients per training step.",
         evidence={
-            "evaluation_seconds": settings.evaluation_seconds,
-            "evaluations_per_step": settings.evaluations,
+            "evaluation_seconds": evaluation.seconds,
+            "evaluations_per_step": evaluation.calls,
         },
-        where=[settings.evaluation_site],
+        where=[evaluation.site],
         cure="Evaluate less often, or on a part of the validation set, or with a larger batch.",
         effort="flag",
     )

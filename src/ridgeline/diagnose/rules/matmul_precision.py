@@ -17,7 +17,7 @@ from ridgeline.records.matmuls import MATMULS
 CAUSES = ("fp32-matmul", "tf32-off", "fp16-on-cpu", "float64-compute")
 
 _PESSIMISM = 0.35
-"""Of the peaks' advantage, so much arrives at worst: shapes, casts and cold caches cost."""
+"""Share of the peaks' advantage that arrives at worst: shapes, casts and cold caches cost."""
 _LEAST_RATIO = 1.2
 _AUTOCAST = {
     "training": "Run forward and loss under torch.autocast with dtype=torch.bfloat16; weights and "
@@ -43,7 +43,7 @@ def _float32(reading: Reading) -> list[Finding]:
         return []
     settings = reading.profile.settings
     products = reading.operators(MATMULS - _RECURRENT, dtype="float32")
-    if settings.math_attention:  # attention written out is a cause of its own
+    if reading.profile.habit("math_attention").calls:  # attention written out is a cause of its own
         products = [op for op in products if op.name not in _BATCHED]
     saved = _saves(reading, products, better / base)
     casting = _cast_seconds(reading) if products else 0.0

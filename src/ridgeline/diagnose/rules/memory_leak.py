@@ -22,8 +22,8 @@ def find(reading: Reading) -> list[Finding]:
     """Memory grows by the same amount step after step, and would fill the device."""
     profile = reading.profile
     growth = profile.memory_growth_bytes_per_step
-    bookkeeping = _BYTES_PER_COLLECTIVE * profile.settings.all_reduces_per_step
-    if growth < _LEAST_BYTES_PER_STEP + bookkeeping or profile.settings.retain_graph > 0:
+    bookkeeping = _BYTES_PER_COLLECTIVE * profile.habit("collective").calls
+    if growth < _LEAST_BYTES_PER_STEP + bookkeeping or profile.habit("retain_graph").calls > 0:
         return []
     if profile.settings.autograd_profiler:
         return []  # it keeps every event that it sees: that is its own finding

@@ -15,9 +15,9 @@ def find(reading: Reading) -> list[Finding]:
 
 
 def _empty_cache(reading: Reading) -> list[Finding]:
-    settings = reading.profile.settings
-    seconds = reading.of_mean(settings.empty_cache_seconds)
-    if settings.empty_cache <= 0 or not reading.on_gpu:
+    emptied = reading.profile.habit("empty_cache")
+    seconds = reading.of_mean(emptied.seconds)
+    if emptied.calls <= 0 or not reading.on_gpu:
         return []  # without a GPU the call does nothing
     return reading.finding(
         "empty-cache",
@@ -25,13 +25,13 @@ def _empty_cache(reading: Reading) -> list[Finding]:
         # Freeing waits for the device, and the next step asks the driver for all of it again.
         saves_seconds=(0.8 * seconds, 2.0 * seconds),
         confidence=0.85,
-        summary=f"torch.cuda.empty_cache() takes {duration(settings.empty_cache_seconds)} per "
+        summary=f"torch.cuda.empty_cache() takes {duration(emptied.seconds)} per "
         f"step, {percent(reading.share(seconds))}, and the memory is asked for again at once.",
         evidence={
-            "empty_cache_seconds": settings.empty_cache_seconds,
-            "calls_per_step": settings.empty_cache,
+            "empty_cache_seconds": emptied.seconds,
+            "calls_per_step": emptied.calls,
         },
-        where=[settings.empty_cache_site],
+        where=[emptied.site],
         cure="Remove the call: freed memory is reused from the cache, and what is in the cache "
         "does not count against the program.",
         effort="line",

@@ -10,8 +10,8 @@ CAUSES = ("save-in-loop",)
 
 def find(reading: Reading) -> list[Finding]:
     """Time in `torch.save`, as a mean over the timed steps."""
-    settings = reading.profile.settings
-    seconds = reading.of_mean(settings.save_seconds)
+    save = reading.profile.habit("save")
+    seconds = reading.of_mean(save.seconds)
     if seconds <= 0:
         return []
     return reading.finding(
@@ -19,10 +19,10 @@ def find(reading: Reading) -> list[Finding]:
         touched_seconds=seconds,
         saves_seconds=(0.6 * seconds, seconds),
         confidence=0.9,
-        summary=f"torch.save takes {duration(settings.save_seconds)} per step, "
+        summary=f"torch.save takes {duration(save.seconds)} per step, "
         f"{percent(reading.share(seconds))} of it.",
-        evidence={"save_seconds": settings.save_seconds},
-        where=[settings.save_site],
+        evidence={"save_seconds": save.seconds},
+        where=[save.site],
         cure="Save every so many minutes instead of every so few steps, or copy the state and "
         "write it in a thread of its own.",
         effort="line",

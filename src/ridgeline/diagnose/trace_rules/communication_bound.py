@@ -23,7 +23,7 @@ def _exposed_us(fact: RankFacts) -> float:
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
-    """Exposed communication."""
+    """Communication that nothing hides."""
     share = reading.share(_exposed_us)
     if share < _LEAST_SHARE:
         return []

@@ -16,7 +16,7 @@ def _copy_us(fact: RankFacts) -> float:
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
-    """Exposed copies."""
+    """Copies that nothing hides."""
     share = reading.share(_copy_us)
     if share < _LEAST_SHARE:
         return []

@@ -23,7 +23,7 @@ def _sync_us(fact: RankFacts) -> float:
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
-    """Gaps after waits."""
+    """Gaps that follow waits."""
     if not reading.facts:
         return []
     share = reading.share(_sync_us)

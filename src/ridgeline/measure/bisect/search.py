@@ -1,4 +1,4 @@
-"""The search: which commit to ask next, what the answer means, and what is known already.
+"""Which commit to ask next, what the answer means, and what is known already.
 
 The bad commit must be slower than the good one beyond noise and threshold, or there is nothing to
 search. Then each step halves the commits that are left: a commit is *bad* when it lies nearer to
@@ -71,7 +71,7 @@ class _Known(msgspec.Struct, kw_only=True):
 
 
 def bisect(question: Question, *, on_progress: OnProgress) -> Bisection:
-    """Find the commit.
+    """Find the commit that made a script slower.
 
     Raises:
         InputError: no such commit, an end that cannot be run, or no slowdown between them.

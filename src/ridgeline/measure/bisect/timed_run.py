@@ -45,7 +45,7 @@ class TimedRun:
     samples: list[float]
     """Seconds; one where the command was timed as a whole."""
     what: str
-    """What was timed: `step`, `printed time`, `whole run`, …"""
+    """The kind of thing that was timed: `step`, `printed time`, `whole run`, …"""
     wall_seconds: float
 
 

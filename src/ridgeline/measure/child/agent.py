@@ -99,7 +99,7 @@ class Agent:
         return threading.get_ident() == self._thread
 
     def trains_here(self) -> bool:
-        """As `is_mine`, asked where something trains.
+        """Is this the process and the thread that steps, seen from where something trains?
 
         A thread that trains is of more interest than one that only called a model, or has ended.
         """
@@ -165,8 +165,7 @@ class Agent:
             watch.site_in_training = training
         evaluating = self._trains and not torch.is_grad_enabled()
         if evaluating:
-            self.watched.switches.evaluations += 1
-            self.watched.switches.evaluation_site = user_site()
+            self.watched.count("evaluation")
         else:
             self.watched.switches.gradients_enabled = torch.is_grad_enabled()
             if self.watched.switches.autocast_dtype is None:
@@ -274,8 +273,7 @@ class Agent:
         switches = self.watched.switches
         switches.backwards += 1
         if kwargs.get("retain_graph") or (len(args) > 1 and args[1]):
-            switches.retain_graph += 1
-            switches.retain_graph_site = user_site()
+            self.watched.count("retain_graph")
         if switches.backward_site is None:
             switches.backward_site = user_site()
         self._remember_loss(roots)

@@ -15,7 +15,6 @@ from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
 from ridgeline.measure.child.shake import Shaker
-from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.child.terminal import lend_size
 from ridgeline.measure.guard.inside import keeper_of
 from ridgeline.measure.guard.view import SESSION_NAME
@@ -69,7 +68,6 @@ def _untimed(seconds: float) -> None:
 def _watch_saves(agent: Agent, session_folder: Path) -> None:
     def saved(seconds: float) -> None:
         if agent.is_mine():
-            agent.watched.switches.save_seconds += seconds
-            agent.watched.switches.save_site = attempt(user_site, otherwise=None)
+            agent.watched.count("save", seconds)
 
     SavedFiles(keeper_of(str(session_folder)), saved).install()

@@ -41,6 +41,7 @@ from ridgeline.measure.wire import SOCKET_NAME, Facts, Hello, Order, Report, Ste
 from ridgeline.measure.wire import Instrument as Instruments
 from ridgeline.patches import patch
 from ridgeline.records import SyncPoint
+from ridgeline.records.profile import Habit
 
 _LEAST_DESCRIPTOR = 3
 
@@ -192,7 +193,9 @@ class Conversation:
             models=attempt(facts.model_facts, agent, count, otherwise=[]),
             optimizers=attempt(facts.optimizer_facts, agent, count, otherwise=[]),
             loaders=attempt(facts.loader_facts, agent, otherwise=[]),
-            settings=facts.settings(agent, count, evaluation, self._usage),
+            settings=facts.settings(agent, count, self._usage),
+            habits=attempt(facts.habits, agent, count, evaluation, otherwise={}),
+            looked=dict(agent.watched.looked),
             graph_breaks=attempt(facts.graph_breaks, otherwise=[]),
             python=sys.version.split()[0],
             torch=str(torch.__version__),
@@ -325,12 +328,14 @@ class OperatorsInstrument(Instrument):
         mode = self._mode
         if mode is None:
             return {}
-        counted = self._agent.watched.counted
-        counted.channels_first = mode.channels_first / steps
-        counted.pageable_copies = mode.pageable_copies / steps
         rows = sorted(mode.math_attention.values(), key=lambda row: -row[1])
-        counted.math_attention = sum(row[1] for row in rows) / steps
-        counted.math_attention_site = rows[0][0] if rows else None
+        self._agent.watched.looked |= {
+            "channels_first_convolution": Habit(calls=mode.channels_first / steps),
+            "pageable_copy": Habit(calls=mode.pageable_copies / steps),
+            "math_attention": Habit(
+                calls=sum(row[1] for row in rows) / steps, site=rows[0][0] if rows else None
+            ),
+        }
         norms = attempt(self._whole_norms, otherwise=[])
         growth = (
             (self._totals[-1] - self._totals[0]) / (len(self._totals) - 1)
@@ -405,9 +410,9 @@ class ProfilerInstrument(Instrument):
         if self._window is None:
             return {"memory_peak_bytes": self._stock}
         communication = self._window.communication(steps)
-        counted = self._agent.watched.counted
-        counted.collectives = communication.get("calls", 0.0)
-        counted.collective_bytes = communication.get("bytes", 0.0)
+        self._agent.watched.looked["collective"] = Habit(
+            calls=communication.get("calls", 0.0), bytes=communication.get("bytes", 0.0)
+        )
         growth = self._window.peak_growth_bytes(self._boundaries)
         peak = self._stock + growth
         if torch.cuda.is_available():

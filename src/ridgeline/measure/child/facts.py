@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from time import process_time
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -25,10 +26,11 @@ from ridgeline.records import (
     Settings,
     Site,
 )
+from ridgeline.records.profile import Habit, HabitName
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 UNKNOWN = "unknown"
-"""Of a switch that torch refuses to tell."""
+"""The value of a switch that torch refuses to tell."""
 _ATTENTION_NAMES = ("attention", "attn", "multihead")
 
 
@@ -248,11 +250,24 @@ def usage_now() -> Usage:
     )
 
 
-def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) -> Settings:
+def habits(agent: Agent, steps: int, evaluation_seconds: float) -> dict[HabitName, Habit]:
+    """Habits per step; how long evaluations took is the phase clock's to tell."""
+    steps = max(steps, 1)
+    found = {
+        name: Habit(calls=tally.calls / steps, seconds=tally.seconds / steps, site=tally.site)
+        for name, tally in agent.watched.habits.items()
+        if tally.calls
+    }
+    if "evaluation" in found:
+        seconds = evaluation_seconds / steps
+        found["evaluation"] = msgspec.structs.replace(found["evaluation"], seconds=seconds)
+    return found
+
+
+def settings(agent: Agent, steps: int, usage: Usage) -> Settings:
     """Global switches as they stand, and what was counted per step since `usage` was read."""
     steps = max(steps, 1)
     switches = agent.watched.switches
-    counters = agent.watched.counted
     padding = agent.watched.padding
     faults, kernel = kernel_work()
     return Settings(
@@ -266,34 +281,14 @@ def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) 
         cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
         autograd_profiler=switches.profiler_on or torch.autograd._profiler_enabled(),  # type: ignore[no-untyped-call]
         gc_seconds=switches.gc_seconds / steps,
-        gc_forced=switches.gc_forced / steps,
-        gc_site=switches.gc_site,
-        empty_cache=switches.empty_cache / steps,
-        empty_cache_site=switches.empty_cache_site,
-        retain_graph=switches.retain_graph / steps,
-        retain_graph_site=switches.retain_graph_site,
-        save_seconds=switches.save_seconds / steps,
-        save_site=switches.save_site,
         records_gradients=agent.kind == "inference" and switches.gradients_enabled,
-        evaluations=switches.evaluations / steps,
-        evaluation_seconds=evaluation_seconds / steps,
-        evaluation_site=switches.evaluation_site,
-        convolutions_channels_first=counters.channels_first,
-        math_attention=counters.math_attention,
-        math_attention_site=counters.math_attention_site,
         backward_site=switches.backward_site,
         forwards_per_step=switches.forwards / steps,
         backwards_per_step=switches.backwards / steps,
-        all_reduces_per_step=counters.collectives,
-        communication_bytes=counters.collective_bytes,
-        copy_from_pageable=counters.pageable_copies,
-        recompute_seconds=switches.recompute_seconds / steps,
-        checkpoint_site=switches.checkpoint_site,
         graph_compiles=attempt(_dynamo_count, "stats", "unique_graphs", otherwise=0),
         recompiles=max(0, attempt(recompiles, otherwise=0) - usage.recompiles),
         compile_seconds=max(0.0, attempt(compile_seconds, otherwise=0.0) - usage.compile_seconds),
         padding_share=sum(padding) / len(padding) if padding else 0.0,
-        empty_cache_seconds=switches.empty_cache_seconds / steps,
         cpu_seconds=(process_time() - usage.cpu_seconds) / steps,
         cpu_wait_seconds=(cpu_wait_seconds() - usage.cpu_wait_seconds) / steps,
         page_faults=(faults - usage.page_faults) / steps,

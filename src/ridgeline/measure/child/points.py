@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Points:
-    """Callbacks by moment. Add to the lists; remove what you added in your undo."""
+    """The callbacks of each moment. Add to the lists; remove what you added in your undo."""
 
     on_optimizer: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
     """Before an optimizer's first step."""

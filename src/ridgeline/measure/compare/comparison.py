@@ -66,9 +66,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     verdict: str
     """`faster`, `slower` or `no difference` (beyond noise and threshold)."""
     slowdown: Slowdown
-    """Of the median step."""
+    """How much longer the median step takes."""
     mean_slowdown: Slowdown
-    """Of the mean step: rare long steps count in it, and it alone can also make a run slower."""
+    """How much longer the mean step takes: rare long steps count in it, and it alone can also make
+    a run slower."""
     decided_by: str | None
     """`median`, `mean` or the metric asked for; None when there is no difference."""
     threshold: float
@@ -76,7 +77,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reference: Side
     new: Side
     phases: list[PhaseChange]
-    """Largest change first."""
+    """The phases, largest change first."""
     slower_phase: str | None
     """The phase that grew most, where the verdict is `slower` by the median or the mean."""
     peak_memory_ratio: float | None
@@ -86,7 +87,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     metric: str | None = None
     """The only figure that decides, by `--metric`; None: the median, and the mean."""
     metric_slowdown: Slowdown | None = None
-    """Of that figure; None where none was asked for."""
+    """How much that figure grew; None where none was asked for."""
 
 
 def compare_runs(

@@ -33,7 +33,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     kind: str
     step_seconds: float
-    """Median."""
+    """Median seconds of a step."""
     mean_step_seconds: float
     steps: int
     peak_memory_bytes: int
@@ -54,7 +54,7 @@ class HistoryChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A place where the history changed for good, or began to drift."""
 
     kind: str
-    """`jump` or `drift`."""
+    """Whether it is a `jump` or a `drift`."""
     at: HistoryPoint
     """The first entry after the jump, or of the drift."""
     from_seconds: float
@@ -69,7 +69,7 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     verdict: str
     """`slower`, `steady`, or `too few entries`."""
     entries: int
-    """Those that were judged: of the newest entry's device, command and kind."""
+    """The entries that were judged: of the newest entry's device, command and kind."""
     left_out: int
     slowdown: float
     """The newest level over the best one before it."""

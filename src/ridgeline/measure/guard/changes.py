@@ -24,10 +24,10 @@ class Changes:
 
     count: int
     first: tuple[str, ...]
-    """Their paths: those near the working folder first."""
+    """Some of their paths, those near the working folder first."""
 
     def and_also(self, paths: list[str]) -> Changes:
-        """These, and others."""
+        """These changes, and others."""
         first = tuple(dict.fromkeys([*self.first, *paths]))[:FIRST]
         return Changes(count=self.count + len(paths), first=first)
 

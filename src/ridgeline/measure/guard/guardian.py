@@ -42,7 +42,7 @@ from ridgeline.measure.guard.surroundings import Surroundings
 PLAN_NAME = "guardian.json"
 OUTCOME_NAME = "outcome.json"
 QUIT = b"q"
-"""Over the lifeline: end, and leave the session's folder to the conductor."""
+"""The word over the lifeline to end, and leave the session's folder to the conductor."""
 _NO_VIEW = 97
 _NOT_STARTED = 127
 _KILL_SECONDS = 10.0
@@ -64,7 +64,7 @@ class Task:
     shared: bool
     """Other runs keep theirs there too, and the conductor puts them back."""
     covered: bool
-    """Try a view."""
+    """Whether to try a view."""
     near: list[str]
     """Folders of the script's own files."""
 
@@ -79,7 +79,7 @@ class Outcome:
     """How the user's files were protected, and what the script would have left."""
 
     way: str
-    """`view` or `copies`."""
+    """Whether files were protected by a `view` or by `copies`."""
     why: str
     """Why there was no view."""
     count: int
@@ -90,7 +90,7 @@ class Outcome:
     """Libraries that were kept from sending anything."""
 
     def write(self, path: Path) -> None:
-        """For the conductor."""
+        """Write it down for the conductor."""
         path.write_text(json.dumps(asdict(self)))
 
 
@@ -105,7 +105,7 @@ class _Run:
     verdict: int | None = None
     """A descriptor to read how the script ended, where its host cannot end likewise."""
     status: int | None = None
-    """Of `pid`, once it has ended."""
+    """Exit status of `pid`, once it has ended."""
 
 
 def main(plan: str) -> NoReturn:

@@ -33,7 +33,7 @@ name, under which it may be changed."""
 _SMALL_BYTES = 16 * 2**20
 """A copy of so much takes less than a step."""
 _SPARE_BYTES = 256 * 2**20
-"""Of room is left on a disk at least."""
+"""Room that is left on a disk at least."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 NOTE_NAME = "note.json"
 CONTENT_NAME = "content"
 UNPROTECTED_NAME = "unprotected"
-"""Beside them: a line for each file whose content could not be kept."""
+"""The file beside them with a line for each file whose content could not be kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Note:
     aside: str = ""
     """Where the old file is, or the folder was moved to."""
     target: str = ""
-    """Of a link."""
+    """What a link points to."""
     mode: int = 0
     times: tuple[int, int] = (0, 0)
 

@@ -51,7 +51,7 @@ class View:
     caches: tuple[str, ...] = ()
     """What the script may keep, and the session's folder."""
     downloads: tuple[str, ...] = ()
-    """Those of the caches out of which it may not remove what was there."""
+    """Caches of downloads, out of which it may not remove what was there."""
 
     def write(self, path: Path) -> None:
         """Write it down for the script's process and for the guardian."""
@@ -59,7 +59,7 @@ class View:
 
     @classmethod
     def read(cls, path: Path) -> View:
-        """What `write` wrote."""
+        """Read what `write` wrote."""
         found = json.loads(path.read_text())
         return cls(
             covered=tuple(Covered(**one) for one in found["covered"]),

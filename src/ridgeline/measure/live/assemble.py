@@ -100,6 +100,7 @@ def _profile(
         optimizers=facts.optimizers,
         loaders=facts.loaders,
         settings=facts.settings,
+        habits={**facts.habits, **facts.looked},
         losses=windows.losses[rank],
         gradient_norms=operator_look.gradient_norms if operator_look else [],
         non_finite=_non_finite(windows.losses[rank], operator_look),
@@ -160,12 +161,6 @@ def _latest_facts(windows: RunWindows, rank: int) -> Facts:
     seen = last.settings
     settings = msgspec.structs.replace(
         timed.settings,
-        math_attention=seen.math_attention,
-        math_attention_site=seen.math_attention_site,
-        convolutions_channels_first=seen.convolutions_channels_first,
-        copy_from_pageable=seen.copy_from_pageable,
-        all_reduces_per_step=seen.all_reduces_per_step,
-        communication_bytes=seen.communication_bytes,
         graph_compiles=seen.graph_compiles,
         padding_share=seen.padding_share,
     )
@@ -174,7 +169,7 @@ def _latest_facts(windows: RunWindows, rank: int) -> Facts:
         msgspec.structs.replace(loader, padding_share=padding.get(_key(loader.site), 0.0))
         for loader in timed.loaders
     ]
-    return msgspec.structs.replace(timed, settings=settings, loaders=loaders)
+    return msgspec.structs.replace(timed, settings=settings, looked=last.looked, loaders=loaders)
 
 
 def _key(site: Site | None) -> str:

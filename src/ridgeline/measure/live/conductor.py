@@ -44,7 +44,7 @@ from ridgeline.measure.wire import SOCKET_NAME, Hello, Instrument, Order, Report
 
 BOOTSTRAP_FOLDER = Path(__file__).parents[1] / "bootstrap"
 VIEW_VARIABLE = "RIDGELINE_VIEW"
-"""`off`: protect files from inside, as where the kernel permits no view."""
+"""Environment variable; `off` protects files from inside, as where the kernel permits no view."""
 ENTRY = "ridgeline.measure.child.attach:attach"
 _LONGEST_FOLDER = 70
 _LEAVE_SECONDS = 20.0

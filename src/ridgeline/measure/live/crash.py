@@ -24,7 +24,7 @@ class Crash:
     """How a command ended, when it failed."""
 
     exit_code: int
-    """Negative: the number of the signal that killed it."""
+    """The exit code; negative: the number of the signal that killed it."""
     traceback: str
     """The script's own frames and the error; empty where Python printed none."""
     last_line: str

@@ -20,7 +20,7 @@ def operators_of(
     phases: dict[str, Distribution],
     ceilings: Ceilings | None,
 ) -> list[Operator]:
-    """Operators per step: what they are from the dispatch mode, their time from the profiler.
+    """The operators of a step: what they are from the dispatch mode, their time from the profiler.
 
     Instruments slow a step down. Operators get the share of each phase that they had under the
     instrument, of what the phase takes without it; within a phase they keep their proportions.

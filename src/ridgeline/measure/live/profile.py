@@ -1,4 +1,4 @@
-"""Measure one script: warm up, time, look closer, and write it down as a `StepProfile` per rank.
+"""Measure one script; warm up, time, look closer, and write it down as a `StepProfile` per rank.
 
 Times come from steps in which only the phase clock ran. What explains them (operators, host
 lines, memory, communication) comes from short windows after, in the same run.
@@ -78,7 +78,7 @@ _SLOW_SECONDS = 1.0
 _WINDOW = 3
 _SAMPLER_SECONDS = 1.5
 _EVALUATION_SHARE = 0.6
-"""Of the budget: how long an evaluation before the first step is waited for."""
+"""Share of the budget for which an evaluation before the first step is waited for."""
 _LEAST_SAMPLED, _LEAST_LONG_SAMPLED = 6, 3
 """Steps that tell growth of memory from its ups and downs."""
 

@@ -79,7 +79,7 @@ class ScriptProcess:
         return None
 
     def _script_pid(self) -> int | None:
-        """The user's command: it leads a process group of its own."""
+        """The process of the user's command, which leads a process group of its own."""
         if not self.is_guarded:
             return self._process.pid
         for pid in descendants(self._process.pid):

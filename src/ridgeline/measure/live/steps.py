@@ -70,7 +70,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def phases_of(
     steps: list[StepTimes], exposed_seconds: float, copy_seconds: float
 ) -> dict[str, Distribution]:
-    """Distribution per phase.
+    """The distribution of each phase's seconds.
 
     Communication that runs inside backward (DDP's own) is moved out of it in proportion, by what
     the profiler saw exposed; so are copies out of what is left over.

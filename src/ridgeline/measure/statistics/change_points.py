@@ -174,7 +174,7 @@ class _RunningSums:
 
 
 def _without_outliers(logs: Array) -> Array:
-    """Hampel's filter: single entries are pulled in to 3 deviations from their neighbours' median.
+    """The values after Hampel's filter: 3 deviations from the neighbours' median at most.
 
     Two neighbours on each side: a change that lasts three entries passes untouched.
     """

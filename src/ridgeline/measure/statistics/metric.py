@@ -40,14 +40,14 @@ class Metric:
     name: str
     """`median`, `mean`, `p99`, `p99/p50`, …"""
     statistic: Statistic | None = None
-    """Of the whole sample; None for percentiles."""
+    """The statistic of the whole sample; None for percentiles."""
     over: float | None = None
     """The quantile of a percentile, e.g. 0.99."""
     under: float | None = None
     """The quantile that it is divided by; None: it is a time."""
 
     def of(self, samples: Sequence[float]) -> float:
-        """Its value: seconds, or the ratio of two percentiles."""
+        """The value of the metric in seconds, or the ratio of two percentiles."""
         if self.statistic == "mean":
             return float(np.mean(samples))
         if self.over is None:
