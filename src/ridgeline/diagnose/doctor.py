@@ -19,6 +19,12 @@ from ridgeline.measure.probe import ceilings as probed_ceilings
 from ridgeline.records import Finding, StepProfile, Verdict
 
 Progress = Callable[[str], None]
+USUAL_PLAN = MeasurementPlan(timed_seconds=5.0)
+"""How `ridgeline doctor` measures a script when nothing else is asked for.
+
+So many seconds give a median that is good to a few percent; the first verdict should not wait
+longer.
+"""
 
 
 class Examination(
@@ -45,7 +51,7 @@ class Examination(
 
 def doctor(
     command: Sequence[str],
-    plan: MeasurementPlan | None = None,
+    plan: MeasurementPlan = USUAL_PLAN,
     *,
     on_progress: Progress | None = None,
 ) -> Examination:
@@ -65,9 +71,7 @@ def doctor(
         limits.append(probed_ceilings(device, quick=True))
         return limits[0]
 
-    profiles = measure(
-        list(command), plan or MeasurementPlan(), ceilings=ceilings_of, on_progress=on_progress
-    )
+    profiles = measure(list(command), plan, ceilings=ceilings_of, on_progress=on_progress)
     diagnosis = diagnose(profiles, limits[0])
     return Examination(
         profile=profiles[0],

@@ -75,7 +75,7 @@ class TuneJob:
     """What to tune and within which limits."""
 
     command: list[str]
-    out: Path
+    out: Path = Path("ridgeline-tune")
     """Folder for ledger.json, stack.toml, report.html, tuned.patch; made when missing."""
     budget_seconds: float = 900.0
     """Wall time for everything, from the first profile to the last proof."""
