@@ -13,7 +13,7 @@ import pytest
 import ridgeline
 from ridgeline.diagnose.doctor import USUAL_PLAN
 from ridgeline.measure.bisect.search import Question
-from ridgeline.measure.statistics.metric import Metric
+from ridgeline.measure.statistics.metric import SampleMetric
 from ridgeline.records.load import Slo
 from ridgeline.tune.billing import RunTerms
 
@@ -34,7 +34,8 @@ PAIRS = [
     Pair("doctor.doctor", (ridgeline.doctor,), {"budget": "budget_seconds"}, ("trace", "out")),
     Pair("tune.tune", (ridgeline.TuneJob, RunTerms), {"budget": "budget_seconds"}),
     Pair("compare.compare", (ridgeline.compare_runs,)),
-    Pair("bisect.bisect", (Question,), {"repo": "repository", "rounds": "most_rounds", "link": "linked"}),
+    Pair("bisect.bisect", (Question,),
+         {"repo": "repository", "rounds": "most_rounds", "link": "linked"}),
     Pair("roofline.roofline", (ridgeline.model_roofline,)),
     Pair("explain.explain", (ridgeline.explain,)),
     Pair("evaluate.evaluate", (ridgeline.evaluate,), {}, ("no_speed",)),
@@ -72,7 +73,7 @@ def plain(value: Any) -> Any:
     """The same word for nothing, however it is written; numbers as numbers."""
     if value is None or value in ((), [], False):
         return None
-    return value.name if isinstance(value, Metric) else str(value)
+    return value.name if isinstance(value, SampleMetric) else str(value)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.command)

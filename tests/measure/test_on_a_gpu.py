@@ -16,7 +16,7 @@ from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.measure.probe import ceilings
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.entry import ENTRY
+from ridgeline.tune.stack import ENTRY
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli.main import run
-from ridgeline.measure.live.windows import RunWindows
+from ridgeline.measure.live.assemble import RunWindows
 from ridgeline.measure.wire import Report, StepTimes
 
 pytestmark = pytest.mark.usefixtures("warm")

@@ -15,8 +15,8 @@ from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.entry import ENTRY
 from ridgeline.tune.patch import write_patch
+from ridgeline.tune.stack import ENTRY
 
 pytestmark = pytest.mark.usefixtures("warm")
 FAULTS = ("--anomaly", "--collect", "--checkpoint", "--in-place", "--threads", "1")

@@ -18,12 +18,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.hardware.ceilings import (
-    PROBE_DEVICES,
-    Ceilings,
-    read_cache,
-    save_ceilings,
-)
+from ridgeline.hardware.ceilings import PROBE_DEVICES, Ceilings, read_cache, save_ceilings
 from ridgeline.hardware.machine import Machine, this_machine
 
 if TYPE_CHECKING:

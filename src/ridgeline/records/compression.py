@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ridgeline.records.compression import Divergence, Speedup
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 
 
 class ImageProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

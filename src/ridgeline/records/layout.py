@@ -17,7 +17,7 @@ Recompute = Literal["none", "selective", "full"]
 """`selective` recomputes the attention core alone (Korthikanti et al. 2022); `full` keeps only
 each layer's input."""
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
-"""Arithmetic of the matrix products; weights are kept as the mixed-precision recipe has them."""
+"""Arithmetic of the matmuls; weights are kept as the mixed-precision recipe has them."""
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 

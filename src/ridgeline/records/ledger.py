@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ridgeline.records.environment import Environment
 from ridgeline.records.finding import Finding
+from ridgeline.records.measurement import Environment
 from ridgeline.records.profile import StepProfile
 
 Options = dict[str, int | float | str | bool]

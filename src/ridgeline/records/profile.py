@@ -10,8 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.records.distribution import Distribution
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Distribution, Environment
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "communication", "other")
 """The phases of a step are exclusive and exhaustive: they sum to the step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 from ridgeline.records.recipe import Recipe
 
 

@@ -28,18 +28,22 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from ridgeline import kernels
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.measure.child.construction import edit_arguments
-from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.points import Points, edit_arguments
 from ridgeline.patches import Undo
 from ridgeline.records import Finding, LoaderFacts, ModelFacts, Site, StepProfile
-from ridgeline.records.edits import Edit, SetArgument
+from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall, SetArgument
 from ridgeline.records.ledger import Options
 from ridgeline.records.matmuls import MATMULS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+T = TypeVar("T")
 
 
 class Stage(IntEnum):
@@ -163,17 +167,17 @@ class Context:
 
     def gain_of_matmuls(
         self,
-        arithmetic: str,
+        number_format: str,
         ratio: float,
         *,
         casts: int = 0,
         apart: Collection[str] = (),
         others: float = 0.0,
     ) -> float:
-        """Speed-up of the whole step when its float32 matmuls run in another arithmetic.
+        """Speed-up of the whole step when its float32 matmuls run in another number format.
 
         Args:
-            arithmetic: As the probed ceilings name it; on a CPU no matmul takes less time than a
+            number_format: As the probed ceilings name it; on a CPU no matmul takes less time than a
                 small one in it.
             ratio: Of the rates, where a matmul is large.
             casts: Conversions around each, of one of its three matrices: on a CPU three
@@ -183,7 +187,7 @@ class Context:
         """
         floor = cast = cast_byte = 0.0
         if self.device == "cpu" and self.ceilings is not None:
-            floor = self.ceilings.matmul_floor_seconds.get(arithmetic, 0.0)
+            floor = self.ceilings.matmul_floor_seconds.get(number_format, 0.0)
             cast = _DISPATCHES_OF_A_CAST * self.ceilings.dispatch_autograd_seconds
             cast_byte = _PASSED_BY_A_CAST / self.ceilings.bandwidth_bytes_per_second
         step, before, after = self.profile.step_seconds.mean, 0.0, 0.0
@@ -196,11 +200,11 @@ class Context:
         saved = (before - after) / max(before, step)
         return 1 / max(1 - saved - others, 1e-3)
 
-    def peak(self, arithmetic: str) -> float | None:
+    def peak(self, number_format: str) -> float | None:
         """Probed matmul peak, e.g. of `bf16`, in FLOP per second; None when not measured."""
         if self.ceilings is None:
             return None
-        return self.ceilings.matmul_flops_per_second.get(arithmetic)
+        return self.ceilings.matmul_flops_per_second.get(number_format)
 
     @property
     def data_parallel_models(self) -> list[ModelFacts]:
@@ -287,8 +291,7 @@ def set_argument(
             changed += 1
             points.changed(card.name, f"{keyword}={wanted} in {changed} {owner}(s)")
 
-        # `Points` tells by a callback's module which technique has failed.
-        set_it.__module__ = f"{__name__}.{card.name.replace('-', '_')}"
+        set_it.__module__ = _module_of(card)
         if owner in _CONSTRUCTORS:
             return edit_arguments(_CONSTRUCTORS[owner], set_it)
         points.on_loader.append(set_it)
@@ -306,6 +309,51 @@ def set_argument(
         ]
 
     return apply, edits
+
+
+def set_switch(
+    points: Points, card: Card, read: Callable[[], T], write: Callable[[T], object], wanted: T
+) -> Undo:
+    """Set a global switch when the first model is about to run, after the script's own setting.
+
+    Args:
+        points: Where the technique is applied.
+        card: What the technique says of itself.
+        read: Tells how the switch stands.
+        write: Sets it.
+        wanted: What it is set to.
+    """
+    before: list[T] = []
+
+    def switch(module: nn.Module) -> None:
+        now = read()
+        if now == wanted:
+            return
+        before.append(now)
+        write(wanted)
+        points.changed(card.name, f"{card.title}: {now} → {wanted}")
+
+    switch.__module__ = _module_of(card)
+    points.on_model.append(switch)
+
+    def undo() -> None:
+        points.on_model.remove(switch)
+        if before:
+            write(before[0])
+
+    return undo
+
+
+def set_by_call(context: Context, setter: str, value: str) -> list[Edit]:
+    """Another value where the script calls this function of torch, or else a call of it."""
+    there = ReplaceCall(files=context.files, callee=setter, code=f"{{func}}({value})")
+    new = AtStart(files=context.files, code=f"torch.{setter}({value})")
+    return [FirstOf(edits=(there, new))]
+
+
+def _module_of(card: Card) -> str:
+    """The technique's module: `Points` tells by it which technique a failed callback is of."""
+    return f"{__name__}.{card.name.replace('-', '_')}"
 
 
 def source_of_kernel(name: str) -> str:

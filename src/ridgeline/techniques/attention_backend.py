@@ -2,7 +2,7 @@
 
 Two switches are known: the backends of `scaled_dot_product_attention`, when all but the math
 one are forbidden, and the `attn_implementation` of a Hugging Face model, when it is `eager`.
-Attention that the script computes by hand, softmax between two products, is for `fused_attention`.
+Attention that the script computes by hand, softmax between two matmuls, is for `fused_attention`.
 """
 
 from __future__ import annotations

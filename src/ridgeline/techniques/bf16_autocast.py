@@ -1,10 +1,10 @@
-"""Matrix products in bfloat16, parameters and optimizer in float32.
+"""Matmuls in bfloat16, parameters and optimizer in float32.
 
 bfloat16 keeps float32's range, so no loss scaling is needed (Kalamkar et al., "A Study of
 BFLOAT16 for Deep Learning Training", 2019). Outputs are handed back in float32, so that a loss
 computed outside the autocast region has the precision it would have inside it.
 
-On a CPU the backward of fused attention issues one small product for each pair of blocks of
+On a CPU the backward of fused attention issues one small matmul for each pair of blocks of
 queries and keys, and each in bfloat16 costs microseconds before it begins: for short sequences
 it takes several times as long as in float32. There attention can stay in float32.
 """

@@ -1,4 +1,4 @@
-"""Matrix products in float16 with dynamic loss scaling, for GPUs that have no bfloat16 units.
+"""Matmuls in float16 with dynamic loss scaling, for GPUs that have no bfloat16 units.
 
 float16 loses gradients below 6e-8, so the backward runs on a loss multiplied by a factor, and
 each parameter's gradient is divided by it as it arrives (Micikevicius et al., "Mixed Precision

@@ -1,4 +1,4 @@
-"""Attention that the script writes out, softmax between two products, run as one fused kernel.
+"""Attention that the script writes out, softmax between two matmuls, run as one fused kernel.
 
 The matrix of weights is neither written nor read: on long sequences it is what attention's time
 and memory go into. The script's own lines stay; where its scores are computed, they wait, and what
@@ -32,7 +32,7 @@ CARD = Card(
 _SAFE_SOFTMAX = "aten::_safe_softmax"
 """Only the unfused form of `scaled_dot_product_attention` calls it."""
 _PARTS = ("aten::_softmax", "aten::_softmax_backward_data", "aten::masked_fill", "aten::bmm")
-_PRODUCTS = ("torch:matmul", "torch:bmm", "torch:einsum", "torch:Tensor.matmul",
+_MATMULS = ("torch:matmul", "torch:bmm", "torch:einsum", "torch:Tensor.matmul",
              "torch:Tensor.bmm", "torch:Tensor.__matmul__")  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def predict(context: Context, options: Options) -> Gain:
 
 
 def apply(points: Points, options: Options) -> Undo:
-    """Let products in that function wait."""
+    """Let matmuls in that function wait."""
     from ridgeline.kernels.scores_that_wait import makes_scores_wait
 
     def fused() -> None:
@@ -83,16 +83,16 @@ def apply(points: Points, options: Options) -> Undo:
             bool(options.get("dropout")),
         )
 
-    return in_reverse([patch(name, waiting) for name in _PRODUCTS])
+    return in_reverse([patch(name, waiting) for name in _MATMULS])
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """The scores that wait, and the products that make them, in the place of torch's."""
+    """The scores that wait, and the matmuls that make them, in the place of torch's."""
     file, function = options["file"], options["function"]
     drops = ", may_drop=True" if options.get("dropout") else ""
     lines = [
         f'{name} = makes_scores_wait({name}, "{file}", "{function}"{drops})'
-        for name in (product.replace(":", ".") for product in _PRODUCTS)
+        for name in (matmul.replace(":", ".") for matmul in _MATMULS)
     ]
     code = "\n".join(["", "", source_of_kernel("scores_that_wait"), "", "", *lines])
     return [AtStart(files=context.files, code=code.strip("\n"))]

@@ -7,17 +7,21 @@ can be faster on a single thread, where no operator waits for the others to wake
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
-from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
-
-if TYPE_CHECKING:
-    from torch import nn
+from ridgeline.techniques import (
+    Applicability,
+    Card,
+    Context,
+    Gain,
+    Stage,
+    amdahl,
+    set_by_call,
+    set_switch,
+)
 
 CARD = Card(
     name="thread-count",
@@ -85,35 +89,9 @@ def apply(points: Points, options: Options) -> Undo:
     import torch
 
     wanted = int(options["num_threads"])
-    before: list[int] = []
-
-    def set_threads(module: nn.Module) -> None:
-        if torch.get_num_threads() == wanted:
-            return
-        before.append(torch.get_num_threads())
-        torch.set_num_threads(wanted)
-        points.changed(CARD.name, f"{before[-1]} → {wanted} thread(s)")
-
-    points.on_model.append(set_threads)
-
-    def undo() -> None:
-        points.on_model.remove(set_threads)
-        if before:
-            torch.set_num_threads(before[0])
-
-    return undo
+    return set_switch(points, CARD, torch.get_num_threads, torch.set_num_threads, wanted)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """One line after the imports, or another number where the script sets it."""
-    count = options["num_threads"]
-    return [
-        FirstOf(
-            edits=(
-                ReplaceCall(
-                    files=context.files, callee="set_num_threads", code=f"{{func}}({count})"
-                ),
-                AtStart(files=context.files, code=f"torch.set_num_threads({count})"),
-            )
-        )
-    ]
+    return set_by_call(context, "set_num_threads", str(options["num_threads"]))

@@ -4,18 +4,18 @@
     candidates.py  which techniques to ask about next, and how many in one question
     forecast.py  what a row is foretold to gain, and how far such ranges were off
     search.py    which stack is best: added as one, split, left out once more
-    questions.py  a question becomes an A/B run, an A/B run becomes a row; answers are remembered
+    questions.py a question becomes an A/B run, an A/B run becomes a row; answers are remembered
     pool.py      the variants that are alive, frozen between questions
-    ab_run.py      two runs of the script measured in turn, A B B A …
+    ab_run.py    two runs of the script measured in turn, A B B A …
     row.py       an A/B run written down as a row of the ledger
     losses.py    does the changed run still train the same model?
     memory.py    what was proved already, on disk, so that an interrupted job resumes
     stack.py     stack.toml, and running a script with it
-    patch.py     the same stack as a diff of the user's own script (patch_source.py reads it,
-                 patch_tree.py finds places in it, patch_rewrite.py changes it)
+    patch.py     the same stack as a diff of the user's own script: patch_script.py reads it,
+                 patch_tree.py walks it, patch_source.py places edits, patch_rewrite.py makes them
     prove.py     the patched script is run, verified and measured before it is offered
-    seeds.py     losses of the script under other seeds
-    install.py   (in the child) applies a stack to the running script; entry.py names it
+    verify.py    side runs that tell a harmless difference of losses from a wrong one
+    install.py   (in the child) applies a stack to the running script
 
 What may not enter: the name of any single technique. Nothing becomes a row by assertion.
 Start reading at `tuner.py`. This file loads none of them: `install.py` runs in the user's

@@ -18,15 +18,7 @@ from dataclasses import dataclass
 
 from ridgeline.measure.wire import Applied
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Card,
-    Context,
-    Gain,
-    Stage,
-    all_techniques,
-    options_of,
-    technique,
-)
+from ridgeline.techniques import Card, Context, Gain, Stage, all_techniques, options_of, technique
 
 MIN_EXPECTED_GAIN = 1.01
 """A technique that at best brings less than 1 % is not worth a measurement."""

@@ -23,7 +23,7 @@ from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session
-from ridgeline.tune.entry import ENTRY
+from ridgeline.tune.stack import ENTRY
 
 MOST_ALIVE = 6
 """Copies that are kept however large the machine's memory is."""

@@ -22,7 +22,12 @@ from ridgeline.records.input_file import read_toml
 from ridgeline.records.ledger import Options
 from ridgeline.records.store import write_atomically
 from ridgeline.techniques import technique
-from ridgeline.tune.entry import ENTRY
+
+ENTRY = "ridgeline.tune.install:install"
+"""Where the bootstrap enters the script's process to apply a stack.
+
+A name only: the module itself imports torch, which the process that asks the questions never needs.
+"""
 
 
 class StackRow(
@@ -41,7 +46,7 @@ class StackRow(
     verification: str = ""
 
 
-class StackFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TechniqueStack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of a stack.toml."""
 
     command: list[str] = []
@@ -58,13 +63,13 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return [Applied(technique=row.name, options=row.options) for row in self.technique]
 
 
-def read_stack(path: Path) -> StackFile:
+def read_stack(path: Path) -> TechniqueStack:
     """Read a `stack.toml` file.
 
     Raises:
         InputError: no such file, not TOML, an unknown key or technique; names file and key.
     """
-    stack = read_toml(path, StackFile, cure="`ridgeline tune` writes a stack.toml")
+    stack = read_toml(path, TechniqueStack, cure="`ridgeline tune` writes a stack.toml")
     try:
         stack.applied()
     except InputError as error:
@@ -72,13 +77,13 @@ def read_stack(path: Path) -> StackFile:
     return stack
 
 
-def stack_of(ledger: Ledger) -> StackFile:
+def stack_of(ledger: Ledger) -> TechniqueStack:
     """The stack that a ledger ended with."""
     added = {
         name: row for row in ledger.rows if row.kept and row.stage == "add" for name in row.members
     }
     rows = [(name, added[name]) for name in ledger.stack_rows]
-    return StackFile(
+    return TechniqueStack(
         command=ledger.environment.command,
         torch=ledger.environment.torch,
         device=ledger.environment.device,
@@ -98,7 +103,7 @@ def _stack_row(name: str, row: LedgerRow) -> StackRow:
     )
 
 
-def write_stack(path: Path, stack: StackFile) -> None:
+def write_stack(path: Path, stack: TechniqueStack) -> None:
     """Write a stack.toml, whole or not at all."""
     write_atomically(path, msgspec.toml.encode(stack))
 

@@ -48,13 +48,12 @@ from ridgeline.tune.candidates import (
     next_question,
     one_per_slot_of,
 )
-from ridgeline.tune.entry import ENTRY
 from ridgeline.tune.memory import JobMemory, fingerprint
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
 from ridgeline.tune.questions import OnProgress
 from ridgeline.tune.row import did_harm
 from ridgeline.tune.search import LONGER, StackSearch
-from ridgeline.tune.stack import stack_of, write_stack
+from ridgeline.tune.stack import ENTRY, stack_of, write_stack
 
 Show = Callable[[Ledger], None]
 

@@ -1,20 +1,28 @@
 """Side questions that tell a harmless difference of losses from a wrong one, each asked once.
 
 How far does the script part from itself when it is disturbed by as much as rounding, under
-other seeds, or when it simply runs again? None of these runs is timed. One that fails costs the
-row that asked its verification, and nothing else.
+other seeds, or when it simply runs again? None of these runs is timed, so they run side by side.
+One that fails costs the row that asked its verification, and nothing else.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from msgspec.structs import replace
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import LossCheck
 from ridgeline.tune.losses import SHAKES, check_losses
 from ridgeline.tune.memory import JobMemory
-from ridgeline.tune.seeds import repeat_session, seed_sessions, shaken_session, trajectories
+from ridgeline.tune.stack import ENTRY
 
 STEPS = 40
 """Steps of a trajectory that are compared, at most."""
@@ -111,3 +119,64 @@ class Verifier:
         except RidgelineError as error:
             self._on_progress(f"that run failed, so nothing can be verified by it: {error}")
             return [[] for _ in sessions]
+
+
+OFFSETS = (1009, 2003)
+"""Added to every seed that the script sets."""
+
+
+def seed_sessions() -> list[Session]:
+    """Runs under other seeds."""
+    return [Session(fix_seed=True, seed_offset=offset) for offset in OFFSETS]
+
+
+def repeat_session() -> Session:
+    """One more run under the same seed: how well does the script repeat itself?"""
+    return Session(fix_seed=True)
+
+
+def shaken_session(size: float, stack: Sequence[Applied] = ()) -> Session:
+    """A run with parameters and gradients disturbed by a relative `size`."""
+    return Session(fix_seed=True, shake=size, stack=list(stack))
+
+
+def trajectories(
+    command: list[str],
+    steps: int,
+    sessions: list[Session],
+    *,
+    patience_seconds: float | None = None,
+) -> list[list[float]]:
+    """The first `steps` losses of each run.
+
+    All start at once and wait at their first boundary: loading need not be waited for in turn.
+    """
+    saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
+    kept = str(saved / "files")
+    try:
+        with ExitStack() as running:
+            started = [
+                running.enter_context(
+                    Conductor(
+                        command,
+                        replace(session, saved_folder=kept),
+                        entry=ENTRY,
+                        patience_seconds=patience_seconds,
+                    )
+                )
+                for session in sessions
+            ]
+            return [_trajectory(conductor, steps) for conductor in started]
+    finally:
+        put_back(saved / "files")
+        shutil.rmtree(saved, ignore_errors=True)
+
+
+def _trajectory(conductor: Conductor, steps: int) -> list[float]:
+    losses: list[float] = []
+    while len(losses) < steps and not conductor.ended:
+        reports = conductor.steps(max(1, steps - len(losses)))
+        losses += reports[0].losses
+        if not reports[0].losses:
+            break
+    return losses[:steps]

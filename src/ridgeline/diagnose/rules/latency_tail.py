@@ -79,14 +79,15 @@ def _suspects(reading: Reading, tail: TailFacts) -> list[_Suspect]:
     profile, settings = reading.profile, reading.profile.settings
     count = profile.steps
     recompiled = settings.recompiles > 0
+    forced = profile.habit("gc_collect").calls > 0
     found = [
         _Suspect(
             name="garbage collection",
             seconds=settings.gc_seconds * count,
             cure="Take gc.collect() out of the loop."
-            if profile.habit("gc_collect").calls > 0
+            if forced
             else "Call `gc.freeze()` once the model is loaded, and collect between requests.",
-            technique="no-forced-gc" if profile.habit("gc_collect").calls > 0 else "gc-freeze",
+            technique="no-forced-gc" if forced else "gc-freeze",
         ),
         _Suspect(
             name="recompilation" if recompiled else "compilation",

@@ -1,7 +1,7 @@
-"""Matrix products in a number format that this hardware multiplies more slowly than it could.
+"""Matmuls in a number format that this hardware multiplies more slowly than it could.
 
 Speeds are the probed peaks of this machine, never those of a data sheet: on one CPU bfloat16 is
-four times as fast as float32, on the next it is emulated. A product that moves more than it
+four times as fast as float32, on the next it is emulated. A matmul that moves more than it
 computes gains only from its smaller operands.
 """
 
@@ -42,12 +42,12 @@ def _float32(reading: Reading) -> list[Finding]:
     if not base or not better or better < _LEAST_RATIO * base:
         return []
     settings = reading.profile.settings
-    products = reading.operators(MATMULS - _RECURRENT, dtype="float32")
+    matmuls = reading.operators(MATMULS - _RECURRENT, dtype="float32")
     if reading.profile.habit("math_attention").calls:  # attention written out is a cause of its own
-        products = [op for op in products if op.name not in _BATCHED]
-    saved = _saves(reading, products, better / base)
-    casting = _cast_seconds(reading) if products else 0.0
-    seconds = total_seconds(products)
+        matmuls = [op for op in matmuls if op.name not in _BATCHED]
+    saved = _saves(reading, matmuls, better / base)
+    casting = _cast_seconds(reading) if matmuls else 0.0
+    seconds = total_seconds(matmuls)
     return reading.finding(
         "fp32-matmul",
         touched_seconds=seconds,
@@ -59,7 +59,7 @@ def _float32(reading: Reading) -> list[Finding]:
             "matmul_seconds": seconds,
             "float32_flops_per_second": base,
             "bfloat16_flops_per_second": better,
-            "attained_flops_per_second": _attained(products),
+            "attained_flops_per_second": _attained(matmuls),
         },
         where=[reading.model.forward_site if reading.model is not None else None],
         cure=_AUTOCAST[reading.profile.kind],
@@ -73,12 +73,12 @@ def _tf32(reading: Reading) -> list[Finding]:
     allowed = reading.profile.settings.matmul_precision != "highest"
     if not reading.on_gpu or allowed or not base or not better or better < _LEAST_RATIO * base:
         return []
-    products = reading.operators(DENSE_MATMULS, dtype="float32")
-    seconds = total_seconds(products)
+    matmuls = reading.operators(DENSE_MATMULS, dtype="float32")
+    seconds = total_seconds(matmuls)
     return reading.finding(
         "tf32-off",
         touched_seconds=seconds,
-        saves_seconds=_saves(reading, products, better / base),
+        saves_seconds=_saves(reading, matmuls, better / base),
         confidence=0.85,
         summary=f"{percent(reading.share(seconds))} of the step multiplies float32 matrices "
         f"without the tensor cores, which do TF32 {better / base:.1f} times as fast.",
@@ -98,8 +98,8 @@ def _float16(reading: Reading) -> list[Finding]:
     slow, fast = reading.peak("float16"), reading.peak("bfloat16") or reading.peak("float32")
     if reading.on_gpu or not slow or not fast or fast < 2 * slow:
         return []
-    products = reading.operators(MATMULS, dtype="float16")
-    seconds = total_seconds(products)
+    matmuls = reading.operators(MATMULS, dtype="float16")
+    seconds = total_seconds(matmuls)
     if seconds <= 0:
         return []
     saved = seconds * (1 - slow / fast)
@@ -114,7 +114,7 @@ def _float16(reading: Reading) -> list[Finding]:
             "matmul_seconds": seconds,
             "float16_flops_per_second": slow,
             "bfloat16_flops_per_second": fast,
-            "attained_flops_per_second": _attained(products),
+            "attained_flops_per_second": _attained(matmuls),
         },
         where=reading.hottest("forward", "other"),
         cure="Use torch.bfloat16 where torch.float16 is asked for.",
@@ -131,8 +131,8 @@ def _float64(reading: Reading) -> list[Finding]:
     settings = reading.profile.settings
     slow, fast = reading.peak("float64"), reading.peak(settings.autocast_dtype or "float32")
     ratio = max(2.0, fast / slow) if slow and fast else 2.0
-    products = total_seconds(op for op in double if op.name in MATMULS)
-    saved = products * (1 - 1 / ratio) + 0.5 * (seconds - products)
+    matmuls = total_seconds(op for op in double if op.name in MATMULS)
+    saved = matmuls * (1 - 1 / ratio) + 0.5 * (seconds - matmuls)
     where = reading.model.forward_site if reading.model is not None else None
     return reading.finding(
         "float64-compute",
@@ -143,7 +143,7 @@ def _float64(reading: Reading) -> list[Finding]:
         "bytes of float32 and a fraction of its speed.",
         evidence={
             "float64_seconds": seconds,
-            "float64_matmul_seconds": products,
+            "float64_matmul_seconds": matmuls,
             "speed_without_it_ratio": ratio,
         },
         where=[where],
@@ -154,18 +154,18 @@ def _float64(reading: Reading) -> list[Finding]:
 
 
 def _float32_peak(reading: Reading) -> float | None:
-    """What float32 products can reach with the switches as they stand."""
+    """What float32 matmuls can reach with the switches as they stand."""
     fast = "tf32" if reading.on_gpu else "fp32_medium"
     if reading.profile.settings.matmul_precision != "highest" and reading.peak(fast):
         return reading.peak(fast)
     return reading.peak("float32")
 
 
-def _saves(reading: Reading, products: Iterable[Operator], ratio: float) -> tuple[float, float]:
-    """Seconds saved when products run at `ratio` times the rate, pessimistic and optimistic."""
+def _saves(reading: Reading, matmuls: Iterable[Operator], ratio: float) -> tuple[float, float]:
+    """Seconds saved when matmuls run at `ratio` times the rate, pessimistic and optimistic."""
     low = high = 0.0
     bandwidth = reading.ceilings.bandwidth_bytes_per_second if reading.ceilings else 0.0
-    for op in products:
+    for op in matmuls:
         if op.bound == "overhead":
             continue
         moving = 0.5 * op.bytes / bandwidth if bandwidth else 0.0
@@ -184,7 +184,7 @@ def _cast_seconds(reading: Reading) -> float:
     return moved / reading.ceilings.bandwidth_bytes_per_second
 
 
-def _attained(products: Iterable[Operator]) -> float:
-    products = list(products)
-    seconds = total_seconds(products)
-    return sum(op.flops for op in products) / seconds if seconds else 0.0
+def _attained(matmuls: Iterable[Operator]) -> float:
+    matmuls = list(matmuls)
+    seconds = total_seconds(matmuls)
+    return sum(op.flops for op in matmuls) / seconds if seconds else 0.0

@@ -2,7 +2,7 @@
 
 Tensor cores and vector units work on blocks of 8, 16 or 64; a dimension of 50257 leaves the last
 block nearly empty, and misaligned rows take slower kernels. Whether it matters is read off the
-products themselves: those with an odd dimension against those without.
+matmuls themselves: those with an odd dimension against those without.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _LEAST = 64
 
 
 def find(reading: Reading) -> list[Finding]:
-    """Products with an odd weight dimension that reach less of their peak than the others."""
+    """Matmuls with an odd weight dimension that reach less of their peak than the others."""
     model = reading.model
     if model is None or not model.odd_dimensions:
         return []
     odd_sizes = {size for size in model.odd_dimensions.values() if size >= _LEAST}
-    products = [op for op in reading.operators(DENSE_MATMULS) if op.bound == "compute"]
-    odd = [op for op in products if _sizes(op) & odd_sizes]
-    even = [op for op in products if not any(size % _BLOCK for size in _sizes(op))]
+    matmuls = [op for op in reading.operators(DENSE_MATMULS) if op.bound == "compute"]
+    odd = [op for op in matmuls if _sizes(op) & odd_sizes]
+    even = [op for op in matmuls if not any(size % _BLOCK for size in _sizes(op))]
     slow, fast = _rate(odd), _rate(even)
     if not slow or not fast or slow >= 0.9 * fast:
         return []
@@ -40,7 +40,7 @@ def find(reading: Reading) -> list[Finding]:
         touched_seconds=seconds,
         saves_seconds=(0.3 * saved, saved),
         confidence=0.6,
-        summary=f"Products with a dimension that is no multiple of {_BLOCK} take "
+        summary=f"Matmuls with a dimension that is no multiple of {_BLOCK} take "
         f"{percent(reading.share(seconds))} of the step at {percent(slow / fast)} of the rate "
         "of the others.",
         evidence={

@@ -2,7 +2,7 @@
 
 A graph that is kept is needed only when another backward goes through it; the last one of a step
 has nobody to keep it for. Whether old graphs are really walked again shows in the arithmetic:
-backward takes twice the matrix products of forward, and more only if it repeats some.
+backward takes twice the matmuls of forward, and more only if it repeats some.
 """
 
 from __future__ import annotations

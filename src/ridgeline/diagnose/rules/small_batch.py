@@ -1,7 +1,7 @@
 """Batches so small that most of the step costs the same whatever their size.
 
 Casting the weights, adding to their gradients, stepping the optimizer and starting operators take
-their time once per batch, and a matrix product of few rows does not fill the units that compute
+their time once per batch, and a matmul of few rows does not fill the units that compute
 it. While memory is mostly empty, more samples per batch share all this.
 
 Which operators touch only weights is told by their shapes: the optimizer's operators name the
@@ -36,8 +36,8 @@ def find(reading: Reading) -> list[Finding]:
     if profile.peak_memory_bytes > _EMPTY * profile.device_memory_bytes:
         return []
     accumulates = profile.settings.forwards_per_step >= 2
-    weights, products, starting = _fixed_seconds(reading)
-    fixed = weights + products + starting
+    weights, matmuls, starting = _fixed_seconds(reading)
+    fixed = weights + matmuls + starting
     if not accumulates and all(o.fused or not o.supports_fused for o in profile.optimizers):
         fixed += reading.phase_seconds("optimizer")  # one that could be faster is another cause
     if reading.share(fixed) < _LEAST_FIXED[accumulates]:
@@ -45,7 +45,7 @@ def find(reading: Reading) -> list[Finding]:
     saved = (1 - 1 / _TIMES) * fixed
     evidence: Evidence = {
         "weights_only_seconds": weights,
-        "few_rows_seconds": products,
+        "few_rows_seconds": matmuls,
         "starting_operators_seconds": starting,
         "forwards_per_step": profile.settings.forwards_per_step,
         "peak_memory_bytes": profile.peak_memory_bytes,
@@ -80,7 +80,7 @@ def _samples_per_forward(reading: Reading) -> int | None:
 
 
 def _fixed_seconds(reading: Reading) -> tuple[float, float, float]:
-    """Seconds in operators on weights alone, in starving products, and in starting operators."""
+    """Seconds in operators on weights alone, in starving matmuls, and in starting operators."""
     operators = reading.operators(phases=_PHASES)
     small = reading.small_operators(*_PHASES)
     samples = _samples_per_forward(reading)
@@ -91,7 +91,7 @@ def _fixed_seconds(reading: Reading) -> tuple[float, float, float]:
         for op in operators
         if op not in small and op.bound == "memory" and is_on(op, weight_shapes)
     )
-    products = sum(
+    matmuls = sum(
         _starving_seconds(reading, op)
         for op in operators
         if op not in small and op.name in DENSE_MATMULS
@@ -99,11 +99,11 @@ def _fixed_seconds(reading: Reading) -> tuple[float, float, float]:
     starting = sum(map(reading.believed_seconds, small)) + reading.around_seconds(
         operators, "forward", "backward"
     )
-    return weights, products, starting
+    return weights, matmuls, starting
 
 
 def _starving_seconds(reading: Reading, op: Operator) -> float:
-    """What a product with few rows takes beyond what the same FLOPs take in a large one."""
+    """What a matmul with few rows takes beyond what the same FLOPs take in a large one."""
     peak = reading.peak(op.dtype)
     samples = _samples_per_forward(reading)
     sizes = [size for shape in op.input_shapes() if len(shape) == 2 for size in shape]

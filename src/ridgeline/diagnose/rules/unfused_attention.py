@@ -1,6 +1,6 @@
 """Attention written out, operator by operator.
 
-Scores, mask, softmax and products each pass a tokens × tokens matrix through memory, which fused
+Scores, mask, softmax and matmuls each pass a tokens × tokens matrix through memory, which fused
 attention never forms (Dao et al., "FlashAttention", 2022).
 """
 
@@ -28,16 +28,16 @@ def find(reading: Reading) -> list[Finding]:
         return []
     scores = _scores(reading.operators(_SOFTMAX))
     touching = [op for op in reading.operators() if _touches(op, scores)]
-    products = [op for op in touching if op.name in DENSE_MATMULS]
+    matmuls = [op for op in touching if op.name in DENSE_MATMULS]
     passing = [op for op in touching if op.name not in DENSE_MATMULS]
     moved = total_seconds(passing)
-    seconds = moved + total_seconds(products)
+    seconds = moved + total_seconds(matmuls)
     if seconds <= 0:
         return []
     return reading.finding(
         "unfused-attention",
         touched_seconds=seconds,
-        saves_seconds=(0.5 * moved, moved + 0.4 * total_seconds(products)),
+        saves_seconds=(0.5 * moved, moved + 0.4 * total_seconds(matmuls)),
         confidence=0.85,
         summary=f"Attention takes {percent(reading.share(seconds))} of the step, "
         f"{duration(moved)} of it in passing {max(scores)[0]} × {max(scores)[1]} scores through "
@@ -75,7 +75,7 @@ def _scores(operators: Iterable[Operator]) -> set[tuple[int, int]]:
 
 
 def _touches(operator: Operator, scores: set[tuple[int, int]]) -> bool:
-    """Does it read a matrix of scores (or, as a product, make one)?"""
+    """Does it read a matrix of scores (or, as a matmul, make one)?"""
     shapes = [shape for shape in operator.input_shapes() if len(shape) >= 3]
     if any(shape[-2:] in scores or shape[-2:][::-1] in scores for shape in shapes):
         return True

@@ -2,7 +2,7 @@
 
 A compiler runs a chain in one loop, which reads its inputs and writes its result once.
 Which operators follow each other is not recorded, but how many of a size there are is. Between
-two matrix products (or normalisations, or attentions) of a size lies at most one chain, so that
+two matmuls (or normalisations, or attentions) of a size lies at most one chain, so that
 of n pointwise operators of a size, about as many loops stay as there are such users of tensors
 of the size, and the rest could go.
 """

@@ -1,4 +1,4 @@
-"""Matrix products whose kernels' names say plain fp32: tensor cores stand idle.
+"""Matmuls whose kernels' names say plain fp32: tensor cores stand idle.
 
 Names are all that a trace has: `sgemm`, `scudnn`, `ffma`, cuDNN engines of `float`. A name that
 says nothing (Triton's, Tensile's) is not counted against anybody.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("no-tensor-cores",)
 LEADS_FROM = 2.0
@@ -22,7 +22,7 @@ def _plain_us(fact: RankFacts) -> float:
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
-    """Plain fp32 in most of the matrix products."""
+    """Plain fp32 in most of the matmuls."""
     share = reading.share(_plain_us)
     matrix = sum(fact.matrix_us for fact in reading.facts)
     if share < _LEAST_SHARE or sum(map(_plain_us, reading.facts)) < _MOST * matrix:
@@ -32,7 +32,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             "no-tensor-cores",
             of=_plain_us,
             confidence=0.75,
-            summary=f"Matrix products in plain fp32 take {percent(share)} of the window: their "
+            summary=f"Matmuls in plain fp32 take {percent(share)} of the window: their "
             "kernels do not use tensor cores.",
             evidence={
                 "fp32_matrix_us": reading.mean(_plain_us),

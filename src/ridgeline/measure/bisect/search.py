@@ -27,7 +27,7 @@ from ridgeline.measure.bisect import decision
 from ridgeline.measure.bisect.commits import Checkouts, Repository
 from ridgeline.measure.bisect.timed_run import TIMED_WHOLE, RunFailed, TimedRun, run_once
 from ridgeline.measure.statistics.intervals import RatioInterval
-from ridgeline.measure.statistics.metric import MEDIAN, Metric
+from ridgeline.measure.statistics.metric import MEDIAN, SampleMetric
 from ridgeline.records.bisection import Bisection, Commit, Probe
 from ridgeline.records.store import read_record, write_record
 
@@ -45,7 +45,7 @@ class Question:
     command: list[str]
     repository: Path = Path()
     """A folder in it; the command runs in the same folder of every checkout."""
-    metric: Metric = MEDIAN
+    metric: SampleMetric = MEDIAN
     threshold: float = 0.05
     """Smallest slowdown that is worth a search: 0.05 is 5 %."""
     most_rounds: int = 18

@@ -15,12 +15,12 @@ from ridgeline.errors import InputError
 from ridgeline.measure.compare.runs import Origin, Run
 from ridgeline.measure.statistics.intervals import RatioInterval, bootstrap_ratio
 from ridgeline.measure.statistics.metric import (
-    Metric,
+    SampleMetric,
     independent_samples,
     metric_slowdown,
     samples_needed,
 )
-from ridgeline.records.distribution import Distribution
+from ridgeline.records.measurement import Distribution
 from ridgeline.records.profile import PHASES
 
 CONFIDENCE = 0.95
@@ -91,7 +91,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def compare_runs(
-    reference: Run, new: Run, *, threshold: float = 0.02, metric: Metric | None = None
+    reference: Run, new: Run, *, threshold: float = 0.02, metric: SampleMetric | None = None
 ) -> Comparison:
     """Put two runs side by side; see `Comparison` for what the answer means.
 
@@ -152,7 +152,9 @@ def _verdict(
     return "no difference", None
 
 
-def _verdict_of(asked: RatioInterval, metric: Metric, threshold: float) -> tuple[str, str | None]:
+def _verdict_of(
+    asked: RatioInterval, metric: SampleMetric, threshold: float
+) -> tuple[str, str | None]:
     if asked.low > 1 + threshold:
         return "slower", metric.name
     if asked.high < 1 / (1 + threshold):
@@ -160,7 +162,7 @@ def _verdict_of(asked: RatioInterval, metric: Metric, threshold: float) -> tuple
     return "no difference", None
 
 
-def _refuse_too_few(run: Run, metric: Metric) -> None:
+def _refuse_too_few(run: Run, metric: SampleMetric) -> None:
     """A percentile that nothing bounds is no gate: it would let everything pass."""
     for quantile in (metric.over, metric.under):
         if quantile is None:

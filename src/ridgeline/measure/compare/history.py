@@ -17,7 +17,7 @@ import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.measure.compare.runs import Origin, Run
-from ridgeline.measure.statistics.change_points import FEWEST_ENTRIES, Segment, segments
+from ridgeline.measure.statistics.change_points import FEWEST_ENTRIES, SeriesSegment, segments
 from ridgeline.records.input_file import parse_json, read_bytes
 from ridgeline.records.store import write_atomically
 
@@ -197,7 +197,7 @@ def _point(line: int, entry: HistoryEntry) -> HistoryPoint:
     )
 
 
-def _best_level(pieces: list[Segment]) -> float:
+def _best_level(pieces: list[SeriesSegment]) -> float:
     """The fastest level that was held; of a drift, its value over its fastest few entries."""
     held = [piece for piece in pieces if piece.end - piece.start >= SHORTEST_BEST] or pieces
     inward = SHORTEST_BEST // 2
@@ -211,7 +211,7 @@ def _best_level(pieces: list[Segment]) -> float:
     )
 
 
-def _first_bad(pieces: list[Segment], limit: float) -> int | None:
+def _first_bad(pieces: list[SeriesSegment], limit: float) -> int | None:
     """Index after the last entry whose fitted value is within the limit; None if the newest is."""
     for piece in reversed(pieces):
         for index in reversed(range(piece.start, piece.end)):
@@ -220,9 +220,9 @@ def _first_bad(pieces: list[Segment], limit: float) -> int | None:
     return None
 
 
-def _changes(pieces: list[Segment], points: list[HistoryPoint]) -> list[HistoryChange]:
+def _changes(pieces: list[SeriesSegment], points: list[HistoryPoint]) -> list[HistoryChange]:
     changes = []
-    before: Segment | None = None
+    before: SeriesSegment | None = None
     for piece in pieces:
         if before is not None or piece.drifts:
             changes.append(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ridgeline.measure.guard.mounts import is_within
-from ridgeline.measure.guard.view import View
+from ridgeline.measure.guard.view import FileView
 
 FIRST = 8
 """So many names are given."""
@@ -32,7 +32,7 @@ class Changes:
         return Changes(count=self.count + len(paths), first=first)
 
 
-def changes_in(view: View, cwd: str) -> Changes:
+def changes_in(view: FileView, cwd: str) -> Changes:
     """What the layers of a view hold, without bytecode and a temporary folder's own litter."""
     temporary = os.path.realpath(tempfile.gettempdir())
     near: list[str] = []

@@ -34,9 +34,8 @@ if __name__ == "__main__":
 from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.guard import namespaces, view
 from ridgeline.measure.guard.changes import Changes, changes_in, drop
-from ridgeline.measure.guard.kept import put_back, unprotected
+from ridgeline.measure.guard.kept import differences, put_back, snapshot, unprotected
 from ridgeline.measure.guard.offline import seen
-from ridgeline.measure.guard.snapshot import differences, snapshot
 from ridgeline.measure.guard.surroundings import Surroundings
 
 PLAN_NAME = "guardian.json"
@@ -155,7 +154,7 @@ def _start(task: Task, places: list[str]) -> _Run:
             if run is not None:
                 return run
     around = task.surroundings
-    copies = view.View(caches=tuple(around.caches()), downloads=tuple(around.downloads()))
+    copies = view.FileView(caches=tuple(around.caches()), downloads=tuple(around.downloads()))
     copies.write(Path(task.session, view.VIEW_NAME))
     guardian = os.getpid()
     pid = os.fork()
@@ -227,7 +226,7 @@ def _host(
     os._exit(0)
 
 
-def _init(task: Task, built: view.View, tell: int, judge: int, living: int) -> NoReturn:
+def _init(task: Task, built: view.FileView, tell: int, judge: int, living: int) -> NoReturn:
     """The first process of the namespace: start the script, and reap all that ends."""
     namespaces.end_with_parent()
     if select.select([living], [], [], 0)[0]:
@@ -327,7 +326,7 @@ def _undo(task: Task, lock: int | None, *, deserted: bool) -> Changes:
     noted = Path(task.session, view.VIEW_NAME)
     changes = Changes(count=0, first=())
     if noted.exists():
-        changes = changes_in(view.View.read(noted), task.cwd)
+        changes = changes_in(view.FileView.read(noted), task.cwd)
     if lock is None:
         changes = changes.and_also(put_back(Path(task.saved)))
     elif deserted:

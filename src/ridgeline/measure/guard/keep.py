@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ridgeline.measure.guard.kept import CONTENT_NAME, UNPROTECTED_NAME, Note
-from ridgeline.measure.guard.view import View
+from ridgeline.measure.guard.view import FileView
 
 Change = Literal["anew", "within", "away", "moved"]
 """Written from its beginning; changed where it is; removed, or replaced by another; given another
@@ -40,7 +40,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 class Keeper:
     """Keeps old contents for one run; all of its processes share the folder."""
 
-    def __init__(self, folder: Path, view: View) -> None:
+    def __init__(self, folder: Path, view: FileView) -> None:
         self._folder = folder
         self._view = view
         self._known: set[str] = set()

@@ -42,7 +42,7 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class FileView:
     """Which of the files that a script writes are protected, and how."""
 
     covered: tuple[Covered, ...] = ()
@@ -58,7 +58,7 @@ class View:
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, path: Path) -> View:
+    def read(cls, path: Path) -> FileView:
         """Read what `write` wrote."""
         found = json.loads(path.read_text())
         return cls(
@@ -108,7 +108,7 @@ def leave_the_world(*, processes: bool) -> bool:
 
 def build(
     places: Iterable[str], surroundings: Surroundings, own: OwnFolders, *, may_uncover: bool
-) -> View:
+) -> FileView:
     """Cover all that could be written to; the current directory is the script's in the view after.
 
     Args:
@@ -140,7 +140,7 @@ def build(
     finally:
         os.close(holder)
     os.chdir(surroundings.cwd)
-    view = View(
+    view = FileView(
         covered=tuple(covered),
         shown=tuple(path for cover in covers for path in cover.shown),
         caches=caches,

@@ -18,12 +18,11 @@ from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.live.alone import judged
-from ridgeline.measure.live.assemble import assemble
+from ridgeline.measure.live.assemble import RunWindows, assemble
 from ridgeline.measure.live.conductor import ENTRY, Conductor
 from ridgeline.measure.live.crash import ScriptFailed
 from ridgeline.measure.live.patience import OnlyEvaluates, OutOfPatience
 from ridgeline.measure.live.steps import first_look
-from ridgeline.measure.live.windows import RunWindows
 from ridgeline.measure.statistics.intervals import is_level, is_steady
 from ridgeline.measure.wire import Hello, Instrument, Report, Session, StepTimes
 from ridgeline.records import StepProfile

@@ -13,10 +13,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ridgeline.errors import NO_ROOM
 from ridgeline.records.appended import AppendedFile
-from ridgeline.records.journal import FILE, Tail, read_journal
+from ridgeline.records.journal import FILE, LogTail, read_journal
 from ridgeline.records.training_run import LoggedStep
 
-__all__ = ["FILE", "Journal", "Tail", "read_journal"]
+__all__ = ["FILE", "Journal", "LogTail", "read_journal"]
 _SCALARS = (
     "loss",
     "validation_loss",
