@@ -352,7 +352,7 @@ def set_by_call(context: Context, setter: str, value: str) -> list[Edit]:
 
 
 def _module_of(card: Card) -> str:
-    """The technique's module: `Points` tells by it which technique a failed callback is of."""
+    """The module of a technique, by which `Points` tells whose callback has failed."""
     return f"{__name__}.{card.name.replace('-', '_')}"
 
 
