@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 
-from ridgeline.measure.assemble import host_cpu
+from ridgeline.measure.live.assemble import host_cpu
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,

@@ -364,7 +364,7 @@ def importable(peer: str) -> bool:
 
 
 def compare(asked: argparse.Namespace, peers: list[str], folder: Path) -> dict[str, Any]:
-    from ridgeline.measure.statistics import ratio_interval
+    from ridgeline.measure.statistics.intervals import ratio_interval
 
     versions = ", ".join(f"{peer} {importlib.metadata.version(PEERS[peer][0])}" for peer in peers)
     print(f"{platform.machine()}, {CORES} cores, Python {platform.python_version()}, {versions}")

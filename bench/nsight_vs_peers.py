@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.statistics.intervals import ratio_interval
 
 SHARED = Path(__file__).parents[2] / "shared"
 RIDGELINE = "import sys; from ridgeline.cli.main import run; sys.exit(run(sys.argv[1:]))"

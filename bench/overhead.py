@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from ridgeline.measure.conductor import Conductor
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.measure.wire import Session
 
 TRACEML_SECONDS = 300.0

@@ -15,7 +15,7 @@ import random
 import statistics
 import time
 
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit

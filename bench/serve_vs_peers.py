@@ -27,7 +27,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.statistics.intervals import ratio_interval
 
 SCRIPTS = Path(__file__).parent / "scripts" / "peers_of_serve"
 SHAPES = {

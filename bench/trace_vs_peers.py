@@ -38,7 +38,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.statistics.intervals import ratio_interval
 
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "traces"
 DEFAULTS = (

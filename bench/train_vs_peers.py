@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.statistics.intervals import ratio_interval
 
 STEPS, WARM = 60, 15
 BATCH, SEQ = 8, 256

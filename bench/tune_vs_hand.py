@@ -5,7 +5,7 @@
 "By hand" is what a careful engineer sets on a script without measuring: bfloat16 autocast, a
 fused optimizer, loader workers, `torch.compile`, channels-last, gradients set to None, wherever
 they apply. A ratio above 1 says that the tuned stack is the faster of the two; it comes from a
-duel of interleaved blocks of steps, with its interval.
+A/B run of interleaved blocks of steps, with its interval.
 
 Scripts: every one in examples/, tuned with `ridgeline tune` first unless `--tuned` holds its
 finished ledger; and, of the checkouts in `--public`, the scripts of `tests/public/scripts.toml`
@@ -34,7 +34,7 @@ from ridgeline.measure.wire import Applied
 from ridgeline.records import Ledger
 from ridgeline.records.store import read_record
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.duel import Contender, ContenderFailed, DuelPlan, duel
+from ridgeline.tune.ab_run import ABPlan, Variant, VariantFailed, run_ab
 from ridgeline.tune.pool import Pool
 from ridgeline.tune.stack import read_stack
 
@@ -54,8 +54,8 @@ BY_HAND = (
     "compile",
 )
 BUDGET = ["--budget", "3m"]
-DUEL_SECONDS, WITHIN = 60.0, 1.06
-"""The rounds of one duel end when a gain's interval is so narrow, or after so long."""
+AB_SECONDS, WITHIN = 60.0, 1.06
+"""The rounds of one A/B run end when a gain's interval is so narrow, or after so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +126,8 @@ def judge(case: Case) -> dict[str, str]:
     }
     if sorted(map(repr, hand)) == sorted(map(repr, tuned)):
         return row | {"ratio": "1.000", "low": "1.000", "high": "1.000", "said": "the same"}
-    sides = (Contender(command=case.start.words, stack=each) for each in (hand, tuned))
-    plan = DuelPlan(threshold=0.0, seconds=DUEL_SECONDS, within=WITHIN)
+    sides = (Variant(command=case.start.words, stack=each) for each in (hand, tuned))
+    plan = ABPlan(threshold=0.0, seconds=AB_SECONDS, within=WITHIN)
     with (
         mock.patch.dict(os.environ, case.start.environment),
         contextlib.chdir(case.start.folder),
@@ -135,8 +135,8 @@ def judge(case: Case) -> dict[str, str]:
     ):
         pool.assume_inference = ledger.baseline.kind == "inference"
         try:
-            interval = duel(pool, *sides, plan).interval
-        except ContenderFailed as failure:
+            interval = run_ab(pool, *sides, plan).interval
+        except VariantFailed as failure:
             side = "by hand" if failure.side == "a" else "tuned"
             return row | {"said": f"{side} fails: {str(failure).splitlines()[0]}"}
     return row | {

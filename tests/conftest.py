@@ -74,7 +74,7 @@ def warm() -> Iterator[None]:
     """Scripts start as forks of a process that has imported torch."""
     from tests.warm_scripts import start_warm
 
-    from ridgeline.measure import conductor
+    from ridgeline.measure.live import conductor
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conductor, "start", start_warm)

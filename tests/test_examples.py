@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.warm_scripts import start_plainly
 
-from ridgeline.measure.profile import Plan, measure
+from ridgeline.measure.live.profile import MeasurementPlan, measure
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 SMALL = {
@@ -58,7 +58,7 @@ def check_run(path: Path, folder: Path, *options: str) -> None:
 
 def check_measured(path: Path, *options: str) -> None:
     command = [str(path), "--steps", "200", *options]
-    profile = measure(command, Plan(steps=8, warmup=3, budget_seconds=60))[0]
+    profile = measure(command, MeasurementPlan(steps=8, warmup=3, budget_seconds=60))[0]
     assert profile.kind == KINDS[path.name]
     assert profile.steps >= 8
     assert profile.flops_per_step > 0

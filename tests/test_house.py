@@ -65,12 +65,12 @@ def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> Non
 def test_public_names_are_these() -> None:
     assert sorted(ridgeline.__all__) == [
         "Comparison", "CompressionLedger", "Deployment", "Device", "Evaluation", "Examination",
-        "Finding", "Job", "Ledger", "Load", "Material", "ModelSpec", "Plan", "RidgelineError",
-        "StepProfile", "Trace", "all_techniques", "compare_runs", "compress", "device", "doctor",
-        "evaluate", "explain", "load_model", "load_traces", "model_roofline", "parameter_count",
-        "parse_cluster", "plan_training", "predict_training", "read_recipe", "read_run",
-        "run_with_stack", "simulate_serving", "this_machine", "train_recipe", "tune",
-        "validate_training",
+        "Finding", "Ledger", "Load", "Material", "MeasurementPlan", "ModelSpec", "Plan",
+        "RidgelineError", "StepProfile", "Trace", "TuneJob", "all_techniques", "compare_runs",
+        "compress", "device", "doctor", "evaluate", "explain", "load_model", "load_traces",
+        "model_roofline", "parameter_count", "parse_cluster", "plan_training", "predict_training",
+        "read_recipe", "read_run", "run_with_stack", "simulate_serving", "this_machine",
+        "train_recipe", "tune", "validate_training",
     ]  # fmt: skip
     for name in ridgeline.__all__:
         assert getattr(ridgeline, name) is not None
@@ -91,7 +91,7 @@ import inspect, pickle, types, typing
 {before}
 import ridgeline
 first = {{name: getattr(ridgeline, name) for name in ridgeline.__all__}}
-import ridgeline.tune.duel, ridgeline.compress.run
+import ridgeline.tune.ab_run, ridgeline.compress.run
 import ridgeline.tune.tuner as tuner, ridgeline.compress.judged as judged
 for name, value in first.items():
     assert getattr(ridgeline, name) is value, name
@@ -103,7 +103,7 @@ for function, behind in ((ridgeline.tune, tuner.tune), (ridgeline.compress, judg
     assert shown.return_annotation == real.return_annotation
     assert inspect.getdoc(function).splitlines()[0] == inspect.getdoc(behind).splitlines()[0]
     assert pickle.loads(pickle.dumps(function)) is function
-assert ridgeline.tune.duel.silent is tuner.silent
+assert ridgeline.tune.ab_run.silent is tuner.silent
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

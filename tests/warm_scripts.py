@@ -20,8 +20,8 @@ from typing import BinaryIO
 
 from tests.cradle import Child, cradle
 
-from ridgeline.measure import conductor
 from ridgeline.measure.guard.guardian import Task
+from ridgeline.measure.live import conductor
 
 start_cold = conductor.start
 

@@ -3,7 +3,7 @@
     python bench/gpu/tune_examples.py [SECONDS_PER_SCRIPT]
 
 Every row is a whole job: the script as it stood, the techniques that proved themselves, and the
-full stack against the script as it stood in a duel of interleaved blocks, with its interval.
+full stack against the script as it stood in an A/B run of interleaved blocks, with its interval.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.probe import ceilings
 from ridgeline.records import Ledger
-from ridgeline.tune.tuner import Job, tune
+from ridgeline.tune.tuner import TuneJob, tune
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = ("train_gpt.py", "train_cnn.py", "train_input_bound.py", "infer.py")
@@ -58,7 +58,9 @@ def main() -> None:
     for script in SCRIPTS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            job = Job(command=[str(EXAMPLES / script)], out=Path(folder), budget_seconds=seconds)
+            job = TuneJob(
+                command=[str(EXAMPLES / script)], out=Path(folder), budget_seconds=seconds
+            )
             try:
                 ledger = tune(job, ceilings=peaks)
             except RidgelineError as error:

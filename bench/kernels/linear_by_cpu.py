@@ -18,7 +18,7 @@ import time
 
 import torch
 
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.serve.weights.choice import ROWS, SIDE, Format, pair_of
 
 COPIES = 4

@@ -1,4 +1,4 @@
-"""Ridgeline: performance engineering for PyTorch.
+"""Performance engineering for PyTorch.
 
 Point it at a training script, and it tells how far that is from what the hardware can do, says
 why, closes the gap, and proves every step by measurement.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ridgeline.errors import RidgelineError
     from ridgeline.hardware import Device, device, this_machine
     from ridgeline.hardware.cluster import parse_cluster
-    from ridgeline.measure.comparison import Comparison, compare_runs
-    from ridgeline.measure.profile import Plan
-    from ridgeline.measure.runs import read_run
+    from ridgeline.measure.compare.comparison import Comparison, compare_runs
+    from ridgeline.measure.compare.runs import read_run
+    from ridgeline.measure.live.profile import MeasurementPlan
     from ridgeline.models import ModelSpec, load_model, parameter_count
     from ridgeline.plan.explain import explain
     from ridgeline.plan.model_roofline import model_roofline
@@ -45,33 +45,35 @@ if TYPE_CHECKING:
     from ridgeline.records import Finding, Ledger, StepProfile
     from ridgeline.records.compression import CompressionLedger, Evaluation
     from ridgeline.records.load import Load
+    from ridgeline.records.plan import Plan
     from ridgeline.records.recipe_file import read_recipe
     from ridgeline.techniques import all_techniques
     from ridgeline.trace.columns import Trace
     from ridgeline.trace.load import load_traces
     from ridgeline.train.start import train_recipe
     from ridgeline.tune.stack import run_with_stack
-    from ridgeline.tune.tuner import Job, tune
+    from ridgeline.tune.tuner import TuneJob, tune
 
 _HOMES = {
-    "Comparison": "ridgeline.measure.comparison",
+    "Comparison": "ridgeline.measure.compare.comparison",
     "CompressionLedger": "ridgeline.records.compression",
     "Deployment": "ridgeline.plan.simulate.deployment",
     "Device": "ridgeline.hardware",
     "Evaluation": "ridgeline.records.compression",
     "Examination": "ridgeline.diagnose.doctor",
     "Finding": "ridgeline.records",
-    "Job": "ridgeline.tune.tuner",
     "Ledger": "ridgeline.records",
     "Load": "ridgeline.records.load",
     "Material": "ridgeline.compress.material",
+    "MeasurementPlan": "ridgeline.measure.live.profile",
     "ModelSpec": "ridgeline.models",
-    "Plan": "ridgeline.measure.profile",
+    "Plan": "ridgeline.records.plan",
     "RidgelineError": "ridgeline.errors",
     "StepProfile": "ridgeline.records",
     "Trace": "ridgeline.trace.columns",
+    "TuneJob": "ridgeline.tune.tuner",
     "all_techniques": "ridgeline.techniques",
-    "compare_runs": "ridgeline.measure.comparison",
+    "compare_runs": "ridgeline.measure.compare.comparison",
     "compress": "ridgeline.compress",
     "device": "ridgeline.hardware",
     "doctor": "ridgeline.diagnose.doctor",
@@ -85,7 +87,7 @@ _HOMES = {
     "plan_training": "ridgeline.plan.training",
     "predict_training": "ridgeline.plan.predict",
     "read_recipe": "ridgeline.records.recipe_file",
-    "read_run": "ridgeline.measure.runs",
+    "read_run": "ridgeline.measure.compare.runs",
     "run_with_stack": "ridgeline.tune.stack",
     "simulate_serving": "ridgeline.plan.simulate.run",
     "this_machine": "ridgeline.hardware",
@@ -103,15 +105,16 @@ __all__ = [
     "Evaluation",
     "Examination",
     "Finding",
-    "Job",
     "Ledger",
     "Load",
     "Material",
+    "MeasurementPlan",
     "ModelSpec",
     "Plan",
     "RidgelineError",
     "StepProfile",
     "Trace",
+    "TuneJob",
     "all_techniques",
     "compare_runs",
     "compress",

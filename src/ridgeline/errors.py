@@ -19,7 +19,7 @@ import errno
 import os
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Of an OSError: the disk, the quota or the largest file is full."""
+"""Error numbers of an OSError where the disk, the quota or the largest file is full."""
 
 
 def in_words(error: BaseException) -> str:

@@ -26,7 +26,7 @@ from ridgeline.cli import main
 from ridgeline.cli.compare import compare
 from ridgeline.diagnose.doctor import Examination
 from ridgeline.errors import InputError, Regression
-from ridgeline.measure.runs import COMPUTED, READERS
+from ridgeline.measure.compare.runs import COMPUTED, READERS
 from ridgeline.records.compression import (
     CompressionLedger,
     CompressionRow,

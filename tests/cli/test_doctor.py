@@ -16,11 +16,15 @@ from tests.diagnose.profiles import limits, profile
 
 import ridgeline.diagnose.doctor as doctors
 from ridgeline.cli.main import run
-from ridgeline.measure.runs import read_run
+from ridgeline.measure.compare.runs import read_run
 from ridgeline.records import StepProfile
+from ridgeline.records.profile import Habit
 
 FAULTY = profile(
-    shares={"other": 0.4}, settings={"save_seconds": 0.04}, losses=[2.0, float("nan")], non_finite=1
+    shares={"other": 0.4},
+    habits={"save": Habit(seconds=0.04)},
+    losses=[2.0, float("nan")],
+    non_finite=1,
 )
 TINY = """
 import torch
@@ -44,9 +48,9 @@ def measured(monkeypatch: pytest.MonkeyPatch, *profiles: StepProfile) -> None:
     """Let the doctor see these profiles without running anything."""
 
     def measure(
-        command: list[str], plan: Any, *, ceilings: Any, progress: Any
+        command: list[str], plan: Any, *, ceilings: Any, on_progress: Any
     ) -> list[StepProfile]:
-        progress("timing 20 steps")
+        on_progress("timing 20 steps")
         ceilings("cpu")
         return list(profiles)
 

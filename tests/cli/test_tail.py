@@ -12,7 +12,7 @@ from tests.diagnose.profiles import profile
 from tests.report.test_terminal import shown
 
 from ridgeline.cli.main import run
-from ridgeline.measure.tail import tail_facts
+from ridgeline.measure.live.steps import tail_facts
 from ridgeline.measure.wire import StepTimes
 from ridgeline.records import Distribution, StepProfile, Verdict
 from ridgeline.report.terminal import profile_view

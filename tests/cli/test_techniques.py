@@ -34,15 +34,16 @@ def test_every_card_is_listed_with_all_that_it_says() -> None:
         shown = listed[name]
         assert shown["title"] == card.title
         assert shown["cures"] == list(card.cures)
-        assert (shown["costs"], shown["promise"]) == (card.costs, card.promise)
+        assert (shown["costs"], shown["equivalence"]) == (card.costs, card.equivalence)
+        assert shown["equivalence_with"] == dict(card.equivalence_with)
         assert (shown["source"], shown["slot"]) == (card.source, card.slot)
         assert shown["about"]
 
 
-def test_a_person_sees_name_cures_costs_promise_source_and_slot() -> None:
+def test_a_person_sees_name_cures_costs_equivalence_source_and_slot() -> None:
     text = " ".join(asked().stdout.split())
     for card in CARDS.values():
-        for said in (card.name, card.title, card.promise, card.source, card.costs, *card.cures):
+        for said in (card.name, card.title, card.equivalence, card.source, card.costs, *card.cures):
             assert " ".join(said.split()) in text
     assert "slot autocast" in text
 
@@ -55,6 +56,12 @@ def test_one_card_is_shown_in_full_with_those_that_it_excludes() -> None:
     assert "shares with cuda-graphs" in text
     assert "mode (str)" in text
     assert "ridgeline tune --only compile" in text
+
+
+def test_an_option_that_loosens_the_equivalence_is_shown() -> None:
+    shown = " ".join(asked("fused-attention").stdout.split())
+    assert "with dropout statistical: losses differ no more than between two seeds" in shown
+    assert "or statistical with dropout" in " ".join(asked().stdout.split())
 
 
 @pytest.mark.parametrize(

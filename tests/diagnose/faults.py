@@ -27,6 +27,7 @@ from ridgeline.records import (
     SyncPoint,
     TailFacts,
 )
+from ridgeline.records.profile import Habit
 
 MS = 1e-3 * STEP_SECONDS / 0.1
 DDP = {"wrapper": "DistributedDataParallel", "parameter_bytes": 40_000_000}
@@ -96,7 +97,8 @@ def on_cpu() -> dict[str, StepProfile]:
         "slowing-steps": profile(step_samples=[0.05 + 0.005 * step for step in range(20)]),
         "forced-gc": profile(
             shares={"other": 0.3},
-            settings={"gc_seconds": 30 * MS, "gc_forced": 1.0, "gc_site": site(40)},
+            settings={"gc_seconds": 30 * MS},
+            habits={"gc_collect": Habit(calls=1.0, site=site(40))},
         ),
         "page-faults": profile(
             shares={"forward": 0.5, "backward": 0.4},
@@ -111,11 +113,11 @@ def on_cpu() -> dict[str, StepProfile]:
             tail=a_tail(),
         ),
         "save-in-loop": profile(
-            shares={"other": 0.4}, settings={"save_seconds": 40 * MS, "save_site": site(41)}
+            shares={"other": 0.4}, habits={"save": Habit(seconds=40 * MS, site=site(41))}
         ),
         "frequent-evaluation": profile(
             shares={"other": 0.8},
-            settings={"evaluation_seconds": 80 * MS, "evaluations": 3.2},
+            habits={"evaluation": Habit(seconds=80 * MS, calls=3.2)},
         ),
         "anomaly-mode": profile(
             shares={"backward": 0.3},
@@ -137,7 +139,7 @@ def on_cpu() -> dict[str, StepProfile]:
         "float64-compute": profile(operators=clean_operators("float64")),
         "needless-checkpointing": profile(
             shares={"backward": 0.2},
-            settings={"recompute_seconds": 20 * MS, "checkpoint_site": site(12)},
+            habits={"recompute": Habit(seconds=20 * MS, site=site(12))},
             more=[op("addmm", 0.2, phase="backward")],
         ),
         "unfused-optimizer": profile(
@@ -164,7 +166,7 @@ def on_cpu() -> dict[str, StepProfile]:
         ),
         "unfused-attention": profile(
             shares={"forward": 0.6},
-            settings={"math_attention": 4.0, "math_attention_site": site(15)},
+            habits={"math_attention": Habit(calls=4.0, site=site(15))},
             more=[
                 op("_softmax", 0.3, bound="memory", shapes="[2,8,1024,1024]", flops=0.0),
                 op(
@@ -179,7 +181,7 @@ def on_cpu() -> dict[str, StepProfile]:
         ),
         "channels-first": profile(
             model={"has_convolutions": True},
-            settings={"convolutions_channels_first": 4.0},
+            habits={"channels_first_convolution": Habit(calls=4.0)},
             shares={"forward": 0.5},
             more=[op("convolution", 0.5, shapes="[16,64,56,56],[64,64,3,3]", moved_bytes=2e8)],
         ),
@@ -220,7 +222,7 @@ def on_cpu() -> dict[str, StepProfile]:
         ),
         "memory-leak": profile(memory_growth_bytes_per_step=4_000_000.0),
         "retained-graph": profile(
-            settings={"retain_graph": 1.0, "retain_graph_site": site(44)},
+            habits={"retain_graph": Habit(calls=1.0, site=site(44))},
             shares={"backward": 0.6},
             more=[op("mm", 0.6, phase="backward", flops=2.4e10)],
         ),
@@ -243,11 +245,8 @@ def on_cpu() -> dict[str, StepProfile]:
             world_size=2,
             model=DDP,
             shares={"communication": 0.4},
-            settings={
-                "backwards_per_step": 4.0,
-                "forwards_per_step": 4.0,
-                "communication_bytes": 160_000_000.0,
-            },
+            settings={"backwards_per_step": 4.0, "forwards_per_step": 4.0},
+            habits={"collective": Habit(bytes=160_000_000.0)},
         ),
         "find-unused-parameters": profile(
             world_size=2,
@@ -259,7 +258,7 @@ def on_cpu() -> dict[str, StepProfile]:
             world_size=2,
             model=DDP,
             shares={"communication": 0.4},
-            settings={"communication_bytes": 40_000_000.0},
+            habits={"collective": Habit(bytes=40_000_000.0)},
         ),
     }
 
@@ -277,9 +276,9 @@ def on_gpu() -> dict[str, StepProfile]:
         ),
         "empty-cache": gpu(
             shares={"other": 0.3},
-            settings={"empty_cache": 1.0, "empty_cache_seconds": 30 * MS},
+            habits={"empty_cache": Habit(calls=1.0, seconds=30 * MS)},
         ),
-        "pageable-copies": gpu(shares={"copy": 0.3}, settings={"copy_from_pageable": 2.0}),
+        "pageable-copies": gpu(shares={"copy": 0.3}, habits={"pageable_copy": Habit(calls=2.0)}),
     }
 
 

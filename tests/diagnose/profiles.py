@@ -128,13 +128,13 @@ def profile(
         "loaders": [
             replace(a_loader(), **{"fetch_seconds": 2e-4, "wait_seconds": 2e-4, **(loader or {})})
         ],
+        "habits": {},
         "settings": replace(
             some_settings(),
             **{
                 "num_threads": 4,
                 "cpu_count": 4,
                 "autocast_dtype": "bfloat16",
-                "math_attention": 0.0,
                 **(settings or {}),
             },
         ),

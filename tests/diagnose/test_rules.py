@@ -24,6 +24,7 @@ from ridgeline.diagnose.ranking import is_worthwhile
 from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.records import Finding, StepProfile, SyncPoint
+from ridgeline.records.profile import Habit, HabitName
 from ridgeline.techniques import all_techniques
 
 READINGS = readings()
@@ -107,13 +108,15 @@ def test_records_of_collectives_are_no_leak() -> None:
     alone = profile(memory_growth_bytes_per_step=12_000.0)
     assert "memory-leak" in found(reading(alone))
     averaging = profile(
-        memory_growth_bytes_per_step=12_000.0, settings={"all_reduces_per_step": 16.0}
+        memory_growth_bytes_per_step=12_000.0, habits={"collective": Habit(calls=16.0)}
     )
     assert "memory-leak" not in found(reading(averaging))
 
 
 def test_the_last_backward_of_a_shared_graph_may_follow_retaining_ones() -> None:
-    shared = profile(settings={"retain_graph": 1.0, "backwards_per_step": 2.0})
+    shared = profile(
+        settings={"backwards_per_step": 2.0}, habits={"retain_graph": Habit(calls=1.0)}
+    )
     assert "retained-graph" not in found(reading(shared))
 
 
@@ -181,7 +184,7 @@ def test_checkpointing_that_memory_needs_is_left_alone() -> None:
 
 
 def test_emptying_a_cache_that_does_not_exist_costs_nothing() -> None:
-    seen = profile(settings={"empty_cache": 1.0, "empty_cache_seconds": 1e-6})
+    seen = profile(habits={"empty_cache": Habit(calls=1.0, seconds=1e-6)})
     assert "empty-cache" not in found(reading(seen))
 
 
@@ -201,27 +204,31 @@ def test_every_cause_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "tail", "named"),
+    ("settings", "habits", "tail", "named"),
     [
-        ({"gc_seconds": 15 * MS}, {}, "garbage collection"),
-        ({"compile_seconds": 6 * STEP_SECONDS, "recompiles": 3}, {}, "recompilation"),
-        ({"compile_seconds": 6 * STEP_SECONDS}, {}, "compilation"),
-        ({"empty_cache_seconds": 15 * MS}, {}, "emptying the allocator's cache"),
-        ({"cpu_wait_seconds": 15 * MS}, {}, "waiting for a core"),
-        ({}, {"phase_seconds": {"data": 7 * STEP_SECONDS}}, "waiting for input"),
-        ({}, {"size_correlation": 0.95}, "larger inputs"),
-        ({}, {"early_share": 1.0}, "warm-up of the first calls"),
-        ({}, {}, "unexplained, in forward"),
-        ({"gc_seconds": 1 * MS}, {}, "unexplained, in forward"),
+        ({"gc_seconds": 15 * MS}, {}, {}, "garbage collection"),
+        ({"compile_seconds": 6 * STEP_SECONDS, "recompiles": 3}, {}, {}, "recompilation"),
+        ({"compile_seconds": 6 * STEP_SECONDS}, {}, {}, "compilation"),
+        ({}, {"empty_cache": Habit(seconds=15 * MS)}, {}, "emptying the allocator's cache"),
+        ({"cpu_wait_seconds": 15 * MS}, {}, {}, "waiting for a core"),
+        ({}, {}, {"phase_seconds": {"data": 7 * STEP_SECONDS}}, "waiting for input"),
+        ({}, {}, {"size_correlation": 0.95}, "larger inputs"),
+        ({}, {}, {"early_share": 1.0}, "warm-up of the first calls"),
+        ({}, {}, {}, "unexplained, in forward"),
+        ({"gc_seconds": 1 * MS}, {}, {}, "unexplained, in forward"),
     ],
 )
 def test_a_tail_is_laid_to_what_took_the_time(
-    settings: dict[str, float], tail: dict[str, object], named: str
+    settings: dict[str, float],
+    habits: dict[HabitName, Habit],
+    tail: dict[str, object],
+    named: str,
 ) -> None:
     slow = READINGS["latency-tail"].profile
     made = replace(
         slow,
         settings=replace(slow.settings, **{"gc_seconds": 0.0, **settings}),
+        habits=habits,
         tail=a_tail(**tail),
     )
     finding = found(reading(made))["latency-tail"]

@@ -11,6 +11,7 @@ from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.diagnose.ranking import worth
 from ridgeline.diagnose.verdict import verdict, waiting_seconds
 from ridgeline.records import StepProfile, SyncPoint, Verdict
+from ridgeline.records.profile import Habit
 
 BOUND = {
     Verdict.COMPUTE_BOUND: profile(),
@@ -93,12 +94,14 @@ def profiles(draw: st.DrawFn) -> StepProfile:
         },
         settings={
             "anomaly_detection": draw(st.booleans()),
-            "retain_graph": draw(st.sampled_from([0.0, 1.0])),
             "gc_seconds": draw(part),
-            "save_seconds": draw(part),
-            "recompute_seconds": draw(part),
             "num_threads": draw(st.integers(1, 64)),
-            "math_attention": draw(st.sampled_from([0.0, 2.0])),
+        },
+        habits={
+            "retain_graph": Habit(calls=draw(st.sampled_from([0.0, 1.0]))),
+            "save": Habit(seconds=draw(part)),
+            "recompute": Habit(seconds=draw(part)),
+            "math_attention": Habit(calls=draw(st.sampled_from([0.0, 2.0]))),
         },
         peak_memory_bytes=draw(st.integers(0, 20_000_000_000)),
         world_size=draw(st.integers(1, 2)),

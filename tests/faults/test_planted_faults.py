@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ridgeline.diagnose.doctor import Examination, doctor
-from ridgeline.measure.profile import Plan
+from ridgeline.measure.live.profile import MeasurementPlan
 
 FOLDER = Path(__file__).parent
 TABLE: dict[str, list[dict[str, Any]]] = tomllib.loads((FOLDER / "planted.toml").read_text())
@@ -23,13 +23,15 @@ SCRIPTS = {Path(row["file"]).stem: row for row in TABLE["script"]}
 CLEAN = {Path(row["file"]).stem: row for row in TABLE["clean"]}
 QUICK = ("save_each_step", "exploding_loss")
 """Their faults are large, or no matter of time, so that a busy machine does not hide them."""
-PLAN = Plan(steps=12, warmup=4, budget_seconds=90.0)
-SHORT = Plan(steps=6, warmup=2, budget_seconds=60.0)
+PLAN = MeasurementPlan(steps=12, warmup=4, budget_seconds=90.0)
+SHORT = MeasurementPlan(steps=6, warmup=2, budget_seconds=60.0)
 pytestmark = pytest.mark.alone
 NEEDS_BF16 = {"fp32_matmul", "half_on_cpu"}
 
 
-def examine(row: dict[str, Any], plan: Plan = PLAN, *, repaired: bool = False) -> Examination:
+def examine(
+    row: dict[str, Any], plan: MeasurementPlan = PLAN, *, repaired: bool = False
+) -> Examination:
     command = [str(FOLDER / "planted" / row["file"]), "--steps", "200"]
     if repaired:
         command.append("--repaired")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.measure.change_points import segments
+from ridgeline.measure.statistics.change_points import segments
 
 
 def history(

@@ -16,7 +16,7 @@ from tests.measure.test_interception import FRAMEWORKS, KINDS, SCRIPTS, check_ki
 from tests.warm_scripts import start_plainly
 
 from ridgeline.errors import ScriptError
-from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Session
 
 
@@ -89,7 +89,7 @@ def state_of(pid: int) -> str:
 def test_a_frozen_script_ends_with_a_conductor_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
-        "from ridgeline.measure.conductor import Conductor\n"
+        "from ridgeline.measure.live.conductor import Conductor\n"
         "from ridgeline.measure.wire import Session\n"
         f"with Conductor({command('plain_loop.py', '100000000')!r}, Session()) as run:\n"
         "    run.steps(3)\n"

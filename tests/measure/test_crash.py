@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli.main import run
-from ridgeline.measure.crash import crash_of
+from ridgeline.measure.live.crash import crash_of
 
 pytestmark = pytest.mark.usefixtures("warm")
 LOOP = """import torch

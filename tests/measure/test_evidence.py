@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.records import a_profile
 
-from ridgeline.measure.assemble import _growth, _operators
 from ridgeline.measure.child.fetch_times import FetchTimes
 from ridgeline.measure.child.profiler import without_stalls
+from ridgeline.measure.live.operator_times import operators_of
+from ridgeline.measure.live.steps import growth_per_step
 from ridgeline.measure.wire import OperatorCall, Report, StepTimes
 from ridgeline.records import Distribution, StepProfile
 from ridgeline.records.store import read_record, write_record
@@ -22,8 +23,8 @@ def held(*sizes: int) -> Report:
     return Report(steps=[], losses=[], held_bytes=list(sizes))
 
 
-def test_memory_that_grows_by_the_same_amount_every_step_is_growth() -> None:
-    assert _growth(held(*range(0, 1000, 100))) == 100.0
+def test_memory_that_grows_by_the_same_amount_every_step_isgrowth_per_step() -> None:
+    assert growth_per_step(held(*range(0, 1000, 100))) == 100.0
 
 
 @pytest.mark.parametrize(
@@ -35,22 +36,22 @@ def test_memory_that_grows_by_the_same_amount_every_step_is_growth() -> None:
         (100, 200, 300),  # too few steps to tell
     ],
 )
-def test_memory_that_only_varies_is_no_growth(sizes: tuple[int, ...]) -> None:
-    assert _growth(held(*sizes)) == 0.0
+def test_memory_that_only_varies_is_nogrowth_per_step(sizes: tuple[int, ...]) -> None:
+    assert growth_per_step(held(*sizes)) == 0.0
 
 
 @pytest.mark.parametrize(("collected", "growth"), [(0, 100.0), (300, 100.0), (600, 0.0)])
-def test_what_a_collection_of_garbage_takes_away_is_no_growth(
+def test_what_a_collection_of_garbage_takes_away_is_nogrowth_per_step(
     collected: int, growth: float
 ) -> None:
     report = Report(
         steps=[], losses=[], held_bytes=list(range(0, 1000, 100)), collected_bytes=collected
     )
-    assert _growth(report) == growth
+    assert growth_per_step(report) == growth
 
 
-def test_no_sampled_steps_show_no_growth() -> None:
-    assert _growth(None) == 0.0
+def test_no_sampled_steps_show_nogrowth_per_step() -> None:
+    assert growth_per_step(None) == 0.0
 
 
 @given(st.lists(st.floats(min_value=1e-6, max_value=1.0), min_size=1, max_size=50))
@@ -84,7 +85,7 @@ def test_operators_keep_their_share_of_a_phase_that_the_instrument_slowed_down()
         profiler=[call("aten::a", 0.6), call("aten::b", 0.2, stalled=0.2)],
     )
     phases = {"forward": Distribution.of([1.0])}
-    found = {op.name: op.seconds for op in _operators(look, profiled, phases, None)}
+    found = {op.name: op.seconds for op in operators_of(look, profiled, phases, None)}
     # One of the two seconds was spent in operators, 0.2 s of it without a core.
     assert found["aten::a"] == pytest.approx(0.375)
     assert found["aten::b"] == pytest.approx(0.125)

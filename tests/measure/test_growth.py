@@ -24,4 +24,4 @@ def test_only_what_nobody_can_collect_is_a_leak(
     assert ("memory-leak" in causes) is leaks
     grown = document["profile"]["memory_growth_bytes_per_step"]
     assert (grown > 900_000) is leaks
-    assert document["profile"]["settings"]["gc_forced"] == 0
+    assert document["profile"]["habits"].get("gc_collect") is None

@@ -114,7 +114,7 @@ def test_doctor_keeps_uploads_at_home_and_says_so(examined: Run) -> None:
 def test_tune_leaves_every_file_as_it_was(
     way: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Both sides of a duel write the same paths, and neither is seen by the user."""
+    """Both sides of an A/B run write the same paths, and neither is seen by the user."""
     out = tmp_path_factory.mktemp("out")
     only = ["--only", "fused-optimizer", "--only", "gc-freeze", "--only", "foreach-optimizer"]
     words = ["tune", "--budget", "20s", *only, "--out", str(out), "--json"]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ridgeline.errors import InputError
-from ridgeline.measure.history import HistoryEntry, append, judge, read_history
-from ridgeline.measure.runs import Origin
+from ridgeline.measure.compare.history import HistoryEntry, append, judge, read_history
+from ridgeline.measure.compare.runs import Origin
 
 
 def an_entry(seconds: float, source: str = "run.json", device: str = "cpu") -> HistoryEntry:

@@ -14,7 +14,7 @@ import pytest
 
 from ridgeline.cli.main import run
 from ridgeline.measure.child.seeds import shifted_seed
-from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Session
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -28,7 +28,7 @@ TELLING = {
 UNREAD = {
     "fake_tensors": ["inputs.py", "dispatch mode"],
     "tensor_subclass": [],
-    "own_optimizers": ["facts.py", "facts.py", "operators.py", "conversation.py"],
+    "own_optimizers": ["facts.py", "facts.py", "operators.py", "instruments.py"],
     "counts_every_step": ["dispatch mode"],
     "compiled_optimizer": ["no step of the script's optimizer"],
 }
@@ -89,7 +89,7 @@ def test_a_technique_that_fails_is_named_and_the_script_runs_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ridgeline.measure.wire import Applied
-    from ridgeline.tune.entry import ENTRY
+    from ridgeline.tune.stack import ENTRY
 
     script = tmp_path / "odd_groups.py"
     text = (HOSTILE / "own_optimizers.py").read_text()
@@ -104,7 +104,7 @@ def test_a_technique_that_fails_is_named_and_the_script_runs_on(
 
 def test_autocast_leaves_models_on_the_meta_device_alone() -> None:
     from ridgeline.measure.wire import Applied
-    from ridgeline.tune.entry import ENTRY
+    from ridgeline.tune.stack import ENTRY
 
     stack = [Applied(technique="bf16-autocast")]
     words = [str(HOSTILE / "meta_losses.py")]

@@ -17,8 +17,8 @@ import pytest
 from tests.warm_scripts import start_plainly
 
 from ridgeline.errors import ChildDied, InputError, ScriptError
-from ridgeline.measure.conductor import Conductor
-from ridgeline.measure.profile import Plan, measure
+from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.measure.wire import Report, Session
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -91,7 +91,7 @@ def check_kind(expected: Expected) -> None:
     assert settings.forwards_per_step == expected.forwards
     assert settings.backwards_per_step == expected.backwards
     if expected.checkpointing is not None:
-        assert (settings.recompute_seconds > 0) == expected.checkpointing
+        assert ("recompute" in report.facts.habits) == expected.checkpointing
         assert any(model.checkpointing for model in report.facts.models) == expected.checkpointing
     if expected.samples is not None:
         assert {step.samples for step in report.steps} == {expected.samples}
@@ -137,13 +137,15 @@ def test_the_phases_of_a_closure_are_exclusive() -> None:
 
 
 def test_a_script_that_only_makes_an_optimizer_is_measured_as_inference() -> None:
-    profile = measure(command("idle_optimizer.py"), Plan(steps=10, warmup=5, window=0))[0]
+    profile = measure(command("idle_optimizer.py"), MeasurementPlan(steps=10, warmup=5, window=0))[
+        0
+    ]
     assert profile.kind == "inference"
     assert profile.steps == 10
 
 
 def test_a_script_shorter_than_the_plan_is_measured_with_a_plan_that_fits() -> None:
-    profile = measure(command("plain_loop.py", "14"), Plan(steps=40))[0]
+    profile = measure(command("plain_loop.py", "14"), MeasurementPlan(steps=40))[0]
     assert 3 <= profile.steps < 14
 
 
@@ -157,7 +159,7 @@ def test_a_script_that_grows_slow_is_timed_no_longer_than_asked(tmp_path: Path) 
 
 
 def test_a_script_of_five_steps_is_looked_at_in_a_run_of_its_own() -> None:
-    profile = measure(command("plain_loop.py", "5"), Plan(steps=40))[0]
+    profile = measure(command("plain_loop.py", "5"), MeasurementPlan(steps=40))[0]
     assert profile.steps >= 2
     assert profile.operators
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ridgeline.measure.metric import (
+from ridgeline.measure.statistics.metric import (
     independent_samples,
     metric_slowdown,
     parse_metric,

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from ridgeline.measure.conductor import Conductor
+from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.measure.probe import ceilings
-from ridgeline.measure.profile import Plan, measure
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.entry import ENTRY
+from ridgeline.tune.stack import ENTRY
 
 pytestmark = [
     pytest.mark.gpu,
@@ -48,7 +48,7 @@ def losses_of(command: list[str], stack: list[Applied]) -> tuple[list[float], di
 
 
 @pytest.mark.parametrize("name", APPLIED)
-def test_a_technique_takes_effect_on_a_gpu_and_keeps_its_promise(name: str) -> None:
+def test_a_technique_takes_effect_on_a_gpu_and_keeps_its_equivalence(name: str) -> None:
     command, options, tolerance = APPLIED[name]
     plain, _ = losses_of(command, [])
     found, applied = losses_of(command, [Applied(technique=name, options=options)])
@@ -59,7 +59,7 @@ def test_a_technique_takes_effect_on_a_gpu_and_keeps_its_promise(name: str) -> N
 
 def test_phases_memory_and_mfu_add_up_on_a_gpu() -> None:
     peaks = ceilings(device="cuda", quick=True)
-    profile = measure(GPT, Plan(steps=20, budget_seconds=90), ceilings=peaks)[0]
+    profile = measure(GPT, MeasurementPlan(steps=20, budget_seconds=90), ceilings=peaks)[0]
     total = sum(phase.mean for phase in profile.phases.values())
     assert total == pytest.approx(profile.step_seconds.mean, rel=1e-6)
     assert profile.mfu is not None
@@ -71,7 +71,7 @@ def test_phases_memory_and_mfu_add_up_on_a_gpu() -> None:
 
 def test_float32_matmuls_are_found_on_a_gpu_and_bfloat16_is_offered() -> None:
     peaks = ceilings(device="cuda", quick=True)
-    profile = measure(GPT, Plan(steps=20, budget_seconds=90), ceilings=peaks)[0]
+    profile = measure(GPT, MeasurementPlan(steps=20, budget_seconds=90), ceilings=peaks)[0]
     context = Context(profile=profile, ceilings=peaks)
     module = technique("bf16-autocast")
     assert module.applies(context).ok

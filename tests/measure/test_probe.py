@@ -162,7 +162,7 @@ def test_a_corrupt_cache_is_reported_and_replaced(
     path.write_text("{")
     calls = count_probes(monkeypatch, quiet(measured))
     said: list[str] = []
-    probing.ceilings(progress=lambda what, fraction: said.append(what), quick=True)
+    probing.ceilings(on_progress=lambda what, fraction: said.append(what), quick=True)
     assert calls == [True]
     assert str(path) in said[0]
     assert read_cache("cpu").problem is None
@@ -175,7 +175,7 @@ def test_a_cache_that_cannot_be_written_is_reported_and_the_result_kept(
     cache.write_text("a file where the folder should be")
     count_probes(monkeypatch, quiet(measured))
     said: list[str] = []
-    found = probing.ceilings(progress=lambda what, fraction: said.append(what), quick=True)
+    found = probing.ceilings(on_progress=lambda what, fraction: said.append(what), quick=True)
     assert found.matmul_flops_per_second == measured.matmul_flops_per_second
     assert said[-1].startswith("cannot cache the ceilings")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ridgeline.measure.sequential import (
+from ridgeline.measure.statistics.sequential import (
     LOOKS,
     MOST_ROUNDS,
     TOTAL_ERROR,

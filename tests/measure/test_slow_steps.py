@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli.main import run
-from ridgeline.measure.assemble import Windows
+from ridgeline.measure.live.assemble import RunWindows
 from ridgeline.measure.wire import Report, StepTimes
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -81,7 +81,7 @@ def test_a_step_that_outlasts_the_budget_costs_what_comes_after_it_only(
 
 def test_the_last_slow_step_speaks_where_none_was_timed() -> None:
     step = StepTimes(seconds=30.0, phases={"forward": 30.0}, samples=1, tokens=0)
-    windows = Windows(warmup_seconds=[40.0, 30.0])
+    windows = RunWindows(warmup_seconds=[40.0, 30.0])
     windows.slow = [[Report(steps=[], losses=[])], [Report(steps=[step], losses=[])]]
     windows.settle()
     assert windows.timed[0].steps == [step]

@@ -11,11 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ridgeline.measure.statistics import (
-    bootstrap_ratio,
-    is_steady,
-    ratio_interval,
-)
+from ridgeline.measure.statistics.intervals import bootstrap_ratio, is_steady, ratio_interval
 
 Array = NDArray[np.float64]
 step_times = st.floats(min_value=1e-5, max_value=1e3, allow_nan=False)

@@ -87,10 +87,10 @@ def test_no_journal_is_missing_here() -> None:
         "measure/bootstrap/sitecustomize.py",  # lines that live as long as a run
         "measure/child/guard.py",  # the same
         "measure/child/seeds.py",  # no file: a keyword of random.seed
-        "measure/conductor.py",  # what a child says
+        "measure/live/conductor.py",  # what a child says
         "measure/guard/keep.py",  # lines that live as long as a run
         "measure/guard/offline.py",  # the same
-        "measure/history.py",  # the lock; the file is replaced whole
+        "measure/compare/history.py",  # the lock; the file is replaced whole
         "records/appended.py",
         "train/start.py",  # what a child says
     }

@@ -28,6 +28,7 @@ from ridgeline.records import (
     StepProfile,
     SyncPoint,
 )
+from ridgeline.records.profile import Habit
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -211,6 +212,7 @@ def a_profile(median_seconds: float = 0.2134, **changes: object) -> StepProfile:
         optimizers=[an_optimizer()],
         loaders=[a_loader()],
         settings=some_settings(),
+        habits={"math_attention": Habit(calls=4.0, site=a_site(21))},
         losses=losses(0),
         gradient_norms=[1.0] * len(samples),
         non_finite=0,
@@ -293,8 +295,6 @@ def some_settings() -> Settings:
         num_threads=2,
         cpu_count=2,
         matmul_precision="highest",
-        math_attention=4.0,
-        math_attention_site=a_site(21),
         backward_site=a_site(58),
         forwards_per_step=1.0,
         backwards_per_step=1.0,

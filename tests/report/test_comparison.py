@@ -6,9 +6,9 @@ import msgspec
 from rich.console import Console
 from tests.report.records import step_samples
 
-from ridgeline.measure.comparison import Comparison, compare_runs
-from ridgeline.measure.history import HistoryChange, HistoryPoint, HistoryVerdict
-from ridgeline.measure.runs import Origin, Run
+from ridgeline.measure.compare.comparison import Comparison, compare_runs
+from ridgeline.measure.compare.history import HistoryChange, HistoryPoint, HistoryVerdict
+from ridgeline.measure.compare.runs import Origin, Run
 from ridgeline.report.comparison import comparison_markdown, comparison_view, headline, reason
 
 

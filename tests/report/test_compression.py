@@ -22,7 +22,7 @@ from ridgeline.records.compression import (
     Search,
     Zeros,
 )
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 from ridgeline.report.compression_page import compression_page, front, size_figure, speed_figure
 from ridgeline.report.compression_terminal import ledger_view
 

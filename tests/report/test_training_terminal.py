@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ridgeline.records.environment import Environment
 from ridgeline.records.journal import FILE
 from ridgeline.records.layout import Layout
+from ridgeline.records.measurement import Environment
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
 from ridgeline.records.recipe_file import write_recipe
 from ridgeline.records.store import read_record, write_record

@@ -18,6 +18,7 @@ from tests.report.records import (
 
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.records import Finding, Site, StepProfile
+from ridgeline.records.profile import Habit
 from ridgeline.techniques import Context
 
 STEP_SECONDS = 0.1
@@ -72,7 +73,7 @@ def context(
         loaders=[replace(a_loader(), **{**FED, **(loader or {})})],
         settings=replace(
             some_settings(),
-            **{"autocast_dtype": "bfloat16", "math_attention": 0.0, "matmul_precision": "high",
+            **{"autocast_dtype": "bfloat16", "matmul_precision": "high",
                **(settings or {})},
         ),
         operators=[
@@ -80,7 +81,7 @@ def context(
             for name, share in (operators or {"aten::mm": 0.97}).items()
         ],
         small_operator_share=0.01,
-        **changes,
+        **{"habits": {}, **changes},
     )  # fmt: skip
     return Context(profile=profile, findings=findings, ceilings=limits or ceilings())
 
@@ -108,20 +109,21 @@ def faulty() -> dict[str, Context]:
             model={"repeated_block": "Block", "num_repeated": 6}, findings=(MEMORY_LIMIT,)
         ),
         "attention-backend": context(
-            settings={"math_attention": 4.0, "math_attention_site": a_site(55)},
+            habits={"math_attention": Habit(calls=4.0, site=a_site(55))},
             operators={"aten::bmm": 0.3, "aten::_softmax": 0.2},
         ),
         "fused-attention": context(
-            settings={
-                "math_attention": 4.0,
-                "math_attention_site": Site(file="model.py", line=3, function="Head.forward"),
+            habits={
+                "math_attention": Habit(
+                    calls=4.0, site=Site(file="model.py", line=3, function="Head.forward")
+                )
             },
             operators={"aten::bmm": 0.3, "aten::_softmax": 0.2},
         ),
         "bf16-autocast": context(settings=highest, **float32),
         "channels-last": context(
             model={"has_convolutions": True},
-            settings={"convolutions_channels_first": 4.0},
+            habits={"channels_first_convolution": Habit(calls=4.0)},
             operators={"aten::convolution": 0.8},
         ),
         "chunked-cross-entropy": replaced(
@@ -138,7 +140,7 @@ def faulty() -> dict[str, Context]:
         "ddp-no-sync": context(
             model=DDP,
             phases={"communication": 0.2},
-            settings={"backwards_per_step": 4.0, "all_reduces_per_step": 4.0},
+            settings={"backwards_per_step": 4.0}, habits={"collective": Habit(calls=4.0)},
             world_size=2,
         ),
         "ddp-no-unused": context(model={**DDP, "ddp_find_unused": True}),
@@ -163,16 +165,18 @@ def faulty() -> dict[str, Context]:
         "matmul-precision": context(settings=highest, **float32),
         "no-anomaly": context(settings={"anomaly_detection": True}),
         "no-checkpointing": context(
-            settings={"recompute_seconds": 0.02, "checkpoint_site": a_site(21)}
+            habits={"recompute": Habit(seconds=0.02, site=a_site(21))}
         ),
-        "no-empty-cache": context(model=CUDA, settings={"empty_cache": 1.0}),
-        "no-forced-gc": context(settings={"gc_forced": 1.0, "gc_seconds": 0.01}),
+        "no-empty-cache": context(model=CUDA, habits={"empty_cache": Habit(calls=1.0)}),
+        "no-forced-gc": context(
+            settings={"gc_seconds": 0.01}, habits={"gc_collect": Habit(calls=1.0)}
+        ),
         "no-profiler": context(settings={"autograd_profiler": True}),
         "persistent-workers": context(
             loader={"num_workers": 2, "restarts": 4, "start_seconds": 0.2}, phases={"data": 0.2}
         ),
         "pinned-memory": context(
-            model=CUDA, phases={"copy": 0.1}, settings={"copy_from_pageable": 2.0}, limits=gpu
+            model=CUDA, phases={"copy": 0.1}, habits={"pageable_copy": Habit(calls=2.0)}, limits=gpu
         ),
         "samples-in-memory": context(
             loader={"fetch_seconds": 0.05, "wait_seconds": 0.05}, phases={"data": 0.5}

@@ -129,10 +129,10 @@ def _in_child(words: list[str], stack: dict[str, Any], folder: Path) -> dict[str
         outcome["losses"] = module["LOSSES"]
         outcome["weight"] = module["WEIGHT"]
         outcome["applied"] = dict(agent.points.effects)
-        switches = agent.watched.switches
+        habits = agent.watched.habits
         outcome["facts"] = {
-            "gc_forced": switches.gc_forced,
-            "recomputed": switches.recompute_seconds > 0,
+            "gc_forced": habits["gc_collect"].calls if "gc_collect" in habits else 0,
+            "recomputed": "recompute" in habits and habits["recompute"].seconds > 0,
             "anomaly": torch.is_anomaly_enabled(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "threads": torch.get_num_threads(),

@@ -19,14 +19,8 @@ from tests.techniques.rehearsal import Case, Outcome, rehearse
 from ridgeline.errors import InputError
 from ridgeline.measure.child.points import Points
 from ridgeline.records import Site
-from ridgeline.techniques import (
-    Context,
-    Edit,
-    Stage,
-    all_techniques,
-    options_of,
-    technique,
-)
+from ridgeline.records.edits import Edit
+from ridgeline.techniques import Context, Stage, all_techniques, options_of, technique
 
 NAMES = sorted(all_techniques())
 FAULTY = faulty()
@@ -146,6 +140,8 @@ def sites(found: object) -> set[Site]:
         return {found}
     if isinstance(found, list | tuple):
         return {place for one in found for place in sites(one)}
+    if isinstance(found, dict):
+        return sites(tuple(found.values()))
     if isinstance(found, msgspec.Struct):
         return sites(tuple(getattr(found, name) for name in found.__struct_fields__))
     if dataclasses.is_dataclass(found):
@@ -165,6 +161,7 @@ def without_sites(given: Context) -> Context:
         optimizers=[replace(o, site=None, step_site=None) for o in profile.optimizers],
         loaders=[replace(one, site=None) for one in profile.loaders],
         settings=replace(profile.settings, **nothing),
+        habits={name: replace(habit, site=None) for name, habit in profile.habits.items()},
         hot_lines=[],
         environment=replace(profile.environment, command=["-m", "package"]),
     )
@@ -631,14 +628,14 @@ def twin_of(outcomes: dict[str, Outcome], case: Case) -> Outcome:
 
 
 @pytest.mark.parametrize("name", sorted(set(REHEARSALS) - LONG))
-def test_it_takes_effect_and_the_script_trains_as_it_promised(name, outcomes):
-    check_promise(name, outcomes)
+def test_it_takes_effect_and_the_script_trains_as_its_card_says(name, outcomes):
+    check_equivalence(name, outcomes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LONG))
-def test_it_trains_as_it_promised_at_length(name, tmp_path_factory):
-    check_promise(name, rehearsed({name: REHEARSALS[name][1]}, tmp_path_factory))
+def test_it_trains_as_its_card_says_at_length(name, tmp_path_factory):
+    check_equivalence(name, rehearsed({name: REHEARSALS[name][1]}, tmp_path_factory))
 
 
 def test_attention_that_stays_in_float32_is_not_rounded(outcomes):
@@ -648,7 +645,7 @@ def test_attention_that_stays_in_float32_is_not_rounded(outcomes):
     assert apart.losses != along.losses != twin.losses
 
 
-def check_promise(name: str, outcomes: dict[str, Outcome]) -> None:
+def check_equivalence(name: str, outcomes: dict[str, Outcome]) -> None:
     technique_name, case, tolerance = REHEARSALS[name]
     outcome, twin = outcomes[name], twin_of(outcomes, case)
     assert not twin.error, twin.error
@@ -660,7 +657,7 @@ def check_promise(name: str, outcomes: dict[str, Outcome]) -> None:
         assert outcome.losses == pytest.approx(twin.losses, rel=tolerance, abs=0)
     if tolerance == BIT_EQUAL:
         assert outcome.weight == twin.weight
-    promised = technique(technique_name).CARD.promise
+    promised = technique(technique_name).CARD.equivalence
     if promised == "bit-equal":
         assert tolerance == BIT_EQUAL
 

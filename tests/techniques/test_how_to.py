@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from tests.techniques.profiles import CUDA, MEMORY_LIMIT, context
 
 from ridgeline.measure.child.points import Points
-from ridgeline.techniques import AtStart, Technique
+from ridgeline.records.edits import AtStart
+from ridgeline.techniques import Technique
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-technique.md"
 

@@ -11,12 +11,12 @@ from tests.techniques.profiles import ceilings
 from tests.techniques.rehearsal import SCRIPT
 from tests.warm_scripts import start_plainly
 
-from ridgeline.measure.conductor import Conductor
-from ridgeline.measure.profile import Plan, measure
+from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.entry import ENTRY
 from ridgeline.tune.patch import write_patch
+from ridgeline.tune.stack import ENTRY
 
 pytestmark = pytest.mark.usefixtures("warm")
 FAULTS = ("--anomaly", "--collect", "--checkpoint", "--in-place", "--threads", "1")
@@ -39,7 +39,7 @@ def profiled(folder, warm):
     """What is seen of the script with all its faults."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        plan = Plan(steps=8, warmup=1, window=2)
+        plan = MeasurementPlan(steps=8, warmup=1, window=2)
         command = ["train.py", *FAULTS, "--steps", "200"]
         (profile,) = measure(command, plan, ceilings=ceilings())
     return Context(profile=profile, ceilings=ceilings())

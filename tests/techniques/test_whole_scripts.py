@@ -12,7 +12,7 @@ import pytest
 from tests.techniques.profiles import ceilings
 from tests.warm_scripts import start_plainly
 
-from ridgeline.measure.profile import Plan, measure
+from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.techniques import Context, options_of, technique
 from ridgeline.tune.patch import write_patch
 
@@ -170,7 +170,9 @@ def test_masks_of_other_numbers_are_the_same_with_a_stack_and_with_its_patch(tmp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(DROPS)
     plain = printed("train.py", tmp_path)
-    (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
+    (profile,) = measure(
+        ["train.py"], MeasurementPlan(steps=8, warmup=1, window=2), ceilings=ceilings()
+    )
     context, module = (
         Context(profile=profile, ceilings=ceilings()),
         technique("sixteen-bit-dropout"),
@@ -192,7 +194,9 @@ def test_a_script_prints_the_same_with_a_stack_and_with_its_patch(case, tmp_path
     plain = printed("train.py", tmp_path)
     assert len(plain) > 1
 
-    (profile,) = measure(["train.py"], Plan(steps=8, warmup=1, window=2), ceilings=ceilings())
+    (profile,) = measure(
+        ["train.py"], MeasurementPlan(steps=8, warmup=1, window=2), ceilings=ceilings()
+    )
     context, module = Context(profile=profile, ceilings=ceilings()), technique(case.name)
     fits = module.applies(context)
     assert fits.ok, fits.reason

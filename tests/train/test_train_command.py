@@ -18,8 +18,8 @@ from tests.train.small_run import write_small_run
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
-from ridgeline.measure.comparison import compare_runs
-from ridgeline.measure.runs import read_run
+from ridgeline.measure.compare.comparison import compare_runs
+from ridgeline.measure.compare.runs import read_run
 from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.train.folder import RESULT

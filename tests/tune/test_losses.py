@@ -20,15 +20,15 @@ def moved(by: float, start: int = 0) -> list[float]:
     return [x + (by if t >= start else 0.0) for t, x in enumerate(CURVE)]
 
 
-@pytest.mark.parametrize("promise", ["bit-equal", "rounding", "statistical"])
-def test_equal_losses_pass_every_promise(promise: str) -> None:
-    check = check_losses(promise, CURVE, list(CURVE))
+@pytest.mark.parametrize("equivalence", ["bit-equal", "rounding", "statistical"])
+def test_equal_losses_pass_every_equivalence(equivalence: str) -> None:
+    check = check_losses(equivalence, CURVE, list(CURVE))
     assert check.passed
     assert check.max_abs_difference == 0
     assert "bit-equal" in check.summary
 
 
-def test_one_different_bit_breaks_a_bit_equal_promise() -> None:
+def test_one_different_bit_breaks_a_bit_equality() -> None:
     other = list(CURVE)
     other[5] = math.nextafter(other[5], 9)
     check = check_losses("bit-equal", CURVE, other, seeds=SEEDS)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ridgeline.records import Site
-from ridgeline.techniques import (
+from ridgeline.records.edits import (
     AtStart,
     CallUnder,
     Edit,
@@ -802,7 +802,7 @@ def test_whatever_is_placed_parses_and_other_lines_stay(tmp_path, data, script):
 def test_a_patch_is_of_the_repository_wherever_one_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ridgeline.tune.prove import patch_root, patched_contender, shadow
+    from ridgeline.tune.prove import patch_root, patched_variant, shadow
 
     (tmp_path / "repo" / ".git").mkdir(parents=True)
     script = tmp_path / "repo" / "jobs" / "train.py"
@@ -813,9 +813,9 @@ def test_a_patch_is_of_the_repository_wherever_one_stands(
     assert root == tmp_path / "repo"
     patched = tmp_path / "shadow"
     shadow({Path("jobs/train.py"): "print('patched')\n"}, root, patched, script)
-    contender = patched_contender(["train.py"], root, patched)
-    assert contender.command == [str(patched / "jobs" / "train.py")]
-    assert contender.cwd == patched / "jobs"
+    variant = patched_variant(["train.py"], root, patched)
+    assert variant.command == [str(patched / "jobs" / "train.py")]
+    assert variant.cwd == patched / "jobs"
     assert (patched / "jobs" / "train.py").read_text() == "print('patched')\n"
     assert script.read_text() == "print('as it stood')\n"
 

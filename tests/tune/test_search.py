@@ -1,4 +1,4 @@
-"""What a search asks and keeps, with duels whose outcome is given."""
+"""What a search asks and keeps, with A/B runs whose outcome is given."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tests.diagnose.profiles import profile
 
 import ridgeline.tune.search as searching
 from ridgeline.errors import ChildDied
-from ridgeline.measure.statistics import RatioInterval
+from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.wire import Applied
 from ridgeline.techniques import Gain, technique
-from ridgeline.tune.candidates import Candidate
-from ridgeline.tune.duel import Duel, DuelPlan
-from ridgeline.tune.memory import Memory
-from ridgeline.tune.pool import Contender, ContenderFailed, Pool
-from ridgeline.tune.search import Search
+from ridgeline.tune import questions
+from ridgeline.tune.ab_run import ABPlan, ABRun
+from ridgeline.tune.candidates import TechniqueCandidate
+from ridgeline.tune.memory import JobMemory
+from ridgeline.tune.pool import Pool, Variant, VariantFailed
+from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import stack_of
 from ridgeline.tune.tuner import _open
 
@@ -31,15 +32,15 @@ Ratios = dict[frozenset[str], tuple[float, float, float]]
 
 def search(
     monkeypatch: pytest.MonkeyPatch, folder: Path, ratios: Ratios, asked: list[frozenset[str]]
-) -> Search:
-    """A search whose duels end as `ratios` says of the techniques that one side has more."""
+) -> StackSearch:
+    """A search whose A/B runs end as `ratios` says of the techniques that one side has more."""
 
-    def duel(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
+    def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
         added = frozenset(m.technique for m in b.stack) - {m.technique for m in a.stack}
         asked.append(added)
         low, ratio, high = ratios[added]
         interval = RatioInterval(ratio=ratio, low=low, high=high, rounds=18)
-        return Duel(
+        return ABRun(
             interval=interval,
             a_rounds=[1.0],
             b_rounds=[1 / ratio],
@@ -47,17 +48,17 @@ def search(
             b_losses=list(LOSSES),
         )
 
-    monkeypatch.setattr(searching, "duel", duel)
-    return Search(
+    monkeypatch.setattr(questions, "run_ab", run_ab)
+    return StackSearch(
         command=["train.py"],
         threshold=0.01,
-        duel_seconds=60.0,
+        ab_seconds=60.0,
         deadline=monotonic() + 1000,
-        memory=Memory(folder / "answers.json", "fingerprint"),
+        memory=JobMemory(folder / "answers.json", "fingerprint"),
         baseline=profile(),
         ceilings=None,
         findings=[],
-        say=lambda text: None,
+        on_progress=lambda text: None,
         on_row=lambda ledger: None,
     )
 
@@ -66,7 +67,7 @@ def members(*names: str) -> list[Applied]:
     return [Applied(technique=name) for name in names]
 
 
-def try_all(one: Search, *names: str) -> None:
+def try_all(one: StackSearch, *names: str) -> None:
     for member in members(*names):
         one.add([member])
 
@@ -98,7 +99,7 @@ def test_a_stack_that_holds_is_one_question_and_then_a_row_for_each_member(
     assert ledger.rows[-1].cumulative == pytest.approx(1.8 * 1.3 * 1.1)
     assert ledger.stack_rows == [FASTER, FUSED, FROZEN]
     measured = len(asked)
-    whole = one.whole()
+    whole = one.whole(one.stack)
     assert len(asked) == measured, "the whole was measured already: it is not measured again"
     assert (whole.stage, whole.multiplier, ledger.cumulative) == ("whole", 2.6, 2.6)
 
@@ -111,7 +112,7 @@ def test_a_member_that_changed_nothing_is_told_without_another_run(
     one = search(monkeypatch, tmp_path, ratios, asked)
     one.add_what_holds(members(FASTER, FROZEN))
     seen = SimpleNamespace(applied={FASTER: "forward runs under autocast"})
-    monkeypatch.setattr(one.pool, "alive", lambda contender: seen)
+    monkeypatch.setattr(one.pool, "alive", lambda variant: seen)
     one.split(one.groups()[0])
     assert len(asked) == 1
     assert one.stack == members(FASTER)
@@ -120,7 +121,7 @@ def test_a_member_that_changed_nothing_is_told_without_another_run(
     assert (idle.technique, idle.kept, idle.reason) == (
         FROZEN, False, "changed nothing in this script",
     )  # fmt: skip
-    assert one.whole().multiplier == 1.6
+    assert one.whole(one.stack).multiplier == 1.6
     assert len(asked) == 1
 
 
@@ -176,11 +177,11 @@ def test_a_stack_that_does_not_hold_is_tried_by_halves(
 def test_a_side_question_that_fails_costs_its_row_and_not_the_search(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def dies(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
-        raise ContenderFailed("a", ChildDied("`train.py` was killed by SIGKILL"))
+    def dies(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
+        raise VariantFailed("a", ChildDied("`train.py` was killed by SIGKILL"))
 
     one = search(monkeypatch, tmp_path, {}, [])
-    monkeypatch.setattr(searching, "duel", dies)
+    monkeypatch.setattr(questions, "run_ab", dies)
     one.add_what_holds(members(FUSED))
     (row,) = one.ledger().rows
     assert not row.kept
@@ -241,7 +242,7 @@ def test_of_a_technique_that_did_harm_no_other_settings_are_tried(
     one = search(monkeypatch, tmp_path, ratios, [])
     one.add([Applied(technique="loader-workers", options={"num_workers": 1})])
     other = Applied(technique="loader-workers", options={"num_workers": 2})
-    found = [Candidate(applied=other, gain=Gain(0.9, 1.5))]
+    found = [TechniqueCandidate(applied=other, gain=Gain(0.9, 1.5))]
     assert len(_open(one, found, set())) == left
     assert ("loader-workers(num_workers=2)" in one.skipped) is (left == 0)
 
@@ -290,7 +291,7 @@ def test_what_could_not_be_decided_is_asked_about_for_longer_and_its_row_replace
     allowed = []
     plan = one._plan
     monkeypatch.setattr(
-        Search, "_plan", lambda self, *args: allowed.append(plan(*args).seconds) or plan(*args)
+        StackSearch, "_plan", lambda self, *args: allowed.append(plan(*args).seconds) or plan(*args)
     )
     ratios[frozenset({FUSED})] = (1.02, 1.03, 1.04)
     one.decide(row)
@@ -305,15 +306,15 @@ def test_what_could_not_be_decided_is_asked_about_for_longer_and_its_row_replace
 def test_what_an_earlier_job_measured_is_said_to_be_lost_where_it_cannot_be_read(
     tmp_path: Path,
 ) -> None:
-    whole = Memory(tmp_path / "answers.json", "fingerprint")
+    whole = JobMemory(tmp_path / "answers.json", "fingerprint")
     whole.answers.baseline = profile()
     whole.save()
-    again = Memory(tmp_path / "answers.json", "fingerprint")
+    again = JobMemory(tmp_path / "answers.json", "fingerprint")
     assert again.resumed
     assert again.lost is None
     text = (tmp_path / "answers.json").read_bytes()
     (tmp_path / "answers.json").write_bytes(text[: len(text) // 2])
-    torn = Memory(tmp_path / "answers.json", "fingerprint")
+    torn = JobMemory(tmp_path / "answers.json", "fingerprint")
     assert not torn.resumed
     assert "answers.json" in (torn.lost or "")
 

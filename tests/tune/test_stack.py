@@ -8,9 +8,9 @@ import pytest
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
-from ridgeline.tune.stack import Stack, StackRow, read_stack, run_with_stack, write_stack
+from ridgeline.tune.stack import StackRow, TechniqueStack, read_stack, run_with_stack, write_stack
 
-STACK = Stack(
+STACK = TechniqueStack(
     command=["train.py"],
     torch="2.13.0",
     technique=[
@@ -67,7 +67,7 @@ def test_a_run_applies_the_stack_and_ends_as_the_script_does(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(SCRIPT)
-    write_stack(Path("stack.toml"), Stack(technique=[StackRow(name="fused-optimizer")]))
+    write_stack(Path("stack.toml"), TechniqueStack(technique=[StackRow(name="fused-optimizer")]))
     assert run(["run", "--stack", "stack.toml", "--", "train.py", "7", "--x"]) == 7
     assert Path("fused.txt").read_text() == "True"
     assert capfd.readouterr().out == "done 7 --x\n"

@@ -19,7 +19,7 @@ import pytest
 from ridgeline.cli.main import run
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records import Ledger, read_record
-from ridgeline.tune import duel as duels
+from ridgeline.tune import ab_run as ab_runs
 from ridgeline.tune.stack import read_stack
 
 SCRIPT = Path(__file__).parent / "scripts" / "waits_for_data.py"
@@ -43,7 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, warm: None) -> tuple[Path
         contextlib.chdir(folder),
         contextlib.redirect_stdout(said),
     ):
-        patch.setattr(duels, "_BLOCK_SECONDS", 0.2)
+        patch.setattr(ab_runs, "_BLOCK_SECONDS", 0.2)
         assert run(tune(folder, "--json", "--patch", *PRICED)[len(PROGRAM) :]) == 0
     return folder, said.getvalue()
 
@@ -61,7 +61,7 @@ def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path,
     assert row.ci_low <= row.multiplier <= row.ci_high
     assert row.rounds >= 3
     assert row.cumulative == pytest.approx(row.multiplier)
-    assert row.multiplier == ledger.cumulative, "one member: its duel is the proof of the whole"
+    assert row.multiplier == ledger.cumulative, "one member: its A/B run is the proof of the whole"
 
 
 def test_json_on_stdout_is_the_contract(finished: tuple[Path, str]) -> None:
@@ -212,15 +212,15 @@ def test_a_script_that_is_killed_is_started_again_and_the_ledger_is_finished(
     ledger = tmp_path / "out" / "ledger.json"
     wait_for(ledger.exists, process)
 
-    def contenders() -> list[int]:
+    def variants() -> list[int]:
         return [
             pid
             for pid in descendants(process.pid)
             if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
         ]
 
-    wait_for(lambda: len(contenders()) >= 1, process)
-    for pid in contenders():
+    wait_for(lambda: len(variants()) >= 1, process)
+    for pid in variants():
         os.kill(pid, signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors

@@ -41,7 +41,7 @@ def bisect(
     from ridgeline.errors import RidgelineError
     from ridgeline.measure.bisect.search import Question
     from ridgeline.measure.bisect.search import bisect as search
-    from ridgeline.measure.metric import parse_metric
+    from ridgeline.measure.statistics.metric import parse_metric
     from ridgeline.report.bisection import bisection_view, unproven
 
     question = Question(
@@ -55,7 +55,7 @@ def bisect(
         linked=tuple(link or ()),
     )
     with progress() as say:
-        found = search(question, say=say)
+        found = search(question, on_progress=say)
     if json:
         print_json(found)
     else:

@@ -9,7 +9,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("ridgeline.cli.doctor", "where a script's time goes, what bounds it, the cures"),
     "tune": ("ridgeline.cli.tune", "stack cures, prove each one, write the ledger"),
     "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
-    "techniques": ("ridgeline.cli.techniques", "what tune can apply: cures, costs, promises"),
+    "techniques": ("ridgeline.cli.techniques", "what tune can apply: cures, costs, equivalence"),
     "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
     "bisect": ("ridgeline.cli.bisect", "the git commit that made a command slower"),
     "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),

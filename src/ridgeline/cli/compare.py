@@ -11,11 +11,11 @@ import typer
 from ridgeline.cli.output_options import Json, output_file
 from ridgeline.cli.show import write_text
 from ridgeline.errors import InputError, Regression
-from ridgeline.measure import history as histories
-from ridgeline.measure.comparison import Comparison, compare_runs
-from ridgeline.measure.history import HistoryVerdict
-from ridgeline.measure.metric import parse_metric
-from ridgeline.measure.runs import read_run
+from ridgeline.measure.compare import history as histories
+from ridgeline.measure.compare.comparison import Comparison, compare_runs
+from ridgeline.measure.compare.history import HistoryVerdict
+from ridgeline.measure.compare.runs import read_run
+from ridgeline.measure.statistics.metric import parse_metric
 from ridgeline.report.comparison import (
     comparison_markdown,
     comparison_view,

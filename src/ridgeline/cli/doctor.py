@@ -18,9 +18,6 @@ from ridgeline.errors import InputError
 if TYPE_CHECKING:
     from ridgeline.diagnose.doctor import Examination
 
-_TIMED_SECONDS = 5.0
-"""Enough for a median that is good to a few percent; the first verdict should not wait longer."""
-
 
 def doctor(
     command: Annotated[
@@ -58,18 +55,21 @@ def doctor(
             "nothing to examine: give a SCRIPT (ridgeline doctor -- train.py) or traces "
             "(ridgeline doctor --trace FILE)"
         )
+    from dataclasses import replace
+
     from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.diagnose.doctor import USUAL_PLAN
     from ridgeline.diagnose.doctor import doctor as examine
-    from ridgeline.measure.command import resolve
-    from ridgeline.measure.profile import Plan
+    from ridgeline.measure.live.command import resolve
+    from ridgeline.measure.live.profile import MeasurementPlan
     from ridgeline.report.terminal import profile_view
 
-    plan = Plan(warmup=warmup, budget_seconds=budget, timed_seconds=_TIMED_SECONDS)
+    plan = replace(USUAL_PLAN, warmup=warmup, budget_seconds=budget)
     if steps is not None:
-        plan = Plan(steps=steps, warmup=warmup, budget_seconds=budget)
+        plan = MeasurementPlan(steps=steps, warmup=warmup, budget_seconds=budget)
     resolve(command)
     with progress() as say:
-        examination = examine(command, plan, progress=say)
+        examination = examine(command, plan, on_progress=say)
     if out is not None or report is not None:
         _write(examination, out, report)
     if json:

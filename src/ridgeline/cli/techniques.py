@@ -1,4 +1,4 @@
-"""`ridgeline techniques [NAME]`: what each technique cures, costs, promises, and has gained."""
+"""`ridgeline techniques [NAME]`: what each technique cures, costs, leaves equal and has gained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def techniques(
     ] = None,
     json: Json = False,
 ) -> None:
-    """What `ridgeline tune` can apply: title, cures, costs, promise, source, slot."""
+    """What `ridgeline tune` can apply: title, cures, costs, equivalence, source, slot."""
     from ridgeline.cli.show import print_json, print_view
     from ridgeline.records.technique_card import TechniqueList
     from ridgeline.report.techniques_terminal import technique_list_view, technique_view
@@ -69,7 +69,8 @@ def _card(technique: Technique, gains: GainFile | None) -> TechniqueCard:
         about=about,
         cures=list(card.cures),
         costs=card.costs,
-        promise=card.promise,
+        equivalence=card.equivalence,
+        equivalence_with=dict(card.equivalence_with),
         source=card.source,
         stage=card.stage.name.lower(),
         slot=card.slot,

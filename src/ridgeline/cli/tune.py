@@ -54,12 +54,12 @@ def tune(
 
     from ridgeline.cli.tune_progress import watching
     from ridgeline.errors import Interrupted
-    from ridgeline.measure.command import resolve
+    from ridgeline.measure.live.command import resolve
     from ridgeline.tune.billing import RunTerms
-    from ridgeline.tune.tuner import Job
+    from ridgeline.tune.tuner import TuneJob
     from ridgeline.tune.tuner import tune as run_job
 
-    job = Job(
+    job = TuneJob(
         command=command,
         out=out,
         budget_seconds=budget,
@@ -75,9 +75,11 @@ def tune(
         say(f"{' '.join(command)}: at most {duration_text(budget)}; everything goes into {out}")
         from ridgeline.measure.probe import ceilings
 
-        peaks = ceilings(quick=True, progress=lambda what, _: say(f"probing this machine: {what}"))
+        peaks = ceilings(
+            quick=True, on_progress=lambda what, _: say(f"probing this machine: {what}")
+        )
         try:
-            ledger = run_job(job, ceilings=peaks, say=say, show=show, begun=begun)
+            ledger = run_job(job, ceilings=peaks, on_progress=say, show=show, begun=begun)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"interrupted; what was measured is in {out}, and the same command goes on from it"

@@ -1,4 +1,6 @@
-"""What is slow and why: symptom → cause → evidence → cure. Reads what `measure/` recorded.
+"""What is wrong with a run: symptom → cause → evidence → cure.
+
+It reads what `measure/` recorded and changes nothing.
 
     reading.py     a profile with the questions that rules ask of it
     rules/         one file per rule: a pure function from a reading to its findings

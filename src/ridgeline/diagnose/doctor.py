@@ -1,4 +1,4 @@
-"""Measure a command and say where its time goes, what bounds it, and what to do about it.
+"""Measure a command and on_progress where its time goes, what bounds it, and what to do about it.
 
 examination = doctor(["train.py", "--epochs", "1"])
 print(examination.verdict, [finding.cause for finding in examination.findings])
@@ -14,11 +14,17 @@ import msgspec
 from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.errors import MissingExtra
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.measure.probe import ceilings as probed_ceilings
-from ridgeline.measure.profile import Plan, measure
 from ridgeline.records import Finding, StepProfile, Verdict
 
 Progress = Callable[[str], None]
+USUAL_PLAN = MeasurementPlan(timed_seconds=5.0)
+"""How `ridgeline doctor` measures a script when nothing else is asked for.
+
+So many seconds give a median that is good to a few percent; the first verdict should not wait
+longer.
+"""
 
 
 class Examination(
@@ -44,7 +50,10 @@ class Examination(
 
 
 def doctor(
-    command: Sequence[str], plan: Plan | None = None, *, progress: Progress | None = None
+    command: Sequence[str],
+    plan: MeasurementPlan = USUAL_PLAN,
+    *,
+    on_progress: Progress | None = None,
 ) -> Examination:
     """Measure `command` (a script and its arguments, or a launcher) and diagnose it.
 
@@ -54,7 +63,7 @@ def doctor(
     """
     if find_spec("torch") is None:
         raise MissingExtra("torch", "train")
-    on_progress = progress or _silent
+    on_progress = on_progress or _silent
     limits: list[Ceilings] = []
 
     def ceilings_of(device: str) -> Ceilings:
@@ -62,7 +71,7 @@ def doctor(
         limits.append(probed_ceilings(device, quick=True))
         return limits[0]
 
-    profiles = measure(list(command), plan or Plan(), ceilings=ceilings_of, progress=progress)
+    profiles = measure(list(command), plan, ceilings=ceilings_of, on_progress=on_progress)
     diagnosis = diagnose(profiles, limits[0])
     return Examination(
         profile=profiles[0],

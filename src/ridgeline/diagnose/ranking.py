@@ -55,5 +55,5 @@ def worth(finding: Finding) -> float:
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that are worthwhile, most worthwhile first."""
+    """Findings that are worthwhile, most worthwhile first."""
     return sorted(filter(is_worthwhile, findings), key=lambda f: (-worth(f), f.cause))

@@ -53,7 +53,7 @@ class Reading:
 
     @property
     def step_seconds(self) -> float:
-        """The time of a typical step."""
+        """Seconds of a typical step."""
         return self.phase_seconds(*self.profile.phases) or self.profile.step_seconds.mean
 
     def share(self, seconds: float) -> float:

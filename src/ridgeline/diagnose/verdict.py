@@ -44,7 +44,8 @@ def waiting_seconds(reading: Reading) -> dict[Verdict, float]:
     host = reading.phase_seconds("other")
     if reading.operators():
         small = total_seconds(reading.small_operators(*COMPUTE))
-        host = max(0.0, reading.gap_seconds(*COMPUTE) + small - synchronising)
+        around = reading.gap_seconds(*COMPUTE) + small - synchronising
+        host = min(reading.step_seconds, max(0.0, around))
     return {
         Verdict.INPUT_BOUND: reading.phase_seconds("data", "copy"),
         Verdict.COMMUNICATION_BOUND: reading.phase_seconds("communication"),

@@ -43,7 +43,7 @@ PRECISIONS = {"fp32": "highest", "fp32_medium": "medium", "tf32": "high"}
 """What `torch.set_float32_matmul_precision` must say for the float32 kinds."""
 
 SMALL_SIDE = 64
-"""Of a matmul that is all overhead."""
+"""Side of a matmul that is all overhead."""
 PILOT_SIDE = {"cpu": 256, "cuda": 1024}
 LAST_SIDE = 16384
 TRAP_RATIO = 0.05
@@ -63,7 +63,7 @@ class Effort:
     num_sizes: int
     """Sizes of matrices per kind of arithmetic: the largest that fits, its half, …"""
     retry_seconds: float
-    """For one size: measured again after this long no more, busy as the CPU may be."""
+    """How long one size is measured again, busy as the CPU may be."""
     matmul_seconds: float
     """For one size of one kind."""
     call_seconds: float

@@ -18,12 +18,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.hardware.ceilings import (
-    PROBE_DEVICES,
-    Ceilings,
-    read_cache,
-    save_ceilings,
-)
+from ridgeline.hardware.ceilings import PROBE_DEVICES, Ceilings, read_cache, save_ceilings
 from ridgeline.hardware.machine import Machine, this_machine
 
 if TYPE_CHECKING:
@@ -40,7 +35,7 @@ BUSY_SERVES_SECONDS = 900.0
 
 
 def ceilings(
-    device: str = "cpu", progress: Progress | None = None, *, quick: bool = False
+    device: str = "cpu", on_progress: Progress | None = None, *, quick: bool = False
 ) -> Ceilings:
     """The cached ceilings of this machine, or newly probed ones.
 
@@ -51,7 +46,7 @@ def ceilings(
     new kernel, firmware or neighbour changes what it can do. An unreadable cache file is reported
     through `progress`, probed again and replaced.
     """
-    report = progress or _ignore
+    report = on_progress or _ignore
     lookup = read_cache(device)
     known = lookup.ceilings
     if known is not None and known.quick and not quick:
@@ -64,7 +59,7 @@ def ceilings(
             return known
     if lookup.problem is not None:
         report(f"cannot read the cached ceilings, probing again: {lookup.problem}", 0.0)
-    measured = probe(progress, device, quick=quick)
+    measured = probe(on_progress, device, quick=quick)
     if known is not None and _share(known) > _share(measured):
         return known
     try:
@@ -75,9 +70,9 @@ def ceilings(
 
 
 def probe(
-    progress: Progress | None = None, device: str = "cpu", *, quick: bool = False
+    on_progress: Progress | None = None, device: str = "cpu", *, quick: bool = False
 ) -> Ceilings:
-    """Measure `device` now. Nothing is read from or written to the cache."""
+    """Measure `device` now, without reading or writing the cache."""
     if device not in PROBE_DEVICES:
         raise InputError(f"{device}: not a device to probe; use one of {', '.join(PROBE_DEVICES)}")
     torch = _torch()
@@ -91,7 +86,7 @@ def probe(
     effort = microbenchmarks.QUICK if quick else microbenchmarks.FULL
     num_threads = machine.cpu.num_usable_cores
     kinds = microbenchmarks.MATMUL_KINDS[device]
-    report = _Steps(progress or _ignore, num_steps=len(kinds) + 3)
+    report = _Steps(on_progress or _ignore, num_steps=len(kinds) + 3)
 
     rates: dict[str, float] = {}
     sides: dict[str, int] = {}
@@ -179,10 +174,10 @@ def _torch() -> ModuleType:
 
 
 class _Steps:
-    """Turns the n-th step into a fraction for the progress callback."""
+    """Turns the n-th step into a fraction for the on_progress callback."""
 
-    def __init__(self, progress: Progress, *, num_steps: int) -> None:
-        self._progress = progress
+    def __init__(self, on_progress: Progress, *, num_steps: int) -> None:
+        self._progress = on_progress
         self._num_steps = num_steps
         self._done = 0
 

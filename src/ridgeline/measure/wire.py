@@ -31,6 +31,7 @@ from ridgeline.records import (
     SyncPoint,
 )
 from ridgeline.records.ledger import Options
+from ridgeline.records.profile import Habit, HabitName
 
 SOCKET_NAME = "conductor.sock"
 
@@ -66,7 +67,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     terminal: tuple[int, int] | None = None
     """Columns and lines of the user's terminal, where the script's output would go to one."""
     report: bool = True
-    """False: apply the stack and run to the end without a conductor."""
+    """Whether a conductor listens; False: apply the stack and run to the end without a
+    conductor."""
 
 
 class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +102,7 @@ class Order(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StepTimes(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step: exclusive seconds per phase (they sum to `seconds`)."""
+    """The times of one step: exclusive seconds per phase (they sum to `seconds`)."""
 
     seconds: float
     phases: dict[str, float]
@@ -143,12 +145,16 @@ class Facts(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     optimizers: list[OptimizerFacts]
     loaders: list[LoaderFacts]
     settings: Settings
+    habits: dict[HabitName, Habit]
+    """Counted since the last order, per step."""
+    looked: dict[HabitName, Habit]
+    """What only the instruments see, from their last window."""
     graph_breaks: list[GraphBreak]
     python: str
     torch: str
     device_name: str
     device_memory_bytes: int
-    """Of the GPU, or the machine's RAM when the model is on the CPU."""
+    """Memory of the GPU, or the machine's RAM when the model is on the CPU."""
 
 
 class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,7 +181,7 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the C heap (tensors and autograd graphs of the CPU) and the GPU's allocator held at
     the end of each sampled step; empty where the C library does not tell."""
     collected_bytes: int = 0
-    """Of the last of these: garbage in cycles, which the collector had not come to yet."""
+    """Garbage in cycles among the last of these, which the collector had not come to yet."""
     sync_points: list[SyncPoint] = []
     hot_lines: list[HotLine] = []
     facts: Facts | None = None

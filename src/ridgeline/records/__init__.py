@@ -5,10 +5,9 @@ plain values only: no torch, no behaviour beyond arithmetic on their own fields,
 Start reading at `profile.py`, then `finding.py`, then `ledger.py`; `store.py` reads and writes.
 """
 
-from ridgeline.records.distribution import Distribution
-from ridgeline.records.environment import Environment
 from ridgeline.records.finding import Finding, Verdict
 from ridgeline.records.ledger import Ledger, LedgerRow, LossCheck, RunBill
+from ridgeline.records.measurement import Distribution, Environment
 from ridgeline.records.profile import (
     GraphBreak,
     HotLine,

@@ -1,4 +1,4 @@
-"""Journals: files of lines that several processes append to, and that outlive a crash.
+"""Files of lines that several processes append to, and that outlive a crash.
 
 Each line is one write under a lock. One that a crash or a full disk cut short is cut away by
 whoever writes next, and left out by whoever reads before. Where the disk has no room lines wait in
@@ -104,7 +104,7 @@ class Tail(Generic[T]):
     """Reads what has been appended to a journal since the last call."""
 
     def __init__(self, path: Path, decode: Callable[[bytes], T]) -> None:
-        """Of the file at `path`, which need not be there yet.
+        """Read the file at `path`, which need not be there yet.
 
         Args:
             path: Of the journal.

@@ -11,7 +11,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sha: str
     author: str
     date: str
-    """Of the author, ISO 8601."""
+    """The author's date, as ISO 8601."""
     subject: str
 
     @property
@@ -51,7 +51,7 @@ class Bisection(
     repository: str
     metric: str
     timed: str
-    """What was timed: `step`, `printed time`, `whole run`, …"""
+    """What was timed of each run: `step`, `printed time`, `whole run`, …"""
     threshold: float
     good: Commit
     bad: Commit
@@ -60,7 +60,8 @@ class Bisection(
     culprit: Commit | None
     """Null where commits that could not be run stand between the good and the slow ones."""
     suspects: list[Commit]
-    """Oldest first: one of these it is. The culprit alone where it was found."""
+    """The commits of which one is the culprit, oldest first. The culprit alone where it was
+    found."""
     parent: Commit
     """The newest commit that is still fast."""
     ratio: float

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,13 +24,13 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bos: bool
     """Whether the tokenizer put a begin-of-sequence token before the text (once, at the start)."""
     tokens: int
-    """Of the text, begin-of-sequence included."""
+    """Tokens of the text, begin-of-sequence included."""
     scored: int
     """Tokens that were predicted: all but those that begin a window and were in none before."""
     words: int
-    """Of the text, between white space."""
+    """Words of the text, between white space."""
     bytes: int
-    """Of the text, in UTF-8."""
+    """Bytes of the text in UTF-8."""
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     loss: float
     """Mean of −ln p, nats per scored token."""
     perplexity: float
-    """exp(loss): per token."""
+    """The exponential of the loss per token."""
     word_perplexity: float
     """exp(loss · tokens / words): comparable between tokenizers."""
     bits_per_byte: float
@@ -64,7 +64,7 @@ class Zeros(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     parameters: int
     """All that are stored, embeddings and norms too; tied ones once."""
     zeros: int
-    """Of them; of a weight in few bits, levels that stand for zero."""
+    """How many of them are zero; of a weight in few bits, levels that stand for zero."""
     matrix_weights: int
     """Weights of the blocks' matrices, which prunings may touch."""
     matrix_zeros: int
@@ -88,9 +88,9 @@ class ChannelOutliers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     layer: str
     channels: tuple[int, ...]
-    """The largest first."""
+    """The channels, the largest first."""
     ratios: tuple[float, ...]
-    """Of each, its largest magnitude over that of the layer's median channel."""
+    """Largest magnitude of each over that of the layer's median channel."""
     levels_left: float
     """Steps of int8 between 0 and the median channel's largest value, with a scale that all
     channels share (127 where all are alike)."""
@@ -110,7 +110,7 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     machine_bytes_per_second: float
     """Read from memory in the same rounds; median."""
     dtype: str
-    """Of what is not quantised, and of the arithmetic."""
+    """The dtype of what is not quantised, and of what is computed."""
     device: str
     threads: int
     batch: int
@@ -136,7 +136,7 @@ class Evaluation(
     reference_quality: Quality | None = None
     divergence: Divergence | None = None
     disk_bytes: int
-    """Of the files that hold weights."""
+    """Size of the files that hold weights."""
     reference_disk_bytes: int | None = None
     zeros: Zeros | None = None
     reference_zeros: Zeros | None = None
@@ -161,12 +161,12 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def faster(self) -> bool:
-        """Beyond doubt."""
+        """Is it faster beyond doubt?"""
         return self.ci_low is not None and self.ci_low > 1.0
 
 
 class CompressionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: the one that was given, or the row above with one more scheme applied."""
+    """A model as it was given, or as the row above with one more scheme applied."""
 
     scheme: str
     """`as given` in the first row."""
@@ -182,7 +182,7 @@ class CompressionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     speedup: Speedup | None = None
     """Over the row above."""
     seconds: float = 0.0
-    """That compressing took."""
+    """The time that compressing took."""
     remark: str = ""
     """Why it is not faster than the row above, or why that was not measured."""
     notices: tuple[str, ...] = ()
@@ -203,9 +203,9 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     layer: str
     scheme: str
-    """`as given`: left alone."""
+    """The scheme's name; `as given` where the layer was left alone."""
     kl: float
-    """As `LayerLoss`; 0 where it was left alone."""
+    """The divergence as in `LayerLoss`; 0 where the layer was left alone."""
     cost: float
     """Bytes on disk, or seconds of one decode step."""
 
@@ -228,7 +228,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     target: str
     aim: str
-    """`size` or `latency`."""
+    """What was searched for, `size` or `latency`."""
     candidates: tuple[str, ...]
     sensitivities: tuple[LayerLoss, ...]
     attempts: tuple[Attempt, ...]
@@ -256,9 +256,9 @@ class CompressionLedger(
     sensitive: tuple[LayerLoss, ...] = ()
     """Where it was refused: the layers that cost most, worst first."""
     saved: str | None = None
-    """The directory."""
+    """The directory of the saved model."""
     exports: dict[str, str] = {}
-    """Format → file."""
+    """The file of each exported format."""
     search: Search | None = None
     report: str | None = None
     environment: Environment

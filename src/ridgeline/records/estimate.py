@@ -20,7 +20,7 @@ class StageMemory(Computed, frozen=True, kw_only=True):
 
     stage: int
     terms: dict[str, float]
-    """Term → bytes: weights, gradients, master, optimizer, activations, logits, buffers, …"""
+    """Bytes of each term: weights, gradients, master, optimizer, activations, logits, buffers, …"""
     total_bytes: float
 
 
@@ -49,9 +49,9 @@ class Estimate(Computed, frozen=True, kw_only=True, tag_field="record", tag="tra
     interval: tuple[float, float]
     """Step seconds between which 80 of 100 such runs are expected to lie."""
     tokens_per_second_per_gpu: float
-    """Of a model of images, patches with the class token."""
+    """Tokens per second of one device; of a model of images, patches with the class token."""
     images_per_second_per_gpu: float | None = None
-    """Of a model of images; None for all others."""
+    """Images per second of one device; None where the model takes no images."""
     mfu: float
     """Model FLOPs (no recomputation; convention in `flops_convention`) over dense peak."""
     hfu: float

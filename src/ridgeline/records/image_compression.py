@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ridgeline.records.compression import Divergence, Speedup
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 
 
 class ImageProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,18 +18,18 @@ class ImageProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     images: str
     """The file, or which part of it."""
     judged: int
-    """Images."""
+    """Images that the models were judged on."""
     calibrated: int
     """Other images, whose gradients chose what goes; 0 where none did."""
     shape: tuple[int, int, int]
-    """Channels, height, width."""
+    """Channels, height and width of one image."""
 
 
 class ImageQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How well a model knows the images."""
 
     accuracy: float
-    """Of the most probable class: top 1."""
+    """Accuracy of the most probable class (top 1)."""
     loss: float
     """Mean of −ln p of the right class, nats per image."""
 
@@ -49,23 +49,23 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: the one that was given, or the row above with one more scheme applied."""
+    """A model as it was given, or as the row above with one more scheme applied."""
 
     scheme: str
     """`as given` in the first row."""
     disk_bytes: int
     parameters: int
     flops: int
-    """Of one image, two per multiplication and addition of convolutions and products."""
+    """FLOPs of one image, two per multiplication and addition of convolutions and matmuls."""
     quality: ImageQuality
     divergence: Divergence | None = None
     """From the model as given, by image; None in the first row."""
     latency: Latency | None = None
-    """None with `--no-speed`."""
+    """The measured latency; None with `--no-speed`."""
     speedup: Speedup | None = None
     """Over the row above."""
     seconds: float = 0.0
-    """That compressing took."""
+    """The time that compressing took."""
     left_whole: tuple[str, ...] = ()
     """Operations whose channels all stayed, and why."""
 
@@ -84,11 +84,11 @@ class ImageLedger(
     protocol: ImageProtocol
     rows: tuple[ImageRow, ...]
     allowed: str | None
-    """`--max-loss`, as given."""
+    """The allowed loss, `--max-loss` as given."""
     refused: str = ""
     """Why nothing was saved; empty: it was."""
     saved: str | None = None
-    """The directory."""
+    """The directory of the saved model."""
     exports: dict[str, str] = {}
-    """Format → file."""
+    """The file of each exported format."""
     environment: Environment

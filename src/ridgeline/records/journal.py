@@ -18,10 +18,10 @@ def read_journal(folder: Path) -> list[LoggedStep]:
 
     A run that was restarted from a checkpoint writes some steps again: the later line counts.
     """
-    return Tail(folder).read()
+    return LogTail(folder).read()
 
 
-class Tail:
+class LogTail:
     """Reads what has come since the last call."""
 
     def __init__(self, folder: Path) -> None:

@@ -19,7 +19,7 @@ class ObjectName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered. It is written before anything is started."""
+    """What is remembered of a launched run; it is written before anything is started."""
 
     name: str
     place: Place
@@ -27,7 +27,7 @@ class LaunchedRun(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     """Where the run lives, on its nodes."""
     created_seconds: float
-    """Of the clock (Unix)."""
+    """Unix time at which it was created."""
     launcher_host: str
     launcher_pid: int
     ranks: int
@@ -35,7 +35,7 @@ class LaunchedRun(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str = ""
     """Slurm's number, or Ray's."""
     address: str = ""
-    """Ray's dashboard."""
+    """Address of Ray's dashboard."""
     namespace: str = ""
     context: str = ""
     objects: tuple[ObjectName, ...] = ()

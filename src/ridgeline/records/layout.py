@@ -17,7 +17,7 @@ Recompute = Literal["none", "selective", "full"]
 """`selective` recomputes the attention core alone (Korthikanti et al. 2022); `full` keeps only
 each layer's input."""
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
-"""Arithmetic of the matrix products; weights are kept as the mixed-precision recipe has them."""
+"""Arithmetic of the matmuls; weights are kept as the mixed-precision recipe has them."""
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 
@@ -33,7 +33,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What is sharded over the `fsdp` ranks: 1 optimizer, 2 and gradients, 3 and parameters."""
     tp: int = 1
     sp: bool = False
-    """Sequence parallelism: the activations between tensor-parallel regions are sharded too."""
+    """With sequence parallelism, the activations between tensor-parallel regions are sharded
+    too."""
     pp: int = 1
     vpp: int = 1
     """Model chunks on each pipeline rank (interleaving)."""

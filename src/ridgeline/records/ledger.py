@@ -1,11 +1,11 @@
-"""The ledger: the stack of cures that survived measurement, and those that did not."""
+"""The stack of cures that survived measurement, and those that did not."""
 
 from __future__ import annotations
 
 import msgspec
 
-from ridgeline.records.environment import Environment
 from ridgeline.records.finding import Finding
+from ridgeline.records.measurement import Environment
 from ridgeline.records.profile import StepProfile
 
 Options = dict[str, int | float | str | bool]
@@ -16,7 +16,7 @@ class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     passed: bool
     kind: str
-    """`bit-equal`, `rounding`, `reduced-precision` or `statistical`: what was promised."""
+    """What the technique may do: `bit-equal`, `rounding`, `reduced-precision` or `statistical`."""
     summary: str
     steps: int
     max_abs_difference: float
@@ -25,7 +25,7 @@ class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     baseline: list[float]
     candidate: list[float]
     shaken: list[float] = []
-    """Losses of the baseline disturbed by as much as the promised rounding; empty: not needed."""
+    """Losses of the baseline disturbed by as much as rounding; empty: not needed."""
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What the technique costs in memory, start-up, exactness or readability, by its card."""
     startup_seconds: float | None = None
     """What the script needs longer with it until its pace is steady (compilation, workers that
-    start), in the same duel; below 0 it starts faster; null where that was not measured."""
+    start), in the same A/B run; below 0 it starts faster; null where that was not measured."""
     pays_after_steps: float | None = None
     """Steps after which the faster step has earned that start-up; null where it was not measured,
     or is never earned."""
@@ -87,11 +87,11 @@ class RunBill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What the whole training run takes and costs: as the script stood, and with the stack."""
 
     steps: float
-    """Of the whole run."""
+    """Steps of the whole run."""
     steps_from: str
-    """Who says so: `--steps-to-train`, or `--run-hours` and the step as it stood."""
+    """Who says how many: `--steps-to-train`, or `--run-hours` and the step as it stood."""
     usd_per_hour: float | None
-    """Of everything that runs the script; null where no price is known."""
+    """Price of everything that runs the script; null where no price is known."""
     price_from: str
     """Where the price comes from, or why there is none."""
     step_seconds: float
@@ -129,7 +129,7 @@ class Ledger(
     loss_check: LossCheck | None
     findings: list[Finding]
     stack: str | None
-    """Path of `stack.toml`."""
+    """The path of `stack.toml`."""
     report: str | None
     patch: str | None
     environment: Environment

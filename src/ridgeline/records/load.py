@@ -1,4 +1,4 @@
-"""A load: which requests come, and when; what `loadtest` sends and `simulate serving` simulates."""
+"""Which requests come, and when; what `loadtest` sends and `simulate serving` simulates."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rate: float = 1.0
     """Requests per second; of a ramp, at its begin; of a sweep, of its first stage."""
     to_rate: float | None = None
-    """Of a ramp, at its end."""
+    """The rate at the end of a ramp."""
     variation: float = 2.0
-    """Of gamma arrivals: standard deviation of the gaps over their mean."""
+    """Standard deviation of the gaps between gamma arrivals over their mean."""
     concurrency: int = 8
-    """Of a closed loop."""
+    """Requests at one time in a closed loop."""
     seconds: float | None = None
-    """Of sending; of a sweep, of each stage. None: 30, or to the end of the trace or `requests`."""
+    """How long requests are sent; in a sweep, in each stage. None: 30, or to the end of the trace
+    or `requests`."""
     requests: int | None = None
     """At most so many; a trace is cut to them."""
     input_tokens: int = 256
@@ -36,12 +37,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     trace: Path | None = None
     trace_speed: float = 1.0
     length_scale: float = 1.0
-    """Of a trace's lengths, for a model whose context is shorter."""
+    """Factor on the lengths of a trace, for a model whose context is shorter."""
     warmup_seconds: float | None = None
-    """None: a tenth of the time of sending, at most 30."""
+    """How long the warm-up takes; None: a tenth of the time of sending, at most 30."""
     slo: Slo = Slo()
     seed: int | None = None
-    """None: another in every run, so that no prefix cache is warm."""
+    """Seed of prompts and arrivals; None: another in every run, so that no prefix cache is warm."""
 
     @property
     def sending_seconds(self) -> float:

@@ -49,7 +49,7 @@ class Percentiles(Computed, frozen=True, kw_only=True):
 
 
 class Requests(Computed, frozen=True, kw_only=True):
-    """Of the whole run, its warm-up and its drain included."""
+    """Requests of the whole run, its warm-up and its drain included."""
 
     sent: int
     ok: int
@@ -76,13 +76,13 @@ class ClientCheck(Computed, frozen=True, kw_only=True):
     """Whether the load tester itself kept up."""
 
     send_lag_p50: float
-    """Seconds."""
+    """Median seconds by which a request was sent late."""
     send_lag_p99: float
     send_lag_max: float
     timer_lag_p99: float
     """Seconds that timers of its event loop came late: chunks may be stamped that late."""
     cpu_share: float
-    """Of one core."""
+    """Share of one core that the client used."""
     max_send_lag_seconds: float
     """The p99 above which no figures are given."""
 
@@ -93,23 +93,23 @@ class Lengths(Computed, frozen=True, kw_only=True):
     input_tokens: float | None
     output_tokens: float | None
     cached_share: float | None
-    """Of the input, found in the server's prefix cache, as far as it says so."""
+    """Share of the input found in the server's prefix cache, as far as it says so."""
 
 
 class TimelinePoint(Computed, frozen=True, kw_only=True):
     """One slice of the run."""
 
     at_seconds: float
-    """Its begin."""
+    """When the interval begins."""
     seconds: float
     sent_per_second: float
     finished_per_second: float
     failed_per_second: float
     output_tokens_per_second: float | None
     in_flight: float
-    """Mean."""
+    """Mean number of requests in flight."""
     ttft_p50_seconds: float | None
-    """Of the requests planned in it."""
+    """Median time to the first token of the requests planned in it."""
     ttft_p99_seconds: float | None
 
 
@@ -117,7 +117,7 @@ class CurvePoint(Computed, frozen=True, kw_only=True):
     """One stage of a sweep."""
 
     offered_per_second: float
-    """Requests."""
+    """Requests offered per second."""
     finished_per_second: float
     output_tokens_per_second: float | None
     goodput: float
@@ -154,9 +154,9 @@ class Figures(Computed, frozen=True, kw_only=True):
     total_tokens_per_second: float | None
     """Output, and the input of the requests whose first token came in the window."""
     goodput: float
-    """Requests per second."""
+    """Requests per second that met the objectives."""
     goodput_share: float
-    """Of the requests planned in the window, failed ones included."""
+    """Share of the requests planned in the window, failed ones included."""
     in_flight: float
     """Requests under way, mean over the window."""
 
@@ -169,16 +169,16 @@ class LoadTest(Figures, frozen=True, kw_only=True, tag_field="record", tag="load
     arrivals: str
     """How requests came, in words."""
     seed: int
-    """Of prompts and arrivals."""
+    """Seed of prompts and arrivals."""
     interrupted: bool
     slo: Slo
     client: ClientCheck
     request_seconds: tuple[float, ...] = ()
-    """Of each request in `e2e_seconds`, as they were planned; empty in a simulation."""
+    """Seconds of each request in `e2e_seconds`, as they were planned; empty in a simulation."""
     timeline: tuple[TimelinePoint, ...]
     curve: tuple[CurvePoint, ...] = ()
-    """Of a sweep, by offered rate."""
+    """The points of a sweep, by offered rate."""
     max_rate: float | None = None
-    """Of a sweep: requests per second that it sustained."""
+    """Requests per second that a sweep sustained."""
     notes: tuple[str, ...] = ()
     definitions: dict[str, str]

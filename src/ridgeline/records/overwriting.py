@@ -103,7 +103,7 @@ def refuse_overwriting(path: Path, option: str = "") -> None:
 
 
 def _identity(path: Path) -> _Identity | None:
-    """Of a file that is there; a terminal or a pipe may be read and written."""
+    """The identity of a file that is there; a terminal or a pipe may be read and written."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

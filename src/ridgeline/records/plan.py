@@ -13,18 +13,18 @@ from ridgeline.records.layout import Layout
 Objective = Literal["time", "cost", "memory"]
 
 
-class Record(Computed, frozen=True, kw_only=True):
+class PlanPart(Computed, frozen=True, kw_only=True):
     """What the records below have in common: immutable, fields by name."""
 
 
-class Choice(Record, frozen=True, kw_only=True):
+class Choice(PlanPart, frozen=True, kw_only=True):
     """One layout with what theory says of it."""
 
     layout: Layout
     estimate: Estimate
 
 
-class RunnerUp(Record, frozen=True, kw_only=True):
+class RunnerUp(PlanPart, frozen=True, kw_only=True):
     """A layout that differs from the best in more than a detail, and why it loses."""
 
     layout: Layout
@@ -34,7 +34,7 @@ class RunnerUp(Record, frozen=True, kw_only=True):
     why: list[str]
 
 
-class ParetoPoint(Record, frozen=True, kw_only=True):
+class ParetoPoint(PlanPart, frozen=True, kw_only=True):
     """A layout that nothing beats in both of two goals."""
 
     layout: Layout
@@ -45,7 +45,7 @@ class ParetoPoint(Record, frozen=True, kw_only=True):
     """None where no price of the device is on record."""
 
 
-class KnobValue(Record, frozen=True, kw_only=True):
+class KnobValue(PlanPart, frozen=True, kw_only=True):
     """The best that is left when one knob is held at one value."""
 
     knob: str
@@ -54,7 +54,7 @@ class KnobValue(Record, frozen=True, kw_only=True):
     """Its step time over that of the best, 1 for the value that the best has; None: none fits."""
 
 
-class WhatIf(Record, frozen=True, kw_only=True):
+class WhatIf(PlanPart, frozen=True, kw_only=True):
     """The best under a changed cluster."""
 
     change: str
@@ -65,7 +65,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
     layout: Layout | None
 
 
-class Bill(Record, frozen=True, kw_only=True):
+class Bill(PlanPart, frozen=True, kw_only=True):
     """What the whole run takes at the predicted step time, without failures or evaluation."""
 
     tokens: float
@@ -78,16 +78,16 @@ class Bill(Record, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class ClusterSize(Record, frozen=True, kw_only=True):
+class ClusterSize(PlanPart, frozen=True, kw_only=True):
     """A cluster that trains the model by the date that was asked for."""
 
     cluster: str
-    """As `COUNTxDEVICE`."""
+    """The cluster, written `COUNTxDEVICE`."""
     days: float
     usd: float | None
 
 
-class Launch(Record, frozen=True, kw_only=True):
+class Launch(PlanPart, frozen=True, kw_only=True):
     """The same layout in the words of one framework."""
 
     framework: str
@@ -102,12 +102,12 @@ class Launch(Record, frozen=True, kw_only=True):
     """Its step time over that of the plan's best."""
 
 
-class Plan(Record, frozen=True, kw_only=True, tag_field="record", tag="training-plan"):
+class Plan(PlanPart, frozen=True, kw_only=True, tag_field="record", tag="training-plan"):
     """The answer of one search."""
 
     model: str
     cluster: str
-    """As `COUNTxDEVICE`."""
+    """The cluster, written `COUNTxDEVICE`."""
     global_batch: int
     seq: int
     objective: Objective
@@ -118,12 +118,12 @@ class Plan(Record, frozen=True, kw_only=True, tag_field="record", tag="training-
     what_if: list[WhatIf]
     bill: Bill | None
     clusters: list[ClusterSize] = msgspec.field(default_factory=list)
-    """With a date: the clusters that meet it; else empty."""
+    """The clusters that meet the date, where one is given; else empty."""
     launch: list[Launch]
     searched: int
-    """Layouts judged."""
+    """Layouts that were judged."""
     feasible: int
-    """Of them, layouts that fit in memory."""
+    """Judged layouts that fit in memory."""
     seconds: float
-    """That the search itself took."""
+    """The time that the search itself took."""
     assumed: list[str]

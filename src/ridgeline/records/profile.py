@@ -1,4 +1,4 @@
-"""A measured step: where the time went, what ran, what it held, and which settings were on.
+"""Where the time of a measured step went, what ran, what it held, and which settings were on.
 
 All times are wall seconds of one training step (or one inference call) unless a field's name
 says otherwise. "Per step" figures are means over the window in which they were seen.
@@ -6,20 +6,21 @@ says otherwise. "Per step" figures are means over the window in which they were 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from ridgeline.records.distribution import Distribution
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Distribution, Environment
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "communication", "other")
-"""Exclusive and exhaustive: the phases of a step sum to the step."""
+"""The phases of a step are exclusive and exhaustive: they sum to the step."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProfilePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every part of a profile: immutable, and strict about unknown keys."""
 
 
-class Site(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Site(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place in the user's code."""
 
     file: str
@@ -30,14 +31,14 @@ class Site(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{self.file}:{self.line}"
 
 
-class Operator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Operator(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One operator at one set of input shapes, per step."""
 
     name: str
-    """As the dispatcher names it, e.g. `aten::mm`."""
+    """The dispatcher's name, e.g. `aten::mm`."""
     shapes: str
     dtype: str
-    """Of its floating-point inputs, e.g. `float32`; empty when it has none."""
+    """The dtype of its floating-point inputs, e.g. `float32`; empty when it has none."""
     phase: str
     calls: float
     seconds: float
@@ -65,7 +66,7 @@ class Operator(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return found
 
 
-class SyncPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SyncPoint(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place where the host waits for the device, or copies out of it."""
 
     kind: str
@@ -75,7 +76,7 @@ class SyncPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: float
 
 
-class HotLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HotLine(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of the user's script that was on the stack when the host was sampled."""
 
     site: Site
@@ -86,7 +87,7 @@ class HotLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it was calling at the bottom: `module.function`."""
 
 
-class GraphBreak(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GraphBreak(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place where `torch.compile` fell back to Python."""
 
     reason: str
@@ -94,7 +95,7 @@ class GraphBreak(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     count: int
 
 
-class MemorySplit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MemorySplit(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tensor bytes alive at the peak, by what they are for."""
 
     weights_bytes: int
@@ -104,7 +105,7 @@ class MemorySplit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     other_bytes: int
 
 
-class MemoryPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MemoryPoint(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tensor bytes alive at a moment of the profiled step."""
 
     seconds: float
@@ -112,11 +113,11 @@ class MemoryPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     phase: str
 
 
-class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One outermost module that the script called."""
 
     name: str
-    """Its class."""
+    """The name of its class."""
     num_parameters: int
     num_parameter_tensors: int
     parameter_bytes: int
@@ -152,7 +153,7 @@ class ModelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Weight name → a matmul dimension that is not a multiple of 8."""
 
 
-class OptimizerFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OptimizerFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One optimizer that the script stepped."""
 
     name: str
@@ -171,7 +172,7 @@ class OptimizerFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Gradients were zeroed and kept instead of set to None."""
 
 
-class LoaderFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoaderFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One DataLoader that the script iterated."""
 
     batch_size: int | None
@@ -199,7 +200,7 @@ class LoaderFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """CPU time in `fetch_seconds`: less than half of it means that making a batch waits."""
 
 
-class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Global switches as they stood while the steps were timed."""
 
     num_threads: int
@@ -213,50 +214,18 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     autograd_profiler: bool
     gc_seconds: float
     """Per step, in Python's cyclic garbage collector."""
-    gc_forced: float
-    """Explicit `gc.collect()` calls per step."""
-    gc_site: Site | None
-    empty_cache: float
-    """`torch.cuda.empty_cache()` calls per step."""
-    empty_cache_site: Site | None
-    retain_graph: float
-    """Backward calls with `retain_graph=True` per step."""
-    retain_graph_site: Site | None
-    convolutions_channels_first: float
-    """Convolutions per step whose input is not stored channels-last."""
-    math_attention: float
-    """Attention calls per step that ran unfused (explicit softmax between two matmuls)."""
-    math_attention_site: Site | None
-    save_seconds: float
-    """Per step, in `torch.save`."""
-    save_site: Site | None
     records_gradients: bool = False
     """Forwards of an inference script ran with gradients enabled."""
-    evaluations: float
-    """Forwards without gradients per step of a training script."""
-    evaluation_seconds: float
-    evaluation_site: Site | None
     backward_site: Site | None
     forwards_per_step: float
     backwards_per_step: float
-    all_reduces_per_step: float
-    """Gradient synchronisations per step (bucket flushes count once)."""
-    communication_bytes: float
-    """Per step and rank."""
-    copy_from_pageable: float
-    """Host-to-device copies per step out of memory that is not pinned."""
-    recompute_seconds: float
-    """Per step, spent running checkpointed forwards again during backward."""
-    checkpoint_site: Site | None
     graph_compiles: int
     recompiles: int
-    """Of a frame that was compiled before, while the timed steps ran."""
+    """Compilations of a frame that was compiled before, while the timed steps ran."""
     compile_seconds: float
     """Spent compiling while the timed steps ran."""
     padding_share: float = 0.0
     """Share of the model's token ids that is one value repeated to the end of its row."""
-    empty_cache_seconds: float = 0.0
-    """Per step, in `torch.cuda.empty_cache()`."""
     cpu_seconds: float = 0.0
     """CPU time of the whole process per step, all threads."""
     cpu_wait_seconds: float = 0.0
@@ -280,7 +249,47 @@ class Settings(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return least, max(least, min(self.kernel_seconds, step_seconds - computing))
 
 
-class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+HabitName = Literal[
+    "gc_collect",
+    "empty_cache",
+    "save",
+    "retain_graph",
+    "evaluation",
+    "recompute",
+    "math_attention",
+    "channels_first_convolution",
+    "pageable_copy",
+    "collective",
+]
+"""What is counted of a script's loop:
+
+- `gc_collect`: explicit calls of `gc.collect()`
+- `empty_cache`: calls of `torch.cuda.empty_cache()`
+- `save`: calls of `torch.save`
+- `retain_graph`: backwards with `retain_graph=True`
+- `evaluation`: forwards without gradients in a training script
+- `recompute`: checkpointed forwards that ran again during backward
+- `math_attention`: unfused attention (explicit softmax between two matmuls)
+- `channels_first_convolution`: convolutions whose input is not stored channels-last
+- `pageable_copy`: host-to-device copies out of memory that is not pinned
+- `collective`: gradient synchronisations (bucket flushes count once)
+"""
+
+
+class Habit(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a script was counted to do in its loop, per step."""
+
+    calls: float = 0.0
+    """How often, per step."""
+    seconds: float = 0.0
+    """What that took, per step; 0 where it was not timed."""
+    bytes: float = 0.0
+    """What was moved by it, per step and rank; 0 where that has no meaning."""
+    site: Site | None = None
+    """The line of the script that did it last, where that is known."""
+
+
+class TailFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The slow ones among the timed steps: those that took half as long again as the median."""
 
     slow_steps: int
@@ -295,11 +304,12 @@ class TailFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     among the sizes allow; null where all are of one size."""
 
 
-class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SideEffects(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a measured script would have left behind, and what kept it from doing so."""
 
     protection: str
-    """`view`: it saw a copy-on-write view of the files. `copies`: old contents were put back."""
+    """How files were protected. `view`: it saw a copy-on-write view of the files. `copies`: old
+    contents were put back."""
     files: int = 0
     """Files that it wrote, changed or removed; none of that lasts."""
     first_files: list[str] = []
@@ -311,12 +321,17 @@ class SideEffects(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class StepProfile(
-    Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="profile"
+    ProfilePart,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="profile",
 ):
     """What one process measured of one script."""
 
     kind: str
-    """`training` or `inference`."""
+    """Whether it is `training` or `inference`."""
     steps: int
     """Timed steps behind `step_seconds`."""
     step_seconds: Distribution
@@ -335,7 +350,7 @@ class StepProfile(
     memory_timeline: list[MemoryPoint]
     memory_growth_bytes_per_step: float
     operators: list[Operator]
-    """Most expensive first."""
+    """The operators, most expensive first."""
     operator_calls: float
     """Operators dispatched per step."""
     small_operator_share: float
@@ -344,10 +359,12 @@ class StepProfile(
     hot_lines: list[HotLine]
     graph_breaks: list[GraphBreak]
     models: list[ModelFacts]
-    """Largest first."""
+    """The models, largest first."""
     optimizers: list[OptimizerFacts]
     loaders: list[LoaderFacts]
     settings: Settings
+    habits: dict[HabitName, Habit] = {}
+    """What costs time or memory inside the loop, counted; what was not seen is absent."""
     losses: list[float]
     """By step from the first one that was seen."""
     gradient_norms: list[float]
@@ -369,3 +386,10 @@ class StepProfile(
     """Null in records of before it was noted."""
     side_effects: SideEffects | None = None
     """Absent in records of before it was noted."""
+
+    def habit(self, name: HabitName) -> Habit:
+        """What was counted under this name; zeros where nothing was seen."""
+        return self.habits.get(name, _NEVER)
+
+
+_NEVER = Habit()

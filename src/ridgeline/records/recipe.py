@@ -34,7 +34,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RecipeModel(Section, frozen=True, kw_only=True):
-    """What is trained."""
+    """The model that is trained."""
 
     config: str
     """A preset's name, or the path of a Hugging Face `config.json` or of its folder."""
@@ -120,16 +120,17 @@ class RecipeData(Section, frozen=True, kw_only=True):
     seq: int
     """Tokens in one sequence."""
     tokens: float | None = None
-    """Of the whole run; sets the number of steps where `run.steps` does not."""
+    """Tokens of the whole run; sets the number of steps where `run.steps` does not."""
     packing: Literal["packed", "padded"] = "packed"
-    """`packed`: documents follow each other without a gap; `padded`: one document a sequence."""
+    """How documents fill sequences. `packed`: they follow each other without a gap; `padded`: one
+    document a sequence."""
     document_mask: bool = False
     """In packed sequences, no token sees another document."""
     shuffle: bool = True
     workers: int = 1
     """Processes that read ahead; 0: the training process itself."""
     validation: str = ""
-    """As `path`: held-out text; its loss is taken every `run.evaluate_every` steps."""
+    """Held-out text, given as `path` is; its loss is taken every `run.evaluate_every` steps."""
     holdout: int = 0
     """One document in so many is held out for validation, chosen by a hash of its name or text;
     0: none."""
@@ -140,20 +141,22 @@ class RecipeOptimizer(Section, frozen=True, kw_only=True):
 
     name: Literal["adamw", "adamw8bit", "adafactor", "lion", "muon", "sgd"] = "adamw"
     learning_rate: float
-    """Peak. With `muon`: of the matrices inside the blocks (`adam_learning_rate` has the rest)."""
+    """Peak learning rate; with `muon` that of the matrices inside the blocks (`adam_learning_rate`
+    has the rest)."""
     adam_learning_rate: float | None = None
     """With `muon`, of embeddings, head, norms and biases, which AdamW trains. Without it one rate
     serves all: updates of matrices are scaled to AdamW's size (arXiv 2502.16982)."""
     betas: tuple[float, float] = (0.9, 0.95)
     momentum: float = 0.95
-    """Of `sgd` and `muon`."""
+    """Momentum of `sgd` and `muon`."""
     epsilon: float = 1e-8
     weight_decay: float = 0.1
     """On matrices; norms and biases have none."""
     clip_norm: float = 1.0
     """Largest norm of all gradients together; 0: not clipped."""
     schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
-    """`wsd`: warm-up, stable, then linear decay over the last `decay_share`."""
+    """How the learning rate moves; `wsd`: warm-up, stable, then linear decay over the last
+    `decay_share`."""
     warmup_steps: int = 2000
     final_learning_rate: float
     """At the end of the schedule."""
@@ -173,7 +176,7 @@ class RecipePrecision(Section, frozen=True, kw_only=True):
     """How weights are kept; `layout.precision` says how they are multiplied."""
 
     weights: Literal["fp32", "bf16"] = "fp32"
-    """`fp32`: master weights; `bf16`: half the memory."""
+    """The dtype of the weights. `fp32`: master weights; `bf16`: half the memory."""
     stochastic_rounding: bool = False
     """Round updates of bf16 weights up or down by chance, so that small ones are not lost."""
     reduce: Literal["fp32", "bf16"] = "fp32"
@@ -181,7 +184,7 @@ class RecipePrecision(Section, frozen=True, kw_only=True):
     loss_scale: float = 65536.0
     """With fp16, the first one."""
     growth_interval: int = 2000
-    """With fp16: steps without overflow after which the scale doubles."""
+    """With fp16, the steps without overflow after which the scale doubles."""
 
 
 class RecipeCommunication(Section, frozen=True, kw_only=True):
@@ -195,7 +198,7 @@ class RecipeCommunication(Section, frozen=True, kw_only=True):
     """What travels in place of fp32 gradients; lossy ones carry their error to the next step."""
     powersgd_rank: int = 4
     kept_share: float = 0.01
-    """Of the gradient's elements, with `topk` and `randomk`."""
+    """Share of the gradient's elements that `topk` and `randomk` keep."""
     compression_start: int = 0
     """Steps of plain all-reduce before compression begins."""
     hierarchical: bool = False
@@ -227,7 +230,7 @@ class RecipeRun(Section, frozen=True, kw_only=True):
     seed: int = 0
     log_every: int = 10
     evaluate_every: int = 0
-    """0: only at the end, where there is validation data."""
+    """Steps between evaluations; 0: only at the end, where there is validation data."""
     profile_steps: tuple[int, ...] = ()
     """Steps of which each rank writes a profiler trace."""
     stack: str = ""
@@ -240,11 +243,11 @@ class RecipeCheckpoint(Section, frozen=True, kw_only=True):
     every_steps: int | None = None
     """Optimizer steps between checkpoints."""
     every_seconds: float | None = None
-    """Time between checkpoints. With neither, it follows from what a save costs and how often the
-    run fails (Young and Daly), at most half an hour; the first is made after the first step."""
+    """The time between checkpoints. With neither, it follows from what a save costs and how often
+    the run fails (Young and Daly), at most half an hour; the first is made after the first step."""
     mean_seconds_between_failures: float | None = None
-    """Of the whole run; without it, 5.8 years over the number of devices (Llama 3, arXiv
-    2407.21783, section 3.3.4)."""
+    """Mean time between failures of the whole run; without it, 5.8 years over the number of devices
+    (Llama 3, arXiv 2407.21783, section 3.3.4)."""
     keep: int = 2
     """The newest so many stay; 0: no checkpoints are made."""
     keep_every: int = 0
@@ -277,7 +280,7 @@ class RecipePruning(Section, frozen=True, kw_only=True):
     """
 
     share: float | None = None
-    """Of each layer's weights, removed in the end; this or `pattern`."""
+    """Share of each layer's weights that is removed in the end; this or `pattern`."""
     pattern: tuple[int, int] | None = None
     """At most so many of so many neighbours stay in the end, such as `[2, 4]`."""
     begin_step: int = 0
@@ -320,7 +323,7 @@ class RecipeLottery(Section, frozen=True, kw_only=True):
     """
 
     share: float
-    """Of each linear layer's weights in the blocks, removed in the end."""
+    """Share of each linear layer's weights in the blocks that is removed in the end."""
     rounds: int
     """How often it is pruned, by the same ratio each time, and trained again. `run.steps` are those
     of the first course; each round adds those from `rewind_step` on."""
@@ -358,7 +361,8 @@ class RecipeQuantisation(Section, frozen=True, kw_only=True):
     """
 
     scheme: str
-    """As `ridgeline compress --scheme` takes it, rounded to nearest, e.g. `w4a16-rtn-g32`."""
+    """A scheme as `ridgeline compress --scheme` takes it, rounded to nearest, e.g.
+    `w4a16-rtn-g32`."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
         """See `Section`."""
@@ -386,7 +390,7 @@ class RecipeCluster(Section, frozen=True, kw_only=True):
     """On what it is trained; bandwidths per device and direction."""
 
     devices: str
-    """As `COUNTxDEVICE`."""
+    """The devices, written `COUNTxDEVICE`."""
     domain_size: int
     domain_bytes_per_second: float
     network_bytes_per_second: float
@@ -402,7 +406,7 @@ class RecipePrediction(Section, frozen=True, kw_only=True):
 
 
 class Recipe(Section, frozen=True, kw_only=True):
-    """The whole file."""
+    """A whole recipe file."""
 
     model: RecipeModel
     data: RecipeData
@@ -430,7 +434,7 @@ class Recipe(Section, frozen=True, kw_only=True):
 
     @property
     def course_steps(self) -> int | None:
-        """Of one course of the learning rate; None where neither steps nor tokens say how long."""
+        """Steps of one course of the learning rate; None: neither steps nor tokens say."""
         if self.run.steps is not None or self.data.tokens is None:
             return self.run.steps
         return max(1, round(self.data.tokens / (self.layout.global_batch * self.data.seq)))

@@ -28,7 +28,7 @@ class PlacedOperator(Computed, frozen=True, kw_only=True):
     seconds: float
     """The least time that peak and bandwidth allow."""
     share: float
-    """Of the whole pass, all occurrences together."""
+    """Share of the whole pass, all occurrences together."""
 
 
 class DeviceRoofline(Computed, frozen=True, kw_only=True):
@@ -39,13 +39,13 @@ class DeviceRoofline(Computed, frozen=True, kw_only=True):
     peak_flops_per_second: float
     """Dense, of the matrix units."""
     vector_flops_per_second: float | None
-    """Of the vector units in fp32, where element-wise work runs; None: not published."""
+    """Rate of the vector units in fp32, where element-wise work runs; None: not published."""
     bandwidth_bytes_per_second: float
     ridge_flops_per_byte: float
     seconds: float
     """The least time of the whole pass, one operator after the other."""
     compute_bound_share: float
-    """Of that time."""
+    """Share of that time that is compute-bound."""
     operators: list[PlacedOperator]
 
 
@@ -61,6 +61,6 @@ class ModelRoofline(Computed, frozen=True, kw_only=True, tag_field="record", tag
     weight_bytes: float
     """All weights in the arithmetic of the first device: whether they fit is another question."""
     flops: float
-    """Of the whole pass."""
+    """FLOPs of the whole pass."""
     moved_bytes: float
     devices: list[DeviceRoofline]

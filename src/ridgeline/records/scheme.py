@@ -34,22 +34,23 @@ class NumberFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     observer: Observer = "minmax"
     """How the range is found."""
     dynamic: bool = False
-    """Activations only: the range is taken from each token as it comes, not from calibration."""
+    """The range of activations is taken from each token as it comes, not from calibration."""
     round_up: bool = False
-    """mx only: the next power of two as the scale of blocks whose largest number it suits better,
-    as compressed-tensors writes them and the OCP specification does not."""
+    """In mx formats the next power of two as the scale of blocks whose largest number it suits
+    better, as compressed-tensors writes them and the OCP specification does not."""
 
 
 class Pruning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which weights are removed, and how they are chosen."""
 
     structure: Structure = "weights"
-    """`weights`: set to zero one by one; all others are taken out, so that the model is smaller."""
+    """The kind of thing that is pruned. `weights` are set to zero one by one; all else is removed:
+    a smaller model."""
     criterion: Criterion
     share: float
     """Removed, of the weights, neurons, or heads of each layer, or of the layers (0 to 1)."""
     pattern: tuple[int, int] | None = None
-    """(n, m): at most n weights of every m along the depth stay, e.g. (2, 4)."""
+    """The pattern (n, m): at most n weights of every m along the depth stay, e.g. (2, 4)."""
     scope: Literal["layer", "global"] = "layer"
     """Whether `share` holds in every layer or over all of them together."""
 
@@ -64,7 +65,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     method: Method = "rtn"
     """How weights are rounded."""
     act_order: bool = False
-    """GPTQ: columns in falling order of their activations' size."""
+    """Whether GPTQ takes columns in falling order of their activations' size."""
     pruning: Pruning | None = None
     ignore: tuple[str, ...] = ("lm_head",)
     """Linear layers that stay as they are, by their name or the end of it."""

@@ -63,7 +63,7 @@ def parse(name: str) -> Scheme:
 
 
 class _Parts:
-    """Of one name, taken out as they are understood."""
+    """The parts of one name, removed as they are understood."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -18,20 +18,20 @@ class CacheStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     num_blocks: int
     block_size: int
-    """Tokens."""
+    """Tokens of one block."""
     bytes_per_token: int
     """Keys and values of all layers."""
     prefix_queries: int
     """Prompt tokens that were looked up."""
     prefix_hits: int
-    """Of these, found and not computed again."""
+    """Prompt tokens that were found and not computed again."""
     preemptions: int
     wasted_tokens: int
     """Computed, thrown away by a preemption, and computed again."""
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer."""
+    """One completion, with what it cost."""
 
     prompt: str
     index: int
@@ -41,7 +41,7 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
     prompt_tokens: int
     cached_tokens: int
-    """Of the prompt, not computed but found."""
+    """Tokens of the prompt that were found and not computed."""
     output_tokens: int
     num_preemptions: int
     ttft_seconds: float | None
@@ -72,7 +72,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", 
 class DecodeBench(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="decode-bench"
 ):
-    """Decoding beside reading: both measured in turns within one run."""
+    """The speed of decoding beside that of reading: both measured in turns within one run."""
 
     model: str
     dtype: str
@@ -86,18 +86,18 @@ class DecodeBench(
     context: int
     """Tokens in each one's cache when measuring began."""
     steps: int
-    """Of decoding, over all rounds."""
+    """Steps of decoding, over all rounds."""
     step_seconds: float
-    """Median."""
+    """Median seconds of a step."""
     step_samples: tuple[float, ...] = ()
     """Seconds of each step, in order."""
     fastest_step_seconds: float
     tokens_per_second: float
-    """batch / step_seconds"""
+    """Tokens per second, the batch over `step_seconds`."""
     outside_model_seconds: float
     """Median of a step's time that is not the model's forward: scheduling, sampling, sending."""
     weight_bytes: int
-    """Read per step: every weight but the rows of the embedding that are not looked up."""
+    """What is read per step: every weight but the rows of the embedding that are not looked up."""
     kv_bytes: int
     """Keys and values read per step, mean."""
     read_bytes_per_second: float
@@ -105,7 +105,7 @@ class DecodeBench(
     machine_bytes_per_second: float
     """Read from memory in the same run, between the rounds; median."""
     share: float
-    """read_bytes_per_second / machine_bytes_per_second"""
+    """Share of the machine's bandwidth: `read_bytes_per_second` over `machine_bytes_per_second`."""
     rounds: int
     machine_rounds: tuple[float, ...]
     """Each round's read bandwidth, to see how much it wavers."""

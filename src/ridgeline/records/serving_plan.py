@@ -28,7 +28,7 @@ class Deployment(Computed, frozen=True, kw_only=True):
     weights: str
     cache: str
     engine: str
-    """Class of engines: see `plan/serving/engines.toml`."""
+    """The class of engines, see `plan/serving/engines.toml`."""
 
 
 class Speculation(Computed, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Speculation(Computed, frozen=True, kw_only=True):
     acceptance: float
     tokens_per_step: float
     speedup: float
-    """Of decoding; below 1 it costs."""
+    """The speed-up of decoding; below 1 it costs."""
     best_num_drafts: int
     """With the same times; 0: speculation only costs."""
 
@@ -66,17 +66,17 @@ class ServingEstimate(
     running: float
     """Sequences that decode at once."""
     most_running: float
-    """That memory and engine allow."""
+    """The most requests at one time that memory and engine allow."""
     saturated: bool
-    """Requests queue: the time to the first token grows without bound."""
+    """Whether requests queue, so that the time to the first token grows without bound."""
     step_seconds: float
     breakdown: dict[str, float]
     """Seconds of the mean step by term; reading weights and multiplying hide each other."""
     bottleneck: str
     weight_bytes: float
-    """On one device."""
+    """Bytes of weights on one device."""
     cache_bytes_per_token: float
-    """On one device."""
+    """Bytes of KV cache per token on one device."""
     assumed: list[str]
     speculation: Speculation | None = None
     """Where it was asked for."""
@@ -86,7 +86,7 @@ class ServingOption(Computed, frozen=True, kw_only=True):
     """One way to serve the whole load."""
 
     estimate: ServingEstimate
-    """Of one replica at its share of the load."""
+    """The estimate of one replica at its share of the load."""
     replicas: int
     replicas_interval: tuple[int, int]
     """Needed if replicas are as fast as the interval's best and worst end."""
@@ -119,7 +119,7 @@ class ServingPlan(Computed, frozen=True, kw_only=True, tag_field="record", tag="
     answer_tokens: float
     users: float | None
     rate: float | None
-    """Requests per second."""
+    """Requests per second that are planned for."""
     ttft_target_seconds: float | None
     itl_target_seconds: float | None
     best: ServingOption

@@ -40,20 +40,20 @@ class FleetUse(Computed, frozen=True, kw_only=True):
     replica_seconds: float
     """From the begin of a replica's start to its end, summed."""
     most_replicas: int
-    """At one time."""
+    """The most replicas at one time."""
     replicas: tuple[tuple[float, int], ...]
     """Seconds since the start, and how many replicas there were from then on."""
     steps: int
-    """Of all engines."""
+    """Steps of all engines."""
     preemptions: int
-    """Of all requests."""
+    """Preemptions of all requests."""
 
 
 class Alternative(Computed, frozen=True, kw_only=True):
     """The same load on another deployment."""
 
     change: str
-    """As it was asked for: key=value, …"""
+    """The change as it was asked for: key=value, …"""
     figures: Figures
     fleet: FleetUse
 
@@ -62,12 +62,12 @@ class Simulated(LoadTest, frozen=True, kw_only=True, tag_field="record", tag="si
     """A load test that did not take place. Its client lagged nowhere and used no processor."""
 
     interval: Interval | None
-    """None: it was not asked for."""
+    """The interval; None where it was not asked for."""
     fleet: FleetUse
     simulated_seconds: float
     """Until the last answer."""
     quantiles: dict[str, tuple[float, ...]]
     """Latency in seconds by hundredths of the requests: its least, …, its median, …, its most."""
     deployment: dict[str, object]
-    """As simulated, what was left to us included."""
+    """The deployment as simulated, what was left to us included."""
     what_if: tuple[Alternative, ...] = ()

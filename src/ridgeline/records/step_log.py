@@ -1,4 +1,4 @@
-"""The step log: what each step of an engine computed and how long it took, one line a step.
+"""What each step of an engine computed and how long it took, one line a step.
 
 `ridgeline serve --step-log FILE` writes it, `ridgeline simulate serving --steps FILE` reads it.
 """
@@ -17,7 +17,7 @@ class StepWork(NamedTuple):
     """What one step computes. A tuple because one is made for every step."""
 
     prompt_tokens: int = 0
-    """Of all chunks of prompts."""
+    """Tokens of all chunks of prompts."""
     prompt_pairs: int = 0
     """Query and key pairs of these: of n tokens behind m, n m + n (n + 1) / 2."""
     prompts_done: int = 0
@@ -29,7 +29,7 @@ class StepWork(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """One line."""
+    """One line of a step log."""
 
     at_seconds: float
     """When the step began, on the engine's clock."""

@@ -19,7 +19,7 @@ class MeasuredGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class GainFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`measured_gains.toml`: what the techniques gained over the corpus."""
+    """What the techniques gained (`measured_gains.toml`) over the corpus."""
 
     measured_on: str
     """Machine, torch and date; several where the scripts were not measured together."""
@@ -39,9 +39,11 @@ class TechniqueCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Causes of findings that it cures."""
     costs: str
     """What it costs in memory, start-up time, exactness or readability."""
-    promise: str
+    equivalence: str
     """What it may do to the training result: `bit-equal`, `rounding`, `reduced-precision` or
     `statistical`."""
+    equivalence_with: dict[str, str] = {}
+    """The equivalence that holds instead where an option is set → by that option's name."""
     source: str
     stage: str
     """When it is applied: stages follow each other in the order of the list."""

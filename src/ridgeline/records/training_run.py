@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 from ridgeline.records.recipe import Recipe
 
 
@@ -26,10 +26,10 @@ class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Mean over the target tokens of these steps, in nats."""
     learning_rate: float
     gradient_norm: float | None
-    """Of the last step, before clipping; None where nothing is clipped."""
+    """The gradient norm of the last step, before clipping; None where nothing is clipped."""
     step_seconds: float
     tokens_per_second: float
-    """Over all ranks."""
+    """Tokens per second over all ranks."""
     mfu: float | None
     """Model FLOPs over the devices' dense peak; None where the peak is not known."""
     phases: dict[str, float]
@@ -54,7 +54,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     wall_seconds: float
     """From the first launch to the last event."""
     productive_seconds: float
-    """Steps that stand."""
+    """Seconds of steps that stand."""
     lost_seconds: float
     """Steps that were done again, from an earlier checkpoint."""
     checkpoint_seconds: float
@@ -67,14 +67,14 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     finishing_seconds: float
     """After the last step: evaluation, export."""
     away_seconds: float
-    """Nothing ran: from one launch's end to the next launch."""
+    """Seconds in which nothing ran, from one launch's end to the next launch."""
     restarts: int
     """Starts of the ranks beyond the first of each launch."""
     rollbacks: int
 
     @property
     def share(self) -> float:
-        """Of the wall time that became progress."""
+        """Share of the wall time that became progress."""
         return self.productive_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
 
@@ -93,14 +93,14 @@ class TrainingRun(
     parameters: int
     trainable_parameters: int
     wall_seconds: float
-    """Of this start, from the first step to the last."""
+    """Wall seconds of this start, from the first step to the last."""
     step_samples: list[float]
     """Seconds of each step of this start, as rank 0 saw them."""
     tokens_per_second: float
     """Over all ranks, median step."""
     mfu: float | None
     final_loss: float | None
-    """Of the last logged steps; None where it is no number, or no step was made."""
+    """Mean loss of the last logged steps; None where it is no number, or no step was made."""
     validation_loss: float | None
     phases: dict[str, float]
     """Mean seconds of a step, mean over ranks."""
@@ -111,6 +111,6 @@ class TrainingRun(
     stopped: str = ""
     """Why it ended before its last step; empty when it did not."""
     goodput: Goodput | None = None
-    """Over all starts."""
+    """The goodput over all starts."""
     notes: tuple[str, ...] = ()
     """What happened to the run: hangs, batches skipped, in their order."""

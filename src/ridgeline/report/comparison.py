@@ -8,8 +8,8 @@ import re
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ridgeline.measure.comparison import Comparison, PhaseChange, Side, Slowdown
-from ridgeline.measure.history import HistoryPoint, HistoryVerdict
+from ridgeline.measure.compare.comparison import Comparison, PhaseChange, Side, Slowdown
+from ridgeline.measure.compare.history import HistoryPoint, HistoryVerdict
 from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 

@@ -15,7 +15,7 @@ from ridgeline.records.technique_card import MeasuredGain, TechniqueCard, Techni
 from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 
-PROMISES = {
+EQUIVALENCES = {
     "bit-equal": "every loss is the same number",
     "rounding": "losses part no further than when the script is disturbed by 2⁻¹⁸",
     "reduced-precision": "losses part no further than when the script is disturbed by 2⁻⁸",
@@ -44,12 +44,18 @@ def _in_short(card: TechniqueCard) -> Text:
     text = Text(card.title)
     if card.measured:
         text.append(f"\ngained {_gained(card.measured)}", style="green")
-    text.append(f"\ncures {', '.join(card.cures)}; {card.promise}", style="dim")
+    text.append(f"\ncures {', '.join(card.cures)}; {_equivalences(card)}", style="dim")
     if card.slot is not None:
         text.append(f"; slot {card.slot}", style="dim")
     text.append(f"\ncosts: {card.costs}", style="dim")
     text.append(f"\nfrom: {card.source}", style="dim")
     return text
+
+
+def _equivalences(card: TechniqueCard) -> str:
+    """The equivalence, and those that hold with an option."""
+    others = (f"{name} with {option}" for option, name in card.equivalence_with.items())
+    return ", or ".join([card.equivalence, *others])
 
 
 def _gained(rows: Sequence[MeasuredGain]) -> str:
@@ -69,8 +75,9 @@ def technique_view(found: TechniqueList, *, beside: Sequence[str]) -> Renderable
     grid.add_column(ratio=1)
     grid.add_row("cures", Text(", ".join(card.cures)))
     grid.add_row("costs", Text(card.costs))
-    meaning = PROMISES.get(card.promise)
-    grid.add_row("promise", Text(f"{card.promise}: {meaning}" if meaning else card.promise))
+    grid.add_row("equivalence", Text(_meaning(card.equivalence)))
+    for option, equivalence in card.equivalence_with.items():
+        grid.add_row(f"with {option}", Text(_meaning(equivalence)))
     grid.add_row("source", Text(card.source))
     grid.add_row("stage", Text(card.stage))
     if card.slot is not None:
@@ -85,6 +92,11 @@ def technique_view(found: TechniqueList, *, beside: Sequence[str]) -> Renderable
         parts += [Text(), _gain_table(card.measured), Text(found.measured_on or "", style="dim")]
     alone = f"Try it alone: ridgeline tune --only {card.name} -- script.py"
     return Group(*parts, Text(), Text(alone, style="dim"))
+
+
+def _meaning(equivalence: str) -> str:
+    meaning = EQUIVALENCES.get(equivalence)
+    return f"{equivalence}: {meaning}" if meaning else equivalence
 
 
 def _unwrapped(text: str) -> str:

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ridgeline.errors import InputError
-from ridgeline.records.journal import Tail, read_journal
+from ridgeline.records.journal import LogTail, read_journal
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_run import Beside, Goodput, LoggedStep, TrainingRun
 from ridgeline.report import quantity
@@ -49,7 +49,7 @@ class LiveView:
         self._folder = folder
         self._say = say
         self._pictures = sys.stderr.isatty() if pictures is None else pictures
-        self._tail = Tail(folder)
+        self._tail = LogTail(folder)
         self._lines: list[LoggedStep] = []
         self._steps: int | None = None
 

@@ -278,7 +278,7 @@ def row_total(ledger: Ledger, row: LedgerRow) -> float:
 def row_step(ledger: Ledger, row: LedgerRow, *, in_stack: bool) -> float:
     """The step with a row applied, on the headline's clock.
 
-    Each row was timed in a duel of its own, when the machine was faster or slower than in the
+    Each row was timed in an A/B run of its own, when the machine was faster or slower than in the
     one behind the headline. Ratios survive that, seconds do not: so the ratios are applied to
     the headline's step.
     """

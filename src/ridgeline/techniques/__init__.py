@@ -9,6 +9,8 @@ A technique module defines
     edits(context, options) -> [Edit]    the lines a person would write, at the recorded sites
     options(context) -> [Options]        (optional) settings worth trying; default one, `{}`
 
+A technique that is one keyword argument gets `apply` and `edits` from `set_argument`.
+
 What may not enter: another technique, the report, the search over techniques. Order and
 conflict are traits on the card. `applies`, `predict` and `edits` run in the parent on a
 `StepProfile` and import no torch; `apply` runs inside the script's process.
@@ -26,16 +28,22 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from ridgeline import kernels
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.points import Points, edit_arguments
 from ridgeline.patches import Undo
-from ridgeline.records import Finding, Site, StepProfile
+from ridgeline.records import Finding, LoaderFacts, ModelFacts, Site, StepProfile
+from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall, SetArgument
 from ridgeline.records.ledger import Options
 from ridgeline.records.matmuls import MATMULS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+T = TypeVar("T")
 
 
 class Stage(IntEnum):
@@ -52,7 +60,7 @@ class Stage(IntEnum):
     GRAPH = 8
 
 
-Promise = Literal["bit-equal", "rounding", "reduced-precision", "statistical"]
+Equivalence = Literal["bit-equal", "rounding", "reduced-precision", "statistical"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +76,7 @@ class Card:
     """What it costs in memory, start-up time, exactness or readability."""
     source: str
     """Where it comes from: documentation, paper and section."""
-    promise: Promise
+    equivalence: Equivalence
     """What it may do to the training result; how its losses are compared."""
     stage: Stage
     slot: str | None = None
@@ -77,14 +85,18 @@ class Card:
     """Options without which it cannot be applied, and their types."""
     optional: Mapping[str, type] = field(default_factory=dict)
     """Options that it also takes."""
-    promise_with: Mapping[str, Promise] = field(default_factory=dict)
-    """What it promises instead where an option is set."""
+    equivalence_with: Mapping[str, Equivalence] = field(default_factory=dict)
+    """The equivalence that holds instead where an option is set."""
 
-    def promise_of(self, options: Options) -> Promise:
+    def equivalence_of(self, options: Options) -> Equivalence:
         """What it may do to the training result with these options."""
         return next(
-            (promise for name, promise in self.promise_with.items() if options.get(name)),
-            self.promise,
+            (
+                equivalence
+                for name, equivalence in self.equivalence_with.items()
+                if options.get(name)
+            ),
+            self.equivalence,
         )
 
     def check(self, options: Options) -> None:
@@ -155,17 +167,17 @@ class Context:
 
     def gain_of_matmuls(
         self,
-        arithmetic: str,
+        number_format: str,
         ratio: float,
         *,
         casts: int = 0,
         apart: Collection[str] = (),
         others: float = 0.0,
     ) -> float:
-        """Speed-up of the whole step when its float32 matmuls run in another arithmetic.
+        """Speed-up of the whole step when its float32 matmuls run in another number format.
 
         Args:
-            arithmetic: As the probed ceilings name it; on a CPU no matmul takes less time than a
+            number_format: As the probed ceilings name it; on a CPU no matmul takes less time than a
                 small one in it.
             ratio: Of the rates, where a matmul is large.
             casts: Conversions around each, of one of its three matrices: on a CPU three
@@ -175,7 +187,7 @@ class Context:
         """
         floor = cast = cast_byte = 0.0
         if self.device == "cpu" and self.ceilings is not None:
-            floor = self.ceilings.matmul_floor_seconds.get(arithmetic, 0.0)
+            floor = self.ceilings.matmul_floor_seconds.get(number_format, 0.0)
             cast = _DISPATCHES_OF_A_CAST * self.ceilings.dispatch_autograd_seconds
             cast_byte = _PASSED_BY_A_CAST / self.ceilings.bandwidth_bytes_per_second
         step, before, after = self.profile.step_seconds.mean, 0.0, 0.0
@@ -188,15 +200,20 @@ class Context:
         saved = (before - after) / max(before, step)
         return 1 / max(1 - saved - others, 1e-3)
 
-    def peak(self, arithmetic: str) -> float | None:
+    def peak(self, number_format: str) -> float | None:
         """Probed matmul peak, e.g. of `bf16`, in FLOP per second; None when not measured."""
         if self.ceilings is None:
             return None
-        return self.ceilings.matmul_flops_per_second.get(arithmetic)
+        return self.ceilings.matmul_flops_per_second.get(number_format)
+
+    @property
+    def data_parallel_models(self) -> list[ModelFacts]:
+        """Models wrapped in `DistributedDataParallel`."""
+        return [m for m in self.profile.models if m.wrapper == "DistributedDataParallel"]
 
     @property
     def device(self) -> str:
-        """`cpu` or `cuda`: where the largest model sits."""
+        """The device, `cpu` or `cuda`, where the largest model sits."""
         models = self.profile.models
         return models[0].device.split(":")[0] if models else "cpu"
 
@@ -218,120 +235,6 @@ class Context:
         return tuple(dict.fromkeys(site.file for site in sites if site is not None))
 
 
-# -- edits: how a person would write it ---------------------------------------------------------
-#
-# In the code of an edit, `{model}` stands for the model's expression in the user's script: the
-# one whose `.parameters()` the statement at the site uses, or else the one that it calls.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetArgument:
-    """Set `keyword=value` in the call of `callee` at `site`, or in every call in `files`."""
-
-    callee: str
-    """Last name of the called expression, e.g. `DataLoader`; the file may import it under
-    another name."""
-    keyword: str
-    value: str
-    """Python source."""
-    site: Site | None = None
-    files: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceCall:
-    """Put `code` where the call of `callee` stands, at `site` or everywhere in `files`.
-
-    In `code`, `{func}` is the called expression, `{args}` its arguments, `{0}` the first
-    positional one and `{rest}` the others. Empty code takes the statement away, if the call is
-    all of it.
-    """
-
-    callee: str
-    code: str
-    site: Site | None = None
-    files: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    """Keywords that `{args}` and `{rest}` leave out."""
-    passing: str | None = None
-    """Only calls that pass this keyword."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsertBefore:
-    """Insert statements before the one at `site`."""
-
-    site: Site
-    code: str
-    outside_loops: bool = False
-    """Before the outermost loop around `site` in its function."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsertAfter:
-    """Insert statements after the one at `site`; `{target}` is what that one assigns to."""
-
-    site: Site
-    code: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrapWith:
-    """Put the statement at `site` into a `with` block.
-
-    Those after it come along, up to but not including the one at `until`, or including the one
-    at `through`, when that follows in the same block.
-    """
-
-    site: Site
-    header: str
-    """Without `with` and colon, e.g. `torch.autocast("cpu", dtype=torch.bfloat16)`.
-
-    `{condition}` is that of the innermost `if` around the statement at `stepping`."""
-    until: Site | None = None
-    through: Site | None = None
-    stepping: Site | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallUnder:
-    """Put the model's call at `site`, and nothing else, into a `with` block."""
-
-    site: Site
-    header: str
-    """Without `with` and colon."""
-    converts: tuple[bool, ...] = ()
-    """Which of the tensors that the call returns get `.float()`: one for a bare tensor, several
-    for a tuple. Of anything else the floats cannot be named: then it has no place."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtStart:
-    """Insert statements after the imports of the first of `files` that may be changed."""
-
-    files: tuple[str, ...]
-    code: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstOf:
-    """The first of these edits that can be placed."""
-
-    edits: tuple[Edit, ...]
-
-
-Edit = (
-    SetArgument
-    | ReplaceCall
-    | InsertBefore
-    | InsertAfter
-    | WrapWith
-    | CallUnder
-    | AtStart
-    | FirstOf
-)
-
-
 _TRAINER_SETTINGS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 
 
@@ -341,6 +244,116 @@ def trainer_setting(context: Context, keyword: str, value: str) -> tuple[Edit, .
         SetArgument(files=context.files, callee=callee, keyword=keyword, value=value)
         for callee in _TRAINER_SETTINGS
     )
+
+
+Apply = Callable[[Points, Options], Undo]
+Edits = Callable[[Context, Options], list[Edit]]
+Value = bool | int
+_CONSTRUCTORS = {
+    "DistributedDataParallel": "torch.nn.parallel:DistributedDataParallel.__init__",
+}
+"""Classes without a callback list in `Points` → what is patched to see them constructed."""
+
+
+def set_argument(
+    card: Card,
+    owner: str,
+    keyword: str,
+    value: Value | Callable[[Options], Value],
+    *,
+    fits: Callable[[Mapping[str, Any]], bool] | None = None,
+    lacks: Callable[[LoaderFacts], bool] | None = None,
+) -> tuple[Apply, Edits]:
+    """The `apply` and `edits` of a technique that is one keyword argument of a constructor.
+
+    Args:
+        card: What the technique says of itself.
+        owner: The class: `DataLoader`, or one of `_CONSTRUCTORS`.
+        keyword: Its argument.
+        value: What the argument is set to, or how that follows from the options.
+        fits: Of the arguments of a construction: is it one to change? None: every one is.
+        lacks: Of a loader that was seen: should a person write it there? None: wherever the
+            class is called in the user's files.
+    """
+
+    def value_of(options: Options) -> Value:
+        return value(options) if callable(value) else value
+
+    def apply(points: Points, options: Options) -> Undo:
+        """Set the argument as the object is constructed."""
+        wanted, changed = value_of(options), 0
+
+        def set_it(arguments: dict[str, Any]) -> None:
+            nonlocal changed
+            if arguments.get(keyword, False) == wanted or not (fits is None or fits(arguments)):
+                return
+            arguments[keyword] = wanted
+            changed += 1
+            points.changed(card.name, f"{keyword}={wanted} in {changed} {owner}(s)")
+
+        set_it.__module__ = _module_of(card)
+        if owner in _CONSTRUCTORS:
+            return edit_arguments(_CONSTRUCTORS[owner], set_it)
+        points.on_loader.append(set_it)
+        return lambda: points.on_loader.remove(set_it)
+
+    def edits(context: Context, options: Options) -> list[Edit]:
+        """One argument of the constructor."""
+        written = str(value_of(options))
+        if lacks is None:
+            return [SetArgument(files=context.files, callee=owner, keyword=keyword, value=written)]
+        return [
+            SetArgument(site=loader.site, callee=owner, keyword=keyword, value=written)
+            for loader in context.profile.loaders
+            if loader.site is not None and lacks(loader)
+        ]
+
+    return apply, edits
+
+
+def set_switch(
+    points: Points, card: Card, read: Callable[[], T], write: Callable[[T], object], wanted: T
+) -> Undo:
+    """Set a global switch when the first model is about to run, after the script's own setting.
+
+    Args:
+        points: Where the technique is applied.
+        card: What the technique says of itself.
+        read: Tells how the switch stands.
+        write: Sets it.
+        wanted: What it is set to.
+    """
+    before: list[T] = []
+
+    def switch(module: nn.Module) -> None:
+        now = read()
+        if now == wanted:
+            return
+        before.append(now)
+        write(wanted)
+        points.changed(card.name, f"{card.title}: {now} → {wanted}")
+
+    switch.__module__ = _module_of(card)
+    points.on_model.append(switch)
+
+    def undo() -> None:
+        points.on_model.remove(switch)
+        if before:
+            write(before[0])
+
+    return undo
+
+
+def set_by_call(context: Context, setter: str, value: str) -> list[Edit]:
+    """Another value where the script calls this function of torch, or else a call of it."""
+    there = ReplaceCall(files=context.files, callee=setter, code=f"{{func}}({value})")
+    new = AtStart(files=context.files, code=f"torch.{setter}({value})")
+    return [FirstOf(edits=(there, new))]
+
+
+def _module_of(card: Card) -> str:
+    """The module of a technique, by which `Points` tells whose callback has failed."""
+    return f"{__name__}.{card.name.replace('-', '_')}"
 
 
 def source_of_kernel(name: str) -> str:

@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, InsertBefore
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    InsertBefore,
-    Stage,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +26,7 @@ CARD = Card(
     cures=("memory-limit",),
     costs="Their forward runs twice (full), or its cheap operators do (selective).",
     source="Chen et al. 2016; PyTorch documentation, create_selective_checkpoint_contexts",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.MEMORY,
     slot="checkpointing",
     required={"kind": str, "block": str},
@@ -47,7 +40,7 @@ def applies(context: Context) -> Applicability:
     profile = context.profile
     if profile.kind != "training":
         return Applicability(False, "inference keeps no activations")
-    if profile.settings.recompute_seconds > 0:
+    if profile.habit("recompute").seconds > 0:
         return Applicability(False, "the script checkpoints activations itself")
     if not profile.models or profile.models[0].repeated_block is None:
         return Applicability(False, "the model has no repeated block")

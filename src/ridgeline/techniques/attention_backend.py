@@ -2,7 +2,7 @@
 
 Two switches are known: the backends of `scaled_dot_product_attention`, when all but the math
 one are forbidden, and the `attn_implementation` of a Hugging Face model, when it is `eager`.
-Attention that the script computes by hand, softmax between two products, is for `fused_attention`.
+Attention that the script computes by hand, softmax between two matmuls, is for `fused_attention`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, FirstOf, InsertBefore, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    InsertBefore,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +27,7 @@ CARD = Card(
     cures=("unfused-attention",),
     costs="Attention weights are no longer formed, so they cannot be looked at.",
     source="PyTorch documentation, torch.nn.attention.sdpa_kernel; Dao et al. 2022",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
 )
 
@@ -51,14 +41,14 @@ _PARTS = (
 
 def applies(context: Context) -> Applicability:
     """Attention ran unfused, and not by the hand of the script."""
-    switches = context.profile.settings
-    if switches.math_attention == 0:
+    unfused = context.profile.habit("math_attention")
+    if unfused.calls == 0:
         return Applicability(False, "no unfused attention was seen")
     if context.device == "cpu" and _drops_weights(context):
         return Applicability(False, "attention with dropout has no fused kernel on a CPU")
     if context.operator_share(_MATH) > 0:
         return Applicability(True, "")
-    site = switches.math_attention_site
+    site = unfused.site
     if site is not None and site not in _model_calls(context):
         return Applicability(
             False, f"attention at {site} is written out step by step: that is for fused-attention"

@@ -1,10 +1,10 @@
-"""Matrix products in bfloat16, parameters and optimizer in float32.
+"""Matmuls in bfloat16, parameters and optimizer in float32.
 
 bfloat16 keeps float32's range, so no loss scaling is needed (Kalamkar et al., "A Study of
 BFLOAT16 for Deep Learning Training", 2019). Outputs are handed back in float32, so that a loss
 computed outside the autocast region has the precision it would have inside it.
 
-On a CPU the backward of fused attention issues one small product for each pair of blocks of
+On a CPU the backward of fused attention issues one small matmul for each pair of blocks of
 queries and keys, and each in bfloat16 costs microseconds before it begins: for short sequences
 it takes several times as long as in float32. There attention can stay in float32.
 """
@@ -19,22 +19,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import AtStart, CallUnder, Edit, FirstOf, ReplaceCall, WrapWith
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    CallUnder,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-    WrapWith,
-    amdahl,
-    trainer_setting,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, trainer_setting
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +32,7 @@ CARD = Card(
     cures=("fp32-matmul", "fp16-on-cpu"),
     costs="Rounding to 8 bits of mantissa in matmuls; losses differ as between two seeds.",
     source="PyTorch documentation, torch.amp; Kalamkar et al. 2019, section 3",
-    promise="reduced-precision",
+    equivalence="reduced-precision",
     stage=Stage.PRECISION,
     slot="autocast",
     optional={"attention": str},
@@ -56,8 +43,8 @@ _CPU_ATTENTION = (
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
 )
 _LEAST_CASTS, _MOST_CASTS = 0, 4
-"""For each product: none where its neighbours are products too; or an input, a weight, a gradient
-and an output in float32."""
+"""Casts of each matmul: none where its neighbours are matmuls too; or an input, a weight, a
+gradient and an output in float32."""
 _SHORT_KEYS, _LONG_KEYS = 128, 512
 """Below so many keys fused attention in bfloat16 is the slower on a CPU; from so many, the faster.
 

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, InsertBefore
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    InsertBefore,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +25,7 @@ CARD = Card(
     cures=("channels-first",),
     costs="Code that calls .view() on activations fails; it must call .reshape().",
     source="PyTorch tutorial, Channels Last Memory Format in PyTorch",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.LAYOUT,
 )
 
@@ -53,7 +45,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "the model has no convolutions")
     if all(model.channels_last for model in models if model.has_convolutions):
         return Applicability(False, "the weights are channels-last")
-    if context.profile.settings.convolutions_channels_first == 0:
+    if context.profile.habit("channels_first_convolution").calls == 0:
         return Applicability(False, "no convolution ran on channels-first tensors")
     return Applicability(True, "")
 

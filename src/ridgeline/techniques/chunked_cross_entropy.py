@@ -12,20 +12,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-    source_of_kernel,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, source_of_kernel
 
 CARD = Card(
     name="chunked-cross-entropy",
@@ -33,7 +22,7 @@ CARD = Card(
     cures=("unfused-elementwise",),
     costs="Sums in another order; the logits stay alive until the backward.",
     source="Hsu et al., Liger Kernel, 2024; Milakov and Gimelshein 2018",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
 )
 
@@ -68,7 +57,7 @@ def _has_many_classes(shapes: list[tuple[int, ...]]) -> bool:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """Of four passes over matrices in memory about two are left."""
+    """About two of four passes over matrices in memory are left."""
     return amdahl(_share(context), 1.2, 3.0)
 
 

@@ -1,4 +1,4 @@
-"""`torch.compile` in place: graphs instead of operators, pointwise chains fused into kernels.
+"""Calls of `torch.compile` in place: graphs for operators, pointwise chains fused into kernels.
 
 The module's call is replaced, not the module, so its class, its parameters' names and its
 checkpoints stay what they were. Random numbers are drawn as in eager mode
@@ -17,20 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit, FirstOf, InsertBefore
 from ridgeline.records.ledger import Options
 from ridgeline.records.matmuls import MATMULS
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    InsertBefore,
-    Stage,
-    trainer_setting,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, trainer_setting
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,7 +31,7 @@ CARD = Card(
     cures=("unfused-elementwise", "tiny-operators", "host-python"),
     costs="Compilation at the start, from seconds to minutes; again for every new shape.",
     source="Ansel et al., PyTorch 2, ASPLOS 2024; PyTorch documentation, torch.compile",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.COMPILE,
     slot="compile",
     optional={"mode": str, "dynamic": bool, "regional": str},

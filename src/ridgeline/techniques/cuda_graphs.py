@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.measure.child.anatomy import parts
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, FirstOf, InsertBefore
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    InsertBefore,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +24,7 @@ CARD = Card(
     cures=("tiny-operators", "host-python"),
     costs="Memory of the graphs' pools; a new graph for every new shape.",
     source="PyTorch documentation, CUDA semantics, CUDA graphs",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.GRAPH,
     slot="compile",
 )

@@ -5,24 +5,11 @@ Every new input shape is timed anew, so it pays only where shapes repeat.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
-
-if TYPE_CHECKING:
-    from torch import nn
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_switch
 
 CARD = Card(
     name="cudnn-benchmark",
@@ -30,7 +17,7 @@ CARD = Card(
     cures=("cudnn-autotuning",),
     costs="The first step of every input shape is slow; workspaces take memory.",
     source="PyTorch documentation, torch.backends.cudnn.benchmark",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
 )
 
@@ -62,22 +49,12 @@ def apply(points: Points, options: Options) -> Undo:
     """On when the first model is about to run, after the script's own setting."""
     import torch
 
-    before: list[bool] = []
+    cudnn = torch.backends.cudnn
 
-    def switch_on(module: nn.Module) -> None:
-        if not torch.backends.cudnn.benchmark:
-            before.append(False)
-            torch.backends.cudnn.benchmark = True
-            points.changed(CARD.name, "cudnn.benchmark switched on")
+    def write(on: bool) -> None:
+        cudnn.benchmark = on
 
-    points.on_model.append(switch_on)
-
-    def undo() -> None:
-        points.on_model.remove(switch_on)
-        if before:
-            torch.backends.cudnn.benchmark = False
-
-    return undo
+    return set_switch(points, CARD, lambda: bool(cudnn.benchmark), write, True)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:

@@ -7,22 +7,8 @@ that detaches gradients in place fails.
 
 from __future__ import annotations
 
-from typing import Any
-
-from ridgeline.measure.child.construction import edit_arguments
-from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
 
 CARD = Card(
     name="ddp-bucket-view",
@@ -30,14 +16,14 @@ CARD = Card(
     cures=("exposed-communication", "memory-limit"),
     costs="Gradients may not be detached in place.",
     source="PyTorch documentation, DistributedDataParallel, gradient_as_bucket_view",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.COMMUNICATION,
 )
 
 
 def applies(context: Context) -> Applicability:
     """DDP over several ranks that copies gradients into buckets."""
-    wrapped = [m for m in context.profile.models if m.wrapper == "DistributedDataParallel"]
+    wrapped = context.data_parallel_models
     if not wrapped:
         return Applicability(False, "no model is wrapped in DistributedDataParallel")
     if all(model.ddp_bucket_view for model in wrapped):
@@ -55,24 +41,4 @@ def predict(context: Context, options: Options) -> Gain:
     return amdahl(min(share, context.phase_share("backward", "communication")), 1.0, 20.0)
 
 
-def apply(points: Points, options: Options) -> Undo:
-    """Set it as the wrapper is constructed."""
-
-    def set_it(arguments: dict[str, Any]) -> None:
-        if arguments.get("gradient_as_bucket_view", False) is not True:
-            arguments["gradient_as_bucket_view"] = True
-            points.changed(CARD.name, "gradient_as_bucket_view=True")
-
-    return edit_arguments("torch.nn.parallel:DistributedDataParallel.__init__", set_it)
-
-
-def edits(context: Context, options: Options) -> list[Edit]:
-    """One argument of the wrapper's constructor."""
-    return [
-        SetArgument(
-            files=context.files,
-            callee="DistributedDataParallel",
-            keyword="gradient_as_bucket_view",
-            value="True",
-        )
-    ]
+apply, edits = set_argument(CARD, "DistributedDataParallel", "gradient_as_bucket_view", True)

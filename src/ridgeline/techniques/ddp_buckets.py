@@ -6,22 +6,8 @@ Larger buckets use the links better, smaller ones start earlier and hide behind 
 
 from __future__ import annotations
 
-from typing import Any
-
-from ridgeline.measure.child.construction import edit_arguments
-from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
 
 CARD = Card(
     name="ddp-buckets",
@@ -29,7 +15,7 @@ CARD = Card(
     cures=("exposed-communication",),
     costs="Memory of the buckets; sums across ranks are rounded in another order.",
     source="Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.COMMUNICATION,
     required={"bucket_mib": int},
 )
@@ -39,8 +25,7 @@ _SIZES_MIB = (100, 8)
 
 def applies(context: Context) -> Applicability:
     """DDP over several ranks, whose communication is felt."""
-    models = context.profile.models
-    if not any(model.wrapper == "DistributedDataParallel" for model in models):
+    if not context.data_parallel_models:
         return Applicability(False, "no model is wrapped in DistributedDataParallel")
     if context.profile.world_size < 2:
         return Applicability(False, "one process has nobody to reduce gradients with")
@@ -63,24 +48,6 @@ def predict(context: Context, options: Options) -> Gain:
     return amdahl(context.phase_share("communication"), 0.95, 1.4)
 
 
-def apply(points: Points, options: Options) -> Undo:
-    """Set it as the wrapper is constructed."""
-    size = int(options["bucket_mib"])
-
-    def set_it(arguments: dict[str, Any]) -> None:
-        arguments["bucket_cap_mb"] = size
-        points.changed(CARD.name, f"buckets of {size} MiB")
-
-    return edit_arguments("torch.nn.parallel:DistributedDataParallel.__init__", set_it)
-
-
-def edits(context: Context, options: Options) -> list[Edit]:
-    """One argument of the wrapper's constructor."""
-    return [
-        SetArgument(
-            files=context.files,
-            callee="DistributedDataParallel",
-            keyword="bucket_cap_mb",
-            value=str(options["bucket_mib"]),
-        )
-    ]
+apply, edits = set_argument(
+    CARD, "DistributedDataParallel", "bucket_cap_mb", lambda options: int(options["bucket_mib"])
+)

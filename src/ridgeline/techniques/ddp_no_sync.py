@@ -17,17 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, WrapWith
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    WrapWith,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,15 +31,14 @@ CARD = Card(
     cures=("missing-no-sync", "exposed-communication"),
     costs="The script's number of micro-batches per step must stay the same.",
     source="PyTorch documentation, DistributedDataParallel.no_sync",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.COMMUNICATION,
 )
 
 
 def applies(context: Context) -> Applicability:
     """DDP that reduces more often than the optimizer steps."""
-    models = context.profile.models
-    if not any(model.wrapper == "DistributedDataParallel" for model in models):
+    if not context.data_parallel_models:
         return Applicability(False, "no model is wrapped in DistributedDataParallel")
     if context.profile.world_size < 2:
         return Applicability(False, "one process has nobody to reduce gradients with")
@@ -56,7 +47,7 @@ def applies(context: Context) -> Applicability:
     backwards = context.profile.settings.backwards_per_step
     if backwards < 1.5:
         return Applicability(False, "gradients are not accumulated")
-    if not context.profile.settings.all_reduces_per_step:
+    if not context.profile.habit("collective").calls:
         return Applicability(False, "no reduction was seen")
     return Applicability(True, "")
 
@@ -116,7 +107,7 @@ class Cycle:
 
     @contextlib.contextmanager
     def around_backward(self) -> Iterator[None]:
-        """Count."""
+        """Count the backwards of a step."""
         yield
         self._backwards += 1
 

@@ -6,22 +6,8 @@ it found. Without it, a parameter that does get no gradient makes DDP raise an e
 
 from __future__ import annotations
 
-from typing import Any
-
-from ridgeline.measure.child.construction import edit_arguments
-from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
 
 CARD = Card(
     name="ddp-no-unused",
@@ -29,7 +15,7 @@ CARD = Card(
     cures=("find-unused-parameters",),
     costs="A parameter without gradient becomes an error.",
     source="PyTorch documentation, DistributedDataParallel, find_unused_parameters",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.COMMUNICATION,
     slot="ddp-unused",
 )
@@ -37,7 +23,7 @@ CARD = Card(
 
 def applies(context: Context) -> Applicability:
     """DDP that searches the graph for unused parameters in every step."""
-    wrapped = [m for m in context.profile.models if m.wrapper == "DistributedDataParallel"]
+    wrapped = context.data_parallel_models
     if not wrapped:
         return Applicability(False, "no model is wrapped in DistributedDataParallel")
     if not any(model.ddp_find_unused for model in wrapped):
@@ -50,24 +36,4 @@ def predict(context: Context, options: Options) -> Gain:
     return amdahl(context.phase_share("forward", "backward"), 1.0, 1.15)
 
 
-def apply(points: Points, options: Options) -> Undo:
-    """Set it as the wrapper is constructed."""
-
-    def set_it(arguments: dict[str, Any]) -> None:
-        if arguments.get("find_unused_parameters", False) is not False:
-            arguments["find_unused_parameters"] = False
-            points.changed(CARD.name, "find_unused_parameters=False")
-
-    return edit_arguments("torch.nn.parallel:DistributedDataParallel.__init__", set_it)
-
-
-def edits(context: Context, options: Options) -> list[Edit]:
-    """One argument of the wrapper's constructor."""
-    return [
-        SetArgument(
-            files=context.files,
-            callee="DistributedDataParallel",
-            keyword="find_unused_parameters",
-            value="False",
-        )
-    ]
+apply, edits = set_argument(CARD, "DistributedDataParallel", "find_unused_parameters", False)

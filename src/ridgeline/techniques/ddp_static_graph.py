@@ -6,22 +6,8 @@ checkpointing to be re-entered. A graph that does change makes it raise an error
 
 from __future__ import annotations
 
-from typing import Any
-
-from ridgeline.measure.child.construction import edit_arguments
-from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
 
 CARD = Card(
     name="ddp-static-graph",
@@ -29,7 +15,7 @@ CARD = Card(
     cures=("find-unused-parameters",),
     costs="The set of parameters used must never change.",
     source="PyTorch documentation, DistributedDataParallel, static_graph",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.COMMUNICATION,
     slot="ddp-unused",
 )
@@ -37,7 +23,7 @@ CARD = Card(
 
 def applies(context: Context) -> Applicability:
     """DDP that searches the graph for unused parameters in every step."""
-    wrapped = [m for m in context.profile.models if m.wrapper == "DistributedDataParallel"]
+    wrapped = context.data_parallel_models
     if not wrapped:
         return Applicability(False, "no model is wrapped in DistributedDataParallel")
     if all(model.ddp_static_graph for model in wrapped):
@@ -52,24 +38,4 @@ def predict(context: Context, options: Options) -> Gain:
     return amdahl(context.phase_share("forward", "backward"), 1.0, 1.1)
 
 
-def apply(points: Points, options: Options) -> Undo:
-    """Set it as the wrapper is constructed."""
-
-    def set_it(arguments: dict[str, Any]) -> None:
-        if arguments.get("static_graph", False) is not True:
-            arguments["static_graph"] = True
-            points.changed(CARD.name, "static_graph=True")
-
-    return edit_arguments("torch.nn.parallel:DistributedDataParallel.__init__", set_it)
-
-
-def edits(context: Context, options: Options) -> list[Edit]:
-    """One argument of the wrapper's constructor."""
-    return [
-        SetArgument(
-            files=context.files,
-            callee="DistributedDataParallel",
-            keyword="static_graph",
-            value="True",
-        )
-    ]
+apply, edits = set_argument(CARD, "DistributedDataParallel", "static_graph", True)

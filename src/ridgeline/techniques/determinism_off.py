@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +23,7 @@ CARD = Card(
     cures=("deterministic-algorithms",),
     costs="Two runs with the same seed no longer agree to the last bit.",
     source="PyTorch documentation, Reproducibility",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
 )
 

@@ -14,16 +14,9 @@ from typing import Any, Protocol
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="device-prefetch",
@@ -32,7 +25,7 @@ CARD = Card(
     costs="One more batch of device memory; without workers, items that draw random numbers "
     "draw them a step earlier.",
     source="PyTorch documentation, CUDA semantics, CUDA streams",
-    promise="statistical",
+    equivalence="statistical",
     stage=Stage.INPUT,
 )
 
@@ -99,7 +92,7 @@ class MoveWatch:
         self._take_off = in_reverse([patch(name, self._watching) for name in names])
 
     def remove(self) -> None:
-        """Put them back."""
+        """Put the originals back."""
         self._take_off()
 
     def look_at(self, tensors: list[Any], positions: Positions) -> None:
@@ -198,7 +191,7 @@ class CudaMover:
         self._stream: Any = None
 
     def move(self, tensor: Any, device: Any) -> Any:
-        """Begin the copy."""
+        """Begin to copy a batch."""
         import torch
 
         if self._stream is None:
@@ -233,5 +226,5 @@ def _tensor_places(leaves: list[Any]) -> list[int]:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """None: the loop itself would have to be written another way round."""
+    """No edit is offered: the loop itself would have to be written another way round."""
     return []

@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, SetArgument
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +23,7 @@ CARD = Card(
     cures=("unfused-optimizer",),
     costs="Temporaries of the size of all parameters.",
     source="PyTorch documentation, torch.optim, choosing between for-loop, foreach and fused",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.OPTIMIZER,
 )
 

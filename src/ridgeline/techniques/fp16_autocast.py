@@ -1,4 +1,4 @@
-"""Matrix products in float16 with dynamic loss scaling, for GPUs that have no bfloat16 units.
+"""Matmuls in float16 with dynamic loss scaling, for GPUs that have no bfloat16 units.
 
 float16 loses gradients below 6e-8, so the backward runs on a loss multiplied by a factor, and
 each parameter's gradient is divided by it as it arrives (Micikevicius et al., "Mixed Precision
@@ -23,16 +23,9 @@ from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +37,7 @@ CARD = Card(
     cures=("fp32-matmul",),
     costs="10 bits of mantissa in matmuls; a step now and then is left out when it overflows.",
     source="PyTorch documentation, torch.amp; Micikevicius et al. 2018, section 3.2",
-    promise="statistical",
+    equivalence="statistical",
     stage=Stage.PRECISION,
     slot="autocast",
     optional={"initial_scale": float},
@@ -70,7 +63,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "this machine's float16 matmul is no faster than float32")
     if context.matmul_share("float32") < 0.02:
         return Applicability(False, "no float32 matmuls to speak of")
-    if switches.retain_graph:
+    if context.profile.habit("retain_graph").calls:
         return Applicability(False, "the script goes through a graph twice")
     return Applicability(True, "")
 
@@ -281,5 +274,5 @@ def leaves_of(root: torch.Tensor) -> list[torch.Tensor]:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """None: a scaler changes the backward, the clipping and the step, each in its own way."""
+    """No edit is offered: a scaler changes backward, clipping and step, each in its own way."""
     return []

@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, FirstOf, SetArgument
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-    trainer_setting,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, trainer_setting
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +23,7 @@ CARD = Card(
     cures=("unfused-optimizer",),
     costs="Nothing; needs floating-point parameters on one kind of device.",
     source="PyTorch documentation, torch.optim.AdamW, argument `fused`",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.OPTIMIZER,
 )
 

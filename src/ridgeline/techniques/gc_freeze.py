@@ -11,18 +11,9 @@ import gc
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit, InsertAfter
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    InsertAfter,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="gc-freeze",
@@ -30,7 +21,7 @@ CARD = Card(
     cures=("gc-pauses", "latency-tail"),
     costs="Reference cycles live longer, and with them any tensors that they hold.",
     source="Python documentation, gc.freeze and gc.set_threshold",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 
@@ -40,8 +31,7 @@ _THRESHOLDS = (50_000, 20, 50)
 
 def applies(context: Context) -> Applicability:
     """The collector takes a share of the step, and not because the script calls it."""
-    switches = context.profile.settings
-    if switches.gc_forced >= 0.5:
+    if context.profile.habit("gc_collect").calls >= 0.5:
         return Applicability(False, "the script collects by itself, in every step")
     if _share(context) < 0.005:
         return Applicability(False, f"garbage collection takes {_share(context):.1%} of a step")

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit, WrapWith
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    WrapWith,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +26,7 @@ CARD = Card(
     cures=("gradients-in-inference",),
     costs="Outputs cannot be changed in place outside of it, nor be part of a backward.",
     source="PyTorch documentation, torch.inference_mode; notes on autograd mechanics",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 

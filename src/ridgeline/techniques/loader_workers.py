@@ -16,19 +16,9 @@ from typing import Any
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records import LoaderFacts
+from ridgeline.records.edits import Edit, FirstOf, SetArgument
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-    trainer_setting,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, trainer_setting
 
 CARD = Card(
     name="loader-workers",
@@ -36,7 +26,7 @@ CARD = Card(
     cures=("input-starved",),
     costs="Memory and start-up of the workers; random augmentation draws other numbers.",
     source="PyTorch documentation, torch.utils.data, multi-process data loading",
-    promise="statistical",
+    equivalence="statistical",
     stage=Stage.INPUT,
     slot="samples",
     required={"num_workers": int},

@@ -12,17 +12,9 @@ import platform
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="malloc-retain",
@@ -32,7 +24,7 @@ CARD = Card(
     "raise its peak memory.",
     source="The GNU C Library manual, Malloc Tunable Parameters; PyTorch performance tuning guide, "
     "memory allocators",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 

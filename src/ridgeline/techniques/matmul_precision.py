@@ -7,25 +7,11 @@ outside the model, but autocast saves memory traffic too, so the two share a slo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-)
-
-if TYPE_CHECKING:
-    from torch import nn
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, set_by_call, set_switch
 
 CARD = Card(
     name="matmul-precision",
@@ -33,7 +19,7 @@ CARD = Card(
     cures=("fp32-matmul", "tf32-off"),
     costs="Products are rounded to 10 (TF32) or 8 (oneDNN bfloat16) bits of mantissa.",
     source="PyTorch documentation, torch.set_float32_matmul_precision",
-    promise="reduced-precision",
+    equivalence="reduced-precision",
     stage=Stage.SETTINGS,
     slot="autocast",
     required={"precision": str},
@@ -64,11 +50,11 @@ def options(context: Context) -> list[Options]:
 def predict(context: Context, options: Options) -> Gain:
     """The float32 matmuls run at up to the ratio of the probed peaks; small ones may not."""
     speedup = _speedup(context)
-    arithmetic = "tf32" if context.device == "cuda" else "fp32_medium"
+    number_format = "tf32" if context.device == "cuda" else "fp32_medium"
     pessimist = 1 + (speedup - 1) * 0.2 if context.device == "cuda" else _WORST_ON_CPU
     return Gain(
-        context.gain_of_matmuls(arithmetic, pessimist),
-        context.gain_of_matmuls(arithmetic, speedup),
+        context.gain_of_matmuls(number_format, pessimist),
+        context.gain_of_matmuls(number_format, speedup),
     )
 
 
@@ -88,38 +74,10 @@ def apply(points: Points, options: Options) -> Undo:
     """Set the precision when the first model is about to run, after the script's own setting."""
     import torch
 
-    before: list[str] = []
-
-    def set_precision(module: nn.Module) -> None:
-        wanted = str(options["precision"])
-        if torch.get_float32_matmul_precision() == wanted:
-            return
-        before.append(torch.get_float32_matmul_precision())
-        torch.set_float32_matmul_precision(wanted)
-        points.changed(CARD.name, f"float32 matmul precision {before[-1]} → {wanted}")
-
-    points.on_model.append(set_precision)
-
-    def undo() -> None:
-        points.on_model.remove(set_precision)
-        if before:
-            torch.set_float32_matmul_precision(before[0])
-
-    return undo
+    read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+    return set_switch(points, CARD, read, write, str(options["precision"]))
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """One line after the imports, or another value where the script sets it."""
-    value = f'"{options["precision"]}"'
-    return [
-        FirstOf(
-            edits=(
-                ReplaceCall(
-                    files=context.files,
-                    callee="set_float32_matmul_precision",
-                    code=f"{{func}}({value})",
-                ),
-                AtStart(files=context.files, code=f"torch.set_float32_matmul_precision({value})"),
-            )
-        )
-    ]
+    return set_by_call(context, "set_float32_matmul_precision", f'"{options["precision"]}"')

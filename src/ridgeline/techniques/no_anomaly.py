@@ -10,18 +10,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, FirstOf, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="no-anomaly",
@@ -29,7 +20,7 @@ CARD = Card(
     cures=("anomaly-mode",),
     costs="A NaN in the backward no longer raises an error where it arises.",
     source="PyTorch documentation, torch.autograd.set_detect_anomaly",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 

@@ -13,19 +13,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, FirstOf, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    FirstOf,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-    trainer_setting,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, trainer_setting
 
 CARD = Card(
     name="no-checkpointing",
@@ -33,7 +23,7 @@ CARD = Card(
     cures=("needless-checkpointing",),
     costs="The memory that checkpointing saved.",
     source="PyTorch documentation, torch.utils.checkpoint; Chen et al. 2016",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.MEMORY,
     slot="checkpointing",
 )
@@ -49,7 +39,7 @@ saved is not known, and may be as much again."""
 
 def applies(context: Context) -> Applicability:
     """Activations are computed twice, and there is memory to keep them."""
-    if context.profile.settings.recompute_seconds == 0:
+    if context.profile.habit("recompute").seconds == 0:
         return Applicability(False, "no activation checkpointing was seen")
     capacity = context.profile.device_memory_bytes
     if context.has_finding("memory-limit"):
@@ -62,12 +52,12 @@ def applies(context: Context) -> Applicability:
 
 def predict(context: Context, options: Options) -> Gain:
     """The second forward goes."""
-    share = context.profile.settings.recompute_seconds / context.profile.step_seconds.mean
+    share = context.profile.habit("recompute").seconds / context.profile.step_seconds.mean
     return amdahl(share, 2.0, 50.0)
 
 
 def apply(points: Points, options: Options) -> Undo:
-    """Call straight through. Frameworks import the function later, and get this one."""
+    """Call the segment directly. Frameworks import the function later, and get this one."""
 
     def straight(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -83,7 +73,7 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """Call the segment itself."""
-    site = context.profile.settings.checkpoint_site
+    site = context.profile.habit("recompute").site
     if site is None:
         return []
     call = ReplaceCall(site=site, callee="checkpoint", code="{0}({rest})", drop=_OWN_KEYWORDS)

@@ -11,16 +11,9 @@ from collections.abc import Callable
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    Stage,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage
 
 CARD = Card(
     name="no-empty-cache",
@@ -28,14 +21,14 @@ CARD = Card(
     cures=("empty-cache", "latency-tail"),
     costs="The process holds its peak memory, which another process on the GPU cannot use.",
     source="PyTorch documentation, CUDA semantics, memory management",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 
 
 def applies(context: Context) -> Applicability:
     """The script empties the cache in its loop, on a device that has one."""
-    if context.profile.settings.empty_cache < 0.02:
+    if context.profile.habit("empty_cache").calls < 0.02:
         return Applicability(False, "the script does not call empty_cache() in its loop")
     if context.device != "cuda":
         return Applicability(False, "without CUDA empty_cache() does nothing")
@@ -44,7 +37,7 @@ def applies(context: Context) -> Applicability:
 
 def predict(context: Context, options: Options) -> Gain:
     """Allocations come from the cache again: milliseconds per call."""
-    calls = context.profile.settings.empty_cache
+    calls = context.profile.habit("empty_cache").calls
     step = context.profile.step_seconds.mean
     least, most = min(0.1, 0.0005 * calls / step), min(0.6, 0.02 * calls / step)
     return Gain(1 / (1 - least), 1 / (1 - most))
@@ -71,5 +64,5 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """Take the call away."""
-    site = context.profile.settings.empty_cache_site
+    site = context.profile.habit("empty_cache").site
     return [] if site is None else [ReplaceCall(site=site, callee="empty_cache", code="")]

@@ -14,17 +14,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, patch
+from ridgeline.records.edits import Edit, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="no-forced-gc",
@@ -32,7 +24,7 @@ CARD = Card(
     cures=("forced-gc", "latency-tail"),
     costs="Reference cycles live until Python's own collection.",
     source="Python documentation, gc.collect",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 
@@ -41,7 +33,7 @@ _EVERY = 100
 
 def applies(context: Context) -> Applicability:
     """The script calls `gc.collect()` about once a step or more."""
-    calls = context.profile.settings.gc_forced
+    calls = context.profile.habit("gc_collect").calls
     if calls < 0.02:
         return Applicability(False, "the script does not call gc.collect() in its loop")
     return Applicability(True, "")
@@ -77,5 +69,5 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """Take the call away."""
-    site = context.profile.settings.gc_site
+    site = context.profile.habit("gc_collect").site
     return [] if site is None else [ReplaceCall(site=site, callee="collect", code="")]

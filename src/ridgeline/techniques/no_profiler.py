@@ -12,16 +12,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="no-profiler",
@@ -29,7 +22,7 @@ CARD = Card(
     cures=("profiler-left-on",),
     costs="The script's own profile covers its first steps only.",
     source="PyTorch documentation, torch.profiler",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 
@@ -112,7 +105,7 @@ class _StopEarly:
         return end
 
     def step(self, stop: Any) -> int:
-        """A step ended: stop those that have seen enough. Returns how many."""
+        """Stop, at the end of a step, those that have seen enough. Returns how many."""
         enough = []
         for key, (profile, steps) in self._running.items():
             self._running[key] = (profile, steps + 1)
@@ -126,5 +119,5 @@ class _StopEarly:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """None: taking a profiler out touches whatever reads it, which only its author knows."""
+    """No edit is offered: only its author knows what reads the profiler."""
     return []

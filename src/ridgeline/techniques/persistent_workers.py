@@ -7,22 +7,9 @@ a new iterator draws a seed from the global generator and a kept one does not.
 
 from __future__ import annotations
 
-from typing import Any
-
-from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
 from ridgeline.records import LoaderFacts
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
 
 CARD = Card(
     name="persistent-workers",
@@ -30,7 +17,7 @@ CARD = Card(
     cures=("worker-restarts", "input-starved"),
     costs="The workers' memory is held between epochs.",
     source="PyTorch documentation, torch.utils.data.DataLoader, persistent_workers",
-    promise="statistical",
+    equivalence="statistical",
     stage=Stage.INPUT,
 )
 
@@ -48,11 +35,11 @@ def applies(context: Context) -> Applicability:
 
 
 def _restarting(context: Context) -> list[LoaderFacts]:
-    return [
-        loader
-        for loader in context.profile.loaders
-        if loader.num_workers and not loader.persistent_workers and loader.restarts > 0
-    ]
+    return [loader for loader in context.profile.loaders if _is_restarted(loader)]
+
+
+def _is_restarted(loader: LoaderFacts) -> bool:
+    return bool(loader.num_workers) and not loader.persistent_workers and loader.restarts > 0
 
 
 def predict(context: Context, options: Options) -> Gain:
@@ -62,28 +49,11 @@ def predict(context: Context, options: Options) -> Gain:
     return amdahl(min(seconds / total, context.phase_share("data")), 1.5, 20.0)
 
 
-def apply(points: Points, options: Options) -> Undo:
-    """Set it on every loader that has workers as it is constructed."""
-    changed = 0
-
-    def keep(arguments: dict[str, Any]) -> None:
-        nonlocal changed
-        if not arguments.get("num_workers") or arguments.get("persistent_workers"):
-            return
-        arguments["persistent_workers"] = True
-        changed += 1
-        points.changed(CARD.name, f"{changed} loader(s) keep their workers")
-
-    points.on_loader.append(keep)
-    return lambda: points.on_loader.remove(keep)
-
-
-def edits(context: Context, options: Options) -> list[Edit]:
-    """One argument of the loader's constructor."""
-    return [
-        SetArgument(
-            site=loader.site, callee="DataLoader", keyword="persistent_workers", value="True"
-        )
-        for loader in _restarting(context)
-        if loader.site is not None
-    ]
+apply, edits = set_argument(
+    CARD,
+    "DataLoader",
+    "persistent_workers",
+    True,
+    fits=lambda arguments: bool(arguments.get("num_workers")),
+    lacks=_is_restarted,
+)

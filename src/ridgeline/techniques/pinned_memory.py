@@ -6,21 +6,11 @@ host waiting. The pinning is done by a thread of the loader.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
 
 CARD = Card(
     name="pinned-memory",
@@ -28,7 +18,7 @@ CARD = Card(
     cures=("pageable-copies",),
     costs="Host memory of a few batches that cannot be swapped out.",
     source="PyTorch documentation, CUDA semantics, use pinned memory buffers",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.INPUT,
 )
 
@@ -42,7 +32,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "no DataLoader was iterated")
     if all(loader.pin_memory for loader in loaders):
         return Applicability(False, "batches are pinned")
-    if context.profile.settings.copy_from_pageable == 0:
+    if context.profile.habit("pageable_copy").calls == 0:
         return Applicability(False, "nothing was copied out of pageable memory")
     return Applicability(True, "")
 
@@ -59,28 +49,12 @@ def predict(context: Context, options: Options) -> Gain:
     return amdahl(context.phase_share("copy"), 1.0, 2 * ratio)
 
 
-def apply(points: Points, options: Options) -> Undo:
-    """Set it on every loader as it is constructed."""
+def _fits(arguments: Mapping[str, Any]) -> bool:
     import torch
 
-    changed = 0
-
-    def pin(arguments: dict[str, Any]) -> None:
-        nonlocal changed
-        if arguments.get("pin_memory") or not torch.accelerator.is_available():
-            return
-        arguments["pin_memory"] = True
-        changed += 1
-        points.changed(CARD.name, f"{changed} loader(s) pin their batches")
-
-    points.on_loader.append(pin)
-    return lambda: points.on_loader.remove(pin)
+    return not arguments.get("pin_memory") and torch.accelerator.is_available()
 
 
-def edits(context: Context, options: Options) -> list[Edit]:
-    """One argument of each loader's constructor."""
-    return [
-        SetArgument(site=loader.site, callee="DataLoader", keyword="pin_memory", value="True")
-        for loader in context.profile.loaders
-        if loader.site is not None and not loader.pin_memory
-    ]
+apply, edits = set_argument(
+    CARD, "DataLoader", "pin_memory", True, fits=_fits, lacks=lambda loader: not loader.pin_memory
+)

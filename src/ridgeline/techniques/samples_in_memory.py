@@ -21,19 +21,9 @@ from typing import Any
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records import LoaderFacts
+from ridgeline.records.edits import AtStart, Edit, ReplaceCall, SetArgument
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    SetArgument,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="samples-in-memory",
@@ -43,7 +33,7 @@ CARD = Card(
     "that change while they train.",
     source="PyTorch documentation, torch.utils.data; TensorFlow documentation, "
     "tf.data.Dataset.cache",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.INPUT,
     slot="samples",
     required={"dataset": str},
@@ -126,7 +116,7 @@ def predict(context: Context, options: Options) -> Gain:
 
 def apply(points: Points, options: Options) -> Undo:
     """Let the iterators of such loaders take rows of what was kept."""
-    kept: dict[int, Columns | None] = {}
+    kept: dict[int, SampleColumns | None] = {}
 
     def wrap(loader: Any, iterator: Any) -> Any:
         dataset = loader.dataset
@@ -164,7 +154,7 @@ def _is_plain(loader: Any, iterator: Any) -> bool:
     )
 
 
-def _rows_or(columns: Columns, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _rows_or(columns: SampleColumns, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def fetch(indices: Any) -> Any:
         if all(type(index) is int for index in indices):
             return columns.rows(indices)
@@ -173,7 +163,7 @@ def _rows_or(columns: Columns, original: Callable[[Any], Any]) -> Callable[[Any]
     return fetch
 
 
-class Columns:
+class SampleColumns:
     """All samples of a data set as torch's own collation stacks them."""
 
     def __init__(self, leaves: list[Any], structure: Any) -> None:
@@ -186,7 +176,7 @@ class Columns:
 
     @property
     def num_bytes(self) -> int:
-        """Of all columns."""
+        """Bytes of all columns."""
         return sum(leaf.numel() * leaf.element_size() for leaf in self._leaves)
 
     def rows(self, indices: list[int]) -> Any:
@@ -208,14 +198,14 @@ class Columns:
         return _undisturbed(lambda: _same(_collated(dataset, some), self.rows(some)))
 
 
-def columns_of(dataset: Any) -> Columns | None:
+def columns_of(dataset: Any) -> SampleColumns | None:
     """Every sample, made now; None where they change, differ in shape or do not fit."""
     import torch
     from torch.utils._pytree import tree_flatten
     from torch.utils.data import TensorDataset
 
     if type(dataset) is TensorDataset:
-        return Columns(*tree_flatten(list(dataset.tensors))) if len(dataset) else None
+        return SampleColumns(*tree_flatten(list(dataset.tensors))) if len(dataset) else None
     count = len(dataset)
     some = [step * count // _LOOKED_AT for step in range(_LOOKED_AT)] if count else []
     if not some or not _undisturbed(lambda: _are_steady(dataset, some)):
@@ -228,13 +218,13 @@ def columns_of(dataset: Any) -> Columns | None:
         if not columns:
             structure = shape
             columns = [torch.empty(count, *leaf.shape[1:], dtype=leaf.dtype) for leaf in leaves]
-            if Columns(columns, shape).num_bytes > _MOST_BYTES or not columns:
+            if SampleColumns(columns, shape).num_bytes > _MOST_BYTES or not columns:
                 return None
         if shape != structure or not _fit(columns, leaves):
             return None
         for column, leaf in zip(columns, leaves, strict=True):
             column[start : start + len(leaf)] = leaf
-    return Columns(columns, structure)
+    return SampleColumns(columns, structure)
 
 
 def _fit(columns: list[Any], leaves: list[Any]) -> bool:

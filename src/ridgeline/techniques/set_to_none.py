@@ -13,17 +13,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit, ReplaceCall
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    ReplaceCall,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 CARD = Card(
     name="set-to-none",
@@ -31,7 +23,7 @@ CARD = Card(
     cures=("zero-grad-in-place",),
     costs="`p.grad` is None between zero_grad and backward.",
     source="PyTorch documentation, torch.optim.Optimizer.zero_grad",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.MEMORY,
 )
 

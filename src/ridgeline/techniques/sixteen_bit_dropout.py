@@ -12,18 +12,9 @@ from typing import Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-    source_of_kernel,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, source_of_kernel
 
 CARD = Card(
     name="sixteen-bit-dropout",
@@ -31,7 +22,7 @@ CARD = Card(
     cures=("unfused-elementwise", "unfused-attention"),
     costs="Other random numbers; the probability is rounded to a 65,536th.",
     source="Srivastava et al., Dropout, JMLR 15, 2014, section 4; here by a threshold on integers",
-    promise="statistical",
+    equivalence="statistical",
     stage=Stage.SETTINGS,
 )
 

@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Applicability,
-    AtStart,
-    Card,
-    Context,
-    Edit,
-    Gain,
-    Stage,
-    amdahl,
-)
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +26,7 @@ CARD = Card(
     cures=("few-threads",),
     costs="The process may use only one hardware thread of each core.",
     source="PyTorch performance tuning guide, CPU specific optimizations, core affinity",
-    promise="bit-equal",
+    equivalence="bit-equal",
     stage=Stage.SETTINGS,
 )
 

@@ -1,4 +1,4 @@
-"""As many intra-operator threads as there are cores to run them.
+"""Intra-operator threads, as many as there are cores to run them.
 
 One thread per physical core is PyTorch's own default; scripts, containers and OMP_NUM_THREADS
 change it, for worse when the number no longer fits the machine. A model of many tiny operators
@@ -7,27 +7,21 @@ can be faster on a single thread, where no operator waits for the others to wake
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (
     Applicability,
-    AtStart,
     Card,
     Context,
-    Edit,
-    FirstOf,
     Gain,
-    ReplaceCall,
     Stage,
     amdahl,
+    set_by_call,
+    set_switch,
 )
-
-if TYPE_CHECKING:
-    from torch import nn
 
 CARD = Card(
     name="thread-count",
@@ -35,7 +29,7 @@ CARD = Card(
     cures=("few-threads", "many-threads", "tiny-operators"),
     costs="Other work on the machine gets less of it; sums are split differently.",
     source="PyTorch documentation, CPU threading and TorchScript inference, tuning",
-    promise="rounding",
+    equivalence="rounding",
     stage=Stage.SETTINGS,
     required={"num_threads": int},
 )
@@ -57,7 +51,7 @@ def options(context: Context) -> list[Options]:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """More threads: up to linear on what is not overhead. Fewer: overhead may halve."""
+    """With more threads up to linear on what is not overhead; with fewer, overhead may halve."""
     before = context.profile.settings.num_threads
     after = int(options["num_threads"])
     compute = context.phase_share("forward", "backward", "optimizer")
@@ -95,35 +89,9 @@ def apply(points: Points, options: Options) -> Undo:
     import torch
 
     wanted = int(options["num_threads"])
-    before: list[int] = []
-
-    def set_threads(module: nn.Module) -> None:
-        if torch.get_num_threads() == wanted:
-            return
-        before.append(torch.get_num_threads())
-        torch.set_num_threads(wanted)
-        points.changed(CARD.name, f"{before[-1]} → {wanted} thread(s)")
-
-    points.on_model.append(set_threads)
-
-    def undo() -> None:
-        points.on_model.remove(set_threads)
-        if before:
-            torch.set_num_threads(before[0])
-
-    return undo
+    return set_switch(points, CARD, torch.get_num_threads, torch.set_num_threads, wanted)
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """One line after the imports, or another number where the script sets it."""
-    count = options["num_threads"]
-    return [
-        FirstOf(
-            edits=(
-                ReplaceCall(
-                    files=context.files, callee="set_num_threads", code=f"{{func}}({count})"
-                ),
-                AtStart(files=context.files, code=f"torch.set_num_threads({count})"),
-            )
-        )
-    ]
+    return set_by_call(context, "set_num_threads", str(options["num_threads"]))

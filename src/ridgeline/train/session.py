@@ -17,9 +17,9 @@ import torch.distributed as dist
 from transformers import AutoTokenizer
 
 from ridgeline.errors import InputError
-from ridgeline.measure.assemble import host_cpu
-from ridgeline.records.environment import Environment
+from ridgeline.measure.live.assemble import host_cpu
 from ridgeline.records.journal import read_journal
+from ridgeline.records.measurement import Environment
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.store import write_record
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun

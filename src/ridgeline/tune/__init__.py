@@ -3,18 +3,19 @@
     tuner.py     the whole job: profile, the stack as a whole, its members, the final proof
     candidates.py  which techniques to ask about next, and how many in one question
     forecast.py  what a row is foretold to gain, and how far such ranges were off
-    search.py    a question becomes a duel, a duel becomes a row
-    pool.py      the contenders that are alive, frozen between questions
-    duel.py      two runs of the script measured in turn, A B B A …
-    row.py       a duel written down as a row of the ledger
+    search.py    which stack is best: added as one, split, left out once more
+    questions.py a question becomes an A/B run, an A/B run becomes a row; answers are remembered
+    pool.py      the variants that are alive, frozen between questions
+    ab_run.py    two runs of the script measured in turn, A B B A …
+    row.py       an A/B run written down as a row of the ledger
     losses.py    does the changed run still train the same model?
     memory.py    what was proved already, on disk, so that an interrupted job resumes
     stack.py     stack.toml, and running a script with it
-    patch.py     the same stack as a diff of the user's own script (patch_source.py reads it,
-                 patch_tree.py finds places in it, patch_rewrite.py changes it)
+    patch.py     the same stack as a diff of the user's own script: patch_script.py reads it,
+                 patch_tree.py walks it, patch_source.py places edits, patch_rewrite.py makes them
     prove.py     the patched script is run, verified and measured before it is offered
-    seeds.py     losses of the script under other seeds
-    install.py   (in the child) applies a stack to the running script; entry.py names it
+    verify.py    side runs that tell a harmless difference of losses from a wrong one
+    install.py   (in the child) applies a stack to the running script
 
 What may not enter: the name of any single technique. Nothing becomes a row by assertion.
 Start reading at `tuner.py`. This file loads none of them: `install.py` runs in the user's
@@ -32,15 +33,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ridgeline.hardware.ceilings import Ceilings
     from ridgeline.records import Ledger
-    from ridgeline.tune.search import Say
-    from ridgeline.tune.tuner import Job, Show
+    from ridgeline.tune.questions import OnProgress
+    from ridgeline.tune.tuner import Show, TuneJob
 
 
 def tune(
-    job: Job,
+    job: TuneJob,
     *,
     ceilings: Ceilings | None = None,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
     show: Show = lambda _: None,
     begun: float | None = None,
 ) -> Ledger:
@@ -54,7 +55,7 @@ def tune(
     """
     from ridgeline.tune import tuner
 
-    return tuner.tune(job, ceilings=ceilings, say=say, show=show, begun=begun)
+    return tuner.tune(job, ceilings=ceilings, on_progress=on_progress, show=show, begun=begun)
 
 
 # What the import system finds under the room's name: it asks for `__path__` and `__name__` alone,

@@ -29,9 +29,9 @@ class RunTerms:
 
     steps_to_train: float | None = None
     run_hours: float | None = None
-    """Of the script as it stands; the steps follow from the measured one."""
+    """Hours of the script as it stands; the steps follow from the measured one."""
     usd_per_hour: float | None = None
-    """Of everything that runs the script; None: the price on record."""
+    """Price of everything that runs the script; None: the price on record."""
 
     def __post_init__(self) -> None:
         for option, value in (

@@ -7,8 +7,8 @@ Cheapest expected gain first:
 3. what may do harm (its pessimistic gain is a loss), one by one;
 4. what is expected to gain too little to show on its own, together.
 
-No technique is named here: what it promises, what it excludes and when it is applied stands on
-its card.
+No technique is named here: how equal it leaves the result, what it excludes and when it is
+applied stands on its card.
 """
 
 from __future__ import annotations
@@ -18,15 +18,7 @@ from dataclasses import dataclass
 
 from ridgeline.measure.wire import Applied
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import (
-    Card,
-    Context,
-    Gain,
-    Stage,
-    all_techniques,
-    options_of,
-    technique,
-)
+from ridgeline.techniques import Card, Context, Gain, Stage, all_techniques, options_of, technique
 
 MIN_EXPECTED_GAIN = 1.01
 """A technique that at best brings less than 1 % is not worth a measurement."""
@@ -36,7 +28,7 @@ takes more rounds than a row is worth, so the small ones are asked about togethe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TechniqueCandidate:
     """A technique with settings that could help."""
 
     applied: Applied
@@ -68,7 +60,9 @@ class Candidate:
         return self.gain.low < 1.0
 
 
-def candidates(context: Context, only: tuple[str, ...], skipped: dict[str, str]) -> list[Candidate]:
+def candidates(
+    context: Context, only: tuple[str, ...], skipped: dict[str, str]
+) -> list[TechniqueCandidate]:
     """Techniques that apply, most promising first; `skipped` is told why others do not."""
     found = []
     for name, module in all_techniques().items():
@@ -81,7 +75,7 @@ def candidates(context: Context, only: tuple[str, ...], skipped: dict[str, str])
         skipped.pop(name, None)
         for options in options_of(module, context):
             applied = Applied(technique=name, options=options)
-            candidate = Candidate(applied=applied, gain=module.predict(context, options))
+            candidate = TechniqueCandidate(applied=applied, gain=module.predict(context, options))
             if candidate.gain.high < MIN_EXPECTED_GAIN:
                 skipped[candidate.label] = f"worth {candidate.gain.high - 1:.1%} at best"
                 continue
@@ -89,8 +83,8 @@ def candidates(context: Context, only: tuple[str, ...], skipped: dict[str, str])
     return sorted(found, key=lambda candidate: -candidate.expected)
 
 
-def next_question(open_: list[Candidate]) -> list[Candidate]:
-    """Those to ask about next, as one; the strongest first. Empty: none is left."""
+def next_question(open_: list[TechniqueCandidate]) -> list[TechniqueCandidate]:
+    """Candidates to ask about next, as one; the strongest first. Empty: none is left."""
     likely = [one for one in open_ if one.expected >= SHOWS_ALONE and not one.may_harm]
     quick = one_per_slot([one for one in likely if not one.is_slow_to_start])
     if quick:
@@ -103,14 +97,14 @@ def next_question(open_: list[Candidate]) -> list[Candidate]:
     return one_per_slot(open_)
 
 
-def is_small(chosen: list[Candidate]) -> bool:
+def is_small(chosen: list[TechniqueCandidate]) -> bool:
     """Is none of them expected to show on its own?"""
     return all(one.expected < SHOWS_ALONE and not one.may_harm for one in chosen)
 
 
-def one_per_slot(open_: list[Candidate]) -> list[Candidate]:
+def one_per_slot(open_: list[TechniqueCandidate]) -> list[TechniqueCandidate]:
     """The first of each slot: those that can be applied together."""
-    chosen: dict[str, Candidate] = {}
+    chosen: dict[str, TechniqueCandidate] = {}
     for candidate in open_:
         chosen.setdefault(slot_of(candidate.applied.technique), candidate)
     return list(chosen.values())

@@ -47,7 +47,7 @@ class Margin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class MarginFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`forecast_margins.toml`."""
+    """The content of `forecast_margins.toml`."""
 
     measured_on: str
     margin: list[Margin]

@@ -1,7 +1,7 @@
 """Does a changed run still train the same model? Loss trajectories, step by step.
 
 Baseline and candidate run the same script with the same seeds on the same batches, so their
-losses agree as far as the technique's promise goes:
+losses agree as far as the equivalence of the technique goes:
 
 - `bit-equal`          every loss is the same number;
 - `rounding`           sums in another order, in float32;
@@ -34,8 +34,11 @@ from ridgeline.records import LossCheck
 Array = NDArray[np.float64]
 
 SHAKES: Mapping[str, float] = MappingProxyType({"rounding": 2.0**-18, "reduced-precision": 2.0**-8})
-"""Promise → relative size of the disturbance that it is compared with. float32 rounds by 2**-24,
-and a sum of 2**12 terms in another order moves by about the root of that many roundings."""
+"""Equivalence → relative size of the disturbance that it is compared with.
+
+float32 rounds by 2**-24, and a sum of 2**12 terms in another order moves by about the root of that
+many roundings.
+"""
 TIMES_SHAKEN = 6.0
 """How often further than the disturbed run a candidate may part; right ones stay below 2."""
 LEAN_SHAKEN = 4.0
@@ -54,7 +57,7 @@ _TELLING_LOSSES = 4
 
 
 def check_losses(
-    promise: str,
+    equivalence: str,
     baseline: list[float],
     candidate: list[float],
     *,
@@ -62,13 +65,13 @@ def check_losses(
     seeds: list[list[float]] | None = None,
     repeat: list[float] | None = None,
 ) -> LossCheck:
-    """Compare two trajectories under a promise.
+    """Compare two trajectories under a equivalence.
 
     Args:
-        promise: `bit-equal`, `rounding`, `reduced-precision` or `statistical`.
+        equivalence: `bit-equal`, `rounding`, `reduced-precision` or `statistical`.
         baseline: Losses of the incumbent by step.
         candidate: Losses of the changed run by step.
-        shaken: Trajectory of the baseline, disturbed by the promise's size in `SHAKES`.
+        shaken: Trajectory of the baseline, disturbed by the equivalence's size in `SHAKES`.
         seeds: Trajectories of the baseline under other seeds, for the seed-to-seed spread.
         repeat: A second trajectory of the baseline under the same seed.
     """
@@ -78,10 +81,10 @@ def check_losses(
     spread = seed_spread(baseline, seeds or [])
     largest = float(np.nanmax(np.abs(other - base), initial=0.0)) if steps else 0.0
     noise = _repeat_noise(baseline, repeat)
-    passed, summary = _judge(promise, base, other, shaken, spread, noise)
+    passed, summary = _judge(equivalence, base, other, shaken, spread, noise)
     return LossCheck(
         passed=passed,
-        kind=promise,
+        kind=equivalence,
         summary=summary,
         steps=steps,
         max_abs_difference=largest,
@@ -105,7 +108,7 @@ def seed_spread(baseline: list[float], seeds: list[list[float]]) -> float | None
 
 
 def _judge(
-    promise: str,
+    equivalence: str,
     base: Array,
     other: Array,
     shaken: list[float] | None,
@@ -123,21 +126,26 @@ def _judge(
         return True, f"losses bit-equal over {len(base)} steps"
     if _is_coarser(base[both], other[both]):
         return False, "the loss itself is rounded to 16 bits; the baseline's is not"
-    if promise == "bit-equal" and noise == 0.0:
+    if equivalence == "bit-equal" and noise == 0.0:
         step = int(np.argmax(base != other))
-        return False, f"promised bit-equal losses, differs from step {step} on"
+        return False, f"losses should be bit-equal, and differ from step {step} on"
     gap = np.where(both, other - base, 0.0)
     scale = max(_rms(base[both]), 1e-12) if both.any() else 1.0
-    if promise in SHAKES:
-        return _within_shaken(promise, base, gap, shaken, scale, noise)
+    if equivalence in SHAKES:
+        return _within_shaken(equivalence, base, gap, shaken, scale, noise)
     return _within_spread(gap, scale, spread, noise)
 
 
 def _within_shaken(
-    promise: str, base: Array, gap: Array, shaken: list[float] | None, scale: float, noise: float
+    equivalence: str,
+    base: Array,
+    gap: Array,
+    shaken: list[float] | None,
+    scale: float,
+    noise: float,
 ) -> tuple[bool, str]:
     """Does the candidate stay about as near as the disturbed run does?"""
-    floor = FLOORS[promise] * scale + 3 * noise
+    floor = FLOORS[equivalence] * scale + 3 * noise
     if _rms(gap) <= floor:
         return True, f"RMS loss difference {_rms(gap):.2g}, within {floor:.2g} of rounding"
     moved = np.abs(np.array((shaken or [])[: len(base)]) - base[: len(shaken or [])])
@@ -155,10 +163,10 @@ def _within_shaken(
         if size > TIMES_SHAKEN * reach or lean > LEAN_SHAKEN * reach:
             return False, (
                 f"losses of steps {first} to {end - 1} part by {size:.2g}, {size / reach:.0f}"
-                f" times what {_NAMES[promise]} does to this script ({reach:.2g})"
+                f" times what {_NAMES[equivalence]} does to this script ({reach:.2g})"
             )
     return True, (
-        f"losses part by at most {worst:.1f} times what {_NAMES[promise]} does to this script"
+        f"losses part by at most {worst:.1f} times what {_NAMES[equivalence]} does to this script"
         f" (RMS {_rms(gap):.2g})"
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.measure.command import script_path
+from ridgeline.measure.live.command import script_path
 from ridgeline.records import LedgerRow, StepProfile
 from ridgeline.records.store import read_record, write_record
 
@@ -24,16 +24,16 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     fingerprint: str
     baseline: StepProfile | None = None
     profiles: dict[str, StepProfile] = {}
-    """Of the script with a stack, by the stack in words."""
+    """Profiles of the script with a stack, by the stack in words."""
     seeds: list[list[float]] | None = None
     repeat: list[float] | None = None
     shaken: dict[str, list[float]] = {}
-    """Promise → losses of the script disturbed by as much."""
+    """Equivalence → losses of the script disturbed by as much."""
     rows: dict[str, LedgerRow] = {}
     samples: dict[str, dict[str, list[float]]] = {}
 
 
-class Memory:
+class JobMemory:
     """Answers by question, saved at once."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:

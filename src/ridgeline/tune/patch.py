@@ -18,8 +18,8 @@ from pathlib import Path
 import libcst as cst
 
 from ridgeline.measure.child.sites import is_user_file
-from ridgeline.techniques import AtStart, Edit, FirstOf, ReplaceCall, SetArgument
-from ridgeline.tune.patch_source import Source
+from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall, SetArgument
+from ridgeline.tune.patch_source import ScriptSource
 from ridgeline.tune.patch_tree import CannotPlace
 
 Named = tuple[str, Edit]
@@ -72,7 +72,7 @@ class _Attempt:
     def __init__(self, edits: Sequence[Named], root: Path, start: Path) -> None:
         self._root = root
         self._start = start
-        self._sources: dict[Path, Source] = {}
+        self._sources: dict[Path, ScriptSource] = {}
         self._placed: list[Named] = []
         self._unplaced: list[tuple[str, Edit, str]] = []
         for name, edit in edits:
@@ -87,7 +87,7 @@ class _Attempt:
         """Why some file would not compile; empty: all would."""
 
     def patch(self) -> Patch:
-        """The result."""
+        """The patch with all edits that found a place."""
         diffs = [
             _unified(self._sources[path].text, text, path.relative_to(self._root).as_posix())
             for path, text in self._changed.items()
@@ -137,7 +137,7 @@ class _Attempt:
         if not placed:
             raise CannotPlace("; ".join(reasons) or "there is no file to change")
 
-    def _source(self, file: str) -> Source:
+    def _source(self, file: str) -> ScriptSource:
         path = (self._start / file).resolve()
         if path not in self._sources:
             self._sources[path] = _read(path, file, self._root)
@@ -158,7 +158,7 @@ class _Attempt:
         return ""
 
 
-def _read(path: Path, file: str, root: Path) -> Source:
+def _read(path: Path, file: str, root: Path) -> ScriptSource:
     """Open a file that may be changed."""
     if not is_user_file(str(path)):
         raise CannotPlace(f"{file} belongs to a library")
@@ -171,7 +171,7 @@ def _read(path: Path, file: str, root: Path) -> Source:
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             text = stream.read()
-        return Source(path.relative_to(root).as_posix(), text)
+        return ScriptSource(path.relative_to(root).as_posix(), text)
     except OSError as error:
         raise CannotPlace(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -27,7 +27,7 @@ class Hoist:
     header: str
     expression: cst.BaseExpression
     name: cst.Name
-    """New: what it is assigned to, and what then stands in its place."""
+    """The new name that it is assigned to, and what then stands in its place."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class BlockChanges:
     before: dict[int, list[Statement]] = field(default_factory=lambda: defaultdict(list))
     after: dict[int, list[Statement]] = field(default_factory=lambda: defaultdict(list))
     wraps: list[tuple[int, int, str]] = field(default_factory=list)
-    """(first, end, header): statements first … end-1 go under `with header`."""
+    """Triples (first, end, header): statements first … end-1 go under `with header`."""
     hoists: dict[int, Hoist] = field(default_factory=dict)
     splits: dict[int, tuple[int, int, str, str]] = field(default_factory=dict)
     """(first, end, header, free name) among the small statements of one line."""
@@ -63,7 +63,7 @@ class Rewriter(cst.CSTTransformer):
         """Hoisted expressions as they are after their own changes."""
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
-        """Dispatch by identity: places were noted on nodes of the original tree."""
+        """Dispatch by the node's identity: places were noted on nodes of the original tree."""
         updated: Any = super().on_leave(original_node, updated_node)
         if isinstance(original_node, cst.Call) and original_node in self._calls:
             for change in self._calls[original_node]:

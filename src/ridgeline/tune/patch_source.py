@@ -1,8 +1,8 @@
 """One Python file and the edits placed in it.
 
-`Source.place` finds the place of an edit and notes what it will do there, or says why it cannot;
-`rewritten` does it all. Placing an edit never moves another: all places are of the original
-tree.
+`ScriptSource.place` finds the place of an edit and notes what it will do there, or says why it
+cannot; `rewritten` does it all. Placing an edit never moves another: all places are of the
+original tree.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import cached_property
 
 import libcst as cst
 from libcst import matchers
-from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from ridgeline.records import Site
-from ridgeline.techniques import (
+from ridgeline.records.edits import (
     AtStart,
     CallUnder,
     Edit,
@@ -38,8 +35,8 @@ from ridgeline.tune.patch_rewrite import (
     converted_to_float,
     loss_and_backward,
 )
+from ridgeline.tune.patch_script import ReadScript
 from ridgeline.tune.patch_tree import (
-    BUILTINS,
     Block,
     CannotPlace,
     Spot,
@@ -50,7 +47,6 @@ from ridgeline.tune.patch_tree import (
     body_of,
     bound_at_top,
     calls_in,
-    import_aliases,
     is_always_computed,
     is_backward,
     is_import,
@@ -60,34 +56,25 @@ from ridgeline.tune.patch_tree import (
     root_of,
     root_of_attribute,
     small_statements_of,
-    sounds_like,
     suites_of,
     target_of,
     touched_in,
-    walk,
 )
 
-_MODEL_WORDS = ("model", "net", "module", "encoder", "decoder", "generator", "discriminator",
-                "policy", "actor", "critic", "backbone")  # fmt: skip
-_LOSS_WORDS = ("loss", "criterion", "metric")
 
-
-class Source:
+class ScriptSource:
     """One file, the edits placed in it so far, and what it becomes."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.text = text
-        wrapper = MetadataWrapper(cst.parse_module(text))
-        self._tree = wrapper.module
-        self._positions = wrapper.resolve(PositionProvider)
+        self._script = ReadScript(name, text)
         self._blocks: dict[Block, BlockChanges] = defaultdict(BlockChanges)
         self._calls: dict[cst.Call, list[Change]] = defaultdict(list)
         self._head: list[Statement] = []
         self._head_imports: list[Statement] = []
         self._imports: list[str] = []
-        self._aliases = dict(import_aliases(self._tree))
-        self._bound = bound_at_top(self._tree)
+        self._bound = bound_at_top(self._script.tree)
 
     def place(self, edit: Edit) -> None:
         """Note what `edit` will do here.
@@ -111,7 +98,7 @@ class Source:
     def rewritten(self) -> str:
         """The file with every placed edit."""
         rewriter = Rewriter(self._blocks, self._calls)
-        tree = self._tree.visit(rewriter)
+        tree = self._script.tree.visit(rewriter)
         assert isinstance(tree, cst.Module)
         if self._head or self._imports or self._head_imports:
             tree = self._with_head(tree)
@@ -130,12 +117,14 @@ class Source:
         self._head += others
 
     def _insert(self, edit: InsertBefore | InsertAfter) -> None:
-        spot = self._spot(edit.site.line)
+        spot = self._script.spot(edit.site.line)
         codes = [edit.code]
         if "{model}" in edit.code:
-            codes = [edit.code.replace("{model}", m) for m in self._models(spot, edit.site.line)]
+            codes = [
+                edit.code.replace("{model}", m) for m in self._script.models(spot, edit.site.line)
+            ]
         if "{target}" in edit.code:
-            codes = [code.replace("{target}", target_of(spot, self._tree)) for code in codes]
+            codes = [code.replace("{target}", target_of(spot, self._script.tree)) for code in codes]
         statements = [statement for code in codes for statement in parse_statements(code)]
         if isinstance(edit, InsertBefore) and edit.outside_loops:
             spot = self._outside_loops(spot, edit)
@@ -146,7 +135,7 @@ class Source:
 
     def _outside_loops(self, spot: Spot, edit: InsertBefore) -> Spot:
         """The outermost loop in the same function that does not make the model itself."""
-        names = [root_of(model) for model in self._models(spot, edit.site.line)]
+        names = [root_of(model) for model in self._script.models(spot, edit.site.line)]
         inside = []
         for outer in reversed(spot.outer):
             if isinstance(outer.statement, (cst.FunctionDef, cst.ClassDef)):
@@ -181,20 +170,24 @@ class Source:
 
     def _change_calls(self, edit: SetArgument | ReplaceCall) -> None:
         if edit.site is not None:
-            spot = self._spot(edit.site.line)
-            places = [(spot, self._call_at(spot, edit.callee, edit.site.line))]
+            spot = self._script.spot(edit.site.line)
+            places = [(spot, self._script.call_at(spot, edit.callee, edit.site.line))]
         else:
             passing = edit.passing if isinstance(edit, ReplaceCall) else None
             places = [
                 (spot, call)
-                for spot in self._spots()
+                for spot in self._script._spots()
                 for call in calls_in(spot.statement)
-                if self._callee(call) == edit.callee and (not passing or passes(call, passing))
+                if self._script.callee(call) == edit.callee
+                and (not passing or passes(call, passing))
             ]
         if not places:
             raise CannotPlace(f"{self.name} does not call {edit.callee}")
         if isinstance(edit, ReplaceCall) and not edit.code:
-            gone = [(spot, self._small_of(spot, call, edit.callee)) for spot, call in places]
+            gone = [
+                (spot, self._script.statement_on_line_of(spot, call, edit.callee))
+                for spot, call in places
+            ]
             for spot, number in gone:
                 self._changes(spot).removed[spot.index].add(number)
             return
@@ -212,7 +205,7 @@ class Source:
         def change(call: cst.Call) -> cst.BaseExpression:
             kept = [a for a in call.args if a.keyword is None or a.keyword.value not in edit.drop]
             words = [self._word(argument) for argument in kept]
-            code = edit.code.replace("{func}", self._code(call.func))
+            code = edit.code.replace("{func}", self._script.code(call.func))
             code = code.replace("{args}", ", ".join(words))
             if "{0}" in code:
                 if not kept or kept[0].keyword is not None or kept[0].star:
@@ -228,48 +221,12 @@ class Source:
         bare = argument.with_changes(
             comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=cst.SimpleWhitespace("")
         )
-        return self._code(bare)
-
-    def _small_of(self, spot: Spot, call: cst.Call, callee: str) -> int:
-        """Which of the statements on its line is the call alone."""
-        for number, small in enumerate(small_statements_of(spot.statement)):
-            if isinstance(small, cst.Expr) and small.value is call:
-                return number
-        raise CannotPlace(f"the value of {callee} is used at {self.name}:{self._line(call)}")
-
-    def _call_at(self, spot: Spot, callee: str, line: int) -> cst.Call:
-        calls = [call for call in calls_in(spot.statement) if self._callee(call) == callee]
-        calls = calls or [call for call in calls_in(spot.statement) if self._is_computed(call)]
-        if not calls:
-            raise CannotPlace(f"no call of {callee} at {self.name}:{line}")
-        return min(calls, key=lambda call: self._distance(call, line))
-
-    def _is_computed(self, call: cst.Call) -> bool:
-        """Is it only known at run time what is called, as in `getattr(optim, name)(…)`?"""
-        if isinstance(call.func, cst.Name):
-            name = call.func.value
-            return name not in {*self._aliases, *BUILTINS, *self._definitions}
-        return isinstance(call.func, (cst.Call, cst.Subscript))
-
-    def _distance(self, call: cst.Call, line: int) -> tuple[int, int]:
-        """Calls that span the line come first, the innermost of them before the others."""
-        range_ = self._positions[call]
-        assert isinstance(range_, CodeRange)
-        spans = range_.start.line <= line <= range_.end.line
-        return (0 if spans else 1, range_.end.line - range_.start.line)
-
-    def _callee(self, call: cst.Call) -> str:
-        """Last name of what is called, under the name that it was imported by."""
-        if isinstance(call.func, cst.Attribute):
-            return call.func.attr.value
-        if isinstance(call.func, cst.Name):
-            return self._aliases.get(call.func.value, call.func.value)
-        return ""
+        return self._script.code(bare)
 
     # -- statements wrapped ----------------------------------------------------------------
 
     def _wrap(self, edit: WrapWith) -> None:
-        spot = self._spot(edit.site.line)
+        spot = self._script.spot(edit.site.line)
         header = self._header(edit, spot)
         changes = self._changes(spot)
         if spot.index in changes.splits or spot.index in changes.hoists:
@@ -285,10 +242,10 @@ class Source:
 
     def _call_under(self, edit: CallUnder) -> None:
         """The model's call alone: as its own statement, or computed before the one it is in."""
-        spot = self._spot(edit.site.line)
+        spot = self._script.spot(edit.site.line)
         if suites_of(spot.statement):
             raise CannotPlace(f"the call stands in the head of a block at {edit.site}")
-        call = self._model_call(spot, edit.site.line)
+        call = self._script.model_call(spot, edit.site.line)
         smalls = small_statements_of(spot.statement)
         if len(smalls) != 1:
             raise CannotPlace(f"several statements stand on the line at {edit.site}")
@@ -305,7 +262,7 @@ class Source:
         elif len(edit.converts) != 1:
             raise CannotPlace(f"what the call returns goes on as one at {edit.site}")
         elif is_always_computed(spot.statement, call):
-            name = cst.Name(self._free_name("outputs"))
+            name = cst.Name(self._script.free_name("outputs"))
             hoist = Hoist(header=edit.header, expression=call, name=name)
             changes.hoists[spot.index] = hoist
         else:
@@ -317,7 +274,7 @@ class Source:
     def _header(self, edit: WrapWith, spot: Spot) -> str:
         header = edit.header
         if "{model}" in header:
-            header = header.replace("{model}", self._models(spot, edit.site.line)[0])
+            header = header.replace("{model}", self._script.models(spot, edit.site.line)[0])
         if "{condition}" in header:
             header = header.replace("{condition}", self._condition(edit, spot))
         return header
@@ -327,7 +284,7 @@ class Source:
         assert edit.stepping is not None
         if edit.stepping.file != edit.site.file:
             raise CannotPlace(f"the optimizer steps in another file, {edit.stepping.file}")
-        stepping = self._spot(edit.stepping.line)
+        stepping = self._script.spot(edit.stepping.line)
         guards = [s for s in stepping.outer if isinstance(s.statement, cst.If)]
         if not guards or guards[-1] in spot.outer or guards[-1].block is not spot.block:
             raise CannotPlace(f"no `if` around the optimizer's step at {edit.stepping}")
@@ -336,8 +293,10 @@ class Source:
         between = body_of(spot.block)[spot.index : guard.index]
         names = {n.value for n in names_in(guard.statement.test)}
         if guard.index < spot.index or names & set().union(*map(touched_in, between)):
-            raise CannotPlace(f"the condition at {self.name}:{self._line(guard.statement)} changes")
-        return self._code(guard.statement.test)
+            raise CannotPlace(
+                f"the condition at {self.name}:{self._script.line(guard.statement)} changes"
+            )
+        return self._script.code(guard.statement.test)
 
     def _end(self, spot: Spot, edit: WrapWith) -> int:
         """Index after the last statement that goes under the `with`."""
@@ -351,7 +310,7 @@ class Source:
         return spot.index + 1
 
     def _follows(self, last: Site, edit: WrapWith) -> Spot | None:
-        return self._spot_or_none(last.line) if last.file == edit.site.file else None
+        return self._script.spot_or_none(last.line) if last.file == edit.site.file else None
 
     def _add_wrap(
         self, block: Block, wrap: tuple[int, int, str], edit: WrapWith | CallUnder
@@ -374,7 +333,7 @@ class Source:
 
     def _split(self, spot: Spot, header: str, line: int) -> tuple[int, int, str, str]:
         smalls = small_statements_of(spot.statement)
-        first = next((i for i, small in enumerate(smalls) if self._model_calls(small)), 0)
+        first = next((i for i, small in enumerate(smalls) if self._script.model_calls(small)), 0)
         end = next((i for i, small in enumerate(smalls) if is_backward(small)), None)
         if end is None:
             raise CannotPlace(
@@ -382,7 +341,7 @@ class Source:
             )
         if end < first:
             raise CannotPlace(f"the backward stands before the model's call at {self.name}:{line}")
-        name = self._free_name("loss")
+        name = self._script.free_name("loss")
         if first == end:
             loss_and_backward(smalls[first], cst.Name(name))  # it may find that it cannot
         return (first, end, header, name)
@@ -397,92 +356,13 @@ class Source:
         else:
             kind = type(statement).__name__.lower()
             raise CannotPlace(f"the call stands in the head of a `{kind}` at {self.name}:{line}")
-        start, end = self._lines(expression)
+        start, end = self._script.lines(expression)
         if not start <= line <= end:
             raise CannotPlace(f"the call stands in an `elif` at {self.name}:{line}")
-        name = cst.Name(self._free_name("outputs"))
+        name = cst.Name(self._script.free_name("outputs"))
         self._changes(spot).hoists[spot.index] = Hoist(
             header=header, expression=expression, name=name
         )
 
-    def _free_name(self, wanted: str) -> str:
-        taken = {name.value for name in names_in(self._tree)}
-        while wanted in taken:
-            wanted += "_"
-        return wanted
-
-    # -- which expression is the model -----------------------------------------------------
-
-    def _models(self, spot: Spot, line: int) -> list[str]:
-        """The model's expressions at a statement, as they are written there."""
-        owners = []
-        for call in calls_in(spot.statement):
-            lists = self._callee(call) in ("parameters", "named_parameters")
-            if lists and isinstance(call.func, cst.Attribute):
-                owners.append(self._code(call.func.value))
-        if owners:
-            return list(dict.fromkeys(owners))
-        return [self._code(self._model_call(spot, line).func)]
-
-    def _model_call(self, spot: Spot, line: int) -> cst.Call:
-        calls = self._model_calls(spot.statement)
-        if not calls:
-            raise CannotPlace(f"cannot tell which expression is the model at {self.name}:{line}")
-        innermost = min(calls, key=lambda call: self._distance(call, line))
-        named = [call for call in calls if sounds_like(call, _MODEL_WORDS)]
-        return named[0] if named else innermost
-
-    def _model_calls(self, node: cst.CSTNode) -> list[cst.Call]:
-        """Calls of local objects that can be modules: not of imports, builtins or methods."""
-        found = []
-        for call in calls_in(node):
-            if isinstance(call.func, cst.Name):
-                name = call.func.value
-                is_object = name not in self._aliases and name not in BUILTINS
-                can_be = is_object and name not in self._definitions
-            elif isinstance(call.func, cst.Attribute):
-                can_be = sounds_like(call, _MODEL_WORDS)
-            else:
-                can_be = False
-            if can_be and not sounds_like(call, _LOSS_WORDS):
-                found.append(call)
-        return found
-
-    @cached_property
-    def _definitions(self) -> set[str]:
-        kinds = matchers.FunctionDef() | matchers.ClassDef()
-        return {node.name.value for node in matchers.findall(self._tree, kinds)}  # type: ignore[attr-defined]
-
-    # -- where things are ------------------------------------------------------------------
-
     def _changes(self, spot: Spot) -> BlockChanges:
         return self._blocks[spot.block]
-
-    def _spots(self) -> Iterator[Spot]:
-        yield from walk(self._tree, ())
-
-    def _spot(self, line: int) -> Spot:
-        spot = self._spot_or_none(line)
-        if spot is None:
-            raise CannotPlace(f"no statement at {self.name}:{line}")
-        return spot
-
-    def _spot_or_none(self, line: int) -> Spot | None:
-        """The innermost statement that spans the line."""
-        found = None
-        for spot in self._spots():
-            start, end = self._lines(spot.statement)
-            if start <= line <= end and (found is None or len(spot.outer) > len(found.outer)):
-                found = spot
-        return found
-
-    def _lines(self, node: cst.CSTNode) -> tuple[int, int]:
-        range_ = self._positions[node]
-        assert isinstance(range_, CodeRange)
-        return range_.start.line, range_.end.line
-
-    def _line(self, node: cst.CSTNode) -> int:
-        return self._lines(node)[0]
-
-    def _code(self, node: cst.CSTNode) -> str:
-        return self._tree.code_for_node(node)

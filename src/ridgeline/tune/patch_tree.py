@@ -33,13 +33,13 @@ class CannotPlace(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A statement: its block, its index there, and the statements that contain it."""
+    """Where a statement is: its block, its index there, and the statements that contain it."""
 
     block: Block
     index: int
     statement: Statement = field(compare=False)
     outer: tuple[Spot, ...] = field(compare=False)
-    """Outermost first."""
+    """The statements around it, outermost first."""
 
 
 def parse_statements(code: str) -> list[Statement]:
@@ -76,7 +76,7 @@ def walk(block: Block, outer: tuple[Spot, ...]) -> Iterator[Spot]:
 
 
 def statements_of(block: Block) -> list[Statement]:
-    """As `_body`, but nodes of the tree itself: a one-line suite stands for its own line."""
+    """The statements of `_body` as nodes of the tree: a one-line suite stands for its line."""
     if isinstance(block, cst.SimpleStatementSuite):
         return [block]  # type: ignore[list-item]
     return body_of(block)

@@ -1,4 +1,4 @@
-"""The contenders that are alive: each started once, frozen from one question to the next.
+"""The variants that are alive: each started once, frozen from one question to the next.
 
 Half of the time of a search is starts: importing torch, reading data, compiling. So a run of the
 script is kept at its step boundary when its question is answered, and the next question that
@@ -19,11 +19,11 @@ from pathlib import Path
 from time import monotonic
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.conductor import Conductor
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session
-from ridgeline.tune.entry import ENTRY
+from ridgeline.tune.stack import ENTRY
 
 MOST_ALIVE = 6
 """Copies that are kept however large the machine's memory is."""
@@ -34,8 +34,8 @@ _EVEN_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """One side of a duel."""
+class Variant:
+    """One side of an A/B run."""
 
     command: list[str]
     stack: tuple[Applied, ...] = ()
@@ -50,12 +50,12 @@ class Contender:
 
 
 class Live:
-    """One run of a contender, and all that was seen of it since its first step."""
+    """One run of a variant, and all that was seen of it since its first step."""
 
     def __init__(
-        self, contender: Contender, conductor: Conductor, patience: Callable[[], float]
+        self, variant: Variant, conductor: Conductor, patience: Callable[[], float]
     ) -> None:
-        self.contender = contender
+        self.variant = variant
         self.conductor = conductor
         self.index = 0
         """Steps behind it, the very first not counted: two runs at the same index do the same."""
@@ -176,7 +176,7 @@ def slowest(reports: list[Report]) -> list[float]:
 
 
 class Pool:
-    """Runs by contender. Close it when the search is over."""
+    """The runs of all variants. Close it when the search is over."""
 
     def __init__(self, *, room: int = MOST_ALIVE) -> None:
         self.room = room
@@ -193,38 +193,38 @@ class Pool:
         self._saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
         self._alive: dict[str, Live] = {}
 
-    def take(self, contender: Contender) -> Live:
-        """The contender's run: the one that is alive, or a new one that has not stepped yet."""
-        live = self._alive.pop(contender.key, None)
+    def take(self, variant: Variant) -> Live:
+        """The run of a variant: the one that is alive, or a new one that has not stepped yet."""
+        live = self._alive.pop(variant.key, None)
         if live is None or not live.can_go_on:
             if live is not None:
                 self._end(live)
-            live = self._start(contender)
-        self._alive[contender.key] = live  # the one asked for last stands last
+            live = self._start(variant)
+        self._alive[variant.key] = live  # the one asked for last stands last
         return live
 
-    def alive(self, contender: Contender) -> Live | None:
-        """The contender's run, when it is in the middle of its script."""
-        live = self._alive.get(contender.key)
+    def alive(self, variant: Variant) -> Live | None:
+        """The variant's run, when it is in the middle of its script."""
+        live = self._alive.get(variant.key)
         return live if live is not None and live.can_go_on else None
 
     def ended(self, live: Live) -> None:
         """A run came to its own end: so long is the script."""
         self.length = min(self.length or live.index, live.index)
 
-    def drop(self, contender: Contender) -> None:
-        """End the contender's run, if it has one."""
-        live = self._alive.pop(contender.key, None)
+    def drop(self, variant: Variant) -> None:
+        """End the variant's run, if it has one."""
+        live = self._alive.pop(variant.key, None)
         if live is not None:
             self._end(live)
 
     @contextmanager
-    def borrow(self, contender: Contender) -> Iterator[Live]:
+    def borrow(self, variant: Variant) -> Iterator[Live]:
         """A run for a while, for whoever measures it otherwise; it stays alive unless it fails."""
         try:
-            yield self.take(contender)
+            yield self.take(variant)
         except BaseException:
-            self.drop(contender)
+            self.drop(variant)
             raise
 
     def close(self) -> None:
@@ -241,18 +241,18 @@ class Pool:
             put_back(self._saved / "files")
             shutil.rmtree(self._saved, ignore_errors=True)
 
-    def _start(self, contender: Contender) -> Live:
+    def _start(self, variant: Variant) -> Live:
         while len(self._alive) >= self.room:
-            self.drop(next(iter(self._alive.values())).contender)
+            self.drop(next(iter(self._alive.values())).variant)
         session = Session(
-            stack=list(contender.stack),
+            stack=list(variant.stack),
             fix_seed=True,
             saved_folder=str(self._saved / "files"),
             assume_inference=self.assume_inference,
         )
-        conductor = Conductor(contender.command, session, entry=ENTRY, cwd=contender.cwd)
+        conductor = Conductor(variant.command, session, entry=ENTRY, cwd=variant.cwd)
         conductor.__enter__()
-        return Live(contender, conductor, self._patience)
+        return Live(variant, conductor, self._patience)
 
     def _patience(self) -> float:
         return max(self.deadline - monotonic(), self.least_patience_seconds)
@@ -260,10 +260,10 @@ class Pool:
     @staticmethod
     def _end(live: Live) -> None:
         """Let it leave at its boundary; one that failed is killed where it stands."""
-        live.conductor.__exit__(ContenderFailed if live.failed else None, None, None)
+        live.conductor.__exit__(VariantFailed if live.failed else None, None, None)
 
 
-class ContenderFailed(Exception):
+class VariantFailed(Exception):
     """One side's script failed; says which and why."""
 
     def __init__(self, side: str, error: RidgelineError) -> None:

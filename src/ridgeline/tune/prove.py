@@ -14,21 +14,23 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ridgeline.measure.child.sites import project_root
-from ridgeline.measure.command import script_path
+from ridgeline.measure.live.command import script_path
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Ledger
+from ridgeline.records.edits import Edit
 from ridgeline.records.store import write_atomically
-from ridgeline.techniques import Context, Edit, technique
-from ridgeline.tune.duel import Contender
+from ridgeline.techniques import Context, technique
+from ridgeline.tune.candidates import label_of
 from ridgeline.tune.patch import Patch, write_patch
-from ridgeline.tune.search import Search, label_of
+from ridgeline.tune.pool import Variant
+from ridgeline.tune.search import StackSearch
 
 PATCH_NAME = "tuned.patch"
 _REASONS = 3
 """Distinct reasons that are told; a fourth says no more."""
 
 
-def prove_patch(search: Search, ledger: Ledger, context: Context, out: Path) -> Ledger:
+def prove_patch(search: StackSearch, ledger: Ledger, context: Context, out: Path) -> Ledger:
     """Write `tuned.patch` when the patched script proves to be right and faster.
 
     Returns the ledger with a row of stage `patch`, and notes on lines that could not be placed.
@@ -38,13 +40,13 @@ def prove_patch(search: Search, ledger: Ledger, context: Context, out: Path) -> 
     search.notes += _unplaced([(name, reason) for name, _, reason in patch.unplaced])
     if not patch.diff:
         return replace(ledger, notes=list(search.notes))
-    search.say("running the patched script against the script as it stood")
+    search.on_progress("running the patched script against the script as it stood")
     folder = Path(tempfile.mkdtemp(prefix="ridgeline-patched-"))
     try:
         shadow(patch.files, root, folder, script_path(search.command))
         gone = {name for name, _, _ in patch.unplaced}
         placed = [m for m in search.stack if label_of(m.technique, m.options) not in gone]
-        row = search.patched(patched_contender(search.command, root, folder), placed)
+        row = search.patched(search.stack, patched_variant(search.command, root, folder), placed)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     search.rows.append(row)
@@ -136,7 +138,7 @@ def _open_folder(original: Path, target: Path) -> None:
             link.symlink_to(entry)
 
 
-def patched_contender(command: list[str], root: Path, folder: Path) -> Contender:
+def patched_variant(command: list[str], root: Path, folder: Path) -> Variant:
     """The user's command on the shadow of its folder."""
     script = script_path(command)
     words = list(command)
@@ -145,7 +147,7 @@ def patched_contender(command: list[str], root: Path, folder: Path) -> Contender
         words[index] = str(folder / script.relative_to(root))
     here = Path.cwd()
     cwd = folder / here.relative_to(root) if here.is_relative_to(root) else None
-    return Contender(command=words, cwd=cwd)
+    return Variant(command=words, cwd=cwd)
 
 
 __all__ = ["PATCH_NAME", "Patch", "prove_patch"]

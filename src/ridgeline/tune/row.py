@@ -1,4 +1,4 @@
-"""A duel written down as a row of the ledger: its numbers, its verdict and the reason for it.
+"""An A/B run written down as a row of the ledger: its numbers, its verdict and the reason for it.
 
 Ratio, interval and both step times of a row come from the same rounds by the same statistic, so
 that whoever divides one by the other finds the ratio that stands beside them.
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from ridgeline.measure.sequential import side_by_side
-from ridgeline.measure.statistics import RatioInterval
+from ridgeline.measure.statistics.intervals import RatioInterval
+from ridgeline.measure.statistics.sequential import side_by_side
 from ridgeline.measure.wire import Applied
 from ridgeline.records import LedgerRow, LossCheck
 from ridgeline.records.ledger import Options
-from ridgeline.tune.duel import Duel
+from ridgeline.tune.ab_run import ABRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ def needed(stage: str, threshold: float) -> float:
     return 1 + threshold if stage == "add" else 1.0
 
 
-def measured(asked: Asked, result: Duel, check: LossCheck, threshold: float) -> LedgerRow:
-    """The row of a duel that was fought."""
+def measured(asked: Asked, result: ABRun, check: LossCheck, threshold: float) -> LedgerRow:
+    """The row of a finished A/B run."""
     interval = result.interval
     finite = result.b_non_finite == 0
     verified = check.passed and finite

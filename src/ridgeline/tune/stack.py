@@ -1,4 +1,4 @@
-"""stack.toml: the techniques that were proved for a script, and running the script with them."""
+"""The techniques that were proved for a script (stack.toml), and running the script with them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.measure.command import resolve
-from ridgeline.measure.conductor import child_environment
 from ridgeline.measure.guard.view import SESSION_NAME
+from ridgeline.measure.live.command import resolve
+from ridgeline.measure.live.conductor import child_environment
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow
 from ridgeline.records.input_file import read_toml
 from ridgeline.records.ledger import Options
 from ridgeline.records.store import write_atomically
 from ridgeline.techniques import technique
-from ridgeline.tune.entry import ENTRY
+
+ENTRY = "ridgeline.tune.install:install"
+"""Where the bootstrap enters the script's process to apply a stack.
+
+A name only: the module itself imports torch, which the process that asks the questions never needs.
+"""
 
 
 class StackRow(
@@ -41,8 +46,8 @@ class StackRow(
     verification: str = ""
 
 
-class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A stack.toml."""
+class TechniqueStack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of a stack.toml."""
 
     command: list[str] = []
     """The command that it was proved on."""
@@ -58,13 +63,13 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return [Applied(technique=row.name, options=row.options) for row in self.technique]
 
 
-def read_stack(path: Path) -> Stack:
-    """Read a stack.toml.
+def read_stack(path: Path) -> TechniqueStack:
+    """Read a `stack.toml` file.
 
     Raises:
         InputError: no such file, not TOML, an unknown key or technique; names file and key.
     """
-    stack = read_toml(path, Stack, cure="`ridgeline tune` writes a stack.toml")
+    stack = read_toml(path, TechniqueStack, cure="`ridgeline tune` writes a stack.toml")
     try:
         stack.applied()
     except InputError as error:
@@ -72,13 +77,13 @@ def read_stack(path: Path) -> Stack:
     return stack
 
 
-def stack_of(ledger: Ledger) -> Stack:
+def stack_of(ledger: Ledger) -> TechniqueStack:
     """The stack that a ledger ended with."""
     added = {
         name: row for row in ledger.rows if row.kept and row.stage == "add" for name in row.members
     }
     rows = [(name, added[name]) for name in ledger.stack_rows]
-    return Stack(
+    return TechniqueStack(
         command=ledger.environment.command,
         torch=ledger.environment.torch,
         device=ledger.environment.device,
@@ -98,7 +103,7 @@ def _stack_row(name: str, row: LedgerRow) -> StackRow:
     )
 
 
-def write_stack(path: Path, stack: Stack) -> None:
+def write_stack(path: Path, stack: TechniqueStack) -> None:
     """Write a stack.toml, whole or not at all."""
     write_atomically(path, msgspec.toml.encode(stack))
 

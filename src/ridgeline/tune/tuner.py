@@ -1,4 +1,4 @@
-"""The whole job: profile the script, try every technique that fits, keep what proves itself.
+"""Tune a training script: profile it, try every technique that fits, keep what proves itself.
 
 1. Profile the script as it stands and diagnose it; its process stays alive as the first side A.
 2. What is likely to help and starts quickly is tried as one stack: the first A/B gives the
@@ -31,15 +31,16 @@ from msgspec.structs import replace
 from ridgeline.diagnose import diagnose
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.hardware.ceilings import Ceilings, installed_torch
-from ridgeline.measure.profile import Plan, Run, measure
-from ridgeline.measure.sequential import MOST_ROUNDS
+from ridgeline.measure.live.profile import LiveRun, MeasurementPlan, measure
+from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow, StepProfile
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, technique
+from ridgeline.tune.ab_run import silent
 from ridgeline.tune.billing import UNPRICED, RunTerms, billed
 from ridgeline.tune.candidates import (
-    Candidate,
+    TechniqueCandidate,
     candidates,
     displaced_by,
     is_small,
@@ -47,20 +48,19 @@ from ridgeline.tune.candidates import (
     next_question,
     one_per_slot_of,
 )
-from ridgeline.tune.duel import Contender, silent
-from ridgeline.tune.entry import ENTRY
-from ridgeline.tune.memory import Memory, fingerprint
-from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
+from ridgeline.tune.memory import JobMemory, fingerprint
+from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
+from ridgeline.tune.questions import OnProgress
 from ridgeline.tune.row import did_harm
-from ridgeline.tune.search import LONGER, Say, Search
-from ridgeline.tune.stack import stack_of, write_stack
+from ridgeline.tune.search import LONGER, StackSearch
+from ridgeline.tune.stack import ENTRY, stack_of, write_stack
 
 Show = Callable[[Ledger], None]
 
 PROFILE_AGAIN_AFTER = 1.15
 """Gain since the last profile from which the step is another one."""
-_BASELINE = Plan(steps=20, timed_seconds=5.0)
-_TUNED = Plan(steps=12, warmup=1, timed_seconds=4.0)
+_BASELINE = MeasurementPlan(steps=20, timed_seconds=5.0)
+_TUNED = MeasurementPlan(steps=12, warmup=1, timed_seconds=4.0)
 _PROFILE_STEPS = 40
 """What a profile costs in steps, those under instruments counted as several."""
 _QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
@@ -70,11 +70,11 @@ _ENDING_SHARE, _LEAST_ENDING_SECONDS, _MOST_ENDING_SECONDS = 0.12, 4.0, 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TuneJob:
     """What to tune and within which limits."""
 
     command: list[str]
-    out: Path
+    out: Path = Path("ridgeline-tune")
     """Folder for ledger.json, stack.toml, report.html, tuned.patch; made when missing."""
     budget_seconds: float = 900.0
     """Wall time for everything, from the first profile to the last proof."""
@@ -107,14 +107,14 @@ class Job:
 
 
 def _unseen(ledger: Ledger) -> None:
-    """Nobody watches."""
+    """Show a ledger to nobody."""
 
 
 def tune(
-    job: Job,
+    job: TuneJob,
     *,
     ceilings: Ceilings | None = None,
-    say: Say = silent,
+    on_progress: OnProgress = silent,
     show: Show = _unseen,
     begun: float | None = None,
 ) -> Ledger:
@@ -132,7 +132,7 @@ def tune(
     job.out.mkdir(parents=True, exist_ok=True)
     pool = Pool()
     try:
-        search = _begin(job, ceilings, say, pool, begun)
+        search = _begin(job, ceilings, on_progress, pool, begun)
         search.on_row = _writer(job, show)
         search.on_row(search.ledger())
         _add_what_helps(search, job)
@@ -147,36 +147,38 @@ def tune(
     return ledger
 
 
-def _begin(job: Job, ceilings: Ceilings | None, say: Say, pool: Pool, begun: float) -> Search:
+def _begin(
+    job: TuneJob, ceilings: Ceilings | None, on_progress: OnProgress, pool: Pool, begun: float
+) -> StackSearch:
     """The search with its baseline profile, measured now or remembered."""
-    memory = Memory(job.out / "answers.json", fingerprint(job.command, installed_torch()))
+    memory = JobMemory(job.out / "answers.json", fingerprint(job.command, installed_torch()))
     if memory.lost is not None:
-        say(f"measuring anew: what an earlier job had measured is damaged ({memory.lost})")
+        on_progress(f"measuring anew: what an earlier job had measured is damaged ({memory.lost})")
     if memory.resumed:
-        say(f"resuming: {len(memory.answers.rows)} measurements are known already")
+        on_progress(f"resuming: {len(memory.answers.rows)} measurements are known already")
     baseline = memory.answers.baseline
     if baseline is None:
-        say("profiling the script as it stands")
+        on_progress("profiling the script as it stands")
         seconds = max(30.0, min(120.0, 0.25 * job.budget_seconds))
         plan = dataclasses.replace(_BASELINE, budget_seconds=seconds)
         pool.deadline, pool.least_patience_seconds = monotonic(), seconds
-        baseline = _profile(job.command, [], ceilings, plan, pool, say)
+        baseline = _profile(job.command, [], ceilings, plan, pool, on_progress)
         memory.answers.baseline = baseline
         memory.save()
     pool.assume_inference = baseline.kind == "inference"
     pool.deadline = begun + job.budget_seconds - job.ending_seconds
     pool.least_patience_seconds = LEAST_PATIENCE_SECONDS
     question = _QUESTION_SHARE * job.budget_seconds
-    search = Search(
+    search = StackSearch(
         command=job.command,
         threshold=job.threshold,
-        duel_seconds=min(max(question, _LEAST_QUESTION), _MOST_QUESTION),
+        ab_seconds=min(max(question, _LEAST_QUESTION), _MOST_QUESTION),
         deadline=pool.deadline,
         memory=memory,
         baseline=baseline,
         ceilings=ceilings,
         findings=list(diagnose([baseline], ceilings).findings),
-        say=say,
+        on_progress=on_progress,
         on_row=_unseen,
         pool=pool,
     )
@@ -184,7 +186,7 @@ def _begin(job: Job, ceilings: Ceilings | None, say: Say, pool: Pool, begun: flo
     return search
 
 
-def _writer(job: Job, show: Show) -> Show:
+def _writer(job: TuneJob, show: Show) -> Show:
     """What happens to the ledger whenever it has grown."""
 
     def write_and_show(ledger: Ledger) -> None:
@@ -194,7 +196,7 @@ def _writer(job: Job, show: Show) -> Show:
     return write_and_show
 
 
-def _write(job: Job, ledger: Ledger) -> None:
+def _write(job: TuneJob, ledger: Ledger) -> None:
     """What is proven so far, for whoever is interrupted."""
     write_record(job.out / "ledger.json", billed(ledger, job.terms))
     if ledger.stack_rows:
@@ -207,16 +209,16 @@ def _profile(
     command: list[str],
     stack: list[Applied],
     ceilings: Ceilings | None,
-    plan: Plan,
+    plan: MeasurementPlan,
     pool: Pool,
-    say: Say,
+    on_progress: OnProgress,
 ) -> StepProfile:
     """The profile of the run that is alive, or of a new one that stays alive."""
-    contender = Contender(command=command, stack=tuple(stack))
+    variant = Variant(command=command, stack=tuple(stack))
 
-    def conduct(session: Session) -> AbstractContextManager[Run]:
+    def conduct(session: Session) -> AbstractContextManager[LiveRun]:
         pool.assume_inference = session.assume_inference
-        return pool.borrow(contender)
+        return pool.borrow(variant)
 
     session = Session(stack=stack, fix_seed=True, assume_inference=pool.assume_inference)
     return measure(
@@ -225,23 +227,23 @@ def _profile(
         session=session,
         entry=ENTRY,
         ceilings=ceilings,
-        progress=say,
+        on_progress=on_progress,
         conduct=conduct,
     )[0]
 
 
-def _profile_of_the_stack(search: Search) -> StepProfile | None:
+def _profile_of_the_stack(search: StackSearch) -> StepProfile | None:
     """The tuned script's profile, remembered or measured now; None without the time for it."""
     profiles, key = search.memory.answers.profiles, key_of(search.stack)
     if key not in profiles:
         left = search.deadline - monotonic()
         if left < _PROFILE_STEPS * search.baseline.step_seconds.mean:
             return None
-        search.say("profiling the tuned script")
+        search.on_progress("profiling the tuned script")
         plan = dataclasses.replace(_TUNED, budget_seconds=min(left, 60.0))
         try:
             profiles[key] = _profile(
-                search.command, search.stack, search.ceilings, plan, search.pool, search.say
+                search.command, search.stack, search.ceilings, plan, search.pool, search.on_progress
             )
         except RidgelineError as error:
             search.notes.append(f"the tuned script could not be profiled: {error}")
@@ -250,7 +252,7 @@ def _profile_of_the_stack(search: Search) -> StepProfile | None:
     return profiles[key]
 
 
-def _context(search: Search, profile: StepProfile | None = None) -> Context:
+def _context(search: StackSearch, profile: StepProfile | None = None) -> Context:
     """What techniques judge by: the script as it stood, or as it is by now."""
     profile = profile or search.baseline
     findings = diagnose([profile], search.ceilings).findings
@@ -262,7 +264,7 @@ def _context(search: Search, profile: StepProfile | None = None) -> Context:
     )
 
 
-def _add_what_helps(search: Search, job: Job) -> None:
+def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
     """Ask about candidates, cheapest expected gain first, until none is left or the time is."""
     tried: set[str] = set()
     profile, gained = search.baseline, 1.0
@@ -275,7 +277,7 @@ def _add_what_helps(search: Search, job: Job) -> None:
         if not chosen or search.is_out_of_time:
             break
         tried |= {one.label for one in chosen}
-        search.expected |= {one.label: one.gain for one in chosen}
+        search.modelled |= {one.label: one.gain for one in chosen}
         members = [one.applied for one in chosen]
         if is_small(chosen):
             _add_together(search, members)
@@ -287,7 +289,9 @@ def _add_what_helps(search: Search, job: Job) -> None:
     _add_together(search, [])
 
 
-def _open(search: Search, found: list[Candidate], tried: set[str]) -> list[Candidate]:
+def _open(
+    search: StackSearch, found: list[TechniqueCandidate], tried: set[str]
+) -> list[TechniqueCandidate]:
     """Candidates that were not asked about, and whose place is free."""
     left = []
     for candidate in found:
@@ -304,18 +308,18 @@ def _open(search: Search, found: list[Candidate], tried: set[str]) -> list[Candi
     return left
 
 
-def _split_groups(search: Search) -> None:
+def _split_groups(search: StackSearch) -> None:
     """Rows of their own for what was tried as one."""
     for row in search.groups():
         search.split(row)
 
 
-def _add_together(search: Search, small: list[Applied]) -> None:
+def _add_together(search: StackSearch, small: list[Applied]) -> None:
     """What alone is too small to tell, as one; where that does harm, each half of it."""
     together = one_per_slot_of([*search.undecided(), *small])
     if not together or (len(together) == 1 and not small) or search.is_out_of_time:
         return
-    search.say(f"trying together {key_of(together)}")
+    search.on_progress(f"trying together {key_of(together)}")
     row = search.add(together)
     if row.rounds and row.ci_high < 1 and len(together) > 1:
         half = (len(together) + 1) // 2
@@ -323,16 +327,16 @@ def _add_together(search: Search, small: list[Applied]) -> None:
             search.add_what_holds(part)
 
 
-def _decide_what_is_open(search: Search) -> None:
+def _decide_what_is_open(search: StackSearch) -> None:
     """Longer for what looks like a gain and could not be told from none, while time is left."""
     for row in search.open_rows():
-        enough = monotonic() + LONGER * search.duel_seconds < search.deadline
+        enough = monotonic() + LONGER * search.ab_seconds < search.deadline
         looks_good = row.multiplier > 1 + search.threshold and row.rounds < MOST_ROUNDS
         if enough and looks_good:
             search.decide(row)
 
 
-def _finish(search: Search, job: Job) -> Ledger:
+def _finish(search: StackSearch, job: TuneJob) -> Ledger:
     """Prove the full stack against the script as it stood; write down what `run` needs."""
     row = _whole(search)
     if row is None:
@@ -360,15 +364,15 @@ def _finish(search: Search, job: Job) -> Ledger:
     return ledger
 
 
-def _whole(search: Search) -> LedgerRow | None:
+def _whole(search: StackSearch) -> LedgerRow | None:
     """The full stack's row; where the whole does not hold, that of the largest part that does.
 
     None: no stack is left.
     """
     while search.stack:
         if search.known([], search.stack) is None:
-            search.say("measuring the full stack against the script as it stood")
-        row = search.whole()
+            search.on_progress("measuring the full stack against the script as it stood")
+        row = search.whole(search.stack)
         if row.kept:
             return row
         last = search.rows_of_the_stack()[-1]

@@ -1,23 +1,31 @@
 """Side questions that tell a harmless difference of losses from a wrong one, each asked once.
 
 How far does the script part from itself when it is disturbed by as much as rounding, under
-other seeds, or when it simply runs again? None of these runs is timed. One that fails costs the
-row that asked its verification, and nothing else.
+other seeds, or when it simply runs again? None of these runs is timed, so they run side by side.
+One that fails costs the row that asked its verification, and nothing else.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from msgspec.structs import replace
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.guard.kept import put_back
+from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import LossCheck
 from ridgeline.tune.losses import SHAKES, check_losses
-from ridgeline.tune.memory import Memory
-from ridgeline.tune.seeds import repeat_session, seed_sessions, shaken_session, trajectories
+from ridgeline.tune.memory import JobMemory
+from ridgeline.tune.stack import ENTRY
 
 STEPS = 40
-"""Of a trajectory that is compared, at most."""
+"""Steps of a trajectory that are compared, at most."""
 LEAST_STEPS = 16
 AFFORDABLE_SECONDS = 8.0
 """What the steps of one side run may take; a slow script is compared over fewer of them."""
@@ -29,15 +37,15 @@ class Verifier:
     def __init__(
         self,
         command: list[str],
-        memory: Memory,
-        say: Callable[[str], None],
+        memory: JobMemory,
+        on_progress: Callable[[str], None],
         *,
         step_seconds: float = 0.0,
         patience: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._command = command
         self._memory = memory
-        self._say = say
+        self._on_progress = on_progress
         self._patience = patience
         """How long a side run may keep silent by now."""
         affordable = int(AFFORDABLE_SECONDS / step_seconds) if step_seconds else STEPS
@@ -45,14 +53,14 @@ class Verifier:
 
     def check(
         self,
-        promise: str,
+        equivalence: str,
         baseline: list[float],
         candidate: list[float],
         *,
         stack: Sequence[Applied] = (),
         thorough: bool = True,
     ) -> LossCheck:
-        """Does the candidate keep the promise against a baseline that runs with `stack`?
+        """Does the candidate keep the equivalence against a baseline that runs with `stack`?
 
         Side runs are asked for only where the answer depends on them, and never where it is no
         matter (`thorough` is False): what is not faster is kept by no comparison.
@@ -61,42 +69,46 @@ class Verifier:
         base, other = baseline[:steps], candidate[:steps]
         differ = thorough and bool(steps) and base != other
         shaken: list[float] | None = None
-        if differ and promise == "statistical":
+        if differ and equivalence == "statistical":
             self._seeds(steps)
-        elif differ and promise in SHAKES:
-            shaken = self._shaken(promise, steps, stack)
-        check = self._compared(promise, base, other, shaken)
+        elif differ and equivalence in SHAKES:
+            shaken = self._shaken(equivalence, steps, stack)
+        check = self._compared(equivalence, base, other, shaken)
         if differ and not check.passed and self._memory.answers.repeat is None:
             # A run that does not repeat itself is allowed more: only then does it matter.
             self._repeat(steps)
-            check = self._compared(promise, base, other, shaken)
+            check = self._compared(equivalence, base, other, shaken)
         return check
 
     def _compared(
-        self, promise: str, base: list[float], other: list[float], shaken: list[float] | None
+        self, equivalence: str, base: list[float], other: list[float], shaken: list[float] | None
     ) -> LossCheck:
         answers = self._memory.answers
         return check_losses(
-            promise, base, other, shaken=shaken, seeds=answers.seeds, repeat=answers.repeat
+            equivalence, base, other, shaken=shaken, seeds=answers.seeds, repeat=answers.repeat
         )
 
     def _repeat(self, steps: int) -> None:
-        self._say("running the script once more, to see how well it repeats itself")
+        self._on_progress("running the script once more, to see how well it repeats itself")
         (self._memory.answers.repeat,) = self._run(steps, [repeat_session()])
         self._memory.save()
 
     def _seeds(self, steps: int) -> None:
         if self._memory.answers.seeds is None:
-            self._say("running the script under two other seeds, for the spread of its losses")
+            self._on_progress(
+                "running the script under two other seeds, for the spread of its losses"
+            )
             self._memory.answers.seeds = self._run(steps, seed_sessions())
             self._memory.save()
 
-    def _shaken(self, promise: str, steps: int, stack: Sequence[Applied]) -> list[float]:
-        key = " ".join([promise, *(member.technique for member in stack)])
+    def _shaken(self, equivalence: str, steps: int, stack: Sequence[Applied]) -> list[float]:
+        key = " ".join([equivalence, *(member.technique for member in stack)])
         found = self._memory.answers.shaken
         if key not in found:
-            self._say("running the script disturbed by as much as rounding, to see what that does")
-            (found[key],) = self._run(steps, [shaken_session(SHAKES[promise], stack)])
+            self._on_progress(
+                "running the script disturbed by as much as rounding, to see what that does"
+            )
+            (found[key],) = self._run(steps, [shaken_session(SHAKES[equivalence], stack)])
             self._memory.save()
         return found[key]
 
@@ -105,5 +117,66 @@ class Verifier:
         try:
             return trajectories(self._command, steps, sessions, patience_seconds=self._patience())
         except RidgelineError as error:
-            self._say(f"that run failed, so nothing can be verified by it: {error}")
+            self._on_progress(f"that run failed, so nothing can be verified by it: {error}")
             return [[] for _ in sessions]
+
+
+OFFSETS = (1009, 2003)
+"""Added to every seed that the script sets."""
+
+
+def seed_sessions() -> list[Session]:
+    """Runs under other seeds."""
+    return [Session(fix_seed=True, seed_offset=offset) for offset in OFFSETS]
+
+
+def repeat_session() -> Session:
+    """One more run under the same seed: how well does the script repeat itself?"""
+    return Session(fix_seed=True)
+
+
+def shaken_session(size: float, stack: Sequence[Applied] = ()) -> Session:
+    """A run with parameters and gradients disturbed by a relative `size`."""
+    return Session(fix_seed=True, shake=size, stack=list(stack))
+
+
+def trajectories(
+    command: list[str],
+    steps: int,
+    sessions: list[Session],
+    *,
+    patience_seconds: float | None = None,
+) -> list[list[float]]:
+    """The first `steps` losses of each run.
+
+    All start at once and wait at their first boundary: loading need not be waited for in turn.
+    """
+    saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
+    kept = str(saved / "files")
+    try:
+        with ExitStack() as running:
+            started = [
+                running.enter_context(
+                    Conductor(
+                        command,
+                        replace(session, saved_folder=kept),
+                        entry=ENTRY,
+                        patience_seconds=patience_seconds,
+                    )
+                )
+                for session in sessions
+            ]
+            return [_trajectory(conductor, steps) for conductor in started]
+    finally:
+        put_back(saved / "files")
+        shutil.rmtree(saved, ignore_errors=True)
+
+
+def _trajectory(conductor: Conductor, steps: int) -> list[float]:
+    losses: list[float] = []
+    while len(losses) < steps and not conductor.ended:
+        reports = conductor.steps(max(1, steps - len(losses)))
+        losses += reports[0].losses
+        if not reports[0].losses:
+            break
+    return losses[:steps]

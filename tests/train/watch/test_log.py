@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ridgeline.errors import InputError
-from ridgeline.records.journal import FILE, Tail, read_journal
+from ridgeline.records.journal import FILE, LogTail, read_journal
 from ridgeline.records.training_run import LoggedStep
 from ridgeline.train.watch.log import TrainingLog
 
@@ -24,7 +24,7 @@ def logged(step: int, loss: float = 3.0) -> LoggedStep:
 
 def test_every_line_is_on_disk_as_soon_as_it_is_written(tmp_path: Path) -> None:
     journal = TrainingLog(tmp_path)
-    tail = Tail(tmp_path)
+    tail = LogTail(tmp_path)
     for step in (10, 20):
         journal.write(logged(step))
         assert [line.step for line in tail.read()] == [step]

@@ -7,8 +7,8 @@ import pytest
 from tests.train.data.corpus import recipe, with_data
 
 from ridgeline.errors import InputError
-from ridgeline.records.environment import Environment
 from ridgeline.records.layout import Layout
+from ridgeline.records.measurement import Environment
 from ridgeline.records.training_run import Beside, TrainingRun
 from ridgeline.train.watch.scaling import scaling, scaling_line
 

@@ -28,7 +28,7 @@ from ridgeline.compress.watching.outliers import outliers, watched_channels
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
 from ridgeline.records.compression import Evaluation
-from ridgeline.records.environment import Environment
+from ridgeline.records.measurement import Environment
 
 PROBE = "def f(x):\n    return x  # ABC 1234, naïve café\n"
 """Text that two tokenizers must cut alike to be taken for one."""

@@ -13,7 +13,7 @@ from ridgeline.compress.evaluate.text import TextWindows
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.watching.outliers import outliers, watched_channels
 from ridgeline.errors import InputError
-from ridgeline.measure.statistics import ratio_interval
+from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.records.compression import (
     CompressionRow,
     Decoding,

@@ -13,14 +13,14 @@ from ridgeline.records import Finding
 CAUSES = ("needless-checkpointing",)
 
 _ROOM = 0.8
-"""The share of the memory that may be full without checkpointing."""
+"""Share of the memory that may be full without checkpointing."""
 
 
 def find(reading: Reading) -> list[Finding]:
     """Recomputation was seen, and what it saves would fit."""
     profile = reading.profile
-    settings = profile.settings
-    seconds = reading.of_mean(settings.recompute_seconds)
+    recompute = profile.habit("recompute")
+    seconds = reading.of_mean(recompute.seconds)
     seconds = min(seconds, reading.phase_seconds("backward"))
     if seconds <= 0:
         return []
@@ -44,7 +44,7 @@ def find(reading: Reading) -> list[Finding]:
             "needed_at_most_bytes": int(needed),
             "device_memory_bytes": room,
         },
-        where=[settings.checkpoint_site],
+        where=[recompute.site],
         cure="Leave activation checkpointing off while the activations fit.",
         effort="line",
         technique="no-checkpointing",

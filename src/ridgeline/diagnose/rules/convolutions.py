@@ -25,7 +25,7 @@ def find(reading: Reading) -> list[Finding]:
     if seconds <= 0:
         return []
     found: list[Finding] = []
-    if reading.profile.settings.convolutions_channels_first > 0 and not model.channels_last:
+    if reading.profile.habit("channels_first_convolution").calls > 0 and not model.channels_last:
         found += _channels_first(reading, seconds)
     if reading.on_gpu and not reading.profile.settings.cudnn_benchmark:
         found += _autotuning(reading, seconds)
@@ -34,17 +34,17 @@ def find(reading: Reading) -> list[Finding]:
 
 def _channels_first(reading: Reading, seconds: float) -> list[Finding]:
     saved = _layout_saves(reading, seconds)
-    settings = reading.profile.settings
+    channels_first = reading.profile.habit("channels_first_convolution")
     return reading.finding(
         "channels-first",
         touched_seconds=seconds,
         saves_seconds=saved,
         confidence=0.7,
-        summary=f"{settings.convolutions_channels_first:.3g} convolutions per step get their "
+        summary=f"{channels_first.calls:.3g} convolutions per step get their "
         f"images channel by channel; convolutions take {percent(reading.share(seconds))} of it.",
         evidence={
             "convolution_seconds": seconds,
-            "channels_first_per_step": settings.convolutions_channels_first,
+            "channels_first_per_step": channels_first.calls,
         },
         where=[reading.model.forward_site if reading.model is not None else None],
         cure="Store images and weights channels-last: `.to(memory_format=torch.channels_last)` on "

@@ -31,8 +31,9 @@ def find(reading: Reading) -> list[Finding]:
 
 def _no_sync(reading: Reading, model: ModelFacts) -> list[Finding]:
     settings = reading.profile.settings
+    collective = reading.profile.habit("collective")
     gradients = model.parameter_bytes * model.num_trainable / max(model.num_parameters, 1)
-    exchanges = settings.communication_bytes / gradients if gradients else 0.0
+    exchanges = collective.bytes / gradients if gradients else 0.0
     micro = settings.backwards_per_step
     if model.wrapper != "DistributedDataParallel" or micro < 1.9 or exchanges < 1.5:
         return []
@@ -48,7 +49,7 @@ def _no_sync(reading: Reading, model: ModelFacts) -> list[Finding]:
         f"of {micro:.0f} micro-batches; once is enough.",
         evidence={
             "communication_seconds": spent,
-            "communication_bytes": settings.communication_bytes,
+            "communication_bytes": collective.bytes,
             "gradient_bytes": int(gradients),
             "backwards_per_step": micro,
         },
@@ -100,8 +101,8 @@ def _exposed(reading: Reading) -> list[Finding]:
     spent = min(profile.phases["communication"].p50 for profile in reading.ranks)
     if reading.share(spent) <= _USUAL_SHARE:
         return []
-    settings = reading.profile.settings
-    rate = settings.communication_bytes / spent
+    collective = reading.profile.habit("collective")
+    rate = collective.bytes / spent
     return reading.finding(
         "exposed-communication",
         touched_seconds=spent,
@@ -111,9 +112,9 @@ def _exposed(reading: Reading) -> list[Finding]:
         "communication that nothing hides.",
         evidence={
             "communication_seconds": spent,
-            "communication_bytes": settings.communication_bytes,
+            "communication_bytes": collective.bytes,
             "communication_bytes_per_second": rate,
-            "collectives_per_step": settings.all_reduces_per_step,
+            "collectives_per_step": collective.calls,
         },
         where=reading.hottest("communication"),
         cure="Exchange less often (accumulate), in fewer and larger buckets that overlap with "

@@ -11,16 +11,17 @@ CAUSES = ("forced-gc", "gc-pauses")
 def find(reading: Reading) -> list[Finding]:
     """Collections that the script asks for, or those that come by themselves."""
     settings = reading.profile.settings
+    forced = reading.profile.habit("gc_collect")
     seconds = reading.of_mean(settings.gc_seconds)
-    compiles = settings.compile_seconds > 0 and settings.gc_forced == 0
+    compiles = settings.compile_seconds > 0 and forced.calls == 0
     if seconds <= 0 or compiles:  # a compiler makes garbage of its own
         return []
     share = percent(reading.share(seconds))
     evidence: dict[str, float | int | str] = {
         "gc_seconds": settings.gc_seconds,
-        "collections_forced_per_step": settings.gc_forced,
+        "collections_forced_per_step": forced.calls,
     }
-    if settings.gc_forced > 0:
+    if forced.calls > 0:
         return reading.finding(
             "forced-gc",
             touched_seconds=seconds,
@@ -28,7 +29,7 @@ def find(reading: Reading) -> list[Finding]:
             confidence=0.95,
             summary=f"gc.collect() takes {duration(settings.gc_seconds)} per step, {share} of it.",
             evidence=evidence,
-            where=[settings.gc_site],
+            where=[forced.site],
             cure="Remove the call: tensors are freed when their last reference goes, with or "
             "without the cyclic collector.",
             effort="line",

@@ -71,7 +71,7 @@ def _kept_graphs(reading: Reading) -> list[Finding]:
     profile = reading.profile
     settings = profile.settings
     backwards = settings.backwards_per_step
-    if backwards <= 0 or settings.retain_graph < 0.99 * backwards:
+    if backwards <= 0 or profile.habit("retain_graph").calls < 0.99 * backwards:
         return []
     again = _walked_again_share(reading)
     saved = again * reading.phase_seconds("backward")
@@ -82,7 +82,7 @@ def _kept_graphs(reading: Reading) -> list[Finding]:
     elif growth > 0:
         summary += f", and memory grows by {megabytes(growth)} per step"
     evidence: Evidence = {
-        "retained_per_step": settings.retain_graph,
+        "retained_per_step": profile.habit("retain_graph").calls,
         "backwards_per_step": backwards,
         "walked_again_share": again,
         "growth_bytes": int(growth),
@@ -92,7 +92,7 @@ def _kept_graphs(reading: Reading) -> list[Finding]:
         "Call `backward()` without `retain_graph=True`; detach what is carried from one step to "
         "the next (hidden states, running losses)."
     )
-    where = [settings.retain_graph_site]
+    where = [profile.habit("retain_graph").site]
     if saved <= 0:
         return warning(
             "retained-graph",
@@ -118,7 +118,7 @@ def _kept_graphs(reading: Reading) -> list[Finding]:
 
 def _walked_again_share(reading: Reading) -> float:
     """Part of backward's arithmetic beyond what one pass through one graph takes."""
-    names = MATMULS if reading.profile.settings.recompute_seconds == 0 else DENSE_MATMULS
+    names = MATMULS if reading.profile.habit("recompute").seconds == 0 else DENSE_MATMULS
     forward = sum(op.flops for op in reading.operators(names, phases=("forward", "other")))
     backward = sum(op.flops for op in reading.operators(names, phases=("backward",)))
     if not forward or backward <= _CLEARLY_MORE * _BACKWARD_OVER_FORWARD * forward:

@@ -61,10 +61,10 @@ def _unexplained_seconds(reading: Reading) -> float:
     settings = reading.profile.settings
     points = reading.profile.sync_points
     explained = reading.of_mean(
-        settings.save_seconds
-        + settings.evaluation_seconds
+        reading.profile.habit("save").seconds
+        + reading.profile.habit("evaluation").seconds
         + settings.gc_seconds
-        + settings.empty_cache_seconds
+        + reading.profile.habit("empty_cache").seconds
         + sum(p.seconds for p in points if p.kind == "print")
     )
     operators = reading.operators(phases=("forward", "other"))

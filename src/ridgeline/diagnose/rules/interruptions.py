@@ -18,8 +18,8 @@ def find(reading: Reading) -> list[Finding]:
 
 def _evaluation(reading: Reading) -> list[Finding]:
     """Time in forwards without gradients, beyond a usual share."""
-    settings = reading.profile.settings
-    seconds = reading.of_mean(settings.evaluation_seconds)
+    evaluation = reading.profile.habit("evaluation")
+    seconds = reading.of_mean(evaluation.seconds)
     if reading.profile.kind != "training" or reading.share(seconds) <= _USUAL_SHARE:
         return []
     return reading.finding(
@@ -28,12 +28,12 @@ def _evaluation(reading: Reading) -> list[Finding]:
         saves_seconds=(0.5 * seconds, 0.9 * seconds),
         confidence=0.75,
         summary=f"Evaluation takes {percent(reading.share(seconds))} of the time: "
-        f"{settings.evaluations:.3g} forwards without gradients per training step.",
+        f"{evaluation.calls:.3g} forwards without gradients per training step.",
         evidence={
-            "evaluation_seconds": settings.evaluation_seconds,
-            "evaluations_per_step": settings.evaluations,
+            "evaluation_seconds": evaluation.seconds,
+            "evaluations_per_step": evaluation.calls,
         },
-        where=[settings.evaluation_site],
+        where=[evaluation.site],
         cure="Evaluate less often, or on a part of the validation set, or with a larger batch.",
         effort="flag",
     )
@@ -41,8 +41,8 @@ def _evaluation(reading: Reading) -> list[Finding]:
 
 def _saving(reading: Reading) -> list[Finding]:
     """Time in `torch.save`, as a mean over the timed steps."""
-    settings = reading.profile.settings
-    seconds = reading.of_mean(settings.save_seconds)
+    save = reading.profile.habit("save")
+    seconds = reading.of_mean(save.seconds)
     if seconds <= 0:
         return []
     return reading.finding(
@@ -50,10 +50,10 @@ def _saving(reading: Reading) -> list[Finding]:
         touched_seconds=seconds,
         saves_seconds=(0.6 * seconds, seconds),
         confidence=0.9,
-        summary=f"torch.save takes {duration(settings.save_seconds)} per step, "
+        summary=f"torch.save takes {duration(save.seconds)} per step, "
         f"{percent(reading.share(seconds))} of it.",
-        evidence={"save_seconds": settings.save_seconds},
-        where=[settings.save_site],
+        evidence={"save_seconds": save.seconds},
+        where=[save.site],
         cure="Save every so many minutes instead of every so few steps, or copy the state and "
         "write it in a thread of its own.",
         effort="line",

@@ -28,7 +28,7 @@ _SAME_ORDER = 0.7
 class _Suspect:
     name: str
     seconds: float
-    """The most of the excess that it explains."""
+    """Seconds of the excess that it explains, at most."""
     cure: str
     effort: str = "line"
     technique: str | None = None
@@ -79,14 +79,15 @@ def _suspects(reading: Reading, tail: TailFacts) -> list[_Suspect]:
     profile, settings = reading.profile, reading.profile.settings
     count = profile.steps
     recompiled = settings.recompiles > 0
+    forced = profile.habit("gc_collect").calls > 0
     found = [
         _Suspect(
             name="garbage collection",
             seconds=settings.gc_seconds * count,
             cure="Take gc.collect() out of the loop."
-            if settings.gc_forced > 0
+            if forced
             else "Call `gc.freeze()` once the model is loaded, and collect between requests.",
-            technique="no-forced-gc" if settings.gc_forced > 0 else "gc-freeze",
+            technique="no-forced-gc" if forced else "gc-freeze",
         ),
         _Suspect(
             name="recompilation" if recompiled else "compilation",
@@ -98,7 +99,7 @@ def _suspects(reading: Reading, tail: TailFacts) -> list[_Suspect]:
         ),
         _Suspect(
             name="emptying the allocator's cache",
-            seconds=settings.empty_cache_seconds * count,
+            seconds=profile.habit("empty_cache").seconds * count,
             cure="Take torch.cuda.empty_cache() out of the loop.",
             technique="no-empty-cache",
         ),

@@ -17,7 +17,7 @@ from ridgeline.records.matmuls import MATMULS
 CAUSES = ("fp32-matmul", "tf32-off", "fp16-on-cpu", "float64-compute")
 
 _PESSIMISM = 0.35
-"""The part of the peaks' advantage that arrives at worst: shapes, casts and cold caches cost."""
+"""Share of the peaks' advantage that arrives at worst: shapes, casts and cold caches cost."""
 _LEAST_RATIO = 1.2
 _AUTOCAST = {
     "training": "Run forward and loss under torch.autocast with dtype=torch.bfloat16; weights and "
@@ -43,7 +43,7 @@ def _float32(reading: Reading) -> list[Finding]:
         return []
     settings = reading.profile.settings
     matmuls = reading.operators(MATMULS - _RECURRENT, dtype="float32")
-    if settings.math_attention:  # attention written out is a cause of its own
+    if reading.profile.habit("math_attention").calls:  # attention written out is a cause of its own
         matmuls = [op for op in matmuls if op.name not in _BATCHED]
     saved = _saves(reading, matmuls, better / base)
     casting = _cast_seconds(reading) if matmuls else 0.0
@@ -131,8 +131,8 @@ def _float64(reading: Reading) -> list[Finding]:
     settings = reading.profile.settings
     slow, fast = reading.peak("float64"), reading.peak(settings.autocast_dtype or "float32")
     ratio = max(2.0, fast / slow) if slow and fast else 2.0
-    matmul_seconds = total_seconds(op for op in double if op.name in MATMULS)
-    saved = matmul_seconds * (1 - 1 / ratio) + 0.5 * (seconds - matmul_seconds)
+    matmuls = total_seconds(op for op in double if op.name in MATMULS)
+    saved = matmuls * (1 - 1 / ratio) + 0.5 * (seconds - matmuls)
     where = reading.model.forward_site if reading.model is not None else None
     return reading.finding(
         "float64-compute",
@@ -143,7 +143,7 @@ def _float64(reading: Reading) -> list[Finding]:
         "bytes of float32 and a fraction of its speed.",
         evidence={
             "float64_seconds": seconds,
-            "float64_matmul_seconds": matmul_seconds,
+            "float64_matmul_seconds": matmuls,
             "speed_without_it_ratio": ratio,
         },
         where=[where],

@@ -29,9 +29,9 @@ def find(reading: Reading) -> list[Finding]:
 
 
 def _empty_cache(reading: Reading) -> list[Finding]:
-    settings = reading.profile.settings
-    seconds = reading.of_mean(settings.empty_cache_seconds)
-    if settings.empty_cache <= 0 or not reading.on_gpu:
+    emptied = reading.profile.habit("empty_cache")
+    seconds = reading.of_mean(emptied.seconds)
+    if emptied.calls <= 0 or not reading.on_gpu:
         return []  # without a GPU the call does nothing
     return reading.finding(
         "empty-cache",
@@ -39,13 +39,13 @@ def _empty_cache(reading: Reading) -> list[Finding]:
         # Freeing waits for the device, and the next step asks the driver for all of it again.
         saves_seconds=(0.8 * seconds, 2.0 * seconds),
         confidence=0.85,
-        summary=f"torch.cuda.empty_cache() takes {duration(settings.empty_cache_seconds)} per "
+        summary=f"torch.cuda.empty_cache() takes {duration(emptied.seconds)} per "
         f"step, {percent(reading.share(seconds))}, and the memory is asked for again at once.",
         evidence={
-            "empty_cache_seconds": settings.empty_cache_seconds,
-            "calls_per_step": settings.empty_cache,
+            "empty_cache_seconds": emptied.seconds,
+            "calls_per_step": emptied.calls,
         },
-        where=[settings.empty_cache_site],
+        where=[emptied.site],
         cure="Remove the call: freed memory is reused from the cache, and what is in the cache "
         "does not count against the program.",
         effort="line",
@@ -82,8 +82,8 @@ def _leak(reading: Reading) -> list[Finding]:
     """Memory grows by the same amount step after step, and would fill the device."""
     profile = reading.profile
     growth = profile.memory_growth_bytes_per_step
-    bookkeeping = _BYTES_PER_COLLECTIVE * profile.settings.all_reduces_per_step
-    if growth < _LEAST_BYTES_PER_STEP + bookkeeping or profile.settings.retain_graph > 0:
+    bookkeeping = _BYTES_PER_COLLECTIVE * profile.habit("collective").calls
+    if growth < _LEAST_BYTES_PER_STEP + bookkeeping or profile.habit("retain_graph").calls > 0:
         return []
     if profile.settings.autograd_profiler:
         return []  # it keeps every event that it sees: that is its own finding

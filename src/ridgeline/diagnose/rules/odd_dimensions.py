@@ -21,7 +21,7 @@ _LEAST = 64
 
 
 def find(reading: Reading) -> list[Finding]:
-    """Products with an odd weight dimension that reach less of their peak than the others."""
+    """Matmuls with an odd weight dimension that reach less of their peak than the others."""
     model = reading.model
     if model is None or not model.odd_dimensions:
         return []
@@ -40,7 +40,7 @@ def find(reading: Reading) -> list[Finding]:
         touched_seconds=seconds,
         saves_seconds=(0.3 * saved, saved),
         confidence=0.6,
-        summary=f"Products with a dimension that is no multiple of {_BLOCK} take "
+        summary=f"Matmuls with a dimension that is no multiple of {_BLOCK} take "
         f"{percent(reading.share(seconds))} of the step at {percent(slow / fast)} of the rate "
         "of the others.",
         evidence={

@@ -8,8 +8,8 @@ from ridgeline.records import Finding
 CAUSES = ("padding",)
 
 _SAVED = (0.5, 1.0)
-"""The part of the padding's share that is saved: sorting by length leaves some, attention gains
-more than its share."""
+"""Parts of the padding's share that are saved: sorting by length leaves some, attention gains more
+than its share."""
 
 
 def find(reading: Reading) -> list[Finding]:

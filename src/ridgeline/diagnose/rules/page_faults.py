@@ -18,8 +18,8 @@ _LEAST_FAULTS = 500.0
 _MOST_SECONDS = 10e-6
 """No fault of a small page is believed to take more."""
 _SAVED = (0.7, 0.9)
-"""The part of the time in the kernel that is saved: where all threads spend it side by side, and
-where one does; the rest is other work."""
+"""Shares of the time in the kernel: where all threads spend it side by side, and where one does;
+the rest is other work."""
 
 
 def find(reading: Reading) -> list[Finding]:

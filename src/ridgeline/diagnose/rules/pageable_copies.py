@@ -16,9 +16,9 @@ _USUAL_RATIO = 2.0
 
 def find(reading: Reading) -> list[Finding]:
     """Copies from pageable memory, on a GPU."""
-    settings = reading.profile.settings
+    copies = reading.profile.habit("pageable_copy")
     seconds = reading.phase_seconds("copy")
-    if not reading.on_gpu or settings.copy_from_pageable <= 0 or seconds <= 0:
+    if not reading.on_gpu or copies.calls <= 0 or seconds <= 0:
         return []
     ratio = _USUAL_RATIO
     limits = reading.ceilings
@@ -39,10 +39,10 @@ def find(reading: Reading) -> list[Finding]:
         saves_seconds=(seconds * (1 - 1 / ratio), 0.95 * seconds),
         confidence=0.85,
         summary=f"Copies to the GPU take {duration(seconds)} per step and "
-        f"{settings.copy_from_pageable:.3g} of them start in memory that is not pinned.",
+        f"{copies.calls:.3g} of them start in memory that is not pinned.",
         evidence={
             "copy_seconds": seconds,
-            "pageable_copies_per_step": settings.copy_from_pageable,
+            "pageable_copies_per_step": copies.calls,
             "batch_bytes": loader.batch_bytes if loader is not None else 0,
             "pinned_over_pageable_ratio": ratio,
         },

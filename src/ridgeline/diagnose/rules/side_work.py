@@ -12,11 +12,14 @@ from collections import Counter
 from ridgeline.diagnose.kinds import is_on
 from ridgeline.diagnose.reading import Reading, duration, percent, total_seconds
 from ridgeline.records import Finding, HotLine
+from ridgeline.records.profile import HabitName
 
 CAUSES = ("side-work",)
 
 _TRAINING = ("torch.nn.", "torch.optim.", "torch.autograd.", "torch.amp.", "gc.")
 """What runs at the bottom of lines that are part of training: loss, clipping, zeroing, scaling."""
+_REPORTED: tuple[HabitName, ...] = ("save", "gc_collect", "evaluation")
+"""Habits that rules of their own speak of."""
 
 
 def find(reading: Reading) -> list[Finding]:
@@ -56,12 +59,9 @@ def find(reading: Reading) -> list[Finding]:
 
 
 def _counts(reading: Reading, line: HotLine) -> bool:
-    settings = reading.profile.settings
     explained = {str(p.site) for p in reading.profile.sync_points if p.calls >= 1}
     explained |= {
-        str(site)
-        for site in (settings.save_site, settings.gc_site, settings.evaluation_site)
-        if site is not None
+        str(site) for name in _REPORTED if (site := reading.profile.habit(name).site) is not None
     }
     return (
         line.phase == "other"

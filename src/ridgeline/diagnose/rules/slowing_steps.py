@@ -21,7 +21,7 @@ _LEAST_GROWTH = 0.1
 def find(reading: Reading) -> list[Finding]:
     """A step time that rises through the timed steps by a tenth or more."""
     settings = reading.profile.settings
-    if settings.autograd_profiler or settings.retain_graph > 0:
+    if settings.autograd_profiler or reading.profile.habit("retain_graph").calls > 0:
         return []  # both grow with every step, and are causes of their own
     samples = np.asarray(reading.profile.step_samples)
     if len(samples) < _LEAST_STEPS or _rank_correlation(samples) < _IN_ORDER:

@@ -25,7 +25,7 @@ larger global batch trains differently, so more must speak for it."""
 _TIMES = 4
 """The gain is that of a batch this many times as large."""
 _REACHED = 0.6
-"""The part of the peak that large matmuls reach."""
+"""Share of the peak that large matmuls reach."""
 
 
 def find(reading: Reading) -> list[Finding]:

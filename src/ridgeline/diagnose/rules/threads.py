@@ -9,7 +9,7 @@ from ridgeline.records import Finding
 CAUSES = ("few-threads", "many-threads")
 
 _EFFICIENCY = (0.35, 0.95)
-"""The part that arrives of the threads that are added: memory bandwidth is shared."""
+"""Share of the added threads that arrives: memory bandwidth is shared."""
 
 
 def find(reading: Reading) -> list[Finding]:

@@ -23,8 +23,8 @@ _SHORT = 64
 
 def find(reading: Reading) -> list[Finding]:
     """Operators that touch a tokens × tokens matrix, where a softmax over one was seen."""
-    settings = reading.profile.settings
-    if settings.math_attention <= 0:
+    unfused = reading.profile.habit("math_attention")
+    if unfused.calls <= 0:
         return []
     scores = _scores(reading.operators(_SOFTMAX))
     touching = [op for op in reading.operators() if _touches(op, scores)]
@@ -46,9 +46,9 @@ def find(reading: Reading) -> list[Finding]:
             "attention_seconds": seconds,
             "scores_seconds": moved,
             "num_tokens": max(scores)[1],
-            "attention_calls_per_step": settings.math_attention,
+            "attention_calls_per_step": unfused.calls,
         },
-        where=[settings.math_attention_site],
+        where=[unfused.site],
         cure="Call torch.nn.functional.scaled_dot_product_attention (with `is_causal=True` for "
         "a causal mask), and leave its choice of kernel alone.",
         effort="code",
@@ -58,7 +58,7 @@ def find(reading: Reading) -> list[Finding]:
 
 def _is_called_as_one(reading: Reading) -> bool:
     """Does torch, or a library's model, write it out, and not the script?"""
-    site = reading.profile.settings.math_attention_site
+    site = reading.profile.habit("math_attention").site
     calls = [model.forward_site for model in reading.profile.models]
     return site in calls or bool(reading.operators({"aten::_safe_softmax"}))
 

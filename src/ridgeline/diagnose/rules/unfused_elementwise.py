@@ -18,8 +18,7 @@ from ridgeline.records import Finding, Operator
 CAUSES = ("unfused-elementwise",)
 
 _SAVED = (0.25, 0.7)
-"""The part that is saved of the time of operators that are fused away; the remaining loop does
-their arithmetic."""
+"""Shares of the time of operators that are fused away: the remaining loop does their arithmetic."""
 
 
 def find(reading: Reading) -> list[Finding]:

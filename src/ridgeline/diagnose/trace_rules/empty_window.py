@@ -9,7 +9,7 @@ all the while: the profiler's own start, a graph that was replayed once, a wait 
 from __future__ import annotations
 
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("empty-window", "hardly-any-gpu-work", "cpu-only")
 LEADS_FROM = 0.0

@@ -67,7 +67,7 @@ class Repository:
         return self._commits("-1", sha)[0]
 
     def between(self, good: Commit, bad: Commit) -> list[Commit]:
-        """Those that may be at fault, oldest first: after `good`, up to and including `bad`.
+        """Commits that may be at fault, oldest first: after `good`, up to and including `bad`.
 
         Of a merge only its first parent is followed: a merged branch is one step.
         """
@@ -138,7 +138,7 @@ class Checkouts:
         return tree
 
     def drop(self, commit: Commit) -> None:
-        """Make room: this one is not needed again."""
+        """Remove a checkout that is not needed again."""
         shutil.rmtree(self._folder / commit.sha, ignore_errors=True)
         _git(self._folder / "repository", "worktree", "prune")
 

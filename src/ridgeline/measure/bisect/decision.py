@@ -15,14 +15,14 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ridgeline.measure.statistics import RatioInterval, ratio_interval
+from ridgeline.measure.statistics.intervals import RatioInterval, ratio_interval
 
 STUDENT_995 = {3: 9.925, 4: 5.841, 6: 4.032, 8: 3.499, 12: 3.106, 18: 2.898, 27: 2.779, 40: 2.708}
 """Rounds → the 99.5 % point of Student's t with one degree of freedom less."""
 PROOF_LOOKS = (8, 12, 18, 27, 40)
 """Rounds after which the reported interval is looked at."""
 PROOF_CONFIDENCE = 0.99
-"""Of each look: five at this level are 95 % together (Bonferroni)."""
+"""Confidence of each look; five at this level are 95 % together (Bonferroni)."""
 UNKNOWN = RatioInterval(ratio=1.0, low=0.0, high=math.inf, rounds=0)
 
 Figure = Callable[[], float]

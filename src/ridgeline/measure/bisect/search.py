@@ -1,4 +1,4 @@
-"""The search: which commit to ask next, what the answer means, and what is known already.
+"""Which commit to ask next, what the answer means, and what is known already.
 
 The bad commit must be slower than the good one beyond noise and threshold, or there is nothing to
 search. Then each step halves the commits that are left: a commit is *bad* when it lies nearer to
@@ -26,12 +26,12 @@ from ridgeline.hardware.ceilings import cache_folder
 from ridgeline.measure.bisect import decision
 from ridgeline.measure.bisect.commits import Checkouts, Repository
 from ridgeline.measure.bisect.timed_run import TIMED_WHOLE, RunFailed, TimedRun, run_once
-from ridgeline.measure.metric import MEDIAN, Metric
-from ridgeline.measure.statistics import RatioInterval
+from ridgeline.measure.statistics.intervals import RatioInterval
+from ridgeline.measure.statistics.metric import MEDIAN, SampleMetric
 from ridgeline.records.bisection import Bisection, Commit, Probe
 from ridgeline.records.store import read_record, write_record
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 _PATIENCE = (30.0, 10.0)
 """A run may take this many seconds and this many times what the good commit took."""
 
@@ -45,7 +45,7 @@ class Question:
     command: list[str]
     repository: Path = Path()
     """A folder in it; the command runs in the same folder of every checkout."""
-    metric: Metric = MEDIAN
+    metric: SampleMetric = MEDIAN
     threshold: float = 0.05
     """Smallest slowdown that is worth a search: 0.05 is 5 %."""
     most_rounds: int = 18
@@ -70,8 +70,8 @@ class _Known(msgspec.Struct, kw_only=True):
     probes: list[Probe] = []
 
 
-def bisect(question: Question, *, say: Say) -> Bisection:
-    """Find the commit.
+def bisect(question: Question, *, on_progress: OnProgress) -> Bisection:
+    """Find the commit that made a script slower.
 
     Raises:
         InputError: no such commit, an end that cannot be run, or no slowdown between them.
@@ -82,7 +82,7 @@ def bisect(question: Question, *, say: Say) -> Bisection:
     commits = repository.between(good, bad)
     memory = _Memory(question, repository, good, bad)
     with Checkouts(repository, question.linked) as checkouts:
-        search = _Search(question, repository, checkouts, good, memory, say)
+        search = _Search(question, repository, checkouts, good, memory, on_progress)
         try:
             found = search.run(commits)
         except KeyboardInterrupt:
@@ -126,7 +126,7 @@ class _Search:
     checkouts: Checkouts
     good: Commit
     memory: _Memory
-    say: Say
+    on_progress: OnProgress
     warm: set[str] = field(default_factory=set)
     patience_seconds: float | None = None
 
@@ -140,19 +140,19 @@ class _Search:
         low, high = -1, len(commits) - 1
         if self.memory.known.probes:
             asked = _many(len(self.memory.known.probes), "commit")
-            self.say(f"resuming: {asked} asked already")
+            self.on_progress(f"resuming: {asked} asked already")
         while True:
             open_ones = [i for i in range(low + 1, high) if i not in skipped]
             if not open_ones:
                 break
             middle = min(open_ones, key=lambda i: abs(i - (low + high) / 2))
             steps = math.ceil(math.log2(len(open_ones) + 1))
-            self.say(
+            self.on_progress(
                 f"{_many(len(open_ones), 'commit')} left, about {_many(steps, 'step')}: asking "
                 f"{_named(commits[middle])}"
             )
             probe = self._ask(commits[middle], level)
-            self.say(f"{_named(probe.commit)} is {_in_words(probe)}")
+            self.on_progress(f"{_named(probe.commit)} is {_in_words(probe)}")
             if probe.verdict == "skipped":
                 skipped.add(middle)
             elif probe.verdict == "bad":
@@ -167,11 +167,11 @@ class _Search:
         """The bad commit against the good one; refused where there is nothing to search."""
         known = self.memory.known
         if known.total is None:
-            self.say(f"measuring {_named(self.good)}, the good end")
+            self.on_progress(f"measuring {_named(self.good)}, the good end")
             first = self._end("good", self.good)
             known.timed = first.what
             self._check_samples(first)
-            self.say(f"measuring {_named(bad)}, the bad end, beside it")
+            self.on_progress(f"measuring {_named(bad)}, the bad end, beside it")
             self._end("bad", bad)
             interval = self._against(bad, 1 + self.question.threshold)
             self._refuse_without_slowdown(bad, interval)
@@ -272,7 +272,7 @@ class _Search:
     def _answer(
         self, total: Probe, parent: Commit, suspects: list[Commit], slow: Commit
     ) -> Bisection:
-        self.say(f"measuring {_named(slow)} against {_named(parent)}")
+        self.on_progress(f"measuring {_named(slow)} against {_named(parent)}")
         try:
             self._once(parent)
             interval = decision.prove(

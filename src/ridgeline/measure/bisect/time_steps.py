@@ -12,9 +12,9 @@ import sys
 import msgspec
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.profile import Plan, measure
+from ridgeline.measure.live.profile import MeasurementPlan, measure
 
-_PLAN = Plan(steps=30, budget_seconds=60.0, window=0)
+_PLAN = MeasurementPlan(steps=30, budget_seconds=60.0, window=0)
 
 
 def main(command: list[str]) -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.measure.bisect.commits import clean_environment
 from ridgeline.measure.child_tree import descendants
-from ridgeline.measure.runs import read_run
+from ridgeline.measure.compare.runs import read_run
 
 _LABELLED = re.compile(r"(?:seconds|time)\s*[:=]\s*(\S+?)\s*(s|ms|us|µs|seconds)?")
 _WITH_UNIT = re.compile(r"(?:.*\s)?(\S+?)\s*(s|ms|us|µs|seconds)")
@@ -45,7 +45,7 @@ class TimedRun:
     samples: list[float]
     """Seconds; one where the command was timed as a whole."""
     what: str
-    """What was timed: `step`, `printed time`, `whole run`, …"""
+    """The kind of thing that was timed: `step`, `printed time`, `whole run`, …"""
     wall_seconds: float
 
 

@@ -1,20 +1,23 @@
 """Lives inside the measured process: nothing here may change what the script computes.
 
-    attach.py      the entry point that the bootstrap calls once torch is imported
-    clock.py       exclusive time per phase from a list of marks
-    guard.py       where an error of our own ends
-    anatomy.py     what a module consists of, whatever its class has redefined
-    agent.py       the state machine of steps, and the conversation with the conductor
-    hooks.py       where a step is intercepted; `ridgeline/patches.py` lists what is replaced
-    standing.py    where the script stands before its first step
-    terminal.py    how large the user's terminal is
-    points.py      the hook points that techniques use
-    fetch_times.py how long making a batch takes, workers included
-    facts.py       reading models, optimizers, loaders and switches
-    heap.py        what the C heap holds
-    operators.py   a dispatch mode: operators, FLOPs, bytes, memory by category, sync points
-    profiler.py    a short window under torch.profiler
-    sampler.py     which line the host is on
+    attach.py        the entry point that the bootstrap calls once torch is imported
+    guard.py         where an error of our own ends
+    hooks.py         where a step is intercepted; `ridgeline/patches.py` lists what is replaced
+    agent.py         receives what the hooks see: the state machine of steps
+    step_ends.py     which event ends a training step
+    clock.py         exclusive time per phase from a list of marks
+    conversation.py  counts steps, reports to the conductor, waits for its orders
+    instruments.py   what looks closer for a few steps: operators.py, profiler.py, sampler.py
+    habits.py        what is counted of the loop; saved_files.py times what is saved
+    watched.py       what is remembered of models, optimizers, loaders and habits
+    facts.py         reading them, and the script's switches, into records
+    usage.py         cores, kernel, page faults, compilations and memory of the process
+    points.py        the hook points that techniques use; construction.py edits arguments
+    anatomy.py       what a module consists of, whatever its class has redefined
+    inputs.py        what a model is fed; sites.py tells the user's code from libraries
+    fetch_times.py   how long making a batch takes, workers included
+    standing.py      where the script stands before its first step
+    seeds.py         other seeds; shake.py disturbs weights by as much as rounding
 
 A module here is imported in somebody else's process: keep imports few and side effects none.
 """

@@ -1,9 +1,7 @@
 """The state machine inside the measured process: what is a step, and where does its time go.
 
-A step ends when the anchor optimizer has stepped; with alternating optimizers (a GAN) the
-anchor is the one that steps least often, so a step is a whole cycle. A script that constructs
-no optimizer steps at the end of each backward; one that never runs backward steps at the end
-of each outermost call, and is called inference.
+Training steps end as `step_ends.py` says. A script that never runs backward steps at the end of
+each outermost call, and is called inference.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ridgeline.measure.child.clock import PhaseClock
-from ridgeline.measure.child.guard import attempt, guarded, tell
+from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.inputs import (
     batch_size,
     float_outputs,
@@ -33,14 +31,12 @@ from ridgeline.measure.child.inputs import (
 )
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.sites import user_site
-from ridgeline.measure.child.watched import ModelWatch, OptimizerWatch, Watched
+from ridgeline.measure.child.step_ends import StepEnds
+from ridgeline.measure.child.watched import ModelWatch, Watched
 
 INFERENCE_CALLS = 8
 """Outermost calls without optimizer or backward after which a script counts as inference."""
 OUTPUTS_KEPT = 24
-PATIENT_BACKWARDS = 64
-PATIENT_SECONDS = 10.0
-"""So many backwards, or a few over so long, without a step of an optimizer that was made."""
 
 
 class Agent:
@@ -69,7 +65,6 @@ class Agent:
         self.on_gradients: Any = None
         """Called before the anchor's step while gradients are whole (instruments use it)."""
         self._thread: int | None = None
-        self._anchor: torch.optim.Optimizer | None = None
         self._stepping: list[tuple[torch.optim.Optimizer, int]] = []
         """Optimizers inside their step, outermost first, each with the clock's depth before."""
         self._forward_context: ExitStack | None = None
@@ -77,12 +72,7 @@ class Agent:
         self.latest_model: ModelWatch | None = None
         """The outermost module that runs, or ran last."""
         self.forwards_seen = 0
-        self._by_backward = False
-        """Steps end with backwards, for the optimizer's own are not seen."""
-        self._by_closure = False
-        """They do because one step of the optimizer evaluates its closure for very long."""
-        self._unstepped = 0
-        self._unstepped_since = 0.0
+        self._ends = StepEnds(self.watched, self.clock)
         self.must_train = False
         """Calls of a model are no steps, however many (a loader's worker may make some)."""
         self._assume_inference = assume_inference
@@ -99,7 +89,7 @@ class Agent:
         return threading.get_ident() == self._thread
 
     def trains_here(self) -> bool:
-        """As `is_mine`, asked where something trains.
+        """Is this the process and the thread that steps, seen from where something trains?
 
         A thread that trains is of more interest than one that only called a model, or has ended.
         """
@@ -165,8 +155,7 @@ class Agent:
             watch.site_in_training = training
         evaluating = self._trains and not torch.is_grad_enabled()
         if evaluating:
-            self.watched.switches.evaluations += 1
-            self.watched.switches.evaluation_site = user_site()
+            self.watched.count("evaluation")
         else:
             self.watched.switches.gradients_enabled = torch.is_grad_enabled()
             if self.watched.switches.autocast_dtype is None:
@@ -274,8 +263,7 @@ class Agent:
         switches = self.watched.switches
         switches.backwards += 1
         if kwargs.get("retain_graph") or (len(args) > 1 and args[1]):
-            switches.retain_graph += 1
-            switches.retain_graph_site = user_site()
+            self.watched.count("retain_graph")
         if switches.backward_site is None:
             switches.backward_site = user_site()
         self._remember_loss(roots)
@@ -295,33 +283,8 @@ class Agent:
     def after_backward(self) -> None:
         """An outermost backward has run."""
         self.clock.leave()
-        if not self.watched.optimizers_made or self._never_steps():
+        if self._ends.by_backward():
             self._boundary()
-
-    def _never_steps(self) -> bool:
-        """Have so many backwards gone by without a step that one is not to be expected?
-
-        Neither soon: one step of L-BFGS may call its closure fifty thousand times.
-        """
-        if self._anchor is not None:
-            return False
-        self._unstepped += 1
-        if self._unstepped == 1:
-            self._unstepped_since = perf_counter()
-        inside = self.clock.is_inside("optimizer")
-        many = self._unstepped >= PATIENT_BACKWARDS and not inside
-        long = self._unstepped >= 3 and perf_counter() - self._unstepped_since >= PATIENT_SECONDS
-        if not (self._by_backward or many or long):
-            return False
-        if not self._by_backward:
-            self._by_backward, self._by_closure = True, inside
-            seen = (
-                "one step of the script's optimizer evaluates its closure for long"
-                if inside
-                else "no step of the script's optimizer was seen"
-            )
-            tell(f"{seen}: a step is taken to end with each backward")
-        return True
 
     def _becomes_training(self) -> None:
         self.kind = "training"
@@ -394,30 +357,8 @@ class Agent:
         self.clock.leave_to(depth)
         if self.kind != "training":
             self._becomes_training()
-        watch = self.watched.optimizer(optimizer)
-        watch.steps += 1
-        if self._by_closure:
-            return
-        if self._by_backward and self.watched.look_closer:
-            return  # a compiled step that runs eagerly for as long as operators are looked at
-        other = optimizer is not self._anchor
-        if self._anchor is None or (other and self._is_better_anchor(watch)):
-            self._anchor = optimizer
-        if optimizer is self._anchor:
+        if self._ends.by_optimizer(optimizer):
             self._boundary()
-
-    def _is_better_anchor(self, watch: OptimizerWatch) -> bool:
-        """Should another optimizer that steps be the anchor?
-
-        When it steps clearly less often, or when the anchor has stopped stepping.
-        """
-        assert self._anchor is not None
-        anchor = self.watched.optimizer(self._anchor)
-        watch.since_anchor += 1
-        if watch.since_anchor > 64:
-            return True
-        rarer = watch.steps >= 2 and anchor.steps >= 1.5 * watch.steps
-        return rarer and not self.watched.anchored
 
     # -- input -----------------------------------------------------------------------------
 

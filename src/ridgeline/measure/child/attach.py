@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,11 +19,10 @@ from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
 from ridgeline.measure.child.shake import Shaker
-from ridgeline.measure.child.sites import user_site
-from ridgeline.measure.child.terminal import lend_size
 from ridgeline.measure.guard.inside import keeper_of
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import Session
+from ridgeline.patches import patch
 
 
 def attach(session_folder: str) -> tuple[Agent, Session]:
@@ -69,7 +72,22 @@ def _untimed(seconds: float) -> None:
 def _watch_saves(agent: Agent, session_folder: Path) -> None:
     def saved(seconds: float) -> None:
         if agent.is_mine():
-            agent.watched.switches.save_seconds += seconds
-            agent.watched.switches.save_site = attempt(user_site, otherwise=None)
+            agent.watched.count("save", seconds)
 
     SavedFiles(keeper_of(str(session_folder)), saved).install()
+
+
+def lend_size(size: tuple[int, int]) -> None:
+    """Let `os.get_terminal_size` answer as it would without us."""
+
+    def lending(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def get_terminal_size(*descriptor: int) -> Any:
+            try:
+                return original(*descriptor)
+            except OSError:
+                return os.terminal_size(size)
+
+        return get_terminal_size
+
+    patch("os:get_terminal_size", lending)

@@ -11,8 +11,6 @@ import atexit
 import contextlib
 import fcntl
 import functools
-import gc
-import inspect
 import math
 import os
 import sys
@@ -20,25 +18,20 @@ import threading
 from collections.abc import Callable
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Any
 
 import msgspec
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ridgeline.measure.child import facts
 from ridgeline.measure.child.agent import Agent
-from ridgeline.measure.child.anatomy import parameters
-from ridgeline.measure.child.guard import attempt, guarded, mishaps, note, start_anew, tell
-from ridgeline.measure.child.heap import heap_bytes
+from ridgeline.measure.child.guard import attempt, guarded, mishaps, start_anew
 from ridgeline.measure.child.inputs import mean_of
-from ridgeline.measure.child.operators import LiveMemory, OperatorMode
-from ridgeline.measure.child.profiler import ProfilerWindow
-from ridgeline.measure.child.sampler import Sampler
+from ridgeline.measure.child.instruments import Instrument, start_instrument
 from ridgeline.measure.child.standing import Standing
+from ridgeline.measure.child.usage import graph_breaks, resident_bytes, usage_now
 from ridgeline.measure.wire import SOCKET_NAME, Facts, Hello, Order, Report, StepTimes
-from ridgeline.measure.wire import Instrument as Instruments
 from ridgeline.patches import patch
 from ridgeline.records import SyncPoint
 
@@ -58,7 +51,7 @@ class Conversation:
         self._instrument: Instrument = Instrument()
         self._reported_losses = 0
         self._pid = os.getpid()
-        self._usage = facts.usage_now()
+        self._usage = usage_now()
         self._standing = Standing(session, lambda: agent.calls_before_training)
         self._standing.start()
         agent.on_boundary = self.boundary
@@ -124,9 +117,9 @@ class Conversation:
         # One step alone does not show which optimizer steps least often.
         self._agent.watched.anchored |= order.facts and order.steps > 1
         self._agent.watched.restart()
-        self._instrument = _started(order.instrument, self._agent)
+        self._instrument = start_instrument(order.instrument, self._agent)
         self._agent.clock.cuda = self._uses_cuda()
-        self._usage = facts.usage_now()
+        self._usage = usage_now()
         self._agent.clock.restart()
 
     def _uses_cuda(self) -> bool:
@@ -162,7 +155,7 @@ class Conversation:
             steps=steps,
             instrument=self._instrument.name,
             applied=dict(agent.points.effects),
-            resident_bytes=_resident_bytes(),
+            resident_bytes=resident_bytes(),
             forwards_seen=agent.forwards_seen,
             ended=ended,
             warnings=mishaps(),
@@ -192,8 +185,10 @@ class Conversation:
             models=attempt(facts.model_facts, agent, count, otherwise=[]),
             optimizers=attempt(facts.optimizer_facts, agent, count, otherwise=[]),
             loaders=attempt(facts.loader_facts, agent, otherwise=[]),
-            settings=facts.settings(agent, count, evaluation, self._usage),
-            graph_breaks=attempt(facts.graph_breaks, otherwise=[]),
+            settings=facts.settings(agent, count, self._usage),
+            habits=attempt(facts.habits, agent, count, evaluation, otherwise={}),
+            looked=dict(agent.watched.looked),
+            graph_breaks=attempt(graph_breaks, otherwise=[]),
             python=sys.version.split()[0],
             torch=str(torch.__version__),
             device_name=facts.device_name(agent),
@@ -244,263 +239,3 @@ class Conversation:
             if stream is not None and not getattr(stream, "closed", False):
                 attempt(stream.flush, otherwise=None)
         os._exit(0)
-
-
-class Instrument:
-    """No instrument: only the clock runs. The base of those that look closer."""
-
-    name: Instruments = "none"
-
-    def start(self) -> None:
-        """Called at the boundary before the first step."""
-
-    def boundary(self) -> None:
-        """Called at the end of every step."""
-
-    def stop(self) -> None:
-        """Called at the last boundary; may be called twice."""
-
-    def results(self, steps: int) -> dict[str, Any]:
-        """Fields of `Report`."""
-        return {}
-
-
-class OperatorsInstrument(Instrument):
-    """Operators, live memory, sync points, gradient norms."""
-
-    name = "operators"
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._mode: OperatorMode | None = None
-        self._norms: list[list[torch.Tensor]] = []
-        """By step, one of each device."""
-        self._totals: list[int] = []
-        self._handles: list[Any] = []
-
-    def start(self) -> None:
-        """Enter the dispatch mode."""
-        modes = _get_current_dispatch_mode_stack()
-        if modes:
-            tell(
-                f"operators were not looked at: the script's steps end inside of a dispatch mode "
-                f"of its own ({type(modes[-1]).__name__})"
-            )
-            raise NotLooking
-        self._agent.watched.look_closer = True
-        self._agent.on_gradients = self._gradients
-        self._mode = OperatorMode(self._agent)
-        for watch in self._agent.watched.models.values():
-            module = watch.module()
-            if module is not None:
-                attempt(self._follow_gradients, module, self._mode, otherwise=None)
-        _force_eager(on=True)
-        self._mode.__enter__()
-
-    def _follow_gradients(self, module: torch.nn.Module, mode: OperatorMode) -> None:
-        for parameter in parameters(module):
-            if parameter.requires_grad and parameter.is_leaf:
-                retag = mode.memory.retag_gradient
-                self._handles.append(parameter.register_post_accumulate_grad_hook(retag))
-
-    def boundary(self) -> None:
-        """Note what is alive between steps."""
-        if self._mode is not None:
-            self._totals.append(sum(self._mode.memory.live.values()))
-
-    def stop(self) -> None:
-        """Leave the dispatch mode."""
-        if self._mode is None or not self._agent.watched.look_closer:
-            return
-        self._agent.watched.look_closer = False
-        self._agent.on_gradients = None
-        self._mode.leave()
-        _force_eager(on=False)
-        for handle in self._handles:
-            handle.remove()
-        self._mode.memory.close()
-
-    def results(self, steps: int) -> dict[str, Any]:
-        """Fields of `Report`."""
-        mode = self._mode
-        if mode is None:
-            return {}
-        counted = self._agent.watched.counted
-        counted.channels_first = mode.channels_first / steps
-        counted.pageable_copies = mode.pageable_copies / steps
-        rows = sorted(mode.math_attention.values(), key=lambda row: -row[1])
-        counted.math_attention = sum(row[1] for row in rows) / steps
-        counted.math_attention_site = rows[0][0] if rows else None
-        norms = attempt(self._whole_norms, otherwise=[])
-        growth = (
-            (self._totals[-1] - self._totals[0]) / (len(self._totals) - 1)
-            if len(self._totals) > 1
-            else 0.0
-        )
-        return {
-            "operators": mode.operators(),
-            "sync_points": mode.sync_points(steps),
-            "memory": mode.memory.timeline(),
-            "memory_peak_bytes": mode.memory.peak_total,
-            "memory_growth_bytes_per_step": growth,
-            "gradient_norms": [norm for norm in norms if math.isfinite(norm)],
-            "non_finite": sum(not math.isfinite(norm) for norm in norms),
-        }
-
-    def _whole_norms(self) -> list[float]:
-        return [math.hypot(*(float(norm) for norm in norms)) for norms in self._norms]
-
-    def _gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        assert self._mode is not None, "set together with the hook"
-        with self._mode.paused(), torch.no_grad():
-            grads = [
-                p.grad.detach()
-                for group in optimizer.param_groups
-                for p in group["params"]
-                if p.grad is not None and not p.grad.is_sparse and not p.grad.is_meta
-            ]
-            norms: dict[torch.device, list[torch.Tensor]] = {}
-            for grad in grads:
-                real = torch.view_as_real(grad) if grad.is_complex() else grad
-                norms.setdefault(grad.device, []).append(real.float().norm())
-            if norms:
-                self._norms.append([torch.stack(parts).norm() for parts in norms.values()])
-
-
-class ProfilerInstrument(Instrument):
-    """Time per operator, exposed communication, allocator peak."""
-
-    name = "profiler"
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._window: ProfilerWindow | None = None
-        self._boundaries: list[int] = []
-        self._stock = 0
-        self._stopped = False
-
-    def start(self) -> None:
-        """Begin, unless the script has a profiler of its own running."""
-        self._stock = LiveMemory(self._agent).peak_total
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-        if torch.autograd._profiler_enabled():  # type: ignore[no-untyped-call]
-            self._agent.watched.switches.profiler_on = True
-            return
-        self._window = ProfilerWindow()
-        self._window.start()
-
-    def boundary(self) -> None:
-        """Remember when the step ended, on the profiler's clock."""
-        self._boundaries.append(time_ns())
-
-    def stop(self) -> None:
-        """End the window."""
-        if self._window is not None and not self._stopped:
-            self._window.stop()
-            self._stopped = True
-
-    def results(self, steps: int) -> dict[str, Any]:
-        """Fields of `Report`."""
-        if self._window is None:
-            return {"memory_peak_bytes": self._stock}
-        communication = self._window.communication(steps)
-        counted = self._agent.watched.counted
-        counted.collectives = communication.get("calls", 0.0)
-        counted.collective_bytes = communication.get("bytes", 0.0)
-        growth = self._window.peak_growth_bytes(self._boundaries)
-        peak = self._stock + growth
-        if torch.cuda.is_available():
-            peak = torch.cuda.max_memory_allocated() or peak
-        return {
-            "profiler": self._window.operators(self._agent.watched.operator_names),
-            "communication": communication,
-            "memory_peak_bytes": peak,
-        }
-
-
-class SamplerInstrument(Instrument):
-    """Which lines the host is on; what every step leaves in memory."""
-
-    name = "sampler"
-
-    def __init__(self, agent: Agent) -> None:
-        self._sampler = Sampler(agent)
-        self._held: list[int] = []
-        self._collected = 0
-        self._stopped = False
-
-    def start(self) -> None:
-        """Begin sampling."""
-        self._sampler.start()
-
-    def boundary(self) -> None:
-        """Note what memory the step left behind."""
-        held = _held_bytes()
-        if held is not None:
-            self._held.append(held)
-
-    def stop(self) -> None:
-        """End sampling; of what was left behind, see how much only waits for the collector."""
-        if self._stopped:
-            return
-        self._sampler.stop()
-        self._stopped = True
-        if self._held and self._held[-1] > self._held[0] and gc.isenabled():
-            inspect.unwrap(gc.collect)()  # uncounted: it is not the script's own
-            self._collected = max(0, self._held[-1] - (_held_bytes() or 0))
-
-    def results(self, steps: int) -> dict[str, Any]:
-        """Fields of `Report`."""
-        return {
-            "hot_lines": self._sampler.hot_lines(),
-            "held_bytes": self._held,
-            "collected_bytes": self._collected,
-        }
-
-
-def _held_bytes() -> int | None:
-    held = heap_bytes()
-    if held is None:
-        return None
-    return held + (torch.cuda.memory_allocated() if torch.cuda.is_available() else 0)
-
-
-class NotLooking(Exception):
-    """An instrument that cannot be used on this script; why has been said."""
-
-
-def _started(name: str, agent: Agent) -> Instrument:
-    """The instrument of that name, at work; none where it cannot be."""
-    kinds: dict[str, Any] = {
-        "operators": OperatorsInstrument,
-        "profiler": ProfilerInstrument,
-        "sampler": SamplerInstrument,
-    }
-    if name not in kinds:
-        return Instrument()
-    made = attempt(kinds[name], agent, otherwise=Instrument())
-    try:
-        made.start()
-    except NotLooking:
-        return Instrument()
-    except Exception as error:
-        note(error)
-        attempt(made.stop, otherwise=None)
-        return Instrument()
-    return made
-
-
-def _force_eager(*, on: bool) -> None:
-    """A dispatch mode and compiled code exclude each other: run compiled functions eagerly."""
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.set_stance("force_eager" if on else "default")
-
-
-def _resident_bytes() -> int:
-    """Resident memory of this process, from /proc; 0 where there is none."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

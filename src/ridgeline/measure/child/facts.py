@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections import Counter
-from dataclasses import dataclass
-from time import process_time
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import children, named_parameters, parameters, parts
 from ridgeline.measure.child.guard import attempt
+from ridgeline.measure.child.usage import Usage, graph_compiles, used_since
 from ridgeline.measure.child.watched import LoaderWatch, ModelWatch, OptimizerWatch
-from ridgeline.records import (
-    GraphBreak,
-    LoaderFacts,
-    ModelFacts,
-    OptimizerFacts,
-    Settings,
-    Site,
-)
+from ridgeline.records import LoaderFacts, ModelFacts, OptimizerFacts, Settings
+from ridgeline.records.profile import Habit, HabitName
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 UNKNOWN = "unknown"
-"""Of a switch that torch refuses to tell."""
+"""The value of a switch that torch refuses to tell."""
 _ATTENTION_NAMES = ("attention", "attn", "multihead")
 
 
@@ -223,38 +216,25 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What the process had used of things that only ever grow, at the start of a window."""
-
-    cpu_seconds: float
-    cpu_wait_seconds: float
-    page_faults: int
-    kernel_seconds: float
-    recompiles: int
-    compile_seconds: float
-
-
-def usage_now() -> Usage:
-    """Read the counters; `settings` subtracts them from their later values."""
-    faults, kernel = kernel_work()
-    return Usage(
-        cpu_seconds=process_time(),
-        cpu_wait_seconds=cpu_wait_seconds(),
-        page_faults=faults,
-        kernel_seconds=kernel,
-        recompiles=attempt(recompiles, otherwise=0),
-        compile_seconds=attempt(compile_seconds, otherwise=0.0),
-    )
+def habits(agent: Agent, steps: int, evaluation_seconds: float) -> dict[HabitName, Habit]:
+    """Habits per step; how long evaluations took is the phase clock's to tell."""
+    steps = max(steps, 1)
+    found = {
+        name: Habit(calls=tally.calls / steps, seconds=tally.seconds / steps, site=tally.site)
+        for name, tally in agent.watched.habits.items()
+        if tally.calls
+    }
+    if "evaluation" in found:
+        seconds = evaluation_seconds / steps
+        found["evaluation"] = msgspec.structs.replace(found["evaluation"], seconds=seconds)
+    return found
 
 
-def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) -> Settings:
-    """Global switches as they stand, and what was counted per step since `usage` was read."""
+def settings(agent: Agent, steps: int, before: Usage) -> Settings:
+    """Global switches as they stand, and what was used since `before` was read."""
     steps = max(steps, 1)
     switches = agent.watched.switches
-    counters = agent.watched.counted
     padding = agent.watched.padding
-    faults, kernel = kernel_work()
     return Settings(
         num_threads=torch.get_num_threads(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
@@ -266,38 +246,13 @@ def settings(agent: Agent, steps: int, evaluation_seconds: float, usage: Usage) 
         cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
         autograd_profiler=switches.profiler_on or torch.autograd._profiler_enabled(),  # type: ignore[no-untyped-call]
         gc_seconds=switches.gc_seconds / steps,
-        gc_forced=switches.gc_forced / steps,
-        gc_site=switches.gc_site,
-        empty_cache=switches.empty_cache / steps,
-        empty_cache_site=switches.empty_cache_site,
-        retain_graph=switches.retain_graph / steps,
-        retain_graph_site=switches.retain_graph_site,
-        save_seconds=switches.save_seconds / steps,
-        save_site=switches.save_site,
         records_gradients=agent.kind == "inference" and switches.gradients_enabled,
-        evaluations=switches.evaluations / steps,
-        evaluation_seconds=evaluation_seconds / steps,
-        evaluation_site=switches.evaluation_site,
-        convolutions_channels_first=counters.channels_first,
-        math_attention=counters.math_attention,
-        math_attention_site=counters.math_attention_site,
         backward_site=switches.backward_site,
         forwards_per_step=switches.forwards / steps,
         backwards_per_step=switches.backwards / steps,
-        all_reduces_per_step=counters.collectives,
-        communication_bytes=counters.collective_bytes,
-        copy_from_pageable=counters.pageable_copies,
-        recompute_seconds=switches.recompute_seconds / steps,
-        checkpoint_site=switches.checkpoint_site,
-        graph_compiles=attempt(_dynamo_count, "stats", "unique_graphs", otherwise=0),
-        recompiles=max(0, attempt(recompiles, otherwise=0) - usage.recompiles),
-        compile_seconds=max(0.0, attempt(compile_seconds, otherwise=0.0) - usage.compile_seconds),
+        graph_compiles=attempt(graph_compiles, otherwise=0),
         padding_share=sum(padding) / len(padding) if padding else 0.0,
-        empty_cache_seconds=switches.empty_cache_seconds / steps,
-        cpu_seconds=(process_time() - usage.cpu_seconds) / steps,
-        cpu_wait_seconds=(cpu_wait_seconds() - usage.cpu_wait_seconds) / steps,
-        page_faults=(faults - usage.page_faults) / steps,
-        kernel_seconds=(kernel - usage.kernel_seconds) / steps,
+        **used_since(before, steps),
     )
 
 
@@ -306,74 +261,6 @@ def _matmul_precision() -> str:
         return torch.get_float32_matmul_precision()
     except RuntimeError:  # torch refuses once the script has used the switch's new name
         return UNKNOWN
-
-
-def graph_breaks() -> list[GraphBreak]:
-    """Why `torch.compile` fell back to Python, most frequent first."""
-    if "torch._dynamo" not in sys.modules:
-        return []
-    counters = sys.modules["torch._dynamo.utils"].counters
-    return [
-        GraphBreak(reason=reason.splitlines()[0][:200], site=_site_in(reason), count=count)
-        for reason, count in counters["graph_break"].most_common(20)
-        if reason.strip()
-    ]
-
-
-def _site_in(reason: str) -> Site | None:
-    for line in reason.splitlines():
-        if line.strip().startswith('File "'):
-            file, _, rest = line.strip()[6:].partition('", line ')
-            number = rest.split(",")[0]
-            if number.isdigit():
-                return Site(file=file, line=int(number))
-    return None
-
-
-def _dynamo_count(group: str, key: str) -> int:
-    if "torch._dynamo" not in sys.modules:
-        return 0
-    return int(sys.modules["torch._dynamo.utils"].counters[group][key])
-
-
-def _metrics() -> list[Any]:
-    if "torch._dynamo" not in sys.modules:
-        return []
-    return list(sys.modules["torch._dynamo.utils"].get_compilation_metrics())
-
-
-def recompiles() -> int:
-    """Compilations of a frame that had been compiled before."""
-    frames = Counter(
-        (metric.co_filename, metric.co_firstlineno)
-        for metric in _metrics()
-        if metric.co_filename is not None
-    )
-    return sum(count - 1 for count in frames.values())
-
-
-def compile_seconds() -> float:
-    """Spent in `torch.compile` so far."""
-    return float(sum(m.entire_frame_compile_time_s or 0.0 for m in _metrics()))
-
-
-def cpu_wait_seconds() -> float:
-    """Time for which the calling thread could run but had no core; 0 where it is not told."""
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            return int(file.read().split()[1]) * 1e-9
-    except (OSError, IndexError):
-        return 0.0  # not Linux, or a kernel without scheduler statistics
-
-
-def kernel_work() -> tuple[int, float]:
-    """Page faults without a disk so far, and seconds in the kernel, of the whole process."""
-    try:
-        import resource
-    except ImportError:  # not a POSIX system
-        return 0, 0.0
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_minflt, used.ru_stime
 
 
 def device_name(agent: Agent) -> str:

@@ -36,7 +36,7 @@ class FetchTimes:
         self._sums[at + 2] += cpu_seconds
 
     def clear(self) -> None:
-        """Start counting anew."""
+        """Start to count anew."""
         for index in range(len(self._sums)):
             self._sums[index] = 0.0
 

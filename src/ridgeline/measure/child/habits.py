@@ -19,13 +19,21 @@ from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.child.watched import ModelWatch
 from ridgeline.patches import patch
+from ridgeline.records.profile import HabitName
+
+COUNTED: dict[HabitName, str] = {"empty_cache": "torch.cuda:empty_cache"}
+"""Habit → the function whose calls are it: counted, timed and located.
+
+A new one is a line here, its name in `HabitName`, its reason in `patches.py`, and a rule.
+"""
 
 
 def watch_habits(agent: Agent) -> None:
-    """Install the counters."""
+    """Install the counters of habits."""
+    for habit, function in COUNTED.items():
+        attempt(patch, function, functools.partial(_count_calls, agent, habit), otherwise=None)
     counters: dict[str, Callable[[Agent, Any], Any]] = {
         "gc:collect": _count_collections,
-        "torch.cuda:empty_cache": _count_empty_cache,
         "torch.optim:Optimizer.zero_grad": _notice_zero_grad,
         "torch.amp:GradScaler.scale": _notice_scaler,
         "torch.utils.checkpoint:checkpoint": _time_recompute,
@@ -57,25 +65,22 @@ def _count_collections(agent: Agent, original: Callable[..., int]) -> Callable[.
         if str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch."):
             with agent.watched.uncounted_collections():  # torch.compile tidies up after itself
                 return original(*args, **kwargs)
-        agent.watched.switches.gc_forced += 1
-        agent.watched.switches.gc_site = attempt(user_site, otherwise=None)
+        agent.watched.count("gc_collect")
         return original(*args, **kwargs)
 
     return collect
 
 
-def _count_empty_cache(agent: Agent, original: Callable[[], None]) -> Callable[[], None]:
+def _count_calls(agent: Agent, habit: HabitName, original: Callable[..., Any]) -> Any:
     @functools.wraps(original)
-    def empty_cache() -> None:
+    def call(*args: Any, **kwargs: Any) -> Any:
         started = perf_counter()
-        original()
+        result = original(*args, **kwargs)
         if agent.is_mine():
-            switches = agent.watched.switches
-            switches.empty_cache += 1
-            switches.empty_cache_seconds += perf_counter() - started
-            switches.empty_cache_site = attempt(user_site, otherwise=None)
+            agent.watched.count(habit, perf_counter() - started)
+        return result
 
-    return empty_cache
+    return call
 
 
 def _notice_zero_grad(agent: Agent, original: Callable[..., None]) -> Callable[..., None]:
@@ -116,8 +121,8 @@ def _time_recompute(agent: Agent, original: Callable[..., Any]) -> Callable[...,
     def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or not agent.is_mine():
             return original(function, *args, **kwargs)
-        if agent.watched.switches.checkpoint_site is None:
-            agent.watched.switches.checkpoint_site = attempt(user_site, otherwise=None)
+        if "recompute" not in agent.watched.habits:
+            agent.watched.count("recompute", calls=0)  # here it stands; below it runs again
 
         model: ModelWatch | None = None
 
@@ -133,7 +138,8 @@ def _time_recompute(agent: Agent, original: Callable[..., Any]) -> Callable[...,
             try:
                 return function(*inner, **options)
             finally:
-                agent.watched.switches.recompute_seconds += perf_counter() - started
+                seconds = perf_counter() - started
+                agent.watched.count("recompute", seconds, located=False)
 
         return original(timed, *args, **kwargs)
 

@@ -49,7 +49,7 @@ class Hooks:
         self._inside: nn.Module | None = None
 
     def install(self) -> None:
-        """Patch torch. Called once per process."""
+        """Patch torch, once per process."""
         for installer in (
             self._arm,
             self._hide_from_dynamo,

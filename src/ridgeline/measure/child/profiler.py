@@ -33,7 +33,7 @@ class ProfilerWindow:
         )
 
     def start(self) -> None:
-        """Begin recording."""
+        """Begin to record a window."""
         self._profile.start()
 
     def stop(self) -> None:

@@ -38,7 +38,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End sampling."""
+        """Stop the sampling thread."""
         self._done.set()
         self._thread.join()
 
@@ -74,7 +74,7 @@ class _Stack:
 
     module: str
     lines: list[tuple[str, int, str]]
-    """File, line, function."""
+    """File, line and function of each frame."""
 
 
 def _stack(thread: int) -> _Stack | None:

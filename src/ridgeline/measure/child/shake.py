@@ -1,13 +1,13 @@
 """The script, disturbed by as much as rounding would: what is a difference worth here?
 
-Parameters are moved once, before the first forward of each model; the results of matrix products
+Parameters are moved once, before the first forward of each model; the results of matmuls
 and convolutions whenever they are computed, forward and backward; gradients before every step of
 an optimizer. The noise has generators of its own, so that the script draws what it would have
 drawn, and the same on every rank.
 
-A product of rounded numbers is off by a share of the tensor's size, not of each element: so is
+A matmul of rounded numbers is off by a share of the tensor's size, not of each element: so is
 the noise, which is relative to the root mean square. (Higham, "Accuracy and Stability of
-Numerical Algorithms", 2002, section 3.5: matrix products are bounded norm-wise.)
+Numerical Algorithms", 2002, section 3.5: matmuls are bounded norm-wise.)
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class Shaker:
 
     @torch.no_grad()
     def begin(self, model: nn.Module) -> None:
-        """Move a model's parameters once; from now on its products, too."""
+        """Move a model's parameters once; from now on its matmuls, too."""
         for parameter in model.parameters():
             if _can_be_moved(parameter):
                 parameter.mul_(1 + self._size * self._noise(parameter))
         if not self._begun:
             self._begun = True
-            torch.compiler.set_stance("force_eager")  # compiled products could not be seen
+            torch.compiler.set_stance("force_eager")  # compiled matmuls could not be seen
             self._products.__enter__()
 
     def end(self) -> None:
-        """Leave products and steps alone again."""
+        """Leave matmuls and steps alone again."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -99,7 +99,7 @@ class Shaker:
     def _noise(self, like: torch.Tensor) -> torch.Tensor:
         """Uniform with a variance of one: a piece of numbers drawn once, from a place drawn anew.
 
-        To draw as many for every product would take longer than the product.
+        To draw as many for every matmul would take longer than the matmul.
         """
         drawn = self._drawn.get((like.device, like.dtype))
         if drawn is None:
@@ -116,7 +116,7 @@ class Shaker:
 
 
 class _Products(TorchDispatchMode):
-    """Sees every operator below autograd, and moves what products compute."""
+    """Sees every operator below autograd, and moves what matmuls compute."""
 
     def __init__(self, shaker: Shaker) -> None:
         super().__init__()

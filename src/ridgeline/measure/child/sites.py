@@ -18,7 +18,8 @@ _STDLIB = tuple(
     )
 )
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of libraries: of the interpreter, the system, or another environment in a layer."""
+"""Folders in which libraries lie: of the interpreter, the system, or another environment in a
+layer."""
 _STORES = ("/nix/store/", "/gnu/store/", "/usr/lib/python", "/usr/lib64/python", "/usr/share/")
 """Folders that nobody writes code in."""
 _RIDGELINE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep

@@ -33,7 +33,7 @@ class Standing:
         self._thread = threading.Thread(target=self._run, daemon=True, name="ridgeline-standing")
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Begin to tell where the script stands."""
         self._thread.start()
 
     def stop(self) -> None:

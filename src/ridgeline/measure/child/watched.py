@@ -16,12 +16,14 @@ from torch import nn
 from ridgeline.measure.child.anatomy import is_unfinished, parameters
 from ridgeline.measure.child.fetch_times import FetchTimes
 from ridgeline.measure.child.guard import attempt, guarded
+from ridgeline.measure.child.sites import user_site
 from ridgeline.records import Site
+from ridgeline.records.profile import Habit, HabitName
 
 
 @dataclass(slots=True)
 class ModelWatch:
-    """One outermost module."""
+    """What is remembered of one outermost module."""
 
     module: weakref.ref[nn.Module]
     num_parameters: int
@@ -32,7 +34,7 @@ class ModelWatch:
     recomputed: bool = False
     """A part of its forward ran again inside backward."""
     float_outputs: list[bool] | None = None
-    """As in `ModelFacts`; None before its first forward."""
+    """Which outputs are floats, as in `ModelFacts`; None before its first forward."""
     unfinished: bool = False
     """A lazy part has no parameters yet: to be counted again at the next call."""
     is_meta: bool = False
@@ -41,7 +43,7 @@ class ModelWatch:
 
 @dataclass(slots=True)
 class OptimizerWatch:
-    """One optimizer."""
+    """What is remembered of one optimizer."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     site: Site | None
@@ -54,7 +56,7 @@ class OptimizerWatch:
 
 @dataclass(slots=True)
 class LoaderWatch:
-    """One DataLoader."""
+    """What is remembered of one DataLoader."""
 
     loader: weakref.ref[Any]
     site: Site | None
@@ -68,7 +70,7 @@ class LoaderWatch:
     dataset: int = 0
     """Identity of the dataset, by which workers find the loader."""
     construction_seconds: float = 0.0
-    """Of the iterator whose first batch is still to come."""
+    """How long the iterator took to make whose first batch is still to come."""
 
     def waited(self, seconds: float) -> None:
         """A batch came after `seconds`."""
@@ -81,26 +83,13 @@ class LoaderWatch:
 
 @dataclass(slots=True)
 class Switches:
-    """Things counted while the steps ran; `facts.py` divides by the number of steps."""
+    """What was seen of the script's own settings, and figures that are no habit."""
 
     forwards: int = 0
     backwards: int = 0
-    retain_graph: int = 0
-    retain_graph_site: Site | None = None
     backward_site: Site | None = None
     gradient_scaler: bool = False
-    evaluations: int = 0
-    evaluation_site: Site | None = None
     gc_seconds: float = 0.0
-    gc_forced: int = 0
-    gc_site: Site | None = None
-    empty_cache: int = 0
-    empty_cache_seconds: float = 0.0
-    empty_cache_site: Site | None = None
-    save_seconds: float = 0.0
-    save_site: Site | None = None
-    recompute_seconds: float = 0.0
-    checkpoint_site: Site | None = None
     autocast_dtype: str | None = None
     gradients_enabled: bool = False
     """During the last forward that was no evaluation."""
@@ -108,15 +97,12 @@ class Switches:
 
 
 @dataclass(slots=True)
-class Counted:
-    """Figures per step that only the instruments can see; kept from their last window."""
+class Tally:
+    """One habit while the steps run; `facts.py` divides by their number."""
 
-    channels_first: float = 0.0
-    math_attention: float = 0.0
-    math_attention_site: Site | None = None
-    pageable_copies: float = 0.0
-    collectives: float = 0.0
-    collective_bytes: float = 0.0
+    calls: int = 0
+    seconds: float = 0.0
+    site: Site | None = None
 
 
 class Watched:
@@ -127,7 +113,10 @@ class Watched:
         self.optimizers: dict[int, OptimizerWatch] = {}
         self.loaders: dict[int, LoaderWatch] = {}
         self.switches = Switches()
-        self.counted = Counted()
+        self.habits: dict[HabitName, Tally] = {}
+        """Habits counted since the last `restart`."""
+        self.looked: dict[HabitName, Habit] = {}
+        """Habits per step that only the instruments can see; kept from their last window."""
         self.padding: list[float] = []
         self.operator_names: set[str] = set()
         """Operators that the dispatch mode saw, as the profiler names them."""
@@ -235,14 +224,23 @@ class Watched:
             row[0] += 1
             row[1] += seconds
 
+    @guarded()
+    def count(
+        self, name: HabitName, seconds: float = 0.0, *, calls: int = 1, located: bool = True
+    ) -> None:
+        """The script did it once more, on the line that runs."""
+        tally = self.habits.setdefault(name, Tally())
+        tally.calls += calls
+        tally.seconds += seconds
+        if located:
+            tally.site = user_site()
+
     def restart(self) -> None:
         """Start counting anew (warm-up is over)."""
         old = self.switches
         self.switches = Switches(
-            retain_graph_site=old.retain_graph_site,
             backward_site=old.backward_site,
             gradient_scaler=old.gradient_scaler,
-            checkpoint_site=old.checkpoint_site,
             autocast_dtype=old.autocast_dtype,
             profiler_on=old.profiler_on,
         )
@@ -257,6 +255,7 @@ class Watched:
             model.calls = 0
             model.recomputed = False
         self.prints.clear()
+        self.habits.clear()
 
     @contextlib.contextmanager
     def uncounted_collections(self) -> Iterator[None]:

@@ -8,12 +8,10 @@
     view.py        the copy-on-write view: overlays in a mount namespace of the script's own
     surroundings.py  what a run shares with other programs, and what belongs to its user
     changes.py     what the script wrote into its view
-    inside.py      in each process of the run, before its first line:
+    inside.py      in each process of the run, before its first line; libraries tell it too
     keep.py        an audit hook that keeps what files were before they are changed
-    writers.py     libraries that it does not see
     on_import.py   to be told when those are imported
-    kept.py        what was kept, and putting it back
-    snapshot.py    was it all?
+    kept.py        what was kept, putting it back, and whether that was all
     offline.py     what a script would send elsewhere; the libraries stand in offline.toml
 
 The guardian and what runs before the script's first line start in milliseconds: nothing here

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ridgeline.measure.guard.mounts import is_within
-from ridgeline.measure.guard.view import View
+from ridgeline.measure.guard.view import FileView
 
 FIRST = 8
 """So many names are given."""
@@ -24,15 +24,15 @@ class Changes:
 
     count: int
     first: tuple[str, ...]
-    """Their paths: those near the working folder first."""
+    """Some of their paths, those near the working folder first."""
 
     def and_also(self, paths: list[str]) -> Changes:
-        """These, and others."""
+        """These changes, and others."""
         first = tuple(dict.fromkeys([*self.first, *paths]))[:FIRST]
         return Changes(count=self.count + len(paths), first=first)
 
 
-def changes_in(view: View, cwd: str) -> Changes:
+def changes_in(view: FileView, cwd: str) -> Changes:
     """What the layers of a view hold, without bytecode and a temporary folder's own litter."""
     temporary = os.path.realpath(tempfile.gettempdir())
     near: list[str] = []

@@ -34,15 +34,14 @@ if __name__ == "__main__":
 from ridgeline.measure.child_tree import descendants
 from ridgeline.measure.guard import namespaces, view
 from ridgeline.measure.guard.changes import Changes, changes_in, drop
-from ridgeline.measure.guard.kept import put_back, unprotected
+from ridgeline.measure.guard.kept import differences, put_back, snapshot, unprotected
 from ridgeline.measure.guard.offline import seen
-from ridgeline.measure.guard.snapshot import differences, snapshot
 from ridgeline.measure.guard.surroundings import Surroundings
 
 PLAN_NAME = "guardian.json"
 OUTCOME_NAME = "outcome.json"
 QUIT = b"q"
-"""Over the lifeline: end, and leave the session's folder to the conductor."""
+"""The word over the lifeline to end, and leave the session's folder to the conductor."""
 _NO_VIEW = 97
 _NOT_STARTED = 127
 _KILL_SECONDS = 10.0
@@ -64,7 +63,7 @@ class Task:
     shared: bool
     """Other runs keep theirs there too, and the conductor puts them back."""
     covered: bool
-    """Try a view."""
+    """Whether to try a view."""
     near: list[str]
     """Folders of the script's own files."""
 
@@ -79,7 +78,7 @@ class Outcome:
     """How the user's files were protected, and what the script would have left."""
 
     way: str
-    """`view` or `copies`."""
+    """Whether files were protected by a `view` or by `copies`."""
     why: str
     """Why there was no view."""
     count: int
@@ -90,7 +89,7 @@ class Outcome:
     """Libraries that were kept from sending anything."""
 
     def write(self, path: Path) -> None:
-        """For the conductor."""
+        """Write it down for the conductor."""
         path.write_text(json.dumps(asdict(self)))
 
 
@@ -105,7 +104,7 @@ class _Run:
     verdict: int | None = None
     """A descriptor to read how the script ended, where its host cannot end likewise."""
     status: int | None = None
-    """Of `pid`, once it has ended."""
+    """Exit status of `pid`, once it has ended."""
 
 
 def main(plan: str) -> NoReturn:
@@ -155,7 +154,7 @@ def _start(task: Task, places: list[str]) -> _Run:
             if run is not None:
                 return run
     around = task.surroundings
-    copies = view.View(caches=tuple(around.caches()), downloads=tuple(around.downloads()))
+    copies = view.FileView(caches=tuple(around.caches()), downloads=tuple(around.downloads()))
     copies.write(Path(task.session, view.VIEW_NAME))
     guardian = os.getpid()
     pid = os.fork()
@@ -227,7 +226,7 @@ def _host(
     os._exit(0)
 
 
-def _init(task: Task, built: view.View, tell: int, judge: int, living: int) -> NoReturn:
+def _init(task: Task, built: view.FileView, tell: int, judge: int, living: int) -> NoReturn:
     """The first process of the namespace: start the script, and reap all that ends."""
     namespaces.end_with_parent()
     if select.select([living], [], [], 0)[0]:
@@ -327,7 +326,7 @@ def _undo(task: Task, lock: int | None, *, deserted: bool) -> Changes:
     noted = Path(task.session, view.VIEW_NAME)
     changes = Changes(count=0, first=())
     if noted.exists():
-        changes = changes_in(view.View.read(noted), task.cwd)
+        changes = changes_in(view.FileView.read(noted), task.cwd)
     if lock is None:
         changes = changes.and_also(put_back(Path(task.saved)))
     elif deserted:

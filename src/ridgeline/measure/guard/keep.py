@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ridgeline.measure.guard.kept import CONTENT_NAME, UNPROTECTED_NAME, Note
-from ridgeline.measure.guard.view import View
+from ridgeline.measure.guard.view import FileView
 
 Change = Literal["anew", "within", "away", "moved"]
 """Written from its beginning; changed where it is; removed, or replaced by another; given another
@@ -33,14 +33,14 @@ name, under which it may be changed."""
 _SMALL_BYTES = 16 * 2**20
 """A copy of so much takes less than a step."""
 _SPARE_BYTES = 256 * 2**20
-"""Of room is left on a disk at least."""
+"""Room that is left on a disk at least."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Keeper:
     """Keeps old contents for one run; all of its processes share the folder."""
 
-    def __init__(self, folder: Path, view: View) -> None:
+    def __init__(self, folder: Path, view: FileView) -> None:
         self._folder = folder
         self._view = view
         self._known: set[str] = set()

@@ -16,14 +16,15 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 NOTE_NAME = "note.json"
 CONTENT_NAME = "content"
 UNPROTECTED_NAME = "unprotected"
-"""Beside them: a line for each file whose content could not be kept."""
+"""The file beside them with a line for each file whose content could not be kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Note:
     aside: str = ""
     """Where the old file is, or the folder was moved to."""
     target: str = ""
-    """Of a link."""
+    """What a link points to."""
     mode: int = 0
     times: tuple[int, int] = (0, 0)
 
@@ -137,3 +138,43 @@ _UNDO: dict[str, Callable[[Note, Path], None]] = {
     "moved": _undo_moved,
     "rights": _undo_rights,
 }
+
+
+_MOST = 20_000
+_FIRST = 5
+Snapshot = dict[str, tuple[int, int]]
+
+
+def snapshot(folders: Iterable[str]) -> Snapshot:
+    """Size and time of the files in some folders, of so many as can be looked at in no time."""
+    found: Snapshot = {}
+    waiting = sorted(set(folders))
+    for folder in waiting:
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                if entry.name not in (".git", "__pycache__"):
+                    waiting.append(entry.path)
+            elif not entry.name.endswith(".pyc"):
+                found[entry.path] = (status.st_size, status.st_mtime_ns)
+        if len(found) > _MOST:
+            break
+    return found
+
+
+def differences(before: Snapshot, after: Snapshot) -> list[str]:
+    """What is not as it was; nothing where there was too much to look at."""
+    if max(len(before), len(after)) > _MOST:
+        return []
+    changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    lines = [f"{path}: changed while the script ran, and not undone" for path in changed[:_FIRST]]
+    if len(changed) > _FIRST:
+        lines.append(f"and {len(changed) - _FIRST} more files changed")
+    return lines

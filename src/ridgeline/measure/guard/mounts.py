@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 NEVER = ("/proc", "/sys", "/dev", "/run", "/boot")
-"""Of the kernel, of devices and shared memory, of other programs' sockets."""
+"""Folders of the kernel, of devices and shared memory, of other programs' sockets."""
 _NOT_FILES = frozenset(
     {
         "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts",

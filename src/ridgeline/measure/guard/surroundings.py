@@ -56,7 +56,7 @@ class Surroundings:
         yield from self._folders(_CODE_VARIABLES, _CODE_AT_HOME, _compiled_code())
 
     def downloads(self) -> Iterator[str]:
-        """Those of the caches in which data lie: more may come, and none may be lost."""
+        """Caches in which downloaded data lie: more may come, and none may be lost."""
         yield from self._folders(_DOWNLOAD_VARIABLES, _DOWNLOADS_AT_HOME)
 
     def _folders(

@@ -42,7 +42,7 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class FileView:
     """Which of the files that a script writes are protected, and how."""
 
     covered: tuple[Covered, ...] = ()
@@ -51,15 +51,15 @@ class View:
     caches: tuple[str, ...] = ()
     """What the script may keep, and the session's folder."""
     downloads: tuple[str, ...] = ()
-    """Those of the caches out of which it may not remove what was there."""
+    """Caches of downloads, out of which it may not remove what was there."""
 
     def write(self, path: Path) -> None:
         """Write it down for the script's process and for the guardian."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, path: Path) -> View:
-        """What `write` wrote."""
+    def read(cls, path: Path) -> FileView:
+        """Read what `write` wrote."""
         found = json.loads(path.read_text())
         return cls(
             covered=tuple(Covered(**one) for one in found["covered"]),
@@ -108,7 +108,7 @@ def leave_the_world(*, processes: bool) -> bool:
 
 def build(
     places: Iterable[str], surroundings: Surroundings, own: OwnFolders, *, may_uncover: bool
-) -> View:
+) -> FileView:
     """Cover all that could be written to; the current directory is the script's in the view after.
 
     Args:
@@ -140,7 +140,7 @@ def build(
     finally:
         os.close(holder)
     os.chdir(surroundings.cwd)
-    view = View(
+    view = FileView(
         covered=tuple(covered),
         shown=tuple(path for cover in covers for path in cover.shown),
         caches=caches,

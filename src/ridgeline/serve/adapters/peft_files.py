@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError, in_words
-from ridgeline.records.nesting import too_deep
+from ridgeline.records.input_file import too_deep
 
 MOST_CONFIG_BYTES = 1 << 20
 MOST_HEADER_BYTES = 32 << 20

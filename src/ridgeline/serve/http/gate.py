@@ -9,7 +9,7 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ridgeline.records.nesting import DEEPEST, too_deep
+from ridgeline.records.input_file import DEEPEST, too_deep
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError, refused
 from ridgeline.serve.http.reply import ClientGone, error_response

@@ -12,15 +12,15 @@ import math
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.measure.metric import (
-    Metric,
+from ridgeline.measure.compare.runs import Origin, Run
+from ridgeline.measure.statistics.intervals import RatioInterval, bootstrap_ratio
+from ridgeline.measure.statistics.metric import (
+    SampleMetric,
     independent_samples,
     metric_slowdown,
     samples_needed,
 )
-from ridgeline.measure.runs import Origin, Run
-from ridgeline.measure.statistics import RatioInterval, bootstrap_ratio
-from ridgeline.records.distribution import Distribution
+from ridgeline.records.measurement import Distribution
 from ridgeline.records.profile import PHASES
 
 CONFIDENCE = 0.95
@@ -66,9 +66,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     verdict: str
     """`faster`, `slower` or `no difference` (beyond noise and threshold)."""
     slowdown: Slowdown
-    """Of the median step."""
+    """How much longer the median step takes."""
     mean_slowdown: Slowdown
-    """Of the mean step: rare long steps count in it, and it alone can also make a run slower."""
+    """How much longer the mean step takes: rare long steps count in it, and it alone can also make
+    a run slower."""
     decided_by: str | None
     """`median`, `mean` or the metric asked for; None when there is no difference."""
     threshold: float
@@ -76,7 +77,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reference: Side
     new: Side
     phases: list[PhaseChange]
-    """Largest change first."""
+    """The phases, largest change first."""
     slower_phase: str | None
     """The phase that grew most, where the verdict is `slower` by the median or the mean."""
     peak_memory_ratio: float | None
@@ -86,11 +87,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     metric: str | None = None
     """The only figure that decides, by `--metric`; None: the median, and the mean."""
     metric_slowdown: Slowdown | None = None
-    """Of that figure; None where none was asked for."""
+    """How much that figure grew; None where none was asked for."""
 
 
 def compare_runs(
-    reference: Run, new: Run, *, threshold: float = 0.02, metric: Metric | None = None
+    reference: Run, new: Run, *, threshold: float = 0.02, metric: SampleMetric | None = None
 ) -> Comparison:
     """Put two runs side by side; see `Comparison` for what the answer means.
 
@@ -151,7 +152,9 @@ def _verdict(
     return "no difference", None
 
 
-def _verdict_of(asked: RatioInterval, metric: Metric, threshold: float) -> tuple[str, str | None]:
+def _verdict_of(
+    asked: RatioInterval, metric: SampleMetric, threshold: float
+) -> tuple[str, str | None]:
     if asked.low > 1 + threshold:
         return "slower", metric.name
     if asked.high < 1 / (1 + threshold):
@@ -159,7 +162,7 @@ def _verdict_of(asked: RatioInterval, metric: Metric, threshold: float) -> tuple
     return "no difference", None
 
 
-def _refuse_too_few(run: Run, metric: Metric) -> None:
+def _refuse_too_few(run: Run, metric: SampleMetric) -> None:
     """A percentile that nothing bounds is no gate: it would let everything pass."""
     for quantile in (metric.over, metric.under):
         if quantile is None:

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.measure.statistics import RatioInterval
+from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.wire import Applied
-from ridgeline.tune import duel as duels
-from ridgeline.tune.duel import Duel, DuelPlan, duel
-from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
+from ridgeline.tune import ab_run as ab_runs
+from ridgeline.tune.ab_run import ABPlan, ABRun, run_ab
+from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPT = [str(SCRIPTS / "waits_for_data.py")]
 UNEVEN = [str(SCRIPTS / "uneven_batches.py")]
 WORKERS = Applied(technique="loader-workers", options={"num_workers": 2})
-AS_IT_IS = Contender(command=SCRIPT)
-FED = Contender(command=SCRIPT, stack=(WORKERS,))
+AS_IT_IS = Variant(command=SCRIPT)
+FED = Variant(command=SCRIPT, stack=(WORKERS,))
 pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.alone]
 
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gain of a half needs no long look."""
-    monkeypatch.setattr(duels, "_BLOCK_SECONDS", 0.2)
+    monkeypatch.setattr(ab_runs, "_BLOCK_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -38,24 +38,24 @@ def pool() -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="module")
-def used(warm: None) -> Iterator[tuple[Pool, Duel]]:
-    """A pool in which a duel was fought, and the duel."""
+def used(warm: None) -> Iterator[tuple[Pool, ABRun]]:
+    """A pool in which an A/B run took place, and its result."""
     one = Pool()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duels, "_BLOCK_SECONDS", 0.2)
-        yield one, duel(one, AS_IT_IS, FED, plan())
+        patch.setattr(ab_runs, "_BLOCK_SECONDS", 0.2)
+        yield one, run_ab(one, AS_IT_IS, FED, plan())
     one.close()
 
 
-def plan(seconds: float = 60.0, *, resident: bool = True) -> DuelPlan:
-    return DuelPlan(threshold=0.01, seconds=seconds, resident=resident)
+def plan(seconds: float = 60.0, *, resident: bool = True) -> ABPlan:
+    return ABPlan(threshold=0.01, seconds=seconds, resident=resident)
 
 
-def pid_of(pool: Pool, contender: Contender) -> int:
-    return pool.take(contender).hellos[0].pid
+def pid_of(pool: Pool, variant: Variant) -> int:
+    return pool.take(variant).hellos[0].pid
 
 
-def test_a_real_gain_is_measured_and_its_losses_compared(used: tuple[Pool, Duel]) -> None:
+def test_a_real_gain_is_measured_and_its_losses_compared(used: tuple[Pool, ABRun]) -> None:
     pool, result = used
     assert result.interval.low > 1.01
     assert "loader-workers" in pool.take(FED).applied
@@ -67,46 +67,46 @@ def test_a_real_gain_is_measured_and_its_losses_compared(used: tuple[Pool, Duel]
 
 def test_a_script_of_few_steps_is_started_again_until_it_is_decided(pool: Pool) -> None:
     short = [*SCRIPT, "180"]  # 45 steps
-    slow, fed = Contender(command=short), Contender(command=short, stack=(WORKERS,))
+    slow, fed = Variant(command=short), Variant(command=short, stack=(WORKERS,))
     pool.take(slow).steps(36)  # a profile took as many
-    result = duel(pool, slow, fed, plan())
+    result = run_ab(pool, slow, fed, plan())
     assert pool.length == 44
     assert result.interval.rounds >= 3
     assert result.interval.low > 1.01
 
 
-def test_a_large_gain_needs_few_rounds(used: tuple[Pool, Duel]) -> None:
+def test_a_large_gain_needs_few_rounds(used: tuple[Pool, ABRun]) -> None:
     assert 3 <= used[1].interval.rounds <= 12
 
 
 def test_the_next_question_goes_on_with_the_process_that_is_alive(
-    used: tuple[Pool, Duel],
+    used: tuple[Pool, ABRun],
 ) -> None:
     pool, before = used
     known = pid_of(pool, FED)
-    other = Contender(command=SCRIPT, stack=(Applied(technique="gc-freeze"), WORKERS))
-    result = duel(pool, FED, other, plan(1.0))
+    other = Variant(command=SCRIPT, stack=(Applied(technique="gc-freeze"), WORKERS))
+    result = run_ab(pool, FED, other, plan(1.0))
     assert pid_of(pool, FED) == known
     assert len(result.a_losses) > len(before.b_losses), "it went on from where it stood"
 
 
-def test_an_incumbent_that_died_is_started_again(used: tuple[Pool, Duel]) -> None:
+def test_an_incumbent_that_died_is_started_again(used: tuple[Pool, ABRun]) -> None:
     pool, _ = used
     known = pid_of(pool, AS_IT_IS)
     died = pool.take(AS_IT_IS).conductor._process
     assert died is not None
     os.kill(known, signal.SIGKILL)
     died.wait(20)
-    result = duel(pool, AS_IT_IS, FED, plan())
+    result = run_ab(pool, AS_IT_IS, FED, plan())
     assert result.interval.low > 1.01
     assert pid_of(pool, AS_IT_IS) != known
 
 
 def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
-    one, other = Contender(command=UNEVEN), Contender(command=UNEVEN, cwd=SCRIPTS)
+    one, other = Variant(command=UNEVEN), Variant(command=UNEVEN, cwd=SCRIPTS)
     first = pool.take(one)
     first.steps(31)
-    result = duel(pool, one, other, plan(2.0))
+    result = run_ab(pool, one, other, plan(2.0))
     sides = [pool.take(one), pool.take(other)]
     assert not are_even(sides)
     assert sides[0].index == sides[1].index
@@ -115,22 +115,22 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
 
 def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) -> None:
     pool.take(AS_IT_IS).steps(60)
-    result = duel(pool, AS_IT_IS, FED, plan(2.0))
+    result = run_ab(pool, AS_IT_IS, FED, plan(2.0))
     sides = [pool.take(AS_IT_IS), pool.take(FED)]
     assert are_even(sides)
     assert sides[0].index > sides[1].index
     assert result.rounds >= 1
 
 
-def test_a_technique_that_changes_nothing_ends_the_duel_at_once(pool: Pool) -> None:
+def test_a_technique_that_changes_nothing_ends_the_run_at_once(pool: Pool) -> None:
     nothing = Applied(technique="no-checkpointing")
-    result = duel(pool, AS_IT_IS, Contender(command=SCRIPT, stack=(nothing,)), plan())
+    result = run_ab(pool, AS_IT_IS, Variant(command=SCRIPT, stack=(nothing,)), plan())
     assert result.had_no_effect
     assert result.interval.rounds == 0
 
 
 def test_a_script_against_itself_is_no_gain(pool: Pool) -> None:
-    result = duel(pool, AS_IT_IS, Contender(command=SCRIPT, cwd=SCRIPTS), plan(5.0))
+    result = run_ab(pool, AS_IT_IS, Variant(command=SCRIPT, cwd=SCRIPTS), plan(5.0))
     assert result.interval.low < 1.05
     assert result.interval.high > 0.95
     assert result.a_losses[:12] == result.b_losses[:12]
@@ -138,7 +138,7 @@ def test_a_script_against_itself_is_no_gain(pool: Pool) -> None:
 
 def test_a_device_that_holds_one_copy_is_measured_one_run_at_a_time(pool: Pool) -> None:
     pool.room = 1
-    result = duel(pool, AS_IT_IS, FED, plan(3.0, resident=False))
+    result = run_ab(pool, AS_IT_IS, FED, plan(3.0, resident=False))
     assert result.interval.rounds >= 1
     assert result.interval.ratio > 1.2
 
@@ -146,23 +146,23 @@ def test_a_device_that_holds_one_copy_is_measured_one_run_at_a_time(pool: Pool) 
 def test_the_side_that_fails_is_named(tmp_path: Path, pool: Pool) -> None:
     script = tmp_path / "fails.py"
     script.write_text("import torch\nraise RuntimeError('no luck')\n")
-    with pytest.raises(ContenderFailed, match="no luck") as failure:
-        duel(pool, AS_IT_IS, Contender(command=[str(script)]), plan())
+    with pytest.raises(VariantFailed, match="no luck") as failure:
+        run_ab(pool, AS_IT_IS, Variant(command=[str(script)]), plan())
     assert failure.value.side == "b"
 
 
 def test_a_killed_side_is_named_with_its_signal(
     monkeypatch: pytest.MonkeyPatch, pool: Pool
 ) -> None:
-    fought = duels._round
+    fought = ab_runs._round
 
     def kill_b(sides: list[Live], *args: object, **kwargs: object) -> bool:
         os.kill(sides[1].hellos[0].pid, signal.SIGKILL)
         return fought(sides, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(duels, "_round", kill_b)
-    with pytest.raises(ContenderFailed, match="SIGKILL") as failure:
-        duel(pool, AS_IT_IS, FED, plan())
+    monkeypatch.setattr(ab_runs, "_round", kill_b)
+    with pytest.raises(VariantFailed, match="SIGKILL") as failure:
+        run_ab(pool, AS_IT_IS, FED, plan())
     assert failure.value.side == "b"
 
 
@@ -170,8 +170,8 @@ def test_a_gain_is_decided_once_its_interval_is_as_narrow_as_asked() -> None:
     wide = RatioInterval(ratio=2.5, low=1.3, high=5.0, rounds=3)
     narrow = RatioInterval(ratio=2.5, low=2.3, high=2.7, rounds=12)
     loss = RatioInterval(ratio=0.5, low=0.2, high=0.9, rounds=3)
-    headline = DuelPlan(threshold=0.01, seconds=1.0, within=1.25)
+    headline = ABPlan(threshold=0.01, seconds=1.0, within=1.25)
     assert not headline.is_decided(wide)
     assert headline.is_decided(narrow)
     assert headline.is_decided(loss), "how much slower is no matter"
-    assert DuelPlan(threshold=0.01, seconds=1.0).is_decided(wide)
+    assert ABPlan(threshold=0.01, seconds=1.0).is_decided(wide)

@@ -1,4 +1,4 @@
-"""Measure one script: warm up, time, look closer, and write it down as a `StepProfile` per rank.
+"""Measure one script; warm up, time, look closer, and write it down as a `StepProfile` per rank.
 
 Times come from steps in which only the phase clock ran. What explains them (operators, host
 lines, memory, communication) comes from short windows after, in the same run.
@@ -16,12 +16,14 @@ from typing import Protocol
 
 from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.measure.assemble import Windows, assemble
-from ridgeline.measure.conductor import ENTRY, Conductor, OnlyEvaluates, OutOfPatience
-from ridgeline.measure.crash import ScriptFailed, judged
-from ridgeline.measure.first_look import first_look
 from ridgeline.measure.guard.guardian import Outcome
-from ridgeline.measure.statistics import is_level, is_steady
+from ridgeline.measure.live.alone import judged
+from ridgeline.measure.live.assemble import RunWindows, assemble
+from ridgeline.measure.live.conductor import ENTRY, Conductor
+from ridgeline.measure.live.crash import ScriptFailed
+from ridgeline.measure.live.patience import OnlyEvaluates, OutOfPatience
+from ridgeline.measure.live.steps import first_look
+from ridgeline.measure.statistics.intervals import is_level, is_steady
 from ridgeline.measure.wire import Hello, Instrument, Report, Session, StepTimes
 from ridgeline.records import StepProfile
 
@@ -30,7 +32,7 @@ CeilingsOf = Callable[[str], Ceilings | None]
 """Tells the ceilings of a device, `cpu` or `cuda`, once it is known what the script runs on."""
 
 
-class Run(Protocol):
+class LiveRun(Protocol):
     """A run of the script that takes orders: a `Conductor`, or whoever passes them on to one."""
 
     @property
@@ -57,10 +59,10 @@ class Run(Protocol):
         facts: bool = False,
         within_seconds: float | None = None,
     ) -> list[Report]:
-        """Run steps as `Conductor.steps` does."""
+        """LiveRun steps as `Conductor.steps` does."""
 
 
-Conduct = Callable[[Session], AbstractContextManager[Run]]
+Conduct = Callable[[Session], AbstractContextManager[LiveRun]]
 """Gives the run to measure; leaving it decides whether the script goes on to live."""
 
 _BLOCK = 5
@@ -68,18 +70,20 @@ _MIN_TIMED, _MIN_LONG_TIMED = 8, 6
 _LONG_SECONDS = 0.25
 """Steps that take longer are asked for one by one: level ones then end the warm-up at once, and
 fewer of them are timed and looked at closer."""
+_INSTRUMENTS: tuple[Instrument, ...] = ("sampler", "operators", "profiler")
+"""In the order in which they look."""
 _SLOW_SECONDS = 1.0
 """Steps that take longer run one by one, and are not left out while there are few."""
 _WINDOW = 3
 _SAMPLER_SECONDS = 1.5
 _EVALUATION_SHARE = 0.6
-"""Of the budget: how long an evaluation before the first step is waited for."""
+"""Share of the budget for which an evaluation before the first step is waited for."""
 _LEAST_SAMPLED, _LEAST_LONG_SAMPLED = 6, 3
 """Steps that tell growth of memory from its ups and downs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class MeasurementPlan:
     """How many steps of which kind to run."""
 
     steps: int = 40
@@ -106,18 +110,18 @@ class Plan:
             raise InputError(f"--budget must be above 0 seconds, is {self.budget_seconds:g}")
 
 
-_LOOKS_ONLY = Plan(warmup=1, steps=1, window=1, max_sampled=1)
+_LOOKS_ONLY = MeasurementPlan(warmup=1, steps=1, window=1, max_sampled=1)
 """Five steps in all."""
 
 
 def measure(
     command: list[str],
-    plan: Plan,
+    plan: MeasurementPlan,
     *,
     session: Session | None = None,
     entry: str = ENTRY,
     ceilings: Ceilings | CeilingsOf | None = None,
-    progress: Progress | None = None,
+    on_progress: Progress | None = None,
     conduct: Conduct | None = None,
 ) -> list[StepProfile]:
     """Profile `command`; one `StepProfile` per rank, rank 0 first.
@@ -133,16 +137,16 @@ def measure(
         ChildDied: it was killed.
     """
     session = session or Session()
-    say = progress or _silent
+    on_progress = on_progress or _silent
     wants_looks, remarks = plan.window > 0, []
     for _ in range(3):
-        begun, start = monotonic(), conduct or _starter(command, plan, entry, say)
+        begun, start = monotonic(), conduct or _starter(command, plan, entry, on_progress)
         try:
-            windows = _run(start(session), plan, say)
+            windows = _measure_once(start(session), plan, on_progress)
         except ScriptFailed as failed:
-            raise judged(command, failed, say) from None
+            raise judged(command, failed, on_progress) from None
         except OnlyEvaluates as seen:
-            say(str(seen))
+            on_progress(str(seen))
             remarks.append(str(seen))
             session = replace_session(session)
             plan = replace(plan, budget_seconds=plan.budget_seconds - (monotonic() - begun))
@@ -156,7 +160,7 @@ def measure(
         shorter = _plan_for(plan, total)
         if shorter == plan:
             break
-        say(f"the script ends after {total} steps: measuring again with a plan that fits")
+        on_progress(f"the script ends after {total} steps: measuring again with a plan that fits")
         plan = shorter
     windows.warnings += remarks
     windows.settle()
@@ -165,8 +169,8 @@ def measure(
             f"`{' '.join(command)}` took {total} step(s): too few to measure; let it run longer"
         )
     if wants_looks and plan.window == 0:
-        say("running it once more, to look closer")
-        windows.looks = _run(start(session), _LOOKS_ONLY, say).looks
+        on_progress("running it once more, to look closer")
+        windows.looks = _measure_once(start(session), _LOOKS_ONLY, on_progress).looks
     if callable(ceilings):
         ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
     return assemble(command, windows, ceilings)
@@ -187,7 +191,7 @@ def replace_session(session: Session) -> Session:
     )
 
 
-def _plan_for(plan: Plan, total: int) -> Plan:
+def _plan_for(plan: MeasurementPlan, total: int) -> MeasurementPlan:
     """A plan for a script of `total` steps; the first one always leads in."""
     if total < 4:
         return replace(plan, warmup=0, steps=max(total - 1, 1), window=0)
@@ -200,7 +204,9 @@ def _plan_for(plan: Plan, total: int) -> Plan:
     return replace(plan, warmup=warmup, steps=steps, window=window, max_sampled=sampled)
 
 
-def _starter(command: list[str], plan: Plan, entry: str, say: Progress) -> Conduct:
+def _starter(
+    command: list[str], plan: MeasurementPlan, entry: str, on_progress: Progress
+) -> Conduct:
     def start(session: Session) -> Conductor:
         evaluation = None if session.assume_inference else _EVALUATION_SHARE * plan.budget_seconds
         return Conductor(
@@ -209,24 +215,24 @@ def _starter(command: list[str], plan: Plan, entry: str, say: Progress) -> Condu
             entry=entry,
             patience_seconds=plan.budget_seconds,
             evaluation_seconds=evaluation,
-            say=say,
+            on_progress=on_progress,
         )
 
     return start
 
 
-def _run(running: AbstractContextManager[Run], plan: Plan, say: Progress) -> Windows:
+def _measure_once(
+    running: AbstractContextManager[LiveRun], plan: MeasurementPlan, on_progress: Progress
+) -> RunWindows:
     started = monotonic()
-    windows = Windows()
+    windows = RunWindows()
     with running as run:
-        say("starting the script")
+        on_progress("starting the script")
+        measurement = _Measurement(
+            run=run, plan=plan, windows=windows, on_progress=on_progress, started=started
+        )
         try:
-            _warm_up(run, plan, windows, say, started)
-            if not windows.ended:
-                _time(run, plan, windows, say, started)
-            for name in ("sampler", "operators", "profiler"):
-                if plan.window and not windows.ended:
-                    _look(run, plan, name, windows, say, started)
+            measurement.take_windows()
         except OutOfPatience:
             if not windows.seconds():
                 raise
@@ -239,78 +245,98 @@ def _run(running: AbstractContextManager[Run], plan: Plan, say: Progress) -> Win
     return windows
 
 
-def _warm_up(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
-    wanted = plan.warmup if plan.warmup is not None else plan.max_warmup
-    latest: list[StepTimes] = []
-    while len(windows.warmup_seconds) < wanted:
-        slow = not windows.warmup_seconds or windows.warmup_seconds[-1] > _SLOW_SECONDS
-        long = slow or windows.warmup_seconds[-1] > _LONG_SECONDS
-        block = 1 if long else min(_BLOCK, wanted - len(windows.warmup_seconds))
-        reports = run.steps(block, facts=slow)
-        windows.saw(reports)
-        windows.warmup_seconds += [step.seconds for step in reports[0].steps]
-        if slow:
-            windows.slow.append(reports)
-        say(f"warming up: step {len(windows.warmup_seconds)}")
-        latest = reports[0].steps or latest
-        if windows.ended:
-            return
-        level = is_steady(windows.warmup_seconds) or (long and is_level(windows.warmup_seconds))
-        if plan.warmup is None and level:
-            windows.steady = True
-            break
-        if monotonic() - started + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
-            break
-    windows.steady |= plan.warmup is not None
-    if latest:
-        say(first_look(latest))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measurement:
+    """One run under one plan."""
 
+    run: LiveRun
+    plan: MeasurementPlan
+    windows: RunWindows
+    on_progress: Progress
+    started: float
 
-def _time(run: Run, plan: Plan, windows: Windows, say: Progress, started: float) -> None:
-    recent = windows.warmup_seconds[-_BLOCK:]
-    left = plan.budget_seconds - (monotonic() - started)
-    steps = plan.steps
-    if recent and plan.steps > _MIN_TIMED:
-        per_step = statistics.median(recent)
-        affordable = int(min(0.5 * left, plan.timed_seconds) / max(per_step, 1e-6))
-        least = _MIN_TIMED if per_step < _LONG_SECONDS else _MIN_LONG_TIMED
-        steps = max(least, min(plan.steps, affordable))
-    # Where steps are slow, some of what is left is for looking closer at one.
-    share = 0.3 if recent and 8 * recent[-1] > left else 0.6
-    say(f"timing {steps} steps" if share > 0.3 else "timing as many steps as there is time for")
-    reports = run.steps(steps, facts=True, within_seconds=max(share * left, 1.0))
-    windows.saw(reports)
-    windows.timed = reports
+    def take_windows(self) -> None:
+        """Warm up, time, and look closer, for as long as the script goes on."""
+        self._warm_up()
+        if not self.windows.ended:
+            self._time()
+        for name in _INSTRUMENTS:
+            if self.plan.window and not self.windows.ended:
+                self._look(name)
 
+    def _left_seconds(self) -> float:
+        return self.plan.budget_seconds - (monotonic() - self.started)
 
-def _look(
-    run: Run, plan: Plan, name: Instrument, windows: Windows, say: Progress, started: float
-) -> None:
-    windows.tried.append(name)
-    mean = statistics.mean(windows.seconds() or [0.0])
-    is_long = mean > _LONG_SECONDS
-    steps = min(plan.window, 1 if mean > 2 * _LONG_SECONDS else 2 if is_long else plan.window)
-    left = plan.budget_seconds - (monotonic() - started)
-    if mean > max(_SLOW_SECONDS, left):
-        windows.warnings.append(
-            f"no time was left to look closer ({name}): a step takes {mean:.0f} s; --budget "
-            f"{60 * math.ceil((plan.budget_seconds + 8 * mean) / 60)} gives it some"
+    def _warm_up(self) -> None:
+        run, plan, windows = self.run, self.plan, self.windows
+        wanted = plan.warmup if plan.warmup is not None else plan.max_warmup
+        latest: list[StepTimes] = []
+        while len(windows.warmup_seconds) < wanted:
+            slow = not windows.warmup_seconds or windows.warmup_seconds[-1] > _SLOW_SECONDS
+            long = slow or windows.warmup_seconds[-1] > _LONG_SECONDS
+            block = 1 if long else min(_BLOCK, wanted - len(windows.warmup_seconds))
+            reports = run.steps(block, facts=slow)
+            windows.saw(reports)
+            windows.warmup_seconds += [step.seconds for step in reports[0].steps]
+            if slow:
+                windows.slow.append(reports)
+            self.on_progress(f"warming up: step {len(windows.warmup_seconds)}")
+            latest = reports[0].steps or latest
+            if windows.ended:
+                return
+            level = is_steady(windows.warmup_seconds) or (long and is_level(windows.warmup_seconds))
+            if plan.warmup is None and level:
+                windows.steady = True
+                break
+            if monotonic() - self.started + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
+                break
+        windows.steady |= plan.warmup is not None
+        if latest:
+            self.on_progress(first_look(latest))
+
+    def _time(self) -> None:
+        plan, windows = self.plan, self.windows
+        recent = windows.warmup_seconds[-_BLOCK:]
+        left = self._left_seconds()
+        steps = plan.steps
+        if recent and plan.steps > _MIN_TIMED:
+            per_step = statistics.median(recent)
+            affordable = int(min(0.5 * left, plan.timed_seconds) / max(per_step, 1e-6))
+            least = _MIN_TIMED if per_step < _LONG_SECONDS else _MIN_LONG_TIMED
+            steps = max(least, min(plan.steps, affordable))
+        # Where steps are slow, some of what is left is for looking closer at one.
+        share = 0.3 if recent and 8 * recent[-1] > left else 0.6
+        self.on_progress(
+            f"timing {steps} steps" if share > 0.3 else "timing as many steps as there is time for"
         )
-        return
-    if name == "sampler" and mean:
-        least = _LEAST_LONG_SAMPLED if is_long else _LEAST_SAMPLED
-        wanted = max(least, math.ceil(_SAMPLER_SECONDS / max(mean, 1e-6)))
-        steps = min(wanted, plan.max_sampled, max(least, plan.steps))
-    # Half of what is left for each: the last two are slower than the steps that were timed.
-    within = max(left / 2, 1.0)
-    if mean > _SLOW_SECONDS:
-        steps = max(1, min(steps, int(within / mean)))
-    say(f"looking closer: {name}, {steps} steps")
-    reports = run.steps(steps, name, facts=True, within_seconds=within)
-    windows.saw(reports)
-    seen = windows.ended and len(reports[0].steps) < steps
-    if not seen and reports[0].steps and all(r.instrument == name for r in reports):
-        windows.looks[name] = reports
+        reports = self.run.steps(steps, facts=True, within_seconds=max(share * left, 1.0))
+        windows.saw(reports)
+        windows.timed = reports
 
-
-__all__ = ["Plan", "Report", "measure"]
+    def _look(self, name: Instrument) -> None:
+        plan, windows = self.plan, self.windows
+        windows.tried.append(name)
+        mean = statistics.mean(windows.seconds() or [0.0])
+        is_long = mean > _LONG_SECONDS
+        steps = min(plan.window, 1 if mean > 2 * _LONG_SECONDS else 2 if is_long else plan.window)
+        left = self._left_seconds()
+        if mean > max(_SLOW_SECONDS, left):
+            windows.warnings.append(
+                f"no time was left to look closer ({name}): a step takes {mean:.0f} s; --budget "
+                f"{60 * math.ceil((plan.budget_seconds + 8 * mean) / 60)} gives it some"
+            )
+            return
+        if name == "sampler" and mean:
+            least = _LEAST_LONG_SAMPLED if is_long else _LEAST_SAMPLED
+            wanted = max(least, math.ceil(_SAMPLER_SECONDS / max(mean, 1e-6)))
+            steps = min(wanted, plan.max_sampled, max(least, plan.steps))
+        # Half of what is left for each: the last two are slower than the steps that were timed.
+        within = max(left / 2, 1.0)
+        if mean > _SLOW_SECONDS:
+            steps = max(1, min(steps, int(within / mean)))
+        self.on_progress(f"looking closer: {name}, {steps} steps")
+        reports = self.run.steps(steps, name, facts=True, within_seconds=within)
+        windows.saw(reports)
+        seen = windows.ended and len(reports[0].steps) < steps
+        if not seen and reports[0].steps and all(r.instrument == name for r in reports):
+            windows.looks[name] = reports

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.measure.change_points import FEWEST_ENTRIES, Segment, segments
-from ridgeline.measure.runs import Origin, Run
+from ridgeline.measure.compare.runs import Origin, Run
+from ridgeline.measure.statistics.change_points import FEWEST_ENTRIES, SeriesSegment, segments
 from ridgeline.records.input_file import parse_json, read_bytes
 from ridgeline.records.store import write_atomically
 
@@ -33,7 +33,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     kind: str
     step_seconds: float
-    """Median."""
+    """Median seconds of a step."""
     mean_step_seconds: float
     steps: int
     peak_memory_bytes: int
@@ -54,7 +54,7 @@ class HistoryChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A place where the history changed for good, or began to drift."""
 
     kind: str
-    """`jump` or `drift`."""
+    """Whether it is a `jump` or a `drift`."""
     at: HistoryPoint
     """The first entry after the jump, or of the drift."""
     from_seconds: float
@@ -69,7 +69,7 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     verdict: str
     """`slower`, `steady`, or `too few entries`."""
     entries: int
-    """Those that were judged: of the newest entry's device, command and kind."""
+    """The entries that were judged: of the newest entry's device, command and kind."""
     left_out: int
     slowdown: float
     """The newest level over the best one before it."""
@@ -197,7 +197,7 @@ def _point(line: int, entry: HistoryEntry) -> HistoryPoint:
     )
 
 
-def _best_level(pieces: list[Segment]) -> float:
+def _best_level(pieces: list[SeriesSegment]) -> float:
     """The fastest level that was held; of a drift, its value over its fastest few entries."""
     held = [piece for piece in pieces if piece.end - piece.start >= SHORTEST_BEST] or pieces
     inward = SHORTEST_BEST // 2
@@ -211,7 +211,7 @@ def _best_level(pieces: list[Segment]) -> float:
     )
 
 
-def _first_bad(pieces: list[Segment], limit: float) -> int | None:
+def _first_bad(pieces: list[SeriesSegment], limit: float) -> int | None:
     """Index after the last entry whose fitted value is within the limit; None if the newest is."""
     for piece in reversed(pieces):
         for index in reversed(range(piece.start, piece.end)):
@@ -220,9 +220,9 @@ def _first_bad(pieces: list[Segment], limit: float) -> int | None:
     return None
 
 
-def _changes(pieces: list[Segment], points: list[HistoryPoint]) -> list[HistoryChange]:
+def _changes(pieces: list[SeriesSegment], points: list[HistoryPoint]) -> list[HistoryChange]:
     changes = []
-    before: Segment | None = None
+    before: SeriesSegment | None = None
     for piece in pieces:
         if before is not None or piece.drifts:
             changes.append(

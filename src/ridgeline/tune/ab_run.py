@@ -7,7 +7,7 @@ every step is seen to be the same work (`are_even`) they go on from where they s
 first step after a thaw refills caches and is left out, where steps are short enough for that to
 matter. Where two copies do not fit on the device, each block is a run of its own.
 
-How many rounds it takes is decided by what they show (`measure/sequential.py`).
+How many rounds it takes is decided by what they show (`measure/statistics/sequential.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
-from ridgeline.measure.statistics import RatioInterval, is_level, is_steady
-from ridgeline.tune.pool import Contender, ContenderFailed, Live, Pool, are_even
+from ridgeline.measure.statistics.intervals import RatioInterval, is_level, is_steady
+from ridgeline.measure.statistics.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
+from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
 
 _BLOCK_SECONDS = 0.6
 _MIN_BLOCK, _MAX_BLOCK = 1, 512
@@ -39,12 +39,12 @@ gone, and warms up in this share of itself."""
 _MOST_STARTS = 4
 """A short script is started so often for one question."""
 _ROUNDS_OF_A_START = 6
-"""As many rounds should fit into what is left of a short script."""
+"""So many rounds should fit into what is left of a short script."""
 
 
 @dataclass(slots=True)
-class Duel:
-    """What a duel found. Ratios are time of A over time of B: above 1, B is faster."""
+class ABRun:
+    """What an A/B run found. Ratios are time of A over time of B: above 1, B is faster."""
 
     interval: RatioInterval = NOTHING_KNOWN
     a_rounds: list[float] = field(default_factory=list)
@@ -70,8 +70,8 @@ def silent(text: str) -> None:
     """Nobody wants to know."""
 
 
-class DuelPlan:
-    """Limits of one duel and how to decide early."""
+class ABPlan:
+    """Limits of one A/B run and how to decide early."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class DuelPlan:
         seconds: float,
         deadline: float = math.inf,
         resident: bool = True,
-        say: Callable[[str], None] = silent,
+        on_progress: Callable[[str], None] = silent,
         within: float = math.inf,
     ) -> None:
         self.threshold = threshold
@@ -89,7 +89,7 @@ class DuelPlan:
         self.deadline = deadline
         """When even the starts must be over, on `monotonic`'s clock."""
         self.resident = resident
-        self.say = say
+        self.on_progress = on_progress
         self.within = within
         """A gain counts as decided only once its interval is so narrow: upper end over lower."""
 
@@ -107,7 +107,7 @@ class DuelPlan:
             self._rounds_until = math.inf
 
     def is_over(self) -> bool:
-        """Has the time for this duel run out?"""
+        """Is the time for this A/B run over?"""
         return monotonic() > min(self.deadline, self._rounds_until) or self.seconds <= 0
 
     def is_decided(self, interval: RatioInterval) -> bool:
@@ -118,13 +118,13 @@ class DuelPlan:
         return clear_gain or clear_loss
 
 
-def duel(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
+def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
     """Measure B against A.
 
     Raises:
-        ContenderFailed: the script of one side failed or was killed.
+        VariantFailed: the script of one side failed or was killed.
     """
-    result = Duel()
+    result = ABRun()
     starts = 0
     while result.rounds < MOST_ROUNDS and not (result.rounds and plan.is_over()):
         before, length = result.rounds, pool.length
@@ -145,11 +145,11 @@ def duel(pool: Pool, a: Contender, b: Contender, plan: DuelPlan) -> Duel:
     return result
 
 
-def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result: Duel) -> None:
+def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRun) -> None:
     """Rounds until it is decided, or one of the scripts ends."""
     sides = []
-    for name, contender in (("a", a), ("b", b)):
-        live = _ready(pool, name, contender, plan)
+    for name, variant in (("a", a), ("b", b)):
+        live = _ready(pool, name, variant, plan)
         sides.append(live)
         _keep_losses(result, name, live)
         if live.ended:
@@ -168,7 +168,7 @@ def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result
             break
         if result.rounds in LOOKS:
             result.interval = interval_of(result.a_rounds, result.b_rounds)
-            plan.say(_so_far(result))
+            plan.on_progress(_so_far(result))
             if plan.is_decided(result.interval):
                 break
     for live in sides:
@@ -177,43 +177,43 @@ def _side_by_side(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result
     _keep(result, sides)
 
 
-def _so_far(result: Duel) -> str:
+def _so_far(result: ABRun) -> str:
     found = result.interval
     upper = f"{found.high:.3f}" if math.isfinite(found.high) else "?"
     return f"  {result.rounds} rounds: {found.ratio:.3f}× [{found.low:.3f}, {upper}]"
 
 
-def _ready(pool: Pool, name: str, contender: Contender, plan: DuelPlan) -> Live:
-    """The contender's run, warm and looked at; one that died since it was last asked starts anew.
+def _ready(pool: Pool, name: str, variant: Variant, plan: ABPlan) -> Live:
+    """The variant's run, warm and looked at; one that died since it was last asked starts anew.
 
     Memory and gradients are looked at here, before anything is timed: so both sides of every
-    duel have been under the profiler, or neither.
+    A/B run have been under the profiler, or neither.
     """
-    was_alive = pool.alive(contender) is not None
+    was_alive = pool.alive(variant) is not None
     try:
-        if _is_nearly_over(pool, contender):
-            pool.drop(contender)
-        live = pool.take(contender)
+        if _is_nearly_over(pool, variant):
+            pool.drop(variant)
+        live = pool.take(variant)
         _warm_up(live, plan, pool.length)
         if not live.was_looked_at and not live.ended:
             live.was_looked_at = True
             live.steps(_LOOK_STEPS, "profiler")
     except RidgelineError as error:
-        pool.drop(contender)
+        pool.drop(variant)
         if was_alive:
-            return _ready(pool, name, contender, plan)
-        raise ContenderFailed(name, error) from error
+            return _ready(pool, name, variant, plan)
+        raise VariantFailed(name, error) from error
     return live
 
 
-def _is_nearly_over(pool: Pool, contender: Contender) -> bool:
+def _is_nearly_over(pool: Pool, variant: Variant) -> bool:
     """Is too little left of a short script for rounds?"""
-    live = pool.alive(contender)
+    live = pool.alive(variant)
     short = pool.length is not None and pool.length < _SHORT_STEPS
     return live is not None and short and live.index > _LATE_SHARE * (pool.length or 0)
 
 
-def _warm_up(live: Live, plan: DuelPlan, length: int | None) -> None:
+def _warm_up(live: Live, plan: ABPlan, length: int | None) -> None:
     """Run until the step time has settled; of a short script no more than its share."""
     most = math.inf if length is None else _WARMUP_SHARE * length
     while not (live.is_warm or live.ended):
@@ -232,7 +232,7 @@ def _is_warm(seconds: Sequence[float]) -> bool:
     return is_level(seconds) or is_steady(seconds)
 
 
-def _aligned(pool: Pool, sides: list[Live], plan: DuelPlan) -> list[Live]:
+def _aligned(pool: Pool, sides: list[Live], plan: ABPlan) -> list[Live]:
     """Both at the same step of the script, or both at work that is the same in every step."""
     restarted = False
     while sides[0].index != sides[1].index and not are_even(sides):
@@ -242,8 +242,8 @@ def _aligned(pool: Pool, sides: list[Live], plan: DuelPlan) -> list[Live]:
         if anew < _pace(behind) * gap and not restarted and not plan.is_over():
             restarted = True
             name = "ab"[sides.index(ahead)]
-            pool.drop(ahead.contender)
-            sides["ab".index(name)] = _ready(pool, name, ahead.contender, plan)
+            pool.drop(ahead.variant)
+            sides["ab".index(name)] = _ready(pool, name, ahead.variant, plan)
             continue
         _run(behind, "ab"[sides.index(behind)], gap)
         if behind.ended:
@@ -266,7 +266,7 @@ def _block(sides: list[Live], length: int | None) -> tuple[int, int]:
     return lead, block
 
 
-def _round(sides: list[Live], lead: int, block: int, result: Duel, *, flip: bool) -> bool:
+def _round(sides: list[Live], lead: int, block: int, result: ABRun, *, flip: bool) -> bool:
     """One block of each; False when a script ended."""
     timed: list[list[float]] = [[], []]
     for place in (1, 0) if flip else (0, 1):
@@ -289,16 +289,16 @@ def _run(live: Live, name: str, steps: int) -> None:
     try:
         live.steps(steps)
     except RidgelineError as error:
-        raise ContenderFailed(name, error) from error
+        raise VariantFailed(name, error) from error
 
 
-def _one_at_a_time(pool: Pool, a: Contender, b: Contender, plan: DuelPlan, result: Duel) -> None:
+def _one_at_a_time(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRun) -> None:
     """A round of two whole starts: for devices that hold one copy only."""
     blocks: list[list[float]] = []
-    for name, contender in (("a", a), ("b", b)):
+    for name, variant in (("a", a), ("b", b)):
         for other in (a, b):
             pool.drop(other)
-        live = _ready(pool, name, contender, plan)
+        live = _ready(pool, name, variant, plan)
         plan.begin()
         before = len(live.seconds)
         if not live.ended:
@@ -324,7 +324,7 @@ def _slower_start(a: Live, b: Live) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def _keep(result: Duel, sides: list[Live]) -> None:
+def _keep(result: ABRun, sides: list[Live]) -> None:
     """Keep the longest trajectories seen, and what was seen of B beside its times."""
     for name, live in zip("ab", sides, strict=True):
         _keep_losses(result, name, live)
@@ -332,15 +332,12 @@ def _keep(result: Duel, sides: list[Live]) -> None:
     result.b_non_finite = sides[1].non_finite
 
 
-def _keep_losses(result: Duel, name: str, live: Live) -> None:
+def _keep_losses(result: ABRun, name: str, live: Live) -> None:
     known = result.a_losses if name == "a" else result.b_losses
     if len(live.losses) > len(known):
         known[:] = live.losses
 
 
-def _took_effect(a: Contender, b: Contender, applied: dict[str, str]) -> bool:
+def _took_effect(a: Variant, b: Variant, applied: dict[str, str]) -> bool:
     added = {t.technique for t in b.stack} - {t.technique for t in a.stack}
     return not added or any(name in applied for name in added)
-
-
-__all__ = ["Contender", "ContenderFailed", "Duel", "DuelPlan", "duel", "silent"]

@@ -1,4 +1,4 @@
-"""What `compare` reads: the measured records of Ridgeline, told apart by the kind they state.
+"""Measured records of Ridgeline as `compare` reads them, told apart by the kind they state.
 
 A document that a command hands out says its kind under `record` (the tag of its struct). Of each
 kind that holds timed repetitions there is a reader here, which takes what a comparison needs and
@@ -42,12 +42,12 @@ class Run:
 
     source: str
     record: str
-    """Its kind: a key of `READERS`."""
+    """The record's kind, a key of `READERS`."""
     kind: str
     """`training`, `inference`, `decode`, `requests`, …: only the like makes one history."""
     unit: Unit = "step"
     samples: list[float]
-    """Seconds of each."""
+    """Seconds of each repetition."""
     phases: dict[str, float]
     peak_memory_bytes: int
     origin: Origin

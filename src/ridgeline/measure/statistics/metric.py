@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.measure.statistics import (
+from ridgeline.measure.statistics.intervals import (
     Array,
     RatioInterval,
     Statistic,
@@ -34,20 +34,20 @@ _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class SampleMetric:
     """One figure of many samples."""
 
     name: str
     """`median`, `mean`, `p99`, `p99/p50`, …"""
     statistic: Statistic | None = None
-    """Of the whole sample; None for percentiles."""
+    """The statistic of the whole sample; None for percentiles."""
     over: float | None = None
     """The quantile of a percentile, e.g. 0.99."""
     under: float | None = None
     """The quantile that it is divided by; None: it is a time."""
 
     def of(self, samples: Sequence[float]) -> float:
-        """Its value: seconds, or the ratio of two percentiles."""
+        """The value of the metric in seconds, or the ratio of two percentiles."""
         if self.statistic == "mean":
             return float(np.mean(samples))
         if self.over is None:
@@ -56,17 +56,17 @@ class Metric:
         return value if self.under is None else value / float(np.quantile(samples, self.under))
 
 
-MEDIAN = Metric(name="median", statistic="median")
+MEDIAN = SampleMetric(name="median", statistic="median")
 
 
-def parse_metric(text: str) -> Metric:
+def parse_metric(text: str) -> SampleMetric:
     """A metric by its name.
 
     >>> parse_metric("p99").over, parse_metric("p99.9/p50").under
     (0.99, 0.5)
     """
     if text in ("median", "mean"):
-        return Metric(name=text, statistic="median" if text == "median" else "mean")
+        return SampleMetric(name=text, statistic="median" if text == "median" else "mean")
     over, slash, under = text.partition("/")
     found = [_PERCENTILE.fullmatch(part) for part in ((over, under) if slash else (over,))]
     quantiles = [float(match.group(1)) / 100 for match in found if match]
@@ -75,7 +75,7 @@ def parse_metric(text: str) -> Metric:
             f"--metric {text}: give median, mean, a percentile (p50, p95, p99, p99.9) "
             "or a ratio of two (p99/p50)"
         )
-    return Metric(name=text, over=quantiles[0], under=quantiles[1] if slash else None)
+    return SampleMetric(name=text, over=quantiles[0], under=quantiles[1] if slash else None)
 
 
 def samples_needed(quantile: float, confidence: float = 0.95) -> int:
@@ -89,7 +89,7 @@ def samples_needed(quantile: float, confidence: float = 0.95) -> int:
 
 
 def metric_slowdown(
-    metric: Metric, new: Sequence[float], reference: Sequence[float], confidence: float = 0.95
+    metric: SampleMetric, new: Sequence[float], reference: Sequence[float], confidence: float = 0.95
 ) -> RatioInterval:
     """New over reference; (0, inf) where the samples cannot bound it."""
     if metric.over is None:

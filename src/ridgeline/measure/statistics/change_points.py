@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.measure.statistics import NORMAL_FROM_MAD, log_times, step_noise
+from ridgeline.measure.statistics.intervals import NORMAL_FROM_MAD, log_times, step_noise
 
 Array = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ DRIFT_PRICE = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class SeriesSegment:
     """A stretch of the series over which nothing changed, or changed at one rate."""
 
     start: int
@@ -68,10 +68,10 @@ class Segment:
 
 def segments(
     values: Sequence[float], *, significance: float = 0.01, seed: int = 0
-) -> list[Segment]:
+) -> list[SeriesSegment]:
     """The series in pieces that are level or drift; one level piece when it is only noise."""
     logs = log_times(values)
-    whole = Segment(
+    whole = SeriesSegment(
         start=0,
         end=len(logs),
         first_value=math.exp(float(np.median(logs))),
@@ -108,7 +108,7 @@ def _shapes(count: int) -> Array:
     return np.asarray(shapes / np.linalg.norm(shapes, axis=1, keepdims=True))
 
 
-def _partition(logs: Array) -> list[Segment]:
+def _partition(logs: Array) -> list[SeriesSegment]:
     """The cheapest division into level and drifting pieces (dynamic programming, O(n^2))."""
     series = _without_outliers(logs)
     count = len(series)
@@ -131,13 +131,13 @@ def _partition(logs: Array) -> list[Segment]:
     ends = [count]
     while ends[-1] > 0:
         ends.append(int(previous[ends[-1]]))
-    pieces: list[Segment] = []
+    pieces: list[SeriesSegment] = []
     for start, end in pairwise(reversed(ends)):
         before = pieces[-1].last_value if pieces else None
         piece = series[start:end]
         fit = _drift(piece, before, math.sqrt(variance)) if slopes[end] else _level(piece)
         first, last = math.exp(fit[0]), math.exp(fit[1])
-        pieces.append(Segment(start=start, end=end, first_value=first, last_value=last))
+        pieces.append(SeriesSegment(start=start, end=end, first_value=first, last_value=last))
     return pieces
 
 
@@ -174,7 +174,7 @@ class _RunningSums:
 
 
 def _without_outliers(logs: Array) -> Array:
-    """Hampel's filter: single entries are pulled in to 3 deviations from their neighbours' median.
+    """The values after Hampel's filter: 3 deviations from the neighbours' median at most.
 
     Two neighbours on each side: a change that lasts three entries passes untouched.
     """

@@ -12,7 +12,6 @@ its loader workers and helper threads cannot work ahead or disturb a process mea
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 import signal
@@ -21,8 +20,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from types import TracebackType
@@ -32,46 +30,27 @@ import msgspec
 
 from ridgeline.errors import ChildDied, ScriptError
 from ridgeline.measure.child.guard import MISHAPS_NAME
-from ridgeline.measure.child.standing import STANDING_NAME
-from ridgeline.measure.child_tree import descendants
-from ridgeline.measure.command import resolve, script_path
-from ridgeline.measure.crash import ScriptFailed, crash_of
 from ridgeline.measure.guard.guardian import Outcome, Task
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.guard.offline import offline_variables
 from ridgeline.measure.guard.start import Guarded
 from ridgeline.measure.guard.terminal import size_of
 from ridgeline.measure.guard.view import SESSION_NAME
-from ridgeline.measure.wire import (
-    SOCKET_NAME,
-    Hello,
-    Instrument,
-    Order,
-    Report,
-    Session,
-    Standpoint,
-)
+from ridgeline.measure.live.command import resolve, script_path
+from ridgeline.measure.live.crash import ScriptFailed, crash_of
+from ridgeline.measure.live.patience import Patience
+from ridgeline.measure.live.script_process import ScriptProcess
+from ridgeline.measure.wire import SOCKET_NAME, Hello, Instrument, Order, Report, Session
 
-BOOTSTRAP_FOLDER = Path(__file__).parent / "bootstrap"
+BOOTSTRAP_FOLDER = Path(__file__).parents[1] / "bootstrap"
 VIEW_VARIABLE = "RIDGELINE_VIEW"
-"""`off`: protect files from inside, as where the kernel permits no view."""
+"""Environment variable; `off` protects files from inside, as where the kernel permits no view."""
 ENTRY = "ridgeline.measure.child.attach:attach"
 _LONGEST_FOLDER = 70
 _LEAVE_SECONDS = 20.0
-_INTERRUPT_SECONDS = 5.0
 _POLL_SECONDS = 0.25
-_WORD_SECONDS = 5.0
-_MANY_CALLS = 8
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """These come from outside: a user, a scheduler, the kernel that ran out of memory."""
-
-
-class OutOfPatience(ScriptError):
-    """The script is alive, but the time for it is over."""
-
-
-class OnlyEvaluates(OutOfPatience):
-    """So far the script has called its model again and again, and trained nothing."""
 
 
 class Conductor:
@@ -86,7 +65,7 @@ class Conductor:
         cwd: Path | None = None,
         patience_seconds: float | None = None,
         evaluation_seconds: float | None = None,
-        say: Callable[[str], None] | None = None,
+        on_progress: Callable[[str], None] | None = None,
     ) -> None:
         self.command = command
         self.hellos: list[Hello] = []
@@ -103,34 +82,32 @@ class Conductor:
         self._session = msgspec.structs.replace(session, terminal=size_of(1))
         self._log_path = self._folder / "output.log"
         self._cwd = cwd
-        self._patience_seconds = patience_seconds
-        self._evaluation_seconds = evaluation_seconds
-        """How long a script may call its model before it trains; None: as long as any."""
-        self._patience_is_exact = False
-        """It is that of each answer, and not that of the whole run."""
-        self._say = say
-        """Hears every few seconds that the script is still at it, and where."""
-        self._spoke = 0.0
+        self._patience = Patience(
+            command,
+            self._folder,
+            seconds=patience_seconds,
+            evaluation_seconds=evaluation_seconds,
+            on_progress=on_progress,
+        )
         self._timed_some = False
-        self._started = 0.0
-        self._waiting_since = 0.0
         self._connections: list[Connection] = []
         self._first: list[Report] = []
-        self._frozen: list[int] = []
         self._last_output = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ScriptProcess | None = None
 
     def __enter__(self) -> Self:
-        self._started = time.monotonic()
+        self._patience.start()
         (self._folder / SESSION_NAME).write_bytes(msgspec.json.encode(self._session))
         self._listener = Listener(str(self._folder / SOCKET_NAME), family="AF_UNIX")
         self._log = self._log_path.open("ab")
         try:
-            self._process = start(
-                resolve(self.command),
-                self._log,
-                child_environment(self._folder, self._entry) | offline_variables(self._folder),
-                self._task(),
+            self._process = ScriptProcess(
+                start(
+                    resolve(self.command),
+                    self._log,
+                    child_environment(self._folder, self._entry) | offline_variables(self._folder),
+                    self._task(),
+                )
             )
         except BaseException:
             self._kill()
@@ -148,7 +125,7 @@ class Conductor:
             if kind is None and not self.ended:
                 self.stop()
             elif kind is not None and issubclass(kind, KeyboardInterrupt):
-                self._interrupt()
+                self._script.interrupt()
         finally:
             try:
                 self._kill()
@@ -172,13 +149,12 @@ class Conductor:
 
     def wait_for(self, seconds: float | None) -> None:
         """Give each answer from now on so long, and no more; None: for ever."""
-        self._patience_seconds = seconds
-        self._patience_is_exact = True
+        self._patience.give_each(seconds)
 
     @property
     def is_running(self) -> bool:
         """The process that was started is still there, frozen or not."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.exit_code is None
 
     @property
     def output(self) -> str:
@@ -218,12 +194,12 @@ class Conductor:
         order = Order(
             action="run", steps=count, instrument=instrument, facts=facts, within_seconds=alone
         )
-        self._thaw()
+        self._script.thaw()
         for connection in self._connections:
             try:
                 connection.send_bytes(msgspec.msgpack.encode(order))
             except OSError:
-                self._await_end()
+                self._script.wait(_LEAVE_SECONDS)
                 self._raise_ended("while it was measured")
         reports = [self._receive(connection) for connection in self._connections]
         self._timed_some |= bool(reports[0].steps)
@@ -237,51 +213,22 @@ class Conductor:
 
     def stop(self) -> None:
         """Let the script leave at its step boundary; give it time to end by itself."""
-        self._thaw()
+        if self._process is not None:
+            self._process.thaw()
         for connection in self._connections:
             with contextlib.suppress(OSError):  # it is gone already
                 connection.send_bytes(msgspec.msgpack.encode(Order(action="stop")))
         if self._process is not None and self._connections:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LEAVE_SECONDS)
-
-    def _interrupt(self) -> None:
-        """Let the script know of a Ctrl-C as the terminal would, and give it time to end."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._thaw()
-        script = self._script_pid()
-        if script is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(script, signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_INTERRUPT_SECONDS)
-
-    def _script_pid(self) -> int | None:
-        """The user's command: it leads a process group of its own."""
-        assert self._process is not None
-        if not isinstance(self._process, Guarded):
-            return self._process.pid
-        for pid in descendants(self._process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                if os.getpgid(pid) == pid:
-                    return pid
-        return None
+            self._process.wait(_LEAVE_SECONDS)
 
     def outlast(self, seconds: float) -> int | None:
         """Wait until the script has ended, for so long; its exit code, None when it goes on."""
-        assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-        return self._process.poll()
+        return self._script.wait(seconds)
 
-    def freeze(self) -> None:
-        """Stop the whole process tree where it stands."""
-        assert self._process is not None
-        self._frozen = descendants(self._process.pid)
-        if not isinstance(self._process, Guarded):  # a guardian has to stay awake
-            self._frozen.insert(0, self._process.pid)
-        _signal_all(self._frozen, signal.SIGSTOP)
+    @property
+    def _script(self) -> ScriptProcess:
+        assert self._process is not None, "only between entering and leaving"
+        return self._process
 
     # -- conversation ----------------------------------------------------------------------
 
@@ -309,15 +256,14 @@ class Conductor:
     def _after(self, reports: list[Report]) -> None:
         if any(report.ended for report in reports):
             self.ended = True
-            self._await_end()
-            if self._process is not None and self._process.poll():
+            if self._script.wait(_LEAVE_SECONDS):
                 self._raise_ended("while it was measured")
         else:
-            self.freeze()
+            self._script.freeze()
 
     def _accept(self) -> tuple[Connection, Hello]:
         listening = self._listener._listener._socket  # type: ignore[attr-defined]
-        self._waiting_since = self._spoke = time.monotonic()
+        self._patience.begin_wait()
         while not wait([listening], timeout=_POLL_SECONDS):
             self._check_alive("before its first step")
         connection = self._listener.accept()
@@ -328,74 +274,23 @@ class Conductor:
         return msgspec.msgpack.decode(self._read(connection), type=Report)
 
     def _read(self, connection: Connection) -> bytes:
-        self._waiting_since = self._spoke = time.monotonic()
+        self._patience.begin_wait()
         while not connection.poll(_POLL_SECONDS):
             self._check_alive("while it was measured")
         try:
             return connection.recv_bytes()
         except (EOFError, OSError):
-            self._await_end()
+            self._script.wait(_LEAVE_SECONDS)
             self._raise_ended("while it was measured")
             raise  # unreachable: the line above always raises
 
     def _check_alive(self, when: str) -> None:
-        assert self._process is not None
-        if self._process.poll() is not None:
+        if self._script.exit_code is not None:
             self._raise_ended(when)
-        now = time.monotonic()
-        waited = now - self._waiting_since
-        if self._patience_seconds is not None and waited > self._patience():
-            raise OutOfPatience(
-                f"`{' '.join(self.command)}` did not answer for {waited:.0f} s {when}"
-                f"{self._place()}; give it more time with --budget, or less to do before it "
-                "trains"
-            )
-        if not self.hellos and waited > (self._evaluation_seconds or math.inf):
-            self._check_trains()
-        if self._say is not None and now - self._spoke >= _WORD_SECONDS:
-            self._spoke = now
-            if self.hellos:
-                self._say(f"in a step for {waited:.0f} s")
-            else:
-                self._say(f"no step yet after {now - self._started:.0f} s{self._place()}")
-
-    def _patience(self) -> float:
-        """Until the first step, all of it; then a wait ends not long after all of it is over."""
-        assert self._patience_seconds is not None
-        if self._patience_is_exact or not self.hellos:
-            return self._patience_seconds
-        left = self._patience_seconds - (self._waiting_since - self._started)
-        # A first step that came late is worth the wait for one that can be timed.
-        share = 0.1 if self._timed_some else 0.5
-        return max(0.0, left) + share * self._patience_seconds
-
-    def _check_trains(self) -> None:
-        told = self._standpoint()
-        if told is not None and told.calls >= _MANY_CALLS:
-            waited = time.monotonic() - self._started
-            raise OnlyEvaluates(
-                f"in {waited:.0f} s a model was called {told.calls} times "
-                f"and nothing trained ({told.where}): these calls are what is measured; a longer "
-                "--budget waits for the training"
-            )
-
-    def _place(self) -> str:
-        """Which line of the user's the script is on, where it tells."""
-        told = self._standpoint()
-        return f": it is at {told.where}" if told is not None else ""
-
-    def _standpoint(self) -> Standpoint | None:
-        path = self._folder / STANDING_NAME
-        return msgspec.json.decode(path.read_bytes(), type=Standpoint) if path.exists() else None
-
-    def _await_end(self) -> None:
-        assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LEAVE_SECONDS)
+        self._patience.check(when, stepped=bool(self.hellos), timed=self._timed_some)
 
     def _raise_ended(self, when: str) -> None:
-        assert self._process is not None
-        code = self._process.poll()
+        code = self._script.exit_code
         self.ended = True
         command = " ".join(self.command)
         if code is not None and -code in _OUTSIDE_SIGNALS:
@@ -408,34 +303,19 @@ class Conductor:
                 details="\n".join(self.mishaps()),
             )
         crash = crash_of(code, self.output)
-        raise ScriptFailed(self.command, crash, time.monotonic() - self._started)
+        raise ScriptFailed(self.command, crash, self._patience.run_seconds)
 
     def mishaps(self) -> list[str]:
         """Where our own code failed in the script's process, for want of a report that says so."""
         path = self._folder / MISHAPS_NAME
         return path.read_text(errors="replace").splitlines() if path.exists() else []
 
-    # -- processes -------------------------------------------------------------------------
-
-    def _thaw(self) -> None:
-        _signal_all(reversed(self._frozen), signal.SIGCONT)
-        self._frozen = []
-
     def _kill(self) -> None:
         if self._process is None:
             return
-        if isinstance(self._process, Guarded):
-            self._process.end()
-            self.outcome = self._process.outcome()
-            return
-        tree = [self._process.pid, *descendants(self._process.pid)]
-        if self._process.poll() is None or len(tree) > 1:
-            _signal_all(tree, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # orphans of the same session
-        self._process.wait()
-        if not self._shared:  # nobody else does, where tests start scripts in their own way
-            put_back(self._folder / "saved")
+        self.outcome = self._process.kill()
+        if not (self._process.is_guarded or self._shared):
+            put_back(self._folder / "saved")  # nobody else does
 
     def _clean(self) -> None:
         for connection in self._connections:
@@ -480,9 +360,3 @@ def _pid_of(connection: Connection) -> int | None:
             "3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         )
     return int(pid)
-
-
-def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
-            os.kill(pid, number)

@@ -70,7 +70,7 @@ def _program(name: str) -> list[str]:
 
 
 def _installed(name: str) -> list[str]:
-    """As a module, the program that a package promises.
+    """The program that a package declares, as the module to start.
 
     Of layered environments only packages are in reach of the interpreter, and no scripts.
     """

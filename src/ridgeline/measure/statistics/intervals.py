@@ -141,7 +141,7 @@ def bootstrap_ratio(
 
 
 def block_length(samples: Array) -> int:
-    """Steps per block: n^(1/3), or longer where neighbouring steps resemble each other.
+    """Steps that make one block: n^(1/3), or longer where neighbouring steps resemble each other.
 
     The integrated autocorrelation time tau of the signs about the median is the number of steps
     that are worth one independent step; the sum stops at the first lag that is lost in noise.
@@ -181,7 +181,7 @@ def _centre(samples: Array, statistic: Statistic) -> Array:
 
 
 def _expanded_tail(tail: float, blocks: int) -> float:
-    """Hesterberg's correction: percentile intervals are too narrow by t / z and sqrt(n/(n-1)).
+    """The tail by Hesterberg's correction, for intervals too narrow by t / z and sqrt(n/(n-1)).
 
     The quantile of Student's t is Fisher and Cornish's expansion about the normal one, to the
     second order in 1 / freedom.

@@ -1,7 +1,6 @@
-"""What a script's own crash looked like, and whether it also happens without Ridgeline.
+"""What a script's own crash looked like.
 
-The traceback is the script's: our frames are cut out of it. To tell whose fault it is, the command
-runs once more as the user would run it, with no more of ours in it than what keeps files safe.
+The traceback is the script's: our frames are cut out of it.
 """
 
 from __future__ import annotations
@@ -9,20 +8,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ridgeline.errors import OurDefect, RidgelineError, ScriptError
-from ridgeline.measure.wire import Session
+from ridgeline.errors import ScriptError
 
-PROTECT = "ridgeline.measure.child.attach:protect"
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BEGINS = "Traceback (most recent call last):"
 _LINES_SHOWN = 40
-_LEAST_SECONDS = 15.0
-_MOST_SECONDS = 120.0
-_MARGIN = 2.0
-"""A run that lasts so many times as long as the one that failed does not fail the same way."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
 _ADDRESS = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -32,7 +24,7 @@ class Crash:
     """How a command ended, when it failed."""
 
     exit_code: int
-    """Negative: the number of the signal that killed it."""
+    """The exit code; negative: the number of the signal that killed it."""
     traceback: str
     """The script's own frames and the error; empty where Python printed none."""
     last_line: str
@@ -108,36 +100,11 @@ class ScriptFailed(ScriptError):
     """A command that failed by itself, with what it takes to ask whose fault it is."""
 
     def __init__(self, command: list[str], crash: Crash, after_seconds: float) -> None:
-        super().__init__(_told(command, crash), details=crash.traceback)
+        super().__init__(told_of(command, crash), details=crash.traceback)
         self.crash = crash
         self.after_seconds = after_seconds
 
 
-def _told(command: list[str], crash: Crash) -> str:
+def told_of(command: list[str], crash: Crash) -> str:
+    """The error of a command that failed, in a sentence."""
     return f"`{' '.join(command)}` failed (exit code {crash.exit_code}): {crash.what}"
-
-
-def judged(command: list[str], failed: ScriptFailed, say: Callable[[str], None]) -> RidgelineError:
-    """The error to raise for a script that failed under us: is it its own fault, or ours?"""
-    crash = failed.crash
-    limit = min(max(_MARGIN * failed.after_seconds + 5.0, _LEAST_SECONDS), _MOST_SECONDS)
-    say(f"the script failed; running it without ridgeline, for at most {limit:.0f} s, to compare")
-    alone = _run_alone(command, limit)
-    told = _told(command, crash)
-    if alone is None:
-        told += " (it does NOT fail without ridgeline: this is our defect, please report it)"
-        return OurDefect(told, details=crash.traceback)
-    if alone.is_like(crash):
-        told += " (it fails the same way without ridgeline)"
-    else:
-        told += f" (without ridgeline it fails too, but otherwise: {alone.what})"
-    return ScriptError(told, details=crash.traceback)
-
-
-def _run_alone(command: list[str], limit_seconds: float) -> Crash | None:
-    """How the command fails without us; None when it ends well, or is still at it."""
-    from ridgeline.measure.conductor import Conductor
-
-    with Conductor(command, Session(), entry=PROTECT) as run:
-        code = run.outlast(limit_seconds)
-        return crash_of(code, run.output) if code else None

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ridgeline.measure.statistics import RatioInterval, log_times, ratio_interval
+from ridgeline.measure.statistics.intervals import RatioInterval, log_times, ratio_interval
 
 LOOKS: dict[int, float] = {
     3: 0.004,

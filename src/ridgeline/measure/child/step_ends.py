@@ -1,0 +1,92 @@
+"""Which event ends a training step.
+
+A step ends when the anchor optimizer has stepped; with alternating optimizers (a GAN) the anchor
+is the one that steps least often, so a step is a whole cycle. A script that constructs no
+optimizer, or whose optimizer is not seen to step, steps at the end of each backward.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+
+from ridgeline.measure.child.clock import PhaseClock
+from ridgeline.measure.child.guard import tell
+from ridgeline.measure.child.watched import OptimizerWatch, Watched
+
+PATIENT_BACKWARDS = 64
+PATIENT_SECONDS = 10.0
+"""So many backwards, or a few over so long, without a step of an optimizer that was made."""
+_GONE_AFTER = 64
+"""An anchor that has not stepped while another stepped so often has stopped."""
+
+
+class StepEnds:
+    """Told of every backward and every step of an optimizer; says which of them end a step."""
+
+    def __init__(self, watched: Watched, clock: PhaseClock) -> None:
+        self._watched = watched
+        self._clock = clock
+        self._anchor: torch.optim.Optimizer | None = None
+        self._backwards_end = False
+        """Steps end with backwards, for the optimizer's own are not seen."""
+        self._closure = False
+        """They do because one step of the optimizer evaluates its closure for very long."""
+        self._unstepped = 0
+        self._unstepped_since = 0.0
+
+    def by_backward(self) -> bool:
+        """A backward has run: does a step end with it?"""
+        return not self._watched.optimizers_made or self._never_steps()
+
+    def by_optimizer(self, optimizer: torch.optim.Optimizer) -> bool:
+        """An optimizer has stepped: does a step end with it?"""
+        watch = self._watched.optimizer(optimizer)
+        watch.steps += 1
+        if self._closure:
+            return False
+        if self._backwards_end and self._watched.look_closer:
+            return False  # a compiled step that runs eagerly while operators are looked at
+        other = optimizer is not self._anchor
+        if self._anchor is None or (other and self._is_better_anchor(watch)):
+            self._anchor = optimizer
+        return optimizer is self._anchor
+
+    def _never_steps(self) -> bool:
+        """Have so many backwards gone by without a step that one is not to be expected?
+
+        Neither soon: one step of L-BFGS may call its closure fifty thousand times.
+        """
+        if self._anchor is not None:
+            return False
+        self._unstepped += 1
+        if self._unstepped == 1:
+            self._unstepped_since = perf_counter()
+        inside = self._clock.is_inside("optimizer")
+        many = self._unstepped >= PATIENT_BACKWARDS and not inside
+        long = self._unstepped >= 3 and perf_counter() - self._unstepped_since >= PATIENT_SECONDS
+        if not (self._backwards_end or many or long):
+            return False
+        if not self._backwards_end:
+            self._backwards_end, self._closure = True, inside
+            seen = (
+                "one step of the script's optimizer evaluates its closure for long"
+                if inside
+                else "no step of the script's optimizer was seen"
+            )
+            tell(f"{seen}: a step is taken to end with each backward")
+        return True
+
+    def _is_better_anchor(self, watch: OptimizerWatch) -> bool:
+        """Should another optimizer that steps be the anchor?
+
+        When it steps clearly less often, or when the anchor has stopped stepping.
+        """
+        assert self._anchor is not None
+        anchor = self._watched.optimizer(self._anchor)
+        watch.since_anchor += 1
+        if watch.since_anchor > _GONE_AFTER:
+            return True
+        rarer = watch.steps >= 2 and anchor.steps >= 1.5 * watch.steps
+        return rarer and not self._watched.anchored

@@ -1,0 +1,48 @@
+"""Whether a script that failed under us also fails without Ridgeline.
+
+To tell whose fault it is, the command runs once more as the user would run it, with no more of
+ours in it than what keeps files safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ridgeline.errors import OurDefect, RidgelineError, ScriptError
+from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.live.crash import Crash, ScriptFailed, crash_of, told_of
+from ridgeline.measure.wire import Session
+
+PROTECT = "ridgeline.measure.child.attach:protect"
+_LEAST_SECONDS = 15.0
+_MOST_SECONDS = 120.0
+_MARGIN = 2.0
+"""A run that lasts so many times as long as the one that failed does not fail the same way."""
+
+
+def judged(
+    command: list[str], failed: ScriptFailed, on_progress: Callable[[str], None]
+) -> RidgelineError:
+    """The error to raise for a script that failed under us: is it its own fault, or ours?"""
+    crash = failed.crash
+    limit = min(max(_MARGIN * failed.after_seconds + 5.0, _LEAST_SECONDS), _MOST_SECONDS)
+    on_progress(
+        f"the script failed; running it without ridgeline, for at most {limit:.0f} s, to compare"
+    )
+    alone = _run_alone(command, limit)
+    told = told_of(command, crash)
+    if alone is None:
+        told += " (it does NOT fail without ridgeline: this is our defect, please report it)"
+        return OurDefect(told, details=crash.traceback)
+    if alone.is_like(crash):
+        told += " (it fails the same way without ridgeline)"
+    else:
+        told += f" (without ridgeline it fails too, but otherwise: {alone.what})"
+    return ScriptError(told, details=crash.traceback)
+
+
+def _run_alone(command: list[str], limit_seconds: float) -> Crash | None:
+    """How the command fails without us; None when it ends well, or is still at it."""
+    with Conductor(command, Session(), entry=PROTECT) as run:
+        code = run.outlast(limit_seconds)
+        return crash_of(code, run.output) if code else None

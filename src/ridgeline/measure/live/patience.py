@@ -1,0 +1,138 @@
+"""How long an answer of the script may take, and what is said of the wait meanwhile.
+
+Until the first step the whole patience may pass: loading data, or compiling, takes what it takes.
+After it, a wait ends not long after all of the patience is over.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.errors import ScriptError
+from ridgeline.measure.child.standing import STANDING_NAME
+from ridgeline.measure.wire import Standpoint
+
+_WORD_SECONDS = 5.0
+"""A script that is waited for is heard of so often."""
+_MANY_CALLS = 8
+"""So many calls of a model without any training are taken for an evaluation."""
+
+
+class OutOfPatience(ScriptError):
+    """The script is alive, but the time for it is over."""
+
+
+class OnlyEvaluates(OutOfPatience):
+    """So far the script has called its model again and again, and trained nothing."""
+
+
+class Patience:
+    """The limits of one run's answers.
+
+    Args:
+        command: The user's words, for messages.
+        folder: The session's folder, where the script tells where it stands.
+        seconds: How long an answer may take; None: for ever.
+        evaluation_seconds: How long a script may call its model before it trains; None: as long
+            as any answer.
+        on_progress: Hears every few seconds that the script is still at it, and where.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        folder: Path,
+        *,
+        seconds: float | None,
+        evaluation_seconds: float | None,
+        on_progress: Callable[[str], None] | None,
+    ) -> None:
+        self._command = " ".join(command)
+        self._folder = folder
+        self._seconds = seconds
+        self._evaluation_seconds = evaluation_seconds
+        self._on_progress = on_progress
+        self._is_exact = False
+        """The limit is that of each answer, and not that of the whole run."""
+        self._started = 0.0
+        self._waiting_since = 0.0
+        self._spoke = 0.0
+
+    def start(self) -> None:
+        """The script was started: its time runs."""
+        self._started = time.monotonic()
+
+    def begin_wait(self) -> None:
+        """From now on an answer is waited for."""
+        self._waiting_since = self._spoke = time.monotonic()
+
+    def give_each(self, seconds: float | None) -> None:
+        """Give each answer from now on so long, and no more; None: for ever."""
+        self._seconds = seconds
+        self._is_exact = True
+
+    @property
+    def run_seconds(self) -> float:
+        """Seconds since the script was started."""
+        return time.monotonic() - self._started
+
+    def check(self, when: str, *, stepped: bool, timed: bool) -> None:
+        """Say that the wait goes on.
+
+        Args:
+            when: In which part of the run, in words.
+            stepped: Has the script reached its first step?
+            timed: Was any step timed?
+
+        Raises:
+            OutOfPatience: It has gone on for too long.
+            OnlyEvaluates: The script evaluates and trains nothing, for too long.
+        """
+        now = time.monotonic()
+        waited = now - self._waiting_since
+        if self._seconds is not None and waited > self._limit(stepped=stepped, timed=timed):
+            raise OutOfPatience(
+                f"`{self._command}` did not answer for {waited:.0f} s {when}"
+                f"{self._place()}; give it more time with --budget, or less to do before it "
+                "trains"
+            )
+        if not stepped and waited > (self._evaluation_seconds or math.inf):
+            self._check_trains()
+        if self._on_progress is not None and now - self._spoke >= _WORD_SECONDS:
+            self._spoke = now
+            if stepped:
+                self._on_progress(f"in a step for {waited:.0f} s")
+            else:
+                self._on_progress(f"no step yet after {self.run_seconds:.0f} s{self._place()}")
+
+    def _limit(self, *, stepped: bool, timed: bool) -> float:
+        assert self._seconds is not None
+        if self._is_exact or not stepped:
+            return self._seconds
+        left = self._seconds - (self._waiting_since - self._started)
+        # A first step that came late is worth the wait for one that can be timed.
+        share = 0.1 if timed else 0.5
+        return max(0.0, left) + share * self._seconds
+
+    def _check_trains(self) -> None:
+        told = self._standpoint()
+        if told is not None and told.calls >= _MANY_CALLS:
+            raise OnlyEvaluates(
+                f"in {self.run_seconds:.0f} s a model was called {told.calls} times "
+                f"and nothing trained ({told.where}): these calls are what is measured; a longer "
+                "--budget waits for the training"
+            )
+
+    def _place(self) -> str:
+        """Which line of the user's the script is on, where it tells."""
+        told = self._standpoint()
+        return f": it is at {told.where}" if told is not None else ""
+
+    def _standpoint(self) -> Standpoint | None:
+        path = self._folder / STANDING_NAME
+        return msgspec.json.decode(path.read_bytes(), type=Standpoint) if path.exists() else None
