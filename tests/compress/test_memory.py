@@ -15,17 +15,17 @@ _CHILD = """
 import json, resource, sys
 from pathlib import Path
 import torch
-from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.memory import forecast
 from ridgeline.compress.run import Job, stage
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.records.scheme_names import parse
 
 torch.set_num_threads(1)
 model, work = Path(sys.argv[1]), Path(sys.argv[2])
 tokens = torch.randint(0, 4096, (16, 256), generator=torch.Generator().manual_seed(1))
 job = Job(model=model, schemes=(parse(sys.argv[3]),), work=work, tokens=tokens)
-Skeleton(Checkpoint(model))  # what the program itself takes is no part of the forecast
+ModelSkeleton(CheckpointFiles(model))  # what the program itself takes is no part of the forecast
 torch.linalg.cholesky(torch.eye(64)) @ torch.eye(64)
 page = resource.getpagesize()
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

@@ -78,7 +78,7 @@ def test_no_journal_is_missing_here() -> None:
         if re.search(r"""open\(["']a|O_APPEND|, ["']ab?["']\)""", path.read_text())
     }
     assert appending == {
-        "compress/saved/shards.py",  # its own working file
+        "checkpoints/writing.py",  # its own working file
         "measure/bootstrap/sitecustomize.py",  # lines that live as long as a run
         "measure/child/guard.py",  # the same
         "measure/child/seeds.py",  # no file: a keyword of random.seed

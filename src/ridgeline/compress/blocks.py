@@ -19,15 +19,15 @@ import msgspec
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.layers import Matrix
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.inputs import fields_of, inputs_of
 from ridgeline.compress.methods import awq, gptq, rtn, smoothquant
 from ridgeline.compress.methods.rounded import Rounded, judged
 from ridgeline.compress.pruning import weights as pruning
-from ridgeline.compress.quantised import Quantised
 from ridgeline.compress.rescaling import rescale
 from ridgeline.compress.streaming.finished import Finished, LayerDone
 from ridgeline.compress.streaming.loaded_block import LoadedBlock
-from ridgeline.compress.streaming.matrices import Matrix
 from ridgeline.compress.watching.cache import cache_of
 from ridgeline.compress.watching.capture import gather
 from ridgeline.compress.watching.products import Product

@@ -21,7 +21,7 @@ def tokens(
     """[sequences, length] int64: pieces of the text, drawn evenly from all of it.
 
     Args:
-        model: Directory with the tokenizer.
+        model: WeightReader with the tokenizer.
         text: A file, or a folder of text files.
         sequences: At most; fewer where the text is short.
         length: Tokens of each; at most the model's context.

@@ -10,14 +10,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.quantised import ActivationScales
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress import rounding
-from ridgeline.compress.quantised import Inputs
 from ridgeline.compress.rounding import Grid
 from ridgeline.compress.streaming.finished import Finished
-from ridgeline.compress.streaming.skeleton import Skeleton
 
 
-def emulated(skeleton: Skeleton, blocks: Iterable[Finished]) -> nn.Module:
+def emulated(skeleton: ModelSkeleton, blocks: Iterable[Finished]) -> nn.Module:
     """The whole model in float32.
 
     Args:
@@ -46,7 +46,7 @@ def emulated(skeleton: Skeleton, blocks: Iterable[Finished]) -> nn.Module:
     return model
 
 
-def round_inputs(module: nn.Module, inputs: Inputs) -> Any:
+def round_inputs(module: nn.Module, inputs: ActivationScales) -> Any:
     """From now on the first argument of a layer is rounded; the handle takes it back."""
 
     def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ def round_inputs(module: nn.Module, inputs: Inputs) -> Any:
     return module.register_forward_pre_hook(hook)
 
 
-def rounded_inputs(x: Tensor, inputs: Inputs) -> Tensor:
+def rounded_inputs(x: Tensor, inputs: ActivationScales) -> Tensor:
     """[..., in] on the grid of the format, in the dtype of x.
 
     Dynamic ranges are a token's own (or a group's within it); static ones come with `inputs`.

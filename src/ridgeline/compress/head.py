@@ -11,24 +11,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import matrices_under
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.blocks import compress_block
 from ridgeline.compress.streaming.finished import Finished
 from ridgeline.compress.streaming.flow import Flow
 from ridgeline.compress.streaming.loaded_block import LoadedBlock
-from ridgeline.compress.streaming.matrices import matrices_under
-from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.records.scheme import Scheme
 
 SchemesOf = Callable[[str], tuple[Scheme, ...]]
 
 
-def is_wanted(skeleton: Skeleton, schemes_of: SchemesOf) -> bool:
+def is_wanted(skeleton: ModelSkeleton, schemes_of: SchemesOf) -> bool:
     """Whether there is a head of its own that a scheme is for."""
     name = _name(skeleton)
     return name is not None and bool(schemes_of(name))
 
 
-def compressed(skeleton: Skeleton, flow: Flow | None, schemes_of: SchemesOf) -> Finished:
+def compressed(skeleton: ModelSkeleton, flow: Flow | None, schemes_of: SchemesOf) -> Finished:
     """The head, with the activations that the compressed blocks give."""
     name = _name(skeleton)
     assert name is not None
@@ -58,7 +58,7 @@ def compressed(skeleton: Skeleton, flow: Flow | None, schemes_of: SchemesOf) -> 
     return result
 
 
-def _run(skeleton: Skeleton, chunk: Tensor) -> Callable[[], Tensor]:
+def _run(skeleton: ModelSkeleton, chunk: Tensor) -> Callable[[], Tensor]:
     """Blocks hand the chunk on as it is, so that only what is behind them computes."""
 
     def forward() -> Tensor:
@@ -76,7 +76,7 @@ def _run(skeleton: Skeleton, chunk: Tensor) -> Callable[[], Tensor]:
     return forward
 
 
-def _name(skeleton: Skeleton) -> str | None:
+def _name(skeleton: ModelSkeleton) -> str | None:
     module: nn.Module | None = skeleton.model.get_output_embeddings()
     if not isinstance(module, nn.Linear):
         return None
@@ -84,6 +84,6 @@ def _name(skeleton: Skeleton) -> str | None:
     return name if f"{name}.weight" in skeleton.pieces else None
 
 
-def _table(skeleton: Skeleton) -> str:
+def _table(skeleton: ModelSkeleton) -> str:
     weight = skeleton.model.get_input_embeddings().weight
     return next(name for name, found in skeleton.model.named_parameters() if found is weight)

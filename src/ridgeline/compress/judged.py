@@ -17,13 +17,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ridgeline.checkpoints.adapters import examine
+from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Judge, Say, with_speed
 from ridgeline.compress.evaluate.loaded import device_of
-from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.material import Material, check, claimed, prepared
-from ridgeline.compress.merging import check_adapter, merge
+from ridgeline.compress.merging import merge
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.steps import Step, steps
 from ridgeline.errors import InputError
@@ -63,7 +64,7 @@ def compress(
         raise InputError("nothing to do: no scheme, and no adapter to merge")
     _check_order(schemes)
     if adapter is not None:
-        check_adapter(adapter)
+        examine(adapter, merging=True)
     order = [*([str(adapter)] if adapter else []), *(one.name for one in schemes)]
     with claimed(material, schemes, order):
         return _compressed(material, schemes, adapter, max_loss, bench, say)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress import calibration
 from ridgeline.compress.evaluate.loaded import (
     check_directory,
@@ -19,7 +20,6 @@ from ridgeline.compress.evaluate.loaded import (
     tokenizer_of,
 )
 from ridgeline.compress.evaluate.text import TextWindows, read_text, text_windows
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_atomically
@@ -99,7 +99,7 @@ def check(material: Material, schemes: Sequence[Scheme]) -> None:
     for option, path in (("--calibration", material.calibration), ("--text", material.text)):
         if path is not None and not path.exists():
             raise InputError(f"{option} {path}: no such file")
-    if schemes and Checkpoint(material.model).config.get("quantization_config"):
+    if schemes and CheckpointFiles(material.model).config.get("quantization_config"):
         raise InputError(
             f"MODEL {material.model}: compressed already; start from the uncompressed model"
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import Matrix, matrices_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.run import Job
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.flow import CHUNK_TOKENS
-from ridgeline.compress.streaming.matrices import Matrix, matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
 
 FLOAT_BYTES = 4
 """All is computed in float32."""
@@ -44,7 +44,7 @@ def forecast(job: Job) -> Forecast:
     Raises:
         InputError: They cannot be read.
     """
-    skeleton = Skeleton(Checkpoint(job.model))
+    skeleton = ModelSkeleton(CheckpointFiles(job.model))
     blocks = range(len(skeleton.blocks))
     largest = max(blocks, key=lambda number: _block_bytes(skeleton, number))
     matrices = [matrix for matrix in matrices_of(skeleton, largest) if not matrix.kept]
@@ -57,12 +57,12 @@ def forecast(job: Job) -> Forecast:
     )
 
 
-def _block_bytes(skeleton: Skeleton, number: int) -> int:
+def _block_bytes(skeleton: ModelSkeleton, number: int) -> int:
     targets = skeleton.block_targets(number)
     return FLOAT_BYTES * sum(skeleton.value(target).numel() for target in targets)
 
 
-def _finished_bytes(job: Job, skeleton: Skeleton, matrix: Matrix) -> int:
+def _finished_bytes(job: Job, skeleton: ModelSkeleton, matrix: Matrix) -> int:
     """Levels are a byte each; what is not rounded has the dtype of the file."""
     rounded = any(scheme.weights for scheme in job.schemes_of(matrix.name))
     size = 1 if rounded else skeleton.checkpoint.dtype(matrix.piece.source).itemsize
@@ -85,7 +85,7 @@ def _statistics_bytes(job: Job, matrices: list[Matrix]) -> int:
     return FLOAT_BYTES * largest
 
 
-def _activation_bytes(job: Job, skeleton: Skeleton, matrices: list[Matrix]) -> int:
+def _activation_bytes(job: Job, skeleton: ModelSkeleton, matrices: list[Matrix]) -> int:
     if job.tokens is None:
         return 0
     width = skeleton.model.config.hidden_size

@@ -12,8 +12,8 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.observers import mse
-from ridgeline.compress.quantised import Quantised
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats.grid import (
     Grid,

@@ -20,18 +20,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.compressed_writer import CompressedWriter, check_scheme, check_together
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import Matrix, matrices_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress import head, rounding
 from ridgeline.compress.blocks import compress_block
 from ridgeline.compress.emulated import emulated
-from ridgeline.compress.saved.compressed_tensors import Writer, check_scheme, check_together
 from ridgeline.compress.streaming.allocation import large_blocks_given_back
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.finished import Finished, LayerDone
 from ridgeline.compress.streaming.flow import Flow
 from ridgeline.compress.streaming.journal import Journal, fingerprint_of
 from ridgeline.compress.streaming.loaded_block import LoadedBlock
-from ridgeline.compress.streaming.matrices import Matrix, matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 
@@ -76,7 +76,7 @@ class BlockDone:
 class Staged:
     """A finished compression that is not saved yet."""
 
-    def __init__(self, job: Job, skeleton: Skeleton, journal: Journal) -> None:
+    def __init__(self, job: Job, skeleton: ModelSkeleton, journal: Journal) -> None:
         self.job = job
         self._skeleton = skeleton
         self._journal = journal
@@ -88,7 +88,7 @@ class Staged:
     def emulated(self) -> nn.Module:
         """The whole model with weights as rounded, and activations rounded as the scheme says."""
         blocks = (self._journal.read(number) for number in range(self._count))
-        return emulated(Skeleton(self._skeleton.checkpoint), blocks)
+        return emulated(ModelSkeleton(self._skeleton.checkpoint), blocks)
 
     def save(self, out: Path) -> None:
         """Write it as a compressed-tensors directory and remove `job.work`.
@@ -102,7 +102,7 @@ class Staged:
 
     def _save(self, out: Path) -> None:
         skeleton, checkpoint = self._skeleton, self._skeleton.checkpoint
-        writer = Writer(
+        writer = CompressedWriter(
             out,
             checkpoint.config,
             source=checkpoint.directory,
@@ -146,7 +146,7 @@ def stage(job: Job, progress: Callable[[BlockDone], None] | None = None) -> Stag
 
 
 def _staged(job: Job, progress: Callable[[BlockDone], None] | None) -> Staged:
-    skeleton = Skeleton(Checkpoint(job.model))
+    skeleton = ModelSkeleton(CheckpointFiles(job.model))
     _check(job, skeleton)
     fingerprint = fingerprint_of(
         skeleton.checkpoint, job.schemes, dict(job.of_layer), job.tokens, job.seed
@@ -180,7 +180,7 @@ def _staged(job: Job, progress: Callable[[BlockDone], None] | None) -> Staged:
     return Staged(job, skeleton, journal)
 
 
-def restore(skeleton: Skeleton, number: int, result: Finished) -> None:
+def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> None:
     """A loaded block computes with what is saved of it."""
     for target in skeleton.block_targets(number):
         for piece in skeleton.pieces[target]:
@@ -193,7 +193,7 @@ def restore(skeleton: Skeleton, number: int, result: Finished) -> None:
                 view.copy_(weight.dequantised())
 
 
-def _compressed(job: Job, skeleton: Skeleton, flow: Flow | None, number: int) -> Finished:
+def _compressed(job: Job, skeleton: ModelSkeleton, flow: Flow | None, number: int) -> Finished:
     block = skeleton.blocks[number]
     matrices = matrices_of(skeleton, number)
     runs: tuple[Callable[[], Tensor], ...] = ()
@@ -222,7 +222,7 @@ def _run(flow: Flow, block: nn.Module, number: int, chunk: Tensor) -> Callable[[
     return lambda: flow.through(block, number, chunk)
 
 
-def _dtypes(skeleton: Skeleton, matrices: tuple[Matrix, ...]) -> dict[str, Any]:
+def _dtypes(skeleton: ModelSkeleton, matrices: tuple[Matrix, ...]) -> dict[str, Any]:
     return {matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices}
 
 
@@ -238,13 +238,13 @@ def _ignores(scheme: Scheme, layer: str) -> bool:
     return any(layer == name or layer.endswith(f".{name}") for name in scheme.ignore)
 
 
-def _linears(skeleton: Skeleton) -> list[str]:
+def _linears(skeleton: ModelSkeleton) -> list[str]:
     return [
         name for name, module in skeleton.model.named_modules() if isinstance(module, nn.Linear)
     ]
 
 
-def _check(job: Job, skeleton: Skeleton) -> None:
+def _check(job: Job, skeleton: ModelSkeleton) -> None:
     """What can be known to fail before any work is done."""
     used = {scheme.name: scheme for scheme in job.schemes}
     used |= {scheme.name: scheme for found in job.of_layer.values() for scheme in found}

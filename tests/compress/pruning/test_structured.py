@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, OPTConfig, Qwen3Config
 
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.pruning.report import sparsity
 from ridgeline.compress.pruning.structured.heads import Heads, chosen, kept_heads
 from ridgeline.compress.pruning.structured.take_out import take_out
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Criterion, Pruning, Structure
 
@@ -141,7 +141,7 @@ def test_taken_out_twice_is_the_same_bit_for_bit_and_kept_tensors_are_as_they_we
 ) -> None:
     for out in ("a", "b"):
         out_of(models, "llama", tmp_path / out, "neurons", "wanda", 0.25)
-    a, b, before = (Checkpoint(p) for p in (tmp_path / "a", tmp_path / "b", models / "llama"))
+    a, b, before = (CheckpointFiles(p) for p in (tmp_path / "a", tmp_path / "b", models / "llama"))
     assert a.names == b.names
     for name in a.names:
         assert torch.equal(a.read(name), b.read(name))

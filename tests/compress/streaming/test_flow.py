@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.streaming.flow import Flow
-from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.errors import InputError
 
 
@@ -16,7 +16,7 @@ def test_block_by_block_the_activations_are_those_of_the_whole_model(
 ):
     monkeypatch.setattr("ridgeline.compress.streaming.flow.CHUNK_TOKENS", 160)
     path = tiny_model(kind)
-    skeleton = Skeleton(Checkpoint(path))
+    skeleton = ModelSkeleton(CheckpointFiles(path))
     whole = AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa").eval()
     expected = []
     for block in whole.get_submodule(skeleton.prefix):
@@ -32,8 +32,8 @@ def test_block_by_block_the_activations_are_those_of_the_whole_model(
 
 def test_only_one_block_and_the_rows_of_the_embedding_that_are_used_are_read(tiny_model, tokens):
     path = tiny_model("llama")
-    checkpoint = Checkpoint(path)
-    skeleton = Skeleton(checkpoint)
+    checkpoint = CheckpointFiles(path)
+    skeleton = ModelSkeleton(checkpoint)
     assert checkpoint.read_bytes == 0
     few = tokens[:1, :5]
     Flow(skeleton, few)
@@ -48,7 +48,7 @@ def test_only_one_block_and_the_rows_of_the_embedding_that_are_used_are_read(tin
 
 
 def test_what_a_model_raises_on_the_way_to_its_blocks_is_said(tiny_model, tokens):
-    skeleton = Skeleton(Checkpoint(tiny_model("llama")))
+    skeleton = ModelSkeleton(CheckpointFiles(tiny_model("llama")))
 
     def fails(*_: object, **__: object) -> None:
         raise ValueError("no angles of that kind")

@@ -4,10 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import matrices_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.streaming.flow import Flow
-from ridgeline.compress.streaming.matrices import matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.compress.watching.capture import SAMPLE_ROWS, Gatherer, gather
 from ridgeline.compress.watching.sharing import groups_of
 
@@ -37,7 +37,7 @@ def test_sums_do_not_depend_on_how_inputs_are_cut(sizes, seed):
 
 
 def test_the_inputs_of_every_matrix_are_what_flows_into_its_module(tiny_model, tokens):
-    skeleton = Skeleton(Checkpoint(tiny_model("llama")))
+    skeleton = ModelSkeleton(CheckpointFiles(tiny_model("llama")))
     flow = Flow(skeleton, tokens)
     block = skeleton.load_block(0)
     matrices = matrices_of(skeleton, 0)
@@ -64,7 +64,7 @@ def test_the_inputs_of_every_matrix_are_what_flows_into_its_module(tiny_model, t
 
 
 def test_experts_see_only_the_tokens_that_were_sent_to_them(tiny_model, tokens):
-    skeleton = Skeleton(Checkpoint(tiny_model("mixtral")))
+    skeleton = ModelSkeleton(CheckpointFiles(tiny_model("mixtral")))
     flow = Flow(skeleton, tokens)
     block = skeleton.load_block(0)
     matrices = matrices_of(skeleton, 0)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.loaded import (
     Loaded,
     check_directory,
@@ -21,7 +22,6 @@ from ridgeline.compress.evaluate.loaded import (
     tokenizer_of,
 )
 from ridgeline.compress.evaluate.quality import check_finite, measure
-from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.evaluate.text import read_text, text_windows
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.watching.outliers import outliers, watched_channels
@@ -47,9 +47,9 @@ def evaluate(
     """How well a model predicts, its size, zeros and outliers, and its distance from a reference.
 
     Args:
-        model: Directory of a causal LM, dense or compressed-tensors, with its tokenizer.
+        model: WeightReader of a causal LM, dense or compressed-tensors, with its tokenizer.
         text: Held out from training and calibration.
-        reference: Directory of the model that it was made from.
+        reference: WeightReader of the model that it was made from.
         context: Tokens of a window; None: 2,048 or the model's positions.
         stride: Tokens from window to window; None: `context`.
         device: auto, cpu or cuda.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.loaded import Loaded, load
 from ridgeline.compress.evaluate.quality import check_finite, measure
 from ridgeline.compress.evaluate.sensitive import Watched, common_layers, layer_losses
-from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.evaluate.text import TextWindows
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.watching.outliers import outliers, watched_channels

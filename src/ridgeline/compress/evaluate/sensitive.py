@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import place_module
 from ridgeline.compress.evaluate.quality import ROWS
 from ridgeline.compress.evaluate.windows import Window
 from ridgeline.records.compression import LayerLoss
@@ -82,17 +83,11 @@ def swapped(model: nn.Module, other: nn.Module, names: Sequence[str]) -> Iterato
     own = {name: model.get_submodule(name) for name in names}
     try:
         for name in names:
-            place(model, name, other.get_submodule(name))
+            place_module(model, name, other.get_submodule(name))
         yield
     finally:
         for name, module in own.items():
-            place(model, name, module)
-
-
-def place(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a module where the model has one of that name."""
-    path, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(path), leaf, module)
+            place_module(model, name, module)
 
 
 def common_layers(model: nn.Module, other: nn.Module) -> list[str]:

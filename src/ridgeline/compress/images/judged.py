@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Say
 from ridgeline.compress.evaluate.loaded import device_of
-from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.images.material import CALIBRATED, ImageMaterial, Images, divided
 from ridgeline.compress.images.quality import divergence, logits_of, quality
 from ridgeline.compress.images.saved import load, save

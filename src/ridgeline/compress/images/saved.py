@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.writing import move_into_place
 from ridgeline.compress.evaluate.loaded import check_directory
 from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.take_out import Smaller
-from ridgeline.compress.saved.aside import move_into_place
 from ridgeline.compress.saved.torch_export import package
 from ridgeline.errors import InputError, MissingExtra, RidgelineError
 from ridgeline.models.folder import read_by_library

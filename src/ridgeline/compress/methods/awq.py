@@ -16,11 +16,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rounded import Rounded, gram_of, judged
 from ridgeline.compress.observers import minmax
-from ridgeline.compress.quantised import Quantised
 from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme import NumberFormat, Scheme
 

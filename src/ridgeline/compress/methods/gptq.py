@@ -20,10 +20,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rounded import Rounded, judged
-from ridgeline.compress.quantised import Quantised
 from ridgeline.compress.watching.hessian import inverse_factor
 from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme import NumberFormat, Scheme

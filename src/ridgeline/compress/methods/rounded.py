@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.pruning.weights import output_error
-from ridgeline.compress.quantised import Quantised
 from ridgeline.compress.watching.seen import Seen
 
 

@@ -14,11 +14,11 @@ import msgspec
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import Matrix, matrices_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.pruning import magnitude, taylor
 from ridgeline.compress.pruning.global_share import shares_by_layer
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.matrices import Matrix, matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
 from ridgeline.records.scheme import Scheme
@@ -40,7 +40,7 @@ def importance_of(model: Path, schemes: Iterable[Scheme], tokens: Tensor | None)
         return {}
     if tokens is None:
         raise InputError("taylor takes gradients over calibration text; give --calibration")
-    skeleton = Skeleton(Checkpoint(model))
+    skeleton = ModelSkeleton(CheckpointFiles(model))
     matrices = {matrix.piece.target: matrix for matrix in _matrices(skeleton)}
     if any(matrix.piece.expert is not None for matrix in matrices.values()):
         raise InputError(
@@ -79,7 +79,7 @@ def shares_in_layers(
             f"scheme {scheme.name!r}: {scheme.pruning.criterion} compares weights within a layer"
             " only; leave `global` out, or choose magnitude or taylor"
         )
-    skeleton = Skeleton(Checkpoint(model))
+    skeleton = ModelSkeleton(CheckpointFiles(model))
     matrices = [matrix for matrix in _matrices(skeleton) if not _ignores(scheme, matrix.name)]
 
     def scores() -> Iterator[tuple[str, Tensor]]:
@@ -115,7 +115,7 @@ def mean_loss(model: nn.Module, tokens: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def _matrices(skeleton: Skeleton) -> Iterator[Matrix]:
+def _matrices(skeleton: ModelSkeleton) -> Iterator[Matrix]:
     for number in range(len(skeleton.blocks)):
         for matrix in matrices_of(skeleton, number):
             if not matrix.kept:

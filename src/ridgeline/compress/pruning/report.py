@@ -14,11 +14,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.saved.directory import Directory
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.matrices import matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.compressed_tensors import WeightReader
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import matrices_of
+from ridgeline.checkpoints.quantised import Quantised
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Zeros
 
@@ -65,7 +65,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     Raises:
         InputError: A directory cannot be read.
     """
-    skeleton = Skeleton(_Unpacked(model))
+    skeleton = ModelSkeleton(_Unpacked(model))
     turned = _matrices(skeleton)
     layers: list[LayerZeros] = []
     parameters = zeros = 0
@@ -94,7 +94,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     )
     removed = 0
     if before is not None:
-        source = Skeleton(_Unpacked(before))
+        source = ModelSkeleton(_Unpacked(before))
         removed = sum(prod(source.checkpoint.shape(name)) for name in _stored(source)) - parameters
     return Sparsity(layers=tuple(layers), counts=counts, removed=removed)
 
@@ -114,12 +114,12 @@ def two_of_four(matrix: Tensor) -> bool:
     return int((matrix.unflatten(1, (-1, 4)) != 0).sum(dim=-1).max()) <= 2
 
 
-class _Unpacked(Checkpoint):
+class _Unpacked(CheckpointFiles):
     """A directory, dense or compressed, as if its weights were dense."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._weights = Directory(directory)
+        self._weights = WeightReader(directory)
         self.config = {k: v for k, v in self.config.items() if k != "quantization_config"}
 
     @property
@@ -134,7 +134,7 @@ class _Unpacked(Checkpoint):
         return found.dequantised() if isinstance(found, Quantised) else found
 
 
-def _stored(skeleton: Skeleton) -> list[str]:
+def _stored(skeleton: ModelSkeleton) -> list[str]:
     """Names of the tensors of all parameters; a tied one stands under one name there."""
     parameters = {name for name, _ in skeleton.model.named_parameters()}
     return [
@@ -145,7 +145,7 @@ def _stored(skeleton: Skeleton) -> list[str]:
     ]
 
 
-def _matrices(skeleton: Skeleton) -> dict[str, bool]:
+def _matrices(skeleton: ModelSkeleton) -> dict[str, bool]:
     """Stored names of the matrices of all blocks, and whether they are stored as [in, out]."""
     return {
         matrix.piece.source: matrix.transposed

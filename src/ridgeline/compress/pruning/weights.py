@@ -73,7 +73,7 @@ def prune(
             assert seen.hessian is not None, "calibration was to gather the Hessian"
             factor, notices = inverse_factor(seen.hessian)
             if factor is not None:
-                # Inputs that were never seen cost nothing: their weights are the first to go.
+                # Activations never seen cost nothing: their weights are the first to go.
                 used = weight.float() * (seen.hessian.diagonal() > 0)
                 repaired = sparsegpt.prune(used, pruning, factor)
                 return _pruned(weight, repaired, repaired != 0, seen, notices)

@@ -2,8 +2,8 @@
 
 input_ids [batch, tokens] int64 to logits [batch, tokens, vocabulary] float32, both lengths free.
 Integer weights of a compressed directory stay in their levels behind a DequantizeLinear, per
-tensor, output or group. Inputs with a static range pass QuantizeLinear and DequantizeLinear; those
-rounded per token are computed so in plain operators. Opset 21, the first with groups.
+tensor, output or group. Activations with a static range pass QuantizeLinear and DequantizeLinear;
+those quantised per token are computed so in plain operators. Opset 21, the first with groups.
 
 Each file is run in onnxruntime against PyTorch before it is put in place. onnxruntime by itself
 rounds the inputs of int8 products too; `session.qdq_matmulnbits_accuracy_level` = "1" computes what
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import place_module
 from ridgeline.compress.emulated import rounded_inputs
 from ridgeline.compress.saved.whole_model import (
     LevelsLinear,
@@ -56,8 +57,7 @@ def export(directory: Path, out: Path) -> None:
                     f"{directory}: weights as {layer.format.kind} are not exported to ONNX; "
                     "integers are (w8a16, w8a8)"
                 )
-            parent, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(parent), leaf, _QdqLinear(layer))
+            place_module(model, name, _QdqLinear(layer))
     num_bytes = sum(tensor.nbytes for tensor in model.state_dict().values())
     if num_bytes > LIMIT_BYTES:
         raise InputError(

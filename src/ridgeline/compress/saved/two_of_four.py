@@ -8,8 +8,6 @@ model's own configuration in it, and `restore` gives the model back.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.writing import Shards, copy_companions, write_config, written_aside
 from ridgeline.compress.pruning.packed import Packed, is_in_tiles, pack, unpack
 from ridgeline.compress.pruning.report import two_of_four
-from ridgeline.compress.saved.aside import check_free, copy_companions, move_into_place
-from ridgeline.compress.saved.shards import Shards
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.kernels.number_formats import integer
 
@@ -42,7 +39,7 @@ def export(directory: Path, out: Path) -> None:
         InputError: No matrix is 2:4 and of a dtype and shape that have a packed format.
         RidgelineError: What was packed unpacks to something else.
     """
-    source = Checkpoint(directory)
+    source = CheckpointFiles(directory)
     sparse = [name for name in source.names if _is_two_of_four(source, name)]
     if not sparse:
         raise InputError(
@@ -59,19 +56,19 @@ def restore(directory: Path, out: Path) -> None:
     Raises:
         InputError: `directory` is not what `export` writes.
     """
-    source = Checkpoint(directory)
+    source = CheckpointFiles(directory)
     if source.config.get("model_type") != MODEL_TYPE:
         raise InputError(f"{directory}: no packed 2:4 model")
     sparse = frozenset(source.config["tensors"])
     _write(directory, out, _unpacked(source, sparse), source.config["of"])
 
 
-def _is_two_of_four(source: Checkpoint, name: str) -> bool:
+def _is_two_of_four(source: CheckpointFiles, name: str) -> bool:
     matrix = _matrix(source, name)
     return matrix is not None and is_in_tiles(matrix) and two_of_four(matrix)
 
 
-def _packed(source: Checkpoint, sparse: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
+def _packed(source: CheckpointFiles, sparse: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
     for name in source.names:
         matrix = _matrix(source, name) if name in sparse else None
         if matrix is None:
@@ -84,7 +81,7 @@ def _packed(source: Checkpoint, sparse: frozenset[str]) -> Iterator[tuple[str, T
         yield name + _METADATA, found.metadata
 
 
-def _unpacked(source: Checkpoint, sparse: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
+def _unpacked(source: CheckpointFiles, sparse: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
     for name in source.names:
         plain = name.removesuffix(_VALUES)
         if plain != name and plain in sparse:
@@ -95,7 +92,7 @@ def _unpacked(source: Checkpoint, sparse: frozenset[str]) -> Iterator[tuple[str,
             yield name, source.read(name)
 
 
-def _matrix(source: Checkpoint, name: str) -> Tensor | None:
+def _matrix(source: CheckpointFiles, name: str) -> Tensor | None:
     """[out, in] as it would be packed; None of what is not the weight of a linear layer."""
     if name.endswith(_LEVELS):
         depth = int(source.read(name.replace(_LEVELS, ".weight_shape"))[1])
@@ -108,18 +105,10 @@ def _matrix(source: Checkpoint, name: str) -> Tensor | None:
 def _write(
     source: Path, out: Path, tensors: Iterable[tuple[str, Tensor]], config: dict[str, Any]
 ) -> None:
-    check_free(out)
-    aside = out.with_name(f".{out.name}.saving")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    with written_aside(out) as aside:
         shards = Shards(aside)
         for name, tensor in tensors:
             shards.add(name, tensor)
         shards.close()
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        (aside / "config.json").write_text(text, encoding="utf-8")
+        write_config(aside, config)
         copy_companions(source, aside)
-        move_into_place(aside, out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Say, speedup
 from ridgeline.compress.search.units import Unit
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Decoding
 
@@ -20,7 +20,7 @@ def sizes(units: Sequence[Unit], directories: Mapping[str, Path]) -> Costs:
     """Bytes of the tensors that each scheme's directory holds for a unit."""
     found = {}
     for scheme, directory in directories.items():
-        files = Checkpoint(directory)
+        files = CheckpointFiles(directory)
         by_layer: dict[str, int] = {}
         for name in files.names:
             layer = name.rpartition(".")[0]

@@ -19,13 +19,13 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
+from ridgeline.checkpoints.compressed_writer import check_together
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Judge, Say, with_speed
 from ridgeline.compress.evaluate.sensitive import layer_losses
 from ridgeline.compress.judged import finished, row
 from ridgeline.compress.material import Material, claimed, prepared
 from ridgeline.compress.run import Job
-from ridgeline.compress.saved.compressed_tensors import check_together
 from ridgeline.compress.search.budget import Combination, Option, path
 from ridgeline.compress.search.combined import measured
 from ridgeline.compress.search.costs import Costs, sizes, times

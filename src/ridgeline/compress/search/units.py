@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.matrices import matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import matrices_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.records.scheme import Scheme
 
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))
@@ -44,7 +44,7 @@ def units_of(model: Path) -> list[Unit]:
     Raises:
         InputError: Its tensors and its configuration do not fit.
     """
-    skeleton = Skeleton(Checkpoint(model))
+    skeleton = ModelSkeleton(CheckpointFiles(model))
     shapes: dict[str, tuple[int, int]] = {}
     for block in range(len(skeleton.blocks)):
         for matrix in matrices_of(skeleton, block):

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from ridgeline.compress.quantised import Inputs, Quantised
+from ridgeline.checkpoints.quantised import ActivationScales, Quantised
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import NumberFormat
 
@@ -36,9 +36,9 @@ class Finished:
     layers: list[LayerDone] = field(default_factory=list)
     dense: dict[str, Tensor] = field(default_factory=dict)
     """By name, in the dtype that is saved."""
-    quantised: dict[str, tuple[Quantised, Inputs | None]] = field(default_factory=dict)
+    quantised: dict[str, tuple[Quantised, ActivationScales | None]] = field(default_factory=dict)
     """By the layer's name, without ".weight"."""
-    cache: dict[str, tuple[Inputs, Inputs]] = field(default_factory=dict)
+    cache: dict[str, tuple[ActivationScales, ActivationScales]] = field(default_factory=dict)
     """By attention layer, of its keys and values."""
 
 
@@ -120,11 +120,11 @@ def read(path: Path) -> Finished:
         inputs = {part: tensors.pop(f"inputs|{part}|{name}", None) for part in _INPUTS}
         block.quantised[name] = (
             Quantised(format=formats.weights, **weight),
-            None if formats.inputs is None else Inputs(format=formats.inputs, **inputs),
+            None if formats.inputs is None else ActivationScales(format=formats.inputs, **inputs),
         )
     for name, form in about.cache.items():
         keys, values = (
-            Inputs(
+            ActivationScales(
                 format=form,
                 **{part: tensors.pop(f"{kind}|{part}|{name}", None) for part in _INPUTS},
             )

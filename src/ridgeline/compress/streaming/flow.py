@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.streaming.skeleton import Skeleton, put
+from ridgeline.checkpoints.skeleton import ModelSkeleton, set_tensor
 from ridgeline.compress.watching.products import Stop
 from ridgeline.errors import InputError, in_words
 
@@ -26,7 +26,7 @@ class Flow:
     Shapes: hidden [sequences, length, width] float32.
     """
 
-    def __init__(self, skeleton: Skeleton, tokens: Tensor) -> None:
+    def __init__(self, skeleton: ModelSkeleton, tokens: Tensor) -> None:
         self._chunk = max(1, CHUNK_TOKENS // tokens.shape[1])
         self._arguments: dict[int, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {}
         self.hidden = self._embedded(skeleton, tokens)
@@ -49,7 +49,7 @@ class Flow:
         for chunk in self.chunks():
             chunk.copy_(self.through(block, number, chunk))
 
-    def _embedded(self, skeleton: Skeleton, tokens: Tensor) -> Tensor:
+    def _embedded(self, skeleton: ModelSkeleton, tokens: Tensor) -> Tensor:
         embedding = skeleton.model.get_input_embeddings()
         head = skeleton.model.get_output_embeddings()
         names = {id(parameter): name for name, parameter in skeleton.model.named_parameters()}
@@ -70,7 +70,7 @@ class Flow:
             used, numbers = part.unique(return_inverse=True)
             rows = skeleton.checkpoint.rows(stored, used).float()
             empty = embedding.weight
-            put(embedding, "weight", rows)
+            set_tensor(embedding, "weight", rows)
             try:
                 first, arguments = _recorded(skeleton, numbers)
             finally:
@@ -85,7 +85,7 @@ class Flow:
 
 
 def _recorded(
-    skeleton: Skeleton, tokens: Tensor
+    skeleton: ModelSkeleton, tokens: Tensor
 ) -> tuple[Tensor, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
     """What flows into the first block, and each block's other arguments."""
     found = []
@@ -108,7 +108,7 @@ def _recorded(
 
 
 def _run_recording(
-    skeleton: Skeleton,
+    skeleton: ModelSkeleton,
     tokens: Tensor,
     seen: list[tuple[Any, tuple[Any, ...], dict[str, Any]]],
     *,

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.streaming import finished
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.finished import Finished
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
@@ -58,7 +58,7 @@ class Journal:
 
 
 def fingerprint_of(
-    checkpoint: Checkpoint,
+    checkpoint: CheckpointFiles,
     schemes: tuple[Scheme, ...],
     of_layer: dict[str, tuple[Scheme, ...]],
     tokens: Tensor | None,

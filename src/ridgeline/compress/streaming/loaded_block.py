@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.checkpoints.layers import Matrix
 from ridgeline.records.scheme import Scheme
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ridgeline.checkpoints.quantised import ActivationScales
 from ridgeline.compress.inputs import inputs_of
-from ridgeline.compress.quantised import Inputs
 from ridgeline.compress.streaming.loaded_block import LoadedBlock
 from ridgeline.compress.watching.products import Product, Products, run_with
 from ridgeline.compress.watching.seen import Seen
@@ -43,7 +43,9 @@ class _Attention(Products):
         return func(*args, **kwargs)
 
 
-def cache_of(block: LoadedBlock, form: NumberFormat) -> dict[str, tuple[Inputs, Inputs]]:
+def cache_of(
+    block: LoadedBlock, form: NumberFormat
+) -> dict[str, tuple[ActivationScales, ActivationScales]]:
     """By attention layer, what its keys and values are rounded to."""
     watch = _Attention(block)
     for run in block.runs:

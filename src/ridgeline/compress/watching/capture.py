@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.checkpoints.layers import Matrix
 from ridgeline.compress.watching import hessian
 from ridgeline.compress.watching.products import Product, Products, Stop, run_with
 from ridgeline.compress.watching.seen import Seen

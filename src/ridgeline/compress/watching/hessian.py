@@ -36,7 +36,7 @@ def inverse_factor(hessian: Tensor, damping: float = 0.01) -> tuple[Tensor | Non
     """U, upper triangular, with Uᵀ U = (H + λ I)⁻¹, and what there is to tell.
 
     Args:
-        hessian: [in, in]; is not changed. Inputs that were never seen (a diagonal of 0) count as
+        hessian: [in, in]; is not changed. Activations never seen (a diagonal of 0) count as
             independent of all others.
         damping: λ over the mean of the diagonal.
     """

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import is_linear
 from ridgeline.records.compression import ChannelOutliers
 
 OUTLIER = 10.0
@@ -48,14 +49,12 @@ def watched_channels(model: nn.Module) -> Iterator[Largest]:
 
     Not into the head, which schemes leave alone, nor into experts that are one tensor.
     """
-    from transformers.pytorch_utils import Conv1D
-
     largest: Largest = {}
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     handles = [
         module.register_forward_pre_hook(_noting(name, largest))
         for name, module in model.named_modules()
-        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+        if is_linear(module) and module is not head
     ]
     try:
         yield largest

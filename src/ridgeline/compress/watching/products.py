@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.checkpoints.layers import Matrix
 
 Product = tuple[Matrix, ...]
 """The matrices of one product: several where a model keeps them stacked (an expert's gate, up)."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.streaming.matrices import Matrix
+from ridgeline.checkpoints.layers import Matrix
 from ridgeline.compress.watching.products import (
     Origins,
     Product,

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ridgeline.serve.adapters.pairs import Pair
+from ridgeline.checkpoints.adapters import LowRank
+from ridgeline.checkpoints.layers import features
 
 MOST_MASKED_TOKENS = 256
 """Up to so many tokens of several adapters the masked way is the faster on two CPU cores."""
@@ -87,7 +88,7 @@ class AdaptedLinear(nn.Module):
     b: Tensor
     """[S, R, N]: each B transposed, so that the first adapters of all are one matrix."""
 
-    def put(self, slot: int, pair: Pair) -> bool:
+    def put(self, slot: int, pair: LowRank) -> bool:
         """Store one adapter's pair; whether the tensors moved, to hold a larger rank."""
         moved = pair.rank > self.a.shape[1]
         if moved:
@@ -140,14 +141,3 @@ class AdaptedLinear(nn.Module):
         hidden = functional.linear(rows.to(self.a.dtype), self.a[:loaded].flatten(0, 1))
         hidden = (hidden.view(len(rows), loaded, -1) * mask).flatten(1)
         out.addmm_(hidden, self.b[:loaded].flatten(0, 1))
-
-
-def features(module: nn.Module) -> tuple[int, int]:
-    """Inputs and outputs of anything that multiplies by a matrix (GPT-2's Conv1D says nx, nf).
-
-    Raises:
-        AttributeError: It is no linear layer.
-    """
-    if hasattr(module, "nx") and hasattr(module, "nf"):
-        return int(module.nx), int(module.nf)
-    return int(module.in_features), int(module.out_features)

@@ -15,6 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.compressed_writer import CompressedWriter
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import is_transposed, weight_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.pruning import taylor
 from ridgeline.compress.pruning.ahead import in_memory, mean_loss
 from ridgeline.compress.pruning.structured import heads, layers, neurons, smaller
@@ -25,12 +29,8 @@ from ridgeline.compress.pruning.structured.places import (
     mlp_of,
     shorten,
     stored_cuts,
-    weight_of,
 )
-from ridgeline.compress.saved.compressed_tensors import Writer
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.compress.streaming.flow import Flow
-from ridgeline.compress.streaming.skeleton import Skeleton
 from ridgeline.compress.watching.seen import Seen
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Pruning
@@ -73,8 +73,8 @@ def take_out(
     Raises:
         InputError: The family, the criterion and the share do not go together.
     """
-    checkpoint = Checkpoint(model)
-    skeleton = Skeleton(checkpoint)
+    checkpoint = CheckpointFiles(model)
+    skeleton = ModelSkeleton(checkpoint)
     if pruning.scope == "global":
         raise InputError(
             f"{pruning.structure} are chosen in each layer: a config.json has one width for all of"
@@ -95,7 +95,7 @@ def take_out(
     return choice
 
 
-def _choose_layers(skeleton: Skeleton, pruning: Pruning, tokens: Tensor | None) -> Choice:
+def _choose_layers(skeleton: ModelSkeleton, pruning: Pruning, tokens: Tensor | None) -> Choice:
     config = skeleton.checkpoint.config
     layers.kept_layers([0.0] * len(skeleton.blocks), pruning.share)  # does the share go?
     match pruning.criterion:
@@ -118,7 +118,7 @@ def _choose_layers(skeleton: Skeleton, pruning: Pruning, tokens: Tensor | None) 
     return Choice(config=smaller.without_layers(config, kept), kept_layers=kept)
 
 
-def _influences(skeleton: Skeleton, tokens: Tensor) -> list[float]:
+def _influences(skeleton: ModelSkeleton, tokens: Tensor) -> list[float]:
     flow = Flow(skeleton, tokens)
     found = []
     for number in range(len(skeleton.blocks)):
@@ -137,7 +137,7 @@ def _influences(skeleton: Skeleton, tokens: Tensor) -> list[float]:
 
 
 def _choose_within(
-    skeleton: Skeleton, pruning: Pruning, tokens: Tensor | None, multiple: int
+    skeleton: ModelSkeleton, pruning: Pruning, tokens: Tensor | None, multiple: int
 ) -> Choice:
     config = skeleton.checkpoint.config
     block = skeleton.blocks[0]
@@ -155,7 +155,10 @@ def _choose_within(
         prefix = skeleton.block_prefix(number)
         seen = None if flow is None else _seen(flow, block, number, choose.outer)
         ranks = worth(
-            weight_of(block, choose.outer), pruning, seen, importance.get(prefix + choose.outer)
+            weight_of(block.get_submodule(choose.outer)),
+            pruning,
+            seen,
+            importance.get(prefix + choose.outer),
         )
         cuts = choose.cuts(ranks)
         for cut in cuts:
@@ -178,7 +181,7 @@ class _Neurons:
     ) -> None:
         self._place = mlp_of(block)
         self.outer = self._place.outer
-        width = weight_of(block, self.outer).shape[1]
+        width = weight_of(block.get_submodule(self.outer)).shape[1]
         self._kept = neurons.kept_width(width, pruning.share, multiple)
         self.config = smaller.without_neurons(config, self._place, self._kept)
 
@@ -227,7 +230,7 @@ def _seen(flow: Flow, block: nn.Module, number: int, linear: str) -> Seen:
     return Seen(num_tokens=tokens, square_norm=torch.stack(total).sum(dim=0))
 
 
-def _gradients(skeleton: Skeleton, linear: str, tokens: Tensor | None) -> dict[str, Tensor]:
+def _gradients(skeleton: ModelSkeleton, linear: str, tokens: Tensor | None) -> dict[str, Tensor]:
     """Taylor importance [out, in] of one linear layer of every block, by its name."""
     assert tokens is not None
     model = in_memory(skeleton.checkpoint.directory)
@@ -236,7 +239,7 @@ def _gradients(skeleton: Skeleton, linear: str, tokens: Tensor | None) -> dict[s
         model.get_parameter(f"{place}.weight").requires_grad_()
     names = [f"{place}.weight" for place in places]
     found = taylor.importance(model, tokens.split(_SEQUENCES), mean_loss, names)
-    turned = {p: type(model.get_submodule(p)).__name__ == "Conv1D" for p in places}
+    turned = {place: is_transposed(model.get_submodule(place)) for place in places}
     return {p: found[f"{p}.weight"].T if turned[p] else found[f"{p}.weight"] for p in places}
 
 
@@ -246,10 +249,10 @@ def _loss_of(model: nn.Module, tokens: Tensor) -> float:
     return sum(losses) / len(tokens)
 
 
-def _write(checkpoint: Checkpoint, skeleton: Skeleton, choice: Choice, out: Path) -> None:
+def _write(checkpoint: CheckpointFiles, skeleton: ModelSkeleton, choice: Choice, out: Path) -> None:
     names = _Names(skeleton, choice)
     smaller.check_loads(choice.config, dict(names.shapes(checkpoint)))
-    writer = Writer(out, choice.config, source=checkpoint.directory, linears=())
+    writer = CompressedWriter(out, choice.config, source=checkpoint.directory, linears=())
     for name in checkpoint.names:
         new = names.of(name)
         if new is None:
@@ -265,7 +268,7 @@ def _write(checkpoint: Checkpoint, skeleton: Skeleton, choice: Choice, out: Path
 class _Names:
     """Of stored tensors, in the smaller model."""
 
-    def __init__(self, skeleton: Skeleton, choice: Choice) -> None:
+    def __init__(self, skeleton: ModelSkeleton, choice: Choice) -> None:
         self._choice = choice
         # Files may leave out a prefix that the model has (GPT-2: `h.0.` for `transformer.h.0.`).
         block = skeleton.block_prefix(0)
@@ -278,7 +281,7 @@ class _Names:
         kept = self._choice.kept_layers
         return name if kept is None else layers.renamed(name, self._blocks, kept)
 
-    def shapes(self, checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def shapes(self, checkpoint: CheckpointFiles) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Of all tensors that stay."""
         for name in checkpoint.names:
             new = self.of(name)

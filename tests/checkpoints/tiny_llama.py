@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from ridgeline.checkpoints.compressed_writer import CompressedWriter
 from ridgeline.compress.emulated import round_inputs
 from ridgeline.compress.inputs import inputs_of
 from ridgeline.compress.rounding import to_nearest
-from ridgeline.compress.saved.compressed_tensors import Writer
 from ridgeline.compress.watching.seen import Seen
 from ridgeline.records.scheme_names import parse
 
@@ -63,7 +63,7 @@ def write(
     schemes = cycle(parse(one) for one in name.split())
     linears = [key for key, module in model.named_modules() if type(module) is nn.Linear]
     config = json.loads((source / "config.json").read_text())
-    writer = Writer(out, config, source=source, linears=linears, **options)
+    writer = CompressedWriter(out, config, source=source, linears=linears, **options)
     for key, tensor in model.state_dict().items():
         layer = key.removesuffix(".weight")
         if layer not in linears or layer == "lm_head":

@@ -11,19 +11,19 @@ from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file
-from tests.compress.saved.tiny import logits, saved, tiny, write
+from tests.checkpoints.tiny_llama import logits, saved, tiny, write
 from transformers import AutoModelForCausalLM
 
-from ridgeline.compress.quantised import Inputs, Quantised
-from ridgeline.compress.rounding import in_groups, to_nearest
-from ridgeline.compress.saved.compressed_tensors import (
-    Writer,
+from ridgeline.checkpoints.compressed_writer import (
+    CompressedWriter,
     check_scheme,
     check_together,
     described,
     layout,
-    stored,
+    tensors_of,
 )
+from ridgeline.checkpoints.quantised import ActivationScales, Quantised
+from ridgeline.compress.rounding import in_groups, to_nearest
 from ridgeline.compress.saved.whole_model import whole_model
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
@@ -138,7 +138,7 @@ def test_the_server_multiplies_by_the_same_weights(
 def test_files_are_byte_for_byte_what_compressed_tensors_writes(name: str) -> None:
     scheme = parse(name)
     assert scheme.weights is not None
-    inputs = None if scheme.activations is None else Inputs(format=scheme.activations)
+    inputs = None if scheme.activations is None else ActivationScales(format=scheme.activations)
     made = torch.Generator().manual_seed(0)
     weight = torch.randn(32, 256, generator=made) * torch.exp(
         2 * torch.randn(32, 1, generator=made)
@@ -156,7 +156,7 @@ def test_files_are_byte_for_byte_what_compressed_tensors_writes(name: str) -> No
         layout(scheme.weights, inputs.format if inputs else None)
     )
     expected = compressor.compress(state, theirs)
-    found = stored(to_nearest(weight, scheme.weights), inputs)
+    found = tensors_of(to_nearest(weight, scheme.weights), inputs)
     assert set(found) == set(expected)
     for part, tensor in expected.items():
         assert found[part].dtype == tensor.dtype, part
@@ -190,7 +190,7 @@ def test_layers_may_be_of_different_schemes(
     source = sources[FLOAT32]
     config = json.loads((source / "config.json").read_text())
     linears = [key for key, one in model.named_modules() if type(one) is torch.nn.Linear]
-    writer = Writer(tmp_path / "out", config, source=source, linears=linears)
+    writer = CompressedWriter(tmp_path / "out", config, source=source, linears=linears)
     for key, tensor in model.state_dict().items():
         scheme = "w4a16-g32" if "mlp" in key else "w8a16-channel"
         form = parse(scheme).weights
@@ -221,10 +221,10 @@ def test_a_cache_of_8_bits_is_described_and_loads(
     kv = parse("kvfp8").kv
     assert kv is not None
     config = json.loads((source / "config.json").read_text())
-    writer = Writer(tmp_path / "out", config, source=source, linears=["lm_head"], kv=kv)
+    writer = CompressedWriter(tmp_path / "out", config, source=source, linears=["lm_head"], kv=kv)
     for key, tensor in model.state_dict().items():
         writer.dense(key, tensor)
-    scale = Inputs(format=kv, scale=torch.tensor([0.02]))
+    scale = ActivationScales(format=kv, scale=torch.tensor([0.02]))
     for number in range(2):
         writer.cache(f"model.layers.{number}.self_attn", scale, scale)
     writer.close()
@@ -239,7 +239,7 @@ def test_a_model_without_rounded_layers_has_no_quantization_config(
 ) -> None:
     source, model = sources[FLOAT32], tiny()
     config = json.loads((source / "config.json").read_text())
-    writer = Writer(tmp_path / "out", config, source=source, linears=["lm_head"])
+    writer = CompressedWriter(tmp_path / "out", config, source=source, linears=["lm_head"])
     for key, tensor in model.state_dict().items():
         writer.dense(key, tensor)
     size = writer.close()
@@ -260,7 +260,7 @@ def test_nothing_is_written_over(sources: dict[torch.dtype, Path], tmp_path: Pat
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
     with pytest.raises(InputError, match="there is something already"):
-        Writer(tmp_path / "out", {}, source=sources[FLOAT32], linears=[])
+        CompressedWriter(tmp_path / "out", {}, source=sources[FLOAT32], linears=[])
 
 
 def test_what_an_interrupted_writer_left_is_thrown_away(
@@ -293,7 +293,7 @@ def test_what_the_format_cannot_hold_is_refused() -> None:
         order=torch.zeros(64, dtype=torch.int32),
     )
     with pytest.raises(InputError, match="groups of their own order cannot be saved"):
-        stored(ordered)
+        tensors_of(ordered)
 
 
 @pytest.fixture

@@ -1,30 +1,7 @@
-"""A model directory in the compressed-tensors format, written tensor by tensor.
-
-transformers, vLLM and `ridgeline serve` load it. Layouts and the fields of `quantization_config`
-are those of compressed-tensors 0.20 (`compressors/`, `quantization/quant_args.py`), which write for
-one linear layer [out, in], G groups:
-
-    pack-quantized       int                     weight_packed int32 [out, ⌈in · bits / 32⌉],
-                                                 weight_scale [out, G], weight_shape int64 [2],
-                                                 weight_zero_point int32, packed along `out`
-    int-quantized        int, inputs rounded     weight int8, weight_scale [out, G],
-                                                 weight_zero_point int8 [out, G]
-    naive-quantized      fp8                     weight float8_e4m3fn, weight_scale [out, G]
-    float-quantized      fp8, inputs rounded     the same
-    mxfp8-quantized      mxfp8                   weight float8_e4m3fn, weight_scale uint8 [out, G]
-    mxfp4-pack-quantized mxfp4                   weight_packed uint8 [out, in / 2],
-                                                 weight_scale uint8 [out, in / 32]
-    nvfp4-pack-quantized nvfp4                   weight_packed, weight_scale float8_e4m3fn
-                                                 [out, in / 16], weight_global_scale float32 [1]
-
-A scale of the whole tensor has the shape [1]. Static ranges of inputs add input_scale [1] (and
-input_zero_point, input_global_scale), those of a KV cache k_scale and v_scale [1].
-"""
+"""A model directory written in the compressed-tensors format (`compressed_tensors.py`)."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ridgeline.compress.quantised import Inputs, Quantised
-from ridgeline.compress.saved.aside import check_free, copy_companions, move_into_place
-from ridgeline.compress.saved.shards import LIMIT_BYTES, Shards
+from ridgeline.checkpoints.compressed_tensors import ACTIVATION_PARTS
+from ridgeline.checkpoints.quantised import ActivationScales, Quantised
+from ridgeline.checkpoints.writing import (
+    LIMIT_BYTES,
+    Shards,
+    copy_companions,
+    move_into_place,
+    open_aside,
+    write_config,
+)
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import fp4, integer
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 VERSION = "0.20.0"
-"""Of the format."""
+"""The version of the format that is written."""
 
 
 def check_scheme(scheme: Scheme) -> None:
@@ -67,8 +51,8 @@ def check_together(schemes: Iterable[Scheme]) -> None:
     forms = {(one.weights, one.activations): one for one in schemes if one.weights is not None}
     packed = [
         one
-        for (weights, inputs), one in forms.items()
-        if weights.kind == "int" and not weights.symmetric and inputs is None
+        for (weights, activations), one in forms.items()
+        if weights.kind == "int" and not weights.symmetric and activations is None
     ]
     if len(forms) > 1 and packed:
         raise InputError(
@@ -77,7 +61,7 @@ def check_together(schemes: Iterable[Scheme]) -> None:
         )
 
 
-class Writer:
+class CompressedWriter:
     """Writes aside (`.NAME.saving` next to `out_dir`) and renames at the end.
 
     What an interrupted writer left is thrown away by the next one.
@@ -107,34 +91,33 @@ class Writer:
         Raises:
             InputError: There is something at `out_dir`.
         """
-        check_free(out_dir)
+        self._aside = open_aside(out_dir)
         self._out_dir, self._source, self._kv = out_dir, source, kv
         self._config = config
         self._linears = tuple(linears)
         self._groups: dict[tuple[NumberFormat, NumberFormat | None], list[str]] = {}
-        self._aside = out_dir.with_name(f".{out_dir.name}.saving")
-        shutil.rmtree(self._aside, ignore_errors=True)
-        self._aside.mkdir(parents=True)
         self._shards = Shards(self._aside, limit_bytes)
 
     def dense(self, name: str, tensor: Tensor) -> None:
-        """A tensor as it is, e.g. `model.norm.weight`."""
+        """Write a tensor as it is, e.g. `model.norm.weight`."""
         self._shards.add(name, tensor)
 
-    def quantised(self, name: str, weight: Quantised, inputs: Inputs | None = None) -> None:
-        """The weight of the linear layer `name` (without `.weight`), and what its inputs become."""
-        forms = (weight.format, inputs.format if inputs else None)
+    def quantised(
+        self, name: str, weight: Quantised, activations: ActivationScales | None = None
+    ) -> None:
+        """Write the weight of the layer `name` (without `.weight`), and what activations become."""
+        forms = (weight.format, activations.format if activations else None)
         self._groups.setdefault(forms, []).append(name)
-        for part, tensor in stored(weight, inputs).items():
+        for part, tensor in tensors_of(weight, activations).items():
             self._shards.add(f"{name}.{part}", tensor)
 
-    def cache(self, attention: str, keys: Inputs, values: Inputs) -> None:
-        """The scales of an attention layer's keys and values, e.g. `model.layers.0.self_attn`."""
-        for part, inputs in (("k", keys), ("v", values)):
-            assert inputs.scale is not None
-            self._shards.add(f"{attention}.{part}_scale", inputs.scale)
-            if inputs.zero is not None:
-                self._shards.add(f"{attention}.{part}_zero_point", inputs.zero)
+    def cache(self, attention: str, keys: ActivationScales, values: ActivationScales) -> None:
+        """Write the scales of an attention layer's cache, e.g. `model.layers.0.self_attn`."""
+        for part, activations in (("k", keys), ("v", values)):
+            assert activations.scale is not None
+            self._shards.add(f"{attention}.{part}_scale", activations.scale)
+            if activations.zero is not None:
+                self._shards.add(f"{attention}.{part}_zero_point", activations.zero)
 
     def close(self) -> int:
         """Write `config.json` and the rest, move it all to its place, give the tensors' bytes."""
@@ -143,8 +126,7 @@ class Writer:
         config.pop("quantization_config", None)
         if self._groups or self._kv:
             config |= self._quantised_config()
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        (self._aside / "config.json").write_text(text, encoding="utf-8")
+        write_config(self._aside, config)
         copy_companions(self._source, self._aside)
         move_into_place(self._aside, self._out_dir)
         return num_bytes
@@ -152,13 +134,13 @@ class Writer:
     def _quantised_config(self) -> dict[str, Any]:
         """What `config.json` says more, or otherwise, of a quantised model."""
         groups = {}
-        for number, ((weights, inputs), names) in enumerate(self._groups.items()):
+        for number, ((weights, activations), names) in enumerate(self._groups.items()):
             groups[f"group_{number}"] = {
                 "targets": ["Linear"] if len(self._groups) == 1 else names,
                 "weights": described(weights),
-                "input_activations": described(inputs) if inputs else None,
+                "input_activations": described(activations) if activations else None,
                 "output_activations": None,
-                "format": layout(weights, inputs),
+                "format": layout(weights, activations),
             }
         layouts = {group["format"] for group in groups.values()}
         quantised = {name for names in self._groups.values() for name in names}
@@ -176,12 +158,12 @@ class Writer:
         }
         changes: dict[str, Any] = {"quantization_config": about}
         wide = (self._config.get("dtype") or self._config.get("torch_dtype")) == "float32"
-        for weights, inputs in self._groups:
+        for weights, activations in self._groups:
             blocks = weights.kind in {"mxfp4", "mxfp8", "nvfp4"}
             # What transformers 5.23 with compressed-tensors 0.20 does otherwise: packed zero points
             # are refused as of the wrong shape, and blocks become bfloat16 in a float32 model. It
             # reads a model of several formats as if all layers had the first one's.
-            alone = inputs is None and len(self._groups) == 1
+            alone = activations is None and len(self._groups) == 1
             if alone and (not weights.symmetric or (blocks and wide)):
                 about["dequantize"] = True
             elif blocks and wide:
@@ -189,14 +171,14 @@ class Writer:
         return changes
 
 
-def stored(weight: Quantised, inputs: Inputs | None = None) -> dict[str, Tensor]:
+def tensors_of(weight: Quantised, activations: ActivationScales | None = None) -> dict[str, Tensor]:
     """The tensors of one linear layer, by the last part of their names."""
     if weight.order is not None:
         raise InputError(
             "columns in groups of their own order cannot be saved (compressed-tensors dropped "
             "them); group them in rows"
         )
-    form, how = weight.format, layout(weight.format, inputs.format if inputs else None)
+    form, how = weight.format, layout(weight.format, activations.format if activations else None)
     scales, zeros = weight.scales, weight.zeros
     if form.share == "tensor":
         scales, zeros = scales.reshape(1), None if zeros is None else zeros.reshape(1)
@@ -214,22 +196,19 @@ def stored(weight: Quantised, inputs: Inputs | None = None) -> dict[str, Tensor]
         tensors["weight_zero_point"] = zeros
     if weight.global_scale is not None:
         tensors["weight_global_scale"] = weight.global_scale
-    if inputs is not None:
-        named = {
-            "input_scale": inputs.scale,
-            "input_zero_point": inputs.zero,
-            "input_global_scale": inputs.global_scale,
-        }
-        tensors |= {name: tensor for name, tensor in named.items() if tensor is not None}
+    for field, name in ACTIVATION_PARTS.items() if activations is not None else ():
+        tensor = getattr(activations, field)
+        if tensor is not None:
+            tensors[name] = tensor
     return tensors
 
 
-def layout(weights: NumberFormat, inputs: NumberFormat | None) -> str:
+def layout(weights: NumberFormat, activations: NumberFormat | None) -> str:
     """compressed-tensors' name of how the tensors of a layer lie."""
     if weights.kind == "int":
-        return "pack-quantized" if inputs is None else "int-quantized"
+        return "pack-quantized" if activations is None else "int-quantized"
     if weights.kind == "fp8_e4m3":
-        return "naive-quantized" if inputs is None else "float-quantized"
+        return "naive-quantized" if activations is None else "float-quantized"
     return {
         "mxfp4": "mxfp4-pack-quantized",
         "mxfp8": "mxfp8-quantized",

@@ -1,4 +1,4 @@
-"""A weight matrix in few bits, and what a layer's inputs are rounded to."""
+"""A weight matrix in few bits, and what a layer's activations are quantised to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Quantised:
     zeros: Tensor | None = None
     """[out, G] int8, in levels; None: symmetric."""
     global_scale: Tensor | None = None
-    """[1] float32, nvfp4 only."""
+    """[1] float32, for nvfp4 alone."""
     order: Tensor | None = None
     """[in] int32: the group of each column, where an order broke groups apart; None: in rows."""
 
@@ -56,13 +56,13 @@ class Quantised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """What a layer's inputs (or a cache's keys and values) are rounded to."""
+class ActivationScales:
+    """What a layer's activations (or a cache's keys and values) are quantised to."""
 
     format: NumberFormat
     scale: Tensor | None = None
-    """[1], of static ranges; None: each token or group finds its own."""
+    """[1], for a static range; None: each token or group finds its own."""
     zero: Tensor | None = None
-    """[1] int8, of affine static ranges."""
+    """[1] int8, for an affine static range."""
     global_scale: Tensor | None = None
-    """[1] float32, nvfp4 only."""
+    """[1] float32, for nvfp4 alone."""

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.errors import InputError
 
 
@@ -25,15 +25,15 @@ def sharded(tiny_model, tmp_path):
 
 
 def test_shards_are_read_through_their_index(sharded, tiny_model):
-    one, several = Checkpoint(tiny_model("llama")), Checkpoint(sharded)
+    one, several = CheckpointFiles(tiny_model("llama")), CheckpointFiles(sharded)
     assert sorted(one.names) == sorted(several.names)
     for name in one.names:
         assert torch.equal(one.read(name), several.read(name))
-    Skeleton(several).load_block(1)
+    ModelSkeleton(several).load_block(1)
 
 
 def test_some_rows_are_read_without_the_others(model):
-    checkpoint = Checkpoint(model)
+    checkpoint = CheckpointFiles(model)
     name = "model.embed_tokens.weight"
     rows = checkpoint.rows(name, torch.tensor([3, 90, 4]))
     assert checkpoint.read_bytes == 3 * 32 * 4
@@ -44,7 +44,7 @@ def test_a_missing_shard_is_named(sharded):
     missing = sorted(sharded.glob("*.safetensors"))[1]
     missing.unlink()
     with pytest.raises(InputError, match=f"{missing.name}: named in .* but missing"):
-        Checkpoint(sharded)
+        CheckpointFiles(sharded)
 
 
 @pytest.mark.parametrize("keep", [4, 60, -1])
@@ -52,7 +52,7 @@ def test_a_truncated_file_is_named(model, keep):
     path = model / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InputError, match=r"model\.safetensors: .*; fetch it again") as caught:
-        Checkpoint(model)
+        CheckpointFiles(model)
     assert "\n" not in str(caught.value)
 
 
@@ -62,15 +62,15 @@ def test_a_damaged_header_is_named(model):
     content[8:20] = b"\xff" * 12
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"model\.safetensors: damaged header"):
-        Checkpoint(model)
+        CheckpointFiles(model)
 
 
 def test_what_is_no_model_is_said_in_one_line(tmp_path, model):
     with pytest.raises(InputError, match=r"config\.json: no such file; not a model directory"):
-        Checkpoint(tmp_path)
+        CheckpointFiles(tmp_path)
     (model / "model.safetensors").unlink()
     with pytest.raises(InputError, match="save the model as safetensors first"):
-        Checkpoint(model)
+        CheckpointFiles(model)
     (model / "model.safetensors.index.json").write_text(json.dumps({"weights": 3}))
     with pytest.raises(InputError, match="no weight_map"):
-        Checkpoint(model)
+        CheckpointFiles(model)

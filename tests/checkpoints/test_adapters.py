@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ridgeline.checkpoints.adapters import examine
 from ridgeline.errors import InputError
 from ridgeline.serve.adapters.examined import examined
-from ridgeline.serve.adapters.peft_files import examine
 
 LAYER = "model.layers.0.self_attn.q_proj"
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ridgeline.compress.saved.shards import Shards
+from ridgeline.checkpoints.writing import Shards
 
 TENSORS = {
     "b": torch.arange(7, dtype=torch.uint8),

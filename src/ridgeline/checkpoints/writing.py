@@ -1,39 +1,101 @@
-"""Safetensors shards, written tensor by tensor without holding them in memory.
+"""A model directory written without holding its tensors in memory, aside, and moved into place.
 
-The header of such a file comes first but is known last, and tensors lie in it by falling element
-size (readers map them in place, so each must be aligned; holes are not allowed). Therefore tensors
-are put in a file as they come, and copied into order when their shard is full.
+Safetensors' header comes first but is known last, and its own writer wants all tensors at once.
+Tensors lie in a file by falling element size (readers map them in place, so each must be aligned;
+holes are not allowed). Therefore tensors are put in a file as they come, and copied into order when
+their shard is full. What an interrupted writer left aside is thrown away by the next one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.files import DTYPES, INDEX, SINGLE
+from ridgeline.errors import InputError
+
 LIMIT_BYTES = 5_000_000_000
-"""Of a shard: what transformers and the hub are used to."""
+"""The largest shard: what transformers and the hub are used to."""
+COMPANIONS = (
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "chat_template*",
+    "*.model",
+    "*.py",
+)
+"""Files of the source that the result needs too (code: of models that bring their own)."""
 
 _COPY_BYTES = 1 << 24
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-_NAMES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.int16: "I16",
-    torch.int32: "I32",
-    torch.int64: "I64",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float32: "F32",
-    torch.float64: "F64",
-}
+
+def check_free(out_dir: Path) -> None:
+    """Refuse to write over anything.
+
+    Raises:
+        InputError: There is something at `out_dir`.
+    """
+    if out_dir.exists() and (not out_dir.is_dir() or any(out_dir.iterdir())):
+        raise InputError(f"{out_dir}: there is something already; give another place or remove it")
+
+
+def open_aside(out_dir: Path) -> Path:
+    """Make the empty folder beside `out_dir` that a directory is written in until it is whole.
+
+    Raises:
+        InputError: There is something at `out_dir`.
+    """
+    check_free(out_dir)
+    aside = out_dir.with_name(f".{out_dir.name}.saving")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    return aside
+
+
+@contextmanager
+def written_aside(out_dir: Path) -> Iterator[Path]:
+    """Within, a folder to write in; it becomes `out_dir` at the end, or goes where that failed."""
+    aside = open_aside(out_dir)
+    try:
+        yield aside
+        move_into_place(aside, out_dir)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write `config.json`, its keys in order."""
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    (folder / "config.json").write_text(text, encoding="utf-8")
+
+
+def copy_companions(source: Path, to: Path) -> None:
+    """Copy the tokenizer, generation config and code of a model directory."""
+    for pattern in COMPANIONS:
+        for path in sorted(source.glob(pattern)):
+            if path.is_file():
+                shutil.copyfile(path, to / path.name)
+
+
+def move_into_place(aside: Path, out_dir: Path) -> None:
+    """Bring every file to the disk, then rename the folder at once."""
+    for path in aside.iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+    os.replace(aside, out_dir)
 
 
 class Shards:
@@ -69,7 +131,7 @@ class Shards:
         weight_map: dict[str, str] = {}
         for number, (path, names) in enumerate(self._shards, start=1):
             final = f"model-{number:05d}-of-{total:05d}.safetensors"
-            final = final if total > 1 else "model.safetensors"
+            final = final if total > 1 else SINGLE
             os.replace(path, self._folder / final)
             weight_map |= dict.fromkeys(names, final)
         if total > 1:
@@ -77,7 +139,7 @@ class Shards:
                 "metadata": {"total_size": self._total_bytes},
                 "weight_map": dict(sorted(weight_map.items())),
             }
-            path = self._folder / "model.safetensors.index.json"
+            path = self._folder / INDEX
             path.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
         return self._total_bytes
 

@@ -1,7 +1,7 @@
 """A causal language model without weights, and where each stored tensor belongs in it.
 
 transformers 5 keeps experts as 3-D parameters but stores them one by one, under other names
-(`core_model_loading.py`); a `Piece` says which part of which parameter a stored tensor is.
+(`names.py`); a `StoredPiece` says which part of which parameter a stored tensor is.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ import torch
 from accelerate import init_empty_weights
 from torch import Tensor, nn
 
-from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.names import StoredNames, tied_names
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class StoredPiece:
     """One stored tensor: all of a parameter or buffer, or a part of it."""
 
     source: str
-    """Its name in the files."""
+    """The tensor's name in the files."""
     target: str
-    """Of the parameter or buffer in the model."""
+    """The name of the parameter or buffer in the model."""
     expert: int | None = None
-    """Along the parameter's first dimension."""
+    """The place along the parameter's first dimension."""
     rows: tuple[int, int] | None = None
-    """First and last + 1 of the output rows that it fills; None: all."""
+    """The first and last + 1 of the output rows that it fills; None: all."""
 
     @property
     def saved_name(self) -> str:
-        """What the compressed tensor is called.
+        """The name of the compressed tensor.
 
-        As in the files, but with the base model's prefix where only that was left out (GPT-2).
+        It is that in the files, with the base model's prefix where only that is left out (GPT-2).
         """
         return self.target if self.target.endswith(f".{self.source}") else self.source
 
@@ -47,7 +48,7 @@ class Piece:
         return whole if self.rows is None else whole[self.rows[0] : self.rows[1]]
 
 
-class Skeleton:
+class ModelSkeleton:
     """The model on the meta device; blocks get their weights for as long as they are needed.
 
     Weights are computed with in float32, whatever they are stored in.
@@ -56,14 +57,14 @@ class Skeleton:
         InputError: config.json and tensors do not fit, or the architecture is not known.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: CheckpointFiles) -> None:
         self.checkpoint = checkpoint
         self.model = _without_weights(checkpoint)
         self.prefix, self.blocks = _blocks_of(self.model, checkpoint)
         self.pieces = _pieces(self.model, checkpoint)
 
     def block_prefix(self, block: int) -> str:
-        """Of the names of all tensors of that block, with its dot."""
+        """What the names of all tensors of that block begin with, with its dot."""
         return f"{self.prefix}.{block}."
 
     def is_outside(self, target: str) -> bool:
@@ -73,28 +74,28 @@ class Skeleton:
     def load(self, targets: list[str]) -> None:
         """Give these parameters and buffers their stored values, as float32."""
         for target in targets:
-            parent, leaf = _parent(self.model, target)
+            parent, leaf = owner_of(self.model, target)
             current = self.value(target)
             dtype = torch.float32 if current.is_floating_point() else current.dtype
             values = torch.empty(current.shape, dtype=dtype)
             for piece in self.pieces[target]:
                 piece.of(values).copy_(self.checkpoint.finite(piece.source))
-            put(parent, leaf, values)
+            set_tensor(parent, leaf, values)
 
     def block_targets(self, block: int) -> list[str]:
-        """Parameters and buffers of one block."""
+        """The names of the parameters and buffers of one block."""
         prefix = self.block_prefix(block)
         return [target for target in self.pieces if target.startswith(prefix)]
 
     def value(self, target: str) -> Tensor:
-        """What a parameter or buffer is now."""
-        parent, leaf = _parent(self.model, target)
+        """The tensor that a parameter or buffer is now."""
+        parent, leaf = owner_of(self.model, target)
         found = getattr(parent, leaf)
         assert isinstance(found, Tensor)
         return found
 
     def load_block(self, block: int) -> nn.Module:
-        """Weights for one block."""
+        """Give one block its weights."""
         self.load(self.block_targets(block))
         module = self.blocks[block]
         assert isinstance(module, nn.Module)
@@ -103,15 +104,15 @@ class Skeleton:
     def unload(self, targets: list[str]) -> None:
         """Take the values away again."""
         for target in targets:
-            parent, leaf = _parent(self.model, target)
-            put(parent, leaf, self.value(target).to("meta"))
+            parent, leaf = owner_of(self.model, target)
+            set_tensor(parent, leaf, self.value(target).to("meta"))
 
     def unload_block(self, block: int) -> None:
-        """Of one block."""
+        """Take the values of one block away again."""
         self.unload(self.block_targets(block))
 
 
-def put(parent: nn.Module, leaf: str, values: Tensor) -> None:
+def set_tensor(parent: nn.Module, leaf: str, values: Tensor) -> None:
     """Set a parameter or buffer of a module."""
     if leaf in parent._parameters:
         parent._parameters[leaf] = nn.Parameter(values, requires_grad=False)
@@ -119,27 +120,54 @@ def put(parent: nn.Module, leaf: str, values: Tensor) -> None:
         parent._buffers[leaf] = values
 
 
-def _parent(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that holds a tensor or a module of that name, and its own last part."""
     path, _, leaf = name.rpartition(".")
     return model.get_submodule(path), leaf
 
 
-def _without_weights(checkpoint: Checkpoint) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
+def empty_model(
+    config: Any,
+    *,
+    dtype: torch.dtype,
+    attention: str | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """Build a causal language model of transformers with its parameters on the meta device.
+
+    Buffers are computed and not stored, so they are real.
+
+    Args:
+        config: The model's configuration; a `quantization_config` must not be in it.
+        dtype: The dtype of the parameters.
+        attention: transformers' name of the implementation; None: its own choice.
+        trust_remote_code: As transformers means it.
+    """
+    from transformers import AutoModelForCausalLM
+
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, trust_remote_code=trust_remote_code, **chosen
+        )
+    model.tie_weights()  # each registration above made a parameter of its own
+    return model
+
+
+def _without_weights(checkpoint: CheckpointFiles) -> Any:
+    from transformers import AutoConfig
 
     where = checkpoint.directory
     if checkpoint.config.get("quantization_config"):
         raise InputError(f"{where}: it is compressed already; start from the uncompressed model")
     with read_by_library(where, what="config.json makes no causal language model"):
         config = AutoConfig.from_pretrained(where)
-        config._experts_implementation = "eager"  # a product per expert, which can be watched
-        with init_empty_weights(include_buffers=False):  # buffers are computed, not stored
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        model.tie_weights()  # each registration above made a parameter of its own
+        config._experts_implementation = "eager"  # a matmul per expert, which can be watched
+        model = empty_model(config, dtype=torch.float32)
     return model.eval().requires_grad_(requires_grad=False)
 
 
-def _blocks_of(model: nn.Module, checkpoint: Checkpoint) -> tuple[str, nn.ModuleList]:
+def _blocks_of(model: nn.Module, checkpoint: CheckpointFiles) -> tuple[str, nn.ModuleList]:
     """The longest list of modules of one class that lies in no other such list."""
     lists = {
         name: module
@@ -160,17 +188,16 @@ def _blocks_of(model: nn.Module, checkpoint: Checkpoint) -> tuple[str, nn.Module
     return longest, lists[longest]
 
 
-def _pieces(model: Any, checkpoint: Checkpoint) -> dict[str, list[Piece]]:
+def _pieces(model: Any, checkpoint: CheckpointFiles) -> dict[str, list[StoredPiece]]:
     """For each parameter and stored buffer, what fills it."""
-    names = _Names(model, checkpoint)
-    wanted = model.state_dict()
-    found: dict[str, list[Piece]] = defaultdict(list)
+    names = StoredNames(model)
+    found: dict[str, list[StoredPiece]] = defaultdict(list)
     for source in checkpoint.names:
-        piece = names.piece(source, wanted)
+        piece = _piece(source, names, model, checkpoint)
         if piece is not None:
             found[piece.target].append(piece)
-    tied = _tied(model)
-    for target, empty in wanted.items():
+    tied = tied_names(model)
+    for target, empty in names.wanted.items():
         if target in tied and target not in found:
             continue
         if target not in found:
@@ -182,71 +209,38 @@ def _pieces(model: Any, checkpoint: Checkpoint) -> dict[str, list[Piece]]:
     return dict(found)
 
 
-def _tied(model: nn.Module) -> set[str]:
-    """Names of parameters that are another one under a second name."""
-    return set(model.state_dict()) - set(
-        dict(model.named_parameters()) | dict(model.named_buffers())
-    )
+def _piece(source: str, names: StoredNames, model: Any, checkpoint: CheckpointFiles) -> Any:
+    """Where a stored tensor belongs; None: transformers ignores it too."""
+    from transformers.core_model_loading import Concatenate, MergeModulelist
 
-
-class _Names:
-    """transformers' own rules from stored names to parameters."""
-
-    def __init__(self, model: Any, checkpoint: Checkpoint) -> None:
-        from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import WeightConverter, WeightRenaming
-
-        rules = get_model_conversion_mapping(model)
-        self._renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
-        self._converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
-        self._converter_of = {
-            pattern: rule for rule in self._converters for pattern in rule.source_patterns
-        }
-        self._prefix = model.base_model_prefix
-        self._ignored = list(model._keys_to_ignore_on_load_unexpected or ())
-        self._checkpoint = checkpoint
-
-    def piece(self, source: str, wanted: dict[str, Tensor]) -> Piece | None:
-        from transformers.core_model_loading import rename_source_key
-
-        target, pattern = rename_source_key(
-            source, self._renamings, self._converters, self._prefix, wanted
+    found = names.target(source)
+    if found is None:
+        ignored = model._keys_to_ignore_on_load_unexpected or ()
+        if any(re.search(pattern, source) for pattern in ignored):
+            return None
+        raise InputError(
+            f"{checkpoint.directory}: {source} is no tensor of the model that config.json describes"
         )
-        if target not in wanted:
-            target, pattern = rename_source_key(source, [], [], self._prefix, wanted)
-        if target not in wanted:
-            if any(re.search(ignored, source) for ignored in self._ignored):
-                return None
-            raise InputError(
-                f"{self._checkpoint.directory}: {source} is no tensor of the model that "
-                "config.json describes"
-            )
-        if pattern is None:
-            return Piece(source=source, target=target)
-        return self._converted(source, target, pattern)
-
-    def _converted(self, source: str, target: str, pattern: str) -> Piece:
-        from transformers.core_model_loading import Concatenate, MergeModulelist, apply_renamings
-
-        rule = self._converter_of[pattern]
-        kinds = [type(step) for step in rule.operations]
-        number = re.search(
-            pattern.replace("*.", r"(\d+)\."), apply_renamings(source, self._renamings)
+    target, pattern = found
+    if pattern is None:
+        return StoredPiece(source=source, target=target)
+    rule = names.converter_of[pattern]
+    kinds = [type(step) for step in rule.operations]
+    number = re.search(pattern.replace("*.", r"(\d+)\."), names.renamed(source))
+    if kinds not in ([MergeModulelist], [MergeModulelist, Concatenate]) or not number:
+        raise InputError(
+            f"{checkpoint.directory}: how {source} is stored is not known here, so this "
+            "architecture cannot be compressed"
         )
-        if kinds not in ([MergeModulelist], [MergeModulelist, Concatenate]) or not number:
-            raise InputError(
-                f"{self._checkpoint.directory}: how {source} is stored is not known here, so this "
-                "architecture cannot be compressed"
-            )
-        # The position among the parts of one expert, until `_laid_out` knows how long each is.
-        part = rule.source_patterns.index(pattern)
-        rows = (part, part) if Concatenate in kinds else None
-        return Piece(source=source, target=target, expert=int(number.group(1)), rows=rows)
+    # The position among the parts of one expert, until `_laid_out` knows how long each is.
+    part = rule.source_patterns.index(pattern)
+    rows = (part, part) if Concatenate in kinds else None
+    return StoredPiece(source=source, target=target, expert=int(number.group(1)), rows=rows)
 
 
-def _laid_out(pieces: list[Piece], checkpoint: Checkpoint) -> list[Piece]:
+def _laid_out(pieces: list[StoredPiece], checkpoint: CheckpointFiles) -> list[StoredPiece]:
     """In order, with the rows that each part of an expert fills."""
-    placed: list[Piece] = []
+    placed: list[StoredPiece] = []
     next_row: dict[int | None, int] = defaultdict(int)
     for piece in sorted(pieces, key=lambda piece: (piece.expert or 0, piece.rows or (0, 0))):
         if piece.rows is None:
@@ -259,7 +253,7 @@ def _laid_out(pieces: list[Piece], checkpoint: Checkpoint) -> list[Piece]:
 
 
 def _check_shape(
-    target: str, expected: tuple[int, ...], pieces: list[Piece], checkpoint: Checkpoint
+    target: str, expected: tuple[int, ...], pieces: list[StoredPiece], checkpoint: CheckpointFiles
 ) -> None:
     empty = torch.empty(expected, device="meta")
     filled = 0
