@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from ridgeline.plan.serving.validate import validate_serving
-from ridgeline.records.serving_validation import ServingErrors, ServingValidation
+from ridgeline.records.validation import ServingErrors, ServingValidation
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_serving.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "accuracy_serving.md"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.plan.validate import validate_training
-from ridgeline.records.training_validation import TrainingErrors, TrainingValidation
+from ridgeline.records.validation import TrainingErrors, TrainingValidation
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -12,10 +12,9 @@ from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from ridgeline.checkpoints.compressed_writer import CompressedWriter
-from ridgeline.compress.emulated import round_inputs
-from ridgeline.compress.inputs import inputs_of
+from ridgeline.compress.activations import activation_scales, round_activations
 from ridgeline.compress.rounding import to_nearest
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.records.scheme_names import parse
 
 IDS = torch.arange(24).view(2, 12) * 5 % 96
@@ -71,14 +70,14 @@ def write(
             continue
         scheme = next(schemes)
         assert scheme.weights is not None
-        seen = Seen(num_tokens=1, max_abs=torch.full((tensor.shape[1],), 3.0))
-        inputs = inputs_of(scheme.activations, seen)
+        seen = CalibrationStatistics(num_tokens=1, max_abs=torch.full((tensor.shape[1],), 3.0))
+        inputs = activation_scales(scheme.activations, seen)
         weight = to_nearest(tensor, scheme.weights, layer)
         writer.quantised(layer, weight, inputs)
         with torch.no_grad():
             tensor.copy_(weight.dequantised(tensor.dtype))
         if inputs is not None:
-            round_inputs(model.get_submodule(layer), inputs)
+            round_activations(model.get_submodule(layer), inputs)
     writer.close()
     return model
 

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.diagnose.profiles import limits, op, profile
 
-from ridgeline.diagnose.diagnosis import diagnose
-from ridgeline.diagnose.ranking import is_worthwhile, ranked
+from ridgeline.diagnose.diagnosis import diagnose, is_worthwhile, ranked
 from ridgeline.records import Finding
 
 

@@ -19,8 +19,7 @@ from tests.diagnose.profiles import (
     spread,
 )
 
-from ridgeline.diagnose.diagnosis import diagnose
-from ridgeline.diagnose.ranking import is_worthwhile
+from ridgeline.diagnose.diagnosis import diagnose, is_worthwhile
 from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.records import Finding, StepProfile, SyncPoint

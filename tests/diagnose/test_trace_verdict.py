@@ -10,7 +10,7 @@ from tests.trace.written import call, host, kernel, write
 
 from ridgeline.diagnose.trace_rules import all_trace_rules
 from ridgeline.diagnose.trace_verdict import trace_verdict
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 

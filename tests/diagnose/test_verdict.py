@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.diagnose.profiles import SHARES, gpu, hot, limits, op, profile, reading, site
 
-from ridgeline.diagnose.diagnosis import diagnose
-from ridgeline.diagnose.ranking import worth
+from ridgeline.diagnose.diagnosis import diagnose, worth
 from ridgeline.diagnose.verdict import verdict, waiting_seconds
 from ridgeline.records import StepProfile, SyncPoint, Verdict
 

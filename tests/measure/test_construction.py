@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ridgeline.measure.child.construction import edit_arguments
+from ridgeline.measure.child.points import edit_arguments
 from ridgeline.patches import PATCHED
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.records.input_file import (
+    DEEPEST,
     csv_rows,
     parse_json,
     read_bytes,
@@ -18,7 +19,6 @@ from ridgeline.records.input_file import (
     read_text,
     read_toml,
 )
-from ridgeline.records.nesting import DEEPEST
 
 
 class Small(msgspec.Struct, forbid_unknown_fields=True):

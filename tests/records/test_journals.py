@@ -16,7 +16,7 @@ import pytest
 from tests.train.watch.test_journal import logged
 
 import ridgeline
-from ridgeline.compress.search.journal import SearchJournal
+from ridgeline.compress.search.search import SearchLog
 from ridgeline.errors import InputError
 from ridgeline.records.appended import AppendedFile, read_journal
 from ridgeline.records.compression import LayerLoss
@@ -28,7 +28,7 @@ from ridgeline.train.survive.skipped import SkippedBatch, skip, skipped_batches
 
 
 def _step(folder: Path, number: int) -> None:
-    file = AppendedFile(folder / STEPS)  # as `Journal` does, without TensorBoard's files
+    file = AppendedFile(folder / STEPS)  # as `BlockLog` does, without TensorBoard's files
     file.append(msgspec.json.encode(logged(number)))
     file.close()
 
@@ -44,13 +44,13 @@ def _skipped(folder: Path, number: int) -> None:
 
 
 def _loss(folder: Path, number: int) -> None:
-    journal = SearchJournal(folder)
+    journal = SearchLog(folder)
     journal.add(LayerLoss(layer=f"model.{number}", scheme="w4a16", kl=0.25))
     journal.close()
 
 
 def _losses(folder: Path) -> list[int]:
-    journal = SearchJournal(folder)
+    journal = SearchLog(folder)
     journal.close()
     return [int(layer.partition(".")[2]) for layer, _ in journal.losses]
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from ridgeline.checkpoints.names import PEFT_PREFIX
 from ridgeline.errors import InputError, in_words
-from ridgeline.records.nesting import too_deep
+from ridgeline.records.input_file import too_deep
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,12 +105,12 @@ class AdaptedLayer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     a: StoredMatrix
-    """[rank, inputs]"""
+    """The matrix A, [rank, inputs]."""
     b: StoredMatrix
-    """[outputs, rank]"""
+    """The matrix B, [outputs, rank]."""
     scaling: float
     magnitude: StoredMatrix | None = None
-    """[outputs] of DoRA: what the rows' lengths become."""
+    """What the rows' lengths become (DoRA), [outputs]."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -195,7 +195,7 @@ def examine(folder: Path, *, merging: bool = False) -> AdapterFile:
 
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of PEFT's settings whose values matter here."""
+    """The settings of PEFT whose values matter here."""
 
     peft_type: str
     r: int = 8
@@ -370,11 +370,11 @@ class LowRank:
     """The addition to one layer: B A x, the scaling s already in B."""
 
     a: Tensor
-    """[rank, inputs]"""
+    """The matrix A, [rank, inputs]."""
     b: Tensor
-    """[outputs, rank] float32"""
+    """The matrix B times s, [outputs, rank] float32."""
     magnitude: Tensor | None = None
-    """[outputs] float32 of DoRA."""
+    """What the rows' lengths become (DoRA), [outputs] float32."""
 
     @property
     def rank(self) -> int:

@@ -77,7 +77,7 @@ class CompressedWriter:
         kv: NumberFormat | None = None,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
-        """Begin.
+        """Begin to write a directory.
 
         Args:
             out_dir: Must not exist, or be empty.

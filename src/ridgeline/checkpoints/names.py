@@ -1,4 +1,4 @@
-"""Names of tensors: in files, in the model's own class, and in a model that was wrapped.
+"""The names of tensors in files, in the model's own class, and in a model that was wrapped.
 
 transformers 5 keeps some weights otherwise than hub checkpoints do (experts in one parameter,
 renamed prefixes); `StoredNames` asks its own conversions (`core_model_loading.py`).

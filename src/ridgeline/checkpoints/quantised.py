@@ -30,7 +30,7 @@ class Quantised:
     global_scale: Tensor | None = None
     """[1] float32, for nvfp4 alone."""
     order: Tensor | None = None
-    """[in] int32: the group of each column, where an order broke groups apart; None: in rows."""
+    """The group of each column, [in] int32, where an order broke groups apart; None: in rows."""
 
     def dequantised(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The weight [out, in] that it stands for."""

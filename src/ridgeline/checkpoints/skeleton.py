@@ -23,7 +23,7 @@ from ridgeline.models.folder import read_by_library
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPiece:
-    """One stored tensor: all of a parameter or buffer, or a part of it."""
+    """A stored tensor, which is all of a parameter or buffer, or a part of it."""
 
     source: str
     """The tensor's name in the files."""

@@ -33,7 +33,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """Those of `TOKENIZER_FILES` that a folder has."""
+    """The files of `TOKENIZER_FILES` that a folder has."""
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 

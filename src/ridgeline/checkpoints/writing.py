@@ -23,7 +23,7 @@ from ridgeline.checkpoints.files import DTYPES, INDEX, SINGLE
 from ridgeline.errors import InputError
 
 LIMIT_BYTES = 5_000_000_000
-"""The largest shard: what transformers and the hub are used to."""
+"""The largest size of a shard that transformers and the hub are used to."""
 COMPANIONS = (
     "generation_config.json",
     "tokenizer*",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ridgeline.diagnose.ranking import ranked
 from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.diagnose.verdict import verdict
@@ -46,3 +46,44 @@ def diagnose(profiles: Sequence[StepProfile], ceilings: Ceilings | None = None) 
         findings=tuple(ranked(found.values())),
         limit_fraction=profiles[0].limit_fraction,
     )
+
+
+LEAST_GAIN = {"flag": 1.025, "line": 1.035, "code": 1.045, "design": 1.06}
+"""Speed-up, weighed by confidence, below which a finding of that effort is not reported."""
+LEAST_CONFIDENCE = 0.3
+WARNING_GAIN = 3.0
+"""A warning ranks as if its cure gained this much."""
+EFFORT = {"flag": 1.0, "line": 1.1, "code": 1.6, "design": 3.0}
+"""What a change costs a person, in changes of a setting."""
+
+
+def is_warning(finding: Finding) -> bool:
+    """Is it about something else than speed?"""
+    return finding.gain_high <= 1.0
+
+
+def expected_gain(finding: Finding) -> float:
+    """The geometric mean of its range."""
+    return math.sqrt(finding.gain_low * finding.gain_high)
+
+
+def is_worthwhile(finding: Finding) -> bool:
+    """Should a person hear of it?"""
+    if finding.confidence < LEAST_CONFIDENCE:
+        return False
+    if is_warning(finding):
+        return True
+    return finding.confidence * math.log(expected_gain(finding)) >= math.log(
+        LEAST_GAIN[finding.effort]
+    )
+
+
+def worth(finding: Finding) -> float:
+    """Expected gain per effort; higher comes first."""
+    gain = WARNING_GAIN if is_warning(finding) else expected_gain(finding)
+    return finding.confidence * math.log(gain) / EFFORT[finding.effort]
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that are worthwhile, most worthwhile first."""
+    return sorted(filter(is_worthwhile, findings), key=lambda f: (-worth(f), f.cause))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from ridgeline.diagnose.trace_facts import RankFacts
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.stragglers import Stragglers, stragglers
 
 

@@ -20,7 +20,7 @@ import msgspec
 from ridgeline.diagnose.trace_facts import RankFacts, trace_facts
 from ridgeline.diagnose.trace_reading import TraceReading
 from ridgeline.diagnose.trace_rules import all_trace_rules
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.columns import Trace
 
 _CLOSE = 1.3

@@ -22,7 +22,7 @@ from ridgeline.plan.prepared import Calibration, Prepared, prepare
 from ridgeline.plan.priors import prior_coefficients
 from ridgeline.plan.published import Run, read_table
 from ridgeline.plan.table_cells import Unreadable, number, unjudged
-from ridgeline.records.training_validation import (
+from ridgeline.records.validation import (
     TrainingErrors,
     TrainingOverall,
     TrainingRow,

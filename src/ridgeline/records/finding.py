@@ -44,3 +44,24 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`flag` (a setting), `line` (a line or two), `code` (real editing), `design`."""
     technique: str | None = None
     """Name of the technique that `tune` applies for it, if there is one."""
+
+
+class TraceFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One cause of lost time in a trace; the first of a verdict is the one that bounds the run."""
+
+    cause: str
+    """Stable name in kebab case."""
+    share: float
+    """Of the window that the cause takes, 0 … 1, over all ranks that were given."""
+    worth_us: float
+    """What a rank's window would lose in length if the cause were gone: an upper bound."""
+    confidence: float
+    """0 … 1: how sure the rule is that this is the cause."""
+    summary: str
+    """One sentence for a person, with its most telling number."""
+    evidence: dict[str, float | int | str]
+    """The numbers behind it; units live in the keys."""
+    where: list[str] = []
+    """Calls or lines of the user's code, the most expensive first."""
+    cure: str
+    """What to do, in one sentence."""

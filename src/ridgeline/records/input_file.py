@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from typing import TypeVar
 import msgspec
 
 from ridgeline.errors import InputError, in_words
-from ridgeline.records.nesting import DEEPEST, too_deep
 from ridgeline.records.overwriting import note_input
 
 LARGEST_BYTES = 2**32
@@ -194,3 +194,27 @@ def _too_deep(where: str, cure: str) -> InputError:
     return InputError(
         f"{where}: nested deeper than {DEEPEST} levels; {cure or 'give the file as it was written'}"
     )
+
+
+DEEPEST = 100
+"""Levels of nesting; nothing that is written by hand or by us has a quarter of them, and what
+walks over a value calls itself for each."""
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+
+
+def too_deep(text: bytes, most: int = DEEPEST) -> bool:
+    r"""Whether objects and lists stand in each other more than `most` deep; strings do not count.
+
+    >>> too_deep(b"[[[1]]]", most=2), too_deep(b'["[[[", {}]', most=2), too_deep(b'["\\"[[["]', 1)
+    (True, False, False)
+    """
+    if text.count(b"[") + text.count(b"{") <= most:
+        return False
+    import numpy as np  # few texts have so many brackets, and commands must start at once
+
+    steps = np.zeros(256, np.int8)
+    steps[[*b"[{"]] = 1
+    steps[[*b"]}"]] = -1
+    ways = steps[np.frombuffer(_STRING.sub(b"", text), np.uint8)]
+    levels = np.cumsum(ways[ways != 0], dtype=np.int32)
+    return bool(len(levels)) and int(levels.max()) > most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ridgeline.records.finite import Computed
 
 
@@ -48,3 +50,86 @@ class Overall(Computed, frozen=True, kw_only=True):
     p90: float | None
     bias: float | None
     coverage: float | None
+
+
+class TrainingRow(ValidationRow, frozen=True, kw_only=True):
+    """One run."""
+
+    peak_memory_published: float | None = msgspec.field(default=None, name="peak_mem_published_gb")
+    peak_memory_predicted: float | None = msgspec.field(default=None, name="peak_mem_predicted_gb")
+    """In GiB, as drivers and frameworks print it; tensors alone where the source says so."""
+    verdict: str | None = None
+    status: str
+    """`ok`, `refused` (contradictory or unknown) or `insufficient` (too little is stated)."""
+    reason: str = ""
+
+
+class TrainingErrors(Errors, frozen=True, kw_only=True):
+    """Errors of one source, or of sources averaged."""
+
+    memory_rows: int = 0
+    memory_median: float | None = None
+
+
+class TrainingOverall(Overall, frozen=True, kw_only=True):
+    """The table as a whole; `dense` and `experts` are averages over sources."""
+
+    dense: TrainingErrors
+    experts: TrainingErrors
+    memory_rows: int
+    memory_median: float | None
+    oom_rows: int
+    oom_right: int
+    regret_groups: int
+    """Sets of rows that differ in their layout only."""
+    regret_median: float | None
+    """How much slower the layout is that we would have picked than the measured best."""
+
+
+class TrainingValidation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="training-validation"
+):
+    """The document of `--json`."""
+
+    rows: list[TrainingRow]
+    by_source: dict[str, TrainingErrors]
+    overall: TrainingOverall
+    calibration: str
+
+
+class ServingRow(ValidationRow, frozen=True, kw_only=True):
+    """One metric of one run."""
+
+    kind: str = ""
+    """`first_token`, `next_token` or `throughput`."""
+    status: str
+    """`ok`, `refused` (impossible, contradictory or unknown) or `insufficient` (too little is
+    stated)."""
+    reason: str = ""
+
+
+class ServingErrors(Errors, frozen=True, kw_only=True):
+    """Errors of some rows."""
+
+    mean_of_sources: float | None = None
+    """Mean of the sources' medians, each counting once."""
+
+
+class ServingOverall(Overall, frozen=True, kw_only=True):
+    """The table as a whole."""
+
+    dense: ServingErrors
+    experts: ServingErrors
+
+
+class ServingValidation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="serving-validation"
+):
+    """The document of `--json`."""
+
+    rows: list[ServingRow]
+    by_source: dict[str, ServingErrors]
+    by_metric: dict[str, ServingErrors]
+    """Kind of metric, dense models and mixtures of experts apart."""
+    overall: ServingOverall
+    calibration: str

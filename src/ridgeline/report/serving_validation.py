@@ -7,7 +7,7 @@ from collections import Counter
 from rich.console import Group
 from rich.text import Text
 
-from ridgeline.records.serving_validation import ServingErrors, ServingValidation
+from ridgeline.records.validation import ServingErrors, ServingValidation
 from ridgeline.report.fitted_table import FittedTable
 
 WORDS = {

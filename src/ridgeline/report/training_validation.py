@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group
 from rich.text import Text
 
-from ridgeline.records.training_validation import TrainingErrors, TrainingValidation
+from ridgeline.records.validation import TrainingErrors, TrainingValidation
 from ridgeline.report.fitted_table import FittedTable
 
 

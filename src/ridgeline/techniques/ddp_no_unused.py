@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ridgeline.measure.child.construction import edit_arguments
-from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.points import Points, edit_arguments
 from ridgeline.patches import Undo
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import (

@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForImageClassification, ResNetConfig
 
 from ridgeline.cli.main import run
-from ridgeline.compress.images.quality import divergence
+from ridgeline.compress.images.measure import divergence, speedup, time_in_turns
 from ridgeline.compress.images.saved import load
-from ridgeline.compress.images.speed import speedup, time_in_turns
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.flow import Flow
 from ridgeline.compress.watching.capture import SAMPLE_ROWS, Gatherer, gather
 from ridgeline.compress.watching.sharing import groups_of
 

@@ -6,7 +6,7 @@ import torch
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.flow import Flow
 from ridgeline.compress.watching.sharing import groups_of, stages_of, with_absorbers
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.serve.http.servers import Server
 
-from ridgeline.records.nesting import too_deep
+from ridgeline.records.input_file import too_deep
 from ridgeline.serve.http.body import check_body
 from ridgeline.serve.http.protocol.errors import ApiError
 

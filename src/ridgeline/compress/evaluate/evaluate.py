@@ -42,7 +42,7 @@ def evaluate(
     context: int | None = None,
     stride: int | None = None,
     device: str = "auto",
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
     """How well a model predicts, its size, zeros and outliers, and its distance from a reference.
 
@@ -53,7 +53,7 @@ def evaluate(
         context: Tokens of a window; None: 2,048 or the model's positions.
         stride: Tokens from window to window; None: `context`.
         device: auto, cpu or cuda.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: A directory or text cannot be used, or the two models do not fit each other.
@@ -70,16 +70,20 @@ def evaluate(
         stride=stride,
         positions=positions_of("MODEL", model),
     )
-    say(f"loading {model}")
+    on_progress(f"loading {model}")
     loaded = load("MODEL", model, device)
     beside = None
     if reference is not None:
-        say(f"loading {reference}")
+        on_progress(f"loading {reference}")
         beside = load("--reference", reference, device)
         check_alike(loaded, beside)
     with watched_channels(loaded.model) as largest:
         found = measure(
-            loaded.model, judged.tokens, judged.windows, beside.model if beside else None, say
+            loaded.model,
+            judged.tokens,
+            judged.windows,
+            beside.model if beside else None,
+            on_progress,
         )
     quality = found.scores.quality(judged.protocol)
     check_finite(f"MODEL {model}", quality)

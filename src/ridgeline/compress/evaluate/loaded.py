@@ -31,7 +31,7 @@ class Loaded:
 
     @property
     def vocab(self) -> int:
-        """Words."""
+        """The number of words of the vocabulary."""
         return int(self.model.config.get_text_config().vocab_size)  # type: ignore[union-attr,operator]
 
     @property
@@ -123,7 +123,7 @@ def positions_of(option: str, directory: Path) -> int | None:
 
 
 def device_of(device: str) -> torch.device:
-    """Where to compute.
+    """The device to compute on.
 
     Raises:
         InputError: CUDA was asked for and is not there, or the name is another.

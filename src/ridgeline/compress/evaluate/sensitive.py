@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from ridgeline.checkpoints.layers import place_module
 from ridgeline.compress.evaluate.quality import ROWS
-from ridgeline.compress.evaluate.windows import Window
+from ridgeline.compress.evaluate.text import Window
 from ridgeline.records.compression import LayerLoss
 
 MOST_TOKENS = 4096
 MOST_BYTES = 2**29
-"""Of the probabilities of the model as given, which are kept."""
+"""The most bytes that the probabilities of the model as given take, which are kept."""
 
 
-class Watched:
+class LayerProbe:
     """A model whose predictions on a few windows are known, to be compared with changed ones."""
 
     def __init__(self, model: nn.Module, tokens: Tensor, found: Sequence[Window]) -> None:
@@ -38,7 +38,7 @@ class Watched:
 
     @property
     def num_tokens(self) -> int:
-        """That each answer is a mean over."""
+        """The tokens that each answer is a mean over."""
         return self._rows.numel()
 
     @torch.inference_mode()
@@ -62,7 +62,7 @@ class Watched:
 
 
 def layer_losses(
-    watched: Watched, compressed: nn.Module, layers: Iterable[Sequence[str]], scheme: str
+    watched: LayerProbe, compressed: nn.Module, layers: Iterable[Sequence[str]], scheme: str
 ) -> Iterator[LayerLoss]:
     """The price of each group of layers, the others left as they are.
 

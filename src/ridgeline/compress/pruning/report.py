@@ -35,13 +35,13 @@ class LayerZeros:
 
     @property
     def share(self) -> float:
-        """Of its weights that are zero."""
+        """The share of its weights that are zero."""
         return self.zeros / prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sparsity:
-    """Of a model."""
+    """The zeros of a model, matrix by matrix."""
 
     layers: tuple[LayerZeros, ...]
     counts: Zeros

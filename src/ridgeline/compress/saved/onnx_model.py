@@ -1,4 +1,4 @@
-"""ONNX files: dense, or with int8 weights as QuantizeLinear / DequantizeLinear (QDQ).
+"""A model as an ONNX file: dense, or with int8 weights as QuantizeLinear / DequantizeLinear.
 
 input_ids [batch, tokens] int64 to logits [batch, tokens, vocabulary] float32, both lengths free.
 Integer weights of a compressed directory stay in their levels behind a DequantizeLinear, per
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.checkpoints.layers import place_module
-from ridgeline.compress.emulated import rounded_inputs
+from ridgeline.compress.activations import rounded_activations
 from ridgeline.compress.saved.whole_model import (
     LevelsLinear,
     WholeModel,
@@ -34,7 +34,7 @@ from ridgeline.errors import InputError, MissingExtra, in_words
 
 OPSET = 21
 LIMIT_BYTES = 1_900_000_000
-"""Of weights: a protobuf message ends at 2 GiB, and the graph needs some."""
+"""The most bytes of weights: a protobuf message ends at 2 GiB, and the graph needs some."""
 
 EXACT = ("session.qdq_matmulnbits_accuracy_level", "1")
 """Session option of onnxruntime: inputs of products with int8 weights stay float32."""
@@ -114,7 +114,7 @@ class _QdqLinear(nn.Module):
             levels = _operator("QuantizeLinear", (x, self.scale, self.zero), torch.int8, **form)
             x = _operator("DequantizeLinear", (levels, self.scale, self.zero), x.dtype, **form)
         elif self.inputs is not None:
-            x = rounded_inputs(x, self.inputs)
+            x = rounded_activations(x, self.inputs)
         attributes: dict[str, Any] = {}
         if self.form.share != "tensor":
             attributes["axis"] = 1 if self.form.group else 0

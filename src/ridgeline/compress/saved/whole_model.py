@@ -14,7 +14,7 @@ from ridgeline.checkpoints.compressed_tensors import WeightReader
 from ridgeline.checkpoints.layers import place_module
 from ridgeline.checkpoints.names import tied_names
 from ridgeline.checkpoints.quantised import ActivationScales, Quantised
-from ridgeline.compress.emulated import rounded_inputs
+from ridgeline.compress.activations import rounded_activations
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.models.folder import read_by_library
 
@@ -39,14 +39,14 @@ class LevelsLinear(nn.Module):
 
     @property
     def weight(self) -> Quantised:
-        """As it is stored."""
+        """The weight as it is stored."""
         parts: dict[str, Any] = {name: getattr(self, name) for name in ("zeros", "global_scale")}
         return Quantised(format=self.format, levels=self.levels, scales=self.scales, **parts)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] to [..., out]."""
         if self.inputs is not None:
-            x = rounded_inputs(x, self.inputs)
+            x = rounded_activations(x, self.inputs)
         return nn.functional.linear(x, self.weight.dequantised(x.dtype), self.bias)
 
 
@@ -58,13 +58,13 @@ class WholeModel(nn.Module):
         self.model, self.dtype = model, dtype
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Of every position."""
+        """The logits of every position."""
         logits: Tensor = self.model(input_ids=input_ids, use_cache=False).logits
         return logits
 
 
 def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
-    """Read a directory.
+    """Read a directory as one module.
 
     Args:
         path: Dense or compressed-tensors.

@@ -25,7 +25,7 @@ Largest = dict[str, Tensor]
 
 
 def outliers(largest: Largest) -> tuple[ChannelOutliers, ...]:
-    """Of the layers that have some, the worst first."""
+    """The outliers of the layers that have some, the worst first."""
     found = [_of_layer(layer, most.float()) for layer, most in largest.items()]
     return tuple(sorted((one for one in found if one.channels), key=lambda one: one.levels_left))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.diagnose.ranking import is_worthwhile
+from ridgeline.diagnose.diagnosis import is_worthwhile
 from ridgeline.diagnose.reading import (
     Evidence,
     Reading,

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ridgeline.diagnose.rule_files import rule_files
 from ridgeline.diagnose.trace_reading import TraceReading
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 
 
 class TraceRule(Protocol):

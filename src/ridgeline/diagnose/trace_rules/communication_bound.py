@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.stragglers import Stragglers
 
 CAUSES = ("communication-bound", "rank-skew")

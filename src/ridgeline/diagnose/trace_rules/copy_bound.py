@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("copy-bound",)
 LEADS_FROM = 0.20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.diagnose.trace_reading import TraceReading, time_text
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("cpu-only",)
 LEADS_FROM = 0.0

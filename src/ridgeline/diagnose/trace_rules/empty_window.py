@@ -9,7 +9,7 @@ of the recorded time.
 from __future__ import annotations
 
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("empty-window", "hardly-any-gpu-work")
 LEADS_FROM = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent
-from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("no-tensor-cores",)
 LEADS_FROM = 2.0

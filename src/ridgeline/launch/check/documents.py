@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import InputError, MissingExtra, in_words
 from ridgeline.records import input_file
-from ridgeline.records.nesting import DEEPEST
+from ridgeline.records.input_file import DEEPEST
 
 if TYPE_CHECKING:
     import yaml

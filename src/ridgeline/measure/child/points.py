@@ -8,12 +8,14 @@ nothing. A technique says what it changed with `changed`; one that never did had
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.child.guard import note
+from ridgeline.measure.child.guard import attempt, note
+from ridgeline.patches import Undo, patch
 
 if TYPE_CHECKING:
     import torch
@@ -104,3 +106,30 @@ class Points:
 def _technique(callback: Callable[..., Any]) -> str:
     """The technique's name, which is that of the module that its callback stands in."""
     return str(getattr(callback, "__module__", "")).rpartition(".")[2].replace("_", "-")
+
+
+def edit_arguments(constructor: str, edit: Callable[[dict[str, Any]], None]) -> Undo:
+    """From now on `edit` sees, and may change, the arguments of each construction, by name.
+
+    Args:
+        constructor: The `__init__` of a class, as `patches.PATCHED` names it, without `*args`.
+        edit: Called before the object is made.
+    """
+
+    def editing(original: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def init(made: Any, *args: Any, **kwargs: Any) -> None:
+            args, kwargs = attempt(edited, made, args, kwargs, otherwise=(args, kwargs))
+            original(made, *args, **kwargs)
+
+        def edited(made: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            _, *bound = signature.bind(made, *args, **kwargs).arguments.items()
+            arguments = dict(bound)
+            edit(arguments)
+            return (), arguments
+
+        return init
+
+    return patch(constructor, editing)

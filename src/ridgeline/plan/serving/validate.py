@@ -34,7 +34,7 @@ from ridgeline.plan.serving.outcome import (
 )
 from ridgeline.plan.serving.published import Run, read_table
 from ridgeline.plan.table_cells import Unreadable, unjudged
-from ridgeline.records.serving_validation import (
+from ridgeline.records.validation import (
     ServingErrors,
     ServingOverall,
     ServingRow,

@@ -53,7 +53,7 @@ class Adapters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """That requests may ask for, in memory or not."""
+        """The names that requests may ask for, in memory or not."""
         return tuple(self._files)
 
     @property
@@ -82,7 +82,7 @@ class Adapters:
         return index
 
     def unload(self, name: str, busy: Collection[str] = ()) -> None:
-        """Forget an adapter.
+        """Forget an adapter and free its place.
 
         Raises:
             InputError: There is none of that name, or requests use it.
@@ -95,7 +95,7 @@ class Adapters:
         del self._files[name]
 
     def index(self, name: str, busy: Collection[str] = ()) -> int:
-        """Of an adapter by name ("" is 0), which is read again if it was evicted.
+        """The index of an adapter by name ("" is 0), which is read again if it was evicted.
 
         Raises:
             NoRoom: It was evicted, and every place is taken by a busy adapter.
@@ -127,7 +127,7 @@ class Adapters:
             layer.use = rows if name == self._head else tokens
 
     def memory(self) -> list[MemoryRow]:
-        """Of the tensors of all places, filled or not."""
+        """The memory of the tensors of all places, filled or not."""
         held = sum(t.nbytes for layer in self._wrapped.values() for t in (layer.a, layer.b))
         if not held:
             return []

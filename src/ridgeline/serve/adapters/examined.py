@@ -32,7 +32,7 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 
 def examined(folder: str, seconds: float = LONGEST_SECONDS) -> AdapterFile:
-    """As `checkpoints.adapters.examine`.
+    """Examine an adapter, as `checkpoints.adapters.examine`, in another process.
 
     Raises:
         InputError: No adapter lies there, or one of a kind that is not served, or it takes longer.

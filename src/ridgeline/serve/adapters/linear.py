@@ -32,11 +32,11 @@ class Use:
     """Which adapter each row of a forward has."""
 
     indices: Tensor
-    """[T] int64; 0: none."""
+    """The adapter of each token, [T] int64; 0: none."""
     groups: tuple[tuple[int, Tensor | None], ...] | None = None
     """(adapter, its rows [·] int64, None: all of them); no groups at all: masked."""
     loaded: int | None = None
-    """Masked: the first so many adapters in memory matter; None: all places."""
+    """How many of the first adapters in memory matter to the masked way; None: all places."""
     mask: Tensor | None = None
     """[T, loaded, 1] bool; None: each layer makes it from `indices`, as a recorded graph must."""
 
@@ -84,9 +84,9 @@ class AdaptedLinear(nn.Module):
         )
 
     a: Tensor
-    """[S, R, K]"""
+    """The matrices A of all adapters, [S, R, K]."""
     b: Tensor
-    """[S, R, N]: each B transposed, so that the first adapters of all are one matrix."""
+    """The matrices B, [S, R, N], each transposed: the first adapters of all are one matrix."""
 
     def put(self, slot: int, pair: LowRank) -> bool:
         """Store one adapter's pair; whether the tensors moved, to hold a larger rank."""
@@ -103,7 +103,7 @@ class AdaptedLinear(nn.Module):
         return moved
 
     def clear(self, slot: int) -> None:
-        """Forget one adapter."""
+        """Forget the numbers of one adapter."""
         self.a[slot].zero_()
         self.b[slot].zero_()
         self.ranks[slot] = 0

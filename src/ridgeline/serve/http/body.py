@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from ridgeline.records.nesting import DEEPEST, too_deep
+from ridgeline.records.input_file import DEEPEST, too_deep
 from ridgeline.serve.http.protocol.errors import refused
 
 _ESCAPE = re.compile(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.records.nesting import too_deep
+from ridgeline.records.input_file import too_deep
 from ridgeline.serve.http.protocol.chat import (
     AssistantMessage,
     InstructionMessage,

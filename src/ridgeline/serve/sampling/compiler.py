@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records.nesting import too_deep
+from ridgeline.records.input_file import too_deep
 from ridgeline.serve.messages import Grammar
 from ridgeline.serve.sampling.schema import unenforced
 from ridgeline.serve.sampling.validate import RequestError

@@ -120,7 +120,7 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def _replacement(layer: nn.Module, config: EngineConfig) -> FrozenLinear | None:
-    """None: it stays as it is, torch multiplies it."""
+    """The layer that takes its place; None: it stays as it is, torch multiplies it."""
     weight, bias = weight_of(layer), layer.bias
     dtype = weight.dtype
     bias = bias.detach() if isinstance(bias, Tensor) else None

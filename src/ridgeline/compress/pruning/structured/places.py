@@ -17,14 +17,14 @@ from ridgeline.errors import InputError
 
 
 class MlpPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An MLP: neurons are the rows of `inner` and the columns of `outer`."""
+    """Where an MLP is: neurons are the rows of `inner` and the columns of `outer`."""
 
     families: str
     inner: tuple[str, ...]
     """Up, or gate and up."""
     outer: str
     width_key: str
-    """In config.json."""
+    """The key of its width in config.json."""
 
 
 class AttentionPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class Cut:
     """Its name within the block."""
     side: Literal["outputs", "inputs"]
     kept: Tensor
-    """Indices, in order."""
+    """The indices that stay, in order."""
 
 
 def stored_cuts(block: nn.Module, cut: Cut) -> dict[str, int]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ridgeline.checkpoints.skeleton import empty_model
-from ridgeline.compress.pruning.structured.heads import Heads
 from ridgeline.compress.pruning.structured.places import MlpPlace
+from ridgeline.compress.pruning.structured.units import Heads
 from ridgeline.errors import InputError
 
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")

@@ -19,10 +19,10 @@ from ridgeline.checkpoints.compressed_writer import CompressedWriter
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import is_transposed, weight_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.pruning import taylor
+from ridgeline.compress.flow import Flow
+from ridgeline.compress.pruning import weights
 from ridgeline.compress.pruning.ahead import in_memory, mean_loss
-from ridgeline.compress.pruning.structured import heads, layers, neurons, smaller
-from ridgeline.compress.pruning.structured.columns import worth
+from ridgeline.compress.pruning.structured import layers, smaller, units
 from ridgeline.compress.pruning.structured.places import (
     Cut,
     attention_of,
@@ -30,35 +30,35 @@ from ridgeline.compress.pruning.structured.places import (
     shorten,
     stored_cuts,
 )
-from ridgeline.compress.streaming.flow import Flow
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.pruning.structured.units import worth
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Pruning
 
 _SEQUENCES = 8
-"""That go through a whole model at once."""
+"""Sequences that go through a whole model at once."""
 
 
 @dataclass(kw_only=True)
-class Choice:
+class KeptParts:
     """What of a model stays."""
 
     config: dict[str, Any]
     """The config.json that fits."""
     cuts: dict[str, tuple[int, Tensor]] = field(default_factory=dict)
-    """By stored name: along which dimension a tensor is cut, and what stays."""
+    """The dimension along which a tensor is cut, and what stays, by its stored name."""
     kept_layers: list[int] | None = None
     """Places of blocks that stay; None: all."""
 
 
-def take_out(
+def prune_units(
     model: Path,
     pruning: Pruning,
     out: Path,
     tokens: Tensor | None = None,
     *,
-    multiple: int = neurons.MULTIPLE,
-) -> Choice:
+    multiple: int = units.MULTIPLE,
+) -> KeptParts:
     """Write the smaller model; transformers and `ridgeline serve` load it as any other.
 
     An interrupted call leaves nothing at `out`; a new one ends with the same bits.
@@ -95,7 +95,7 @@ def take_out(
     return choice
 
 
-def _choose_layers(skeleton: ModelSkeleton, pruning: Pruning, tokens: Tensor | None) -> Choice:
+def _choose_layers(skeleton: ModelSkeleton, pruning: Pruning, tokens: Tensor | None) -> KeptParts:
     config = skeleton.checkpoint.config
     layers.kept_layers([0.0] * len(skeleton.blocks), pruning.share)  # does the share go?
     match pruning.criterion:
@@ -115,7 +115,7 @@ def _choose_layers(skeleton: ModelSkeleton, pruning: Pruning, tokens: Tensor | N
                 " it)"
             )
     kept = layers.kept_layers(found, pruning.share)
-    return Choice(config=smaller.without_layers(config, kept), kept_layers=kept)
+    return KeptParts(config=smaller.without_layers(config, kept), kept_layers=kept)
 
 
 def _influences(skeleton: ModelSkeleton, tokens: Tensor) -> list[float]:
@@ -138,7 +138,7 @@ def _influences(skeleton: ModelSkeleton, tokens: Tensor) -> list[float]:
 
 def _choose_within(
     skeleton: ModelSkeleton, pruning: Pruning, tokens: Tensor | None, multiple: int
-) -> Choice:
+) -> KeptParts:
     config = skeleton.checkpoint.config
     block = skeleton.blocks[0]
     assert isinstance(block, nn.Module)
@@ -149,7 +149,7 @@ def _choose_within(
     )
     importance = _gradients(skeleton, choose.outer, tokens) if pruning.criterion == "taylor" else {}
     flow = Flow(skeleton, tokens) if pruning.criterion == "wanda" and tokens is not None else None
-    choice = Choice(config=choose.config)
+    choice = KeptParts(config=choose.config)
     for number in range(len(skeleton.blocks)):
         block = skeleton.load_block(number)
         prefix = skeleton.block_prefix(number)
@@ -182,11 +182,11 @@ class _Neurons:
         self._place = mlp_of(block)
         self.outer = self._place.outer
         width = weight_of(block.get_submodule(self.outer)).shape[1]
-        self._kept = neurons.kept_width(width, pruning.share, multiple)
+        self._kept = units.kept_width(width, pruning.share, multiple)
         self.config = smaller.without_neurons(config, self._place, self._kept)
 
     def cuts(self, ranks: Tensor) -> list[Cut]:
-        return neurons.cuts(self._place, neurons.kept_neurons(ranks, self._kept))
+        return units.neuron_cuts(self._place, units.kept_neurons(ranks, self._kept))
 
     def recount(self, block: nn.Module) -> None:
         """Nothing counts neurons in memory."""
@@ -199,18 +199,18 @@ class _Heads:
         self._place = attention_of(block)
         self.outer = f"{self._place.owner}.{self._place.output}"
         self._heads = smaller.heads_of(config)
-        self._kept = heads.kept_heads(self._heads, pruning.share)
+        self._kept = units.kept_heads(self._heads, pruning.share)
         self.config = smaller.without_heads(config, self._kept)
 
     def cuts(self, ranks: Tensor) -> list[Cut]:
-        query, kv = heads.chosen(ranks, self._heads, self._kept)
-        return heads.cuts(self._place, self._heads.dim, query, kv)
+        query, kv = units.chosen_heads(ranks, self._heads, self._kept)
+        return units.head_cuts(self._place, self._heads.dim, query, kv)
 
     def recount(self, block: nn.Module) -> None:
-        heads.recount(block, self._place, self._kept)
+        units.recount_heads(block, self._place, self._kept)
 
 
-def _seen(flow: Flow, block: nn.Module, number: int, linear: str) -> Seen:
+def _seen(flow: Flow, block: nn.Module, number: int, linear: str) -> CalibrationStatistics:
     """What flows into one linear layer, over all of calibration."""
     total: list[Tensor] = []
     tokens = 0
@@ -227,7 +227,7 @@ def _seen(flow: Flow, block: nn.Module, number: int, linear: str) -> Seen:
             flow.through(block, number, chunk)
     finally:
         handle.remove()
-    return Seen(num_tokens=tokens, square_norm=torch.stack(total).sum(dim=0))
+    return CalibrationStatistics(num_tokens=tokens, square_norm=torch.stack(total).sum(dim=0))
 
 
 def _gradients(skeleton: ModelSkeleton, linear: str, tokens: Tensor | None) -> dict[str, Tensor]:
@@ -238,7 +238,7 @@ def _gradients(skeleton: ModelSkeleton, linear: str, tokens: Tensor | None) -> d
     for place in places:
         model.get_parameter(f"{place}.weight").requires_grad_()
     names = [f"{place}.weight" for place in places]
-    found = taylor.importance(model, tokens.split(_SEQUENCES), mean_loss, names)
+    found = weights.importance_of(model, tokens.split(_SEQUENCES), mean_loss, names)
     turned = {place: is_transposed(model.get_submodule(place)) for place in places}
     return {p: found[f"{p}.weight"].T if turned[p] else found[f"{p}.weight"] for p in places}
 
@@ -249,7 +249,9 @@ def _loss_of(model: nn.Module, tokens: Tensor) -> float:
     return sum(losses) / len(tokens)
 
 
-def _write(checkpoint: CheckpointFiles, skeleton: ModelSkeleton, choice: Choice, out: Path) -> None:
+def _write(
+    checkpoint: CheckpointFiles, skeleton: ModelSkeleton, choice: KeptParts, out: Path
+) -> None:
     names = _Names(skeleton, choice)
     smaller.check_loads(choice.config, dict(names.shapes(checkpoint)))
     writer = CompressedWriter(out, choice.config, source=checkpoint.directory, linears=())
@@ -266,9 +268,9 @@ def _write(checkpoint: CheckpointFiles, skeleton: ModelSkeleton, choice: Choice,
 
 
 class _Names:
-    """Of stored tensors, in the smaller model."""
+    """The names of stored tensors in the smaller model."""
 
-    def __init__(self, skeleton: ModelSkeleton, choice: Choice) -> None:
+    def __init__(self, skeleton: ModelSkeleton, choice: KeptParts) -> None:
         self._choice = choice
         # Files may leave out a prefix that the model has (GPT-2: `h.0.` for `transformer.h.0.`).
         block = skeleton.block_prefix(0)
@@ -277,12 +279,12 @@ class _Names:
         self._blocks = source.removesuffix(target.removeprefix(block)).removesuffix(".0.")
 
     def of(self, name: str) -> str | None:
-        """None: it goes."""
+        """The new name; None: it is pruned."""
         kept = self._choice.kept_layers
         return name if kept is None else layers.renamed(name, self._blocks, kept)
 
     def shapes(self, checkpoint: CheckpointFiles) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Of all tensors that stay."""
+        """The shapes of all tensors that stay."""
         for name in checkpoint.names:
             new = self.of(name)
             if new is None:

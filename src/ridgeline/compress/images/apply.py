@@ -14,17 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ridgeline.checkpoints.files import disk_bytes
+from ridgeline.compress.apply import LEDGER
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.evaluate import environment
-from ridgeline.compress.evaluate.judge import AS_GIVEN, Say
+from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.images.material import CALIBRATED, ImageMaterial, Images, divided
-from ridgeline.compress.images.quality import divergence, logits_of, quality
+from ridgeline.compress.images.measure import divergence, logits_of, quality, speedup, time_in_turns
 from ridgeline.compress.images.saved import load, save
-from ridgeline.compress.images.speed import speedup, time_in_turns
-from ridgeline.compress.judged import LEDGER
-from ridgeline.compress.pruning.channels.flops import flops
-from ridgeline.compress.pruning.channels.take_out import take_out
+from ridgeline.compress.pruning.channels.choose import flops
+from ridgeline.compress.pruning.channels.prune import prune_channels
 from ridgeline.errors import InputError
 from ridgeline.records.image_compression import ImageLedger, ImageProtocol, ImageRow
 from ridgeline.records.scheme import Scheme
@@ -39,7 +38,7 @@ def compress_images(
     schemes: Sequence[Scheme],
     *,
     max_loss: Allowance | None = None,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> ImageLedger:
     """Apply schemes in order, measure each row, and save the last unless it lost too much.
 
@@ -47,19 +46,19 @@ def compress_images(
         material: Model, images, and where to.
         schemes: Prunings of channels.
         max_loss: In KL; above it nothing is saved, and the ledger says why.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: Something that was given cannot be used.
     """
     _check(material, schemes, max_loss)
     calibrating, judged = divided(material.calibration, material.held)
-    say(f"loading {material.model}")
+    on_progress(f"loading {material.model}")
     model = load("MODEL", material.model).to(device_of(material.device))
     _check_labels(model, calibrating, judged)
     shutil.rmtree(material.work, ignore_errors=True)
     try:
-        return _judged(material, schemes, (calibrating, judged), model, max_loss, say)
+        return _judged(material, schemes, (calibrating, judged), model, max_loss, on_progress)
     finally:
         shutil.rmtree(material.work, ignore_errors=True)
 
@@ -103,7 +102,7 @@ def _judged(
     images: tuple[Images | None, Images],
     model: Any,
     max_loss: Allowance | None,
-    say: Say,
+    on_progress: OnProgress,
 ) -> ImageLedger:
     calibrating, judged = images
     example = judged.pixel_values[:EXAMPLES].to(model.device)
@@ -114,10 +113,12 @@ def _judged(
     )
     batches = _batches(calibrating, model) if any(one.needs_calibration for one in schemes) else []
     for place, scheme in enumerate(schemes, start=1):
-        say(f"{scheme.name}: choosing channels")
+        on_progress(f"{scheme.name}: choosing channels")
         started = time.monotonic()
         assert scheme.pruning is not None
-        smaller = take_out(models[-1], (example,), scheme.pruning, batches=batches, loss_of=_loss)
+        smaller = prune_channels(
+            models[-1], (example,), scheme.pruning, batches=batches, loss_of=_loss
+        )
         directory, source = material.work / f"{place}", directory
         directory.parent.mkdir(parents=True, exist_ok=True)
         save(smaller, source, directory)
@@ -126,7 +127,7 @@ def _judged(
         row = _row(scheme.name, models[-1], directory, judged, beside=model)
         rows.append(replace(row, seconds=seconds, left_whole=smaller.left_whole))
     if material.speed:
-        rows = _timed(rows, models, example[:1], say)
+        rows = _timed(rows, models, example[:1], on_progress)
     refused = _refusal(rows, max_loss)
     ledger = ImageLedger(
         model=str(material.model),
@@ -169,7 +170,7 @@ def _parameters(model: nn.Module) -> int:
 
 
 def _batches(images: Images | None, model: Any) -> list[tuple[Tensor, Tensor]]:
-    """Of calibration, drawn evenly from all images."""
+    """Batches of calibration, drawn evenly from all images."""
     if images is None:
         return []
     step = max(1, len(images) // CALIBRATED)
@@ -184,10 +185,10 @@ def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _timed(
-    rows: Sequence[ImageRow], models: Sequence[nn.Module], image: Tensor, say: Say
+    rows: Sequence[ImageRow], models: Sequence[nn.Module], image: Tensor, on_progress: OnProgress
 ) -> list[ImageRow]:
     """The rows with what timing in turns found, each against the row above."""
-    found = time_in_turns(models, image, say=say)
+    found = time_in_turns(models, image, on_progress=on_progress)
     answers = [replace(rows[0], latency=found[0])]
     for row, above, own in zip(rows[1:], found[:-1], found[1:], strict=True):
         answers.append(replace(row, latency=own, speedup=speedup(above, own)))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ridgeline.compress.run import Job, stage
-from ridgeline.compress.streaming.journal import Journal
+from ridgeline.compress.finished import BlockLog
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
 
@@ -18,7 +18,7 @@ _CHILD = """
 import sys, time
 from pathlib import Path
 import torch
-from ridgeline.compress.run import Job, stage
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.records.scheme_names import parse
 
 torch.set_num_threads(1)
@@ -30,7 +30,8 @@ def progress(done):
     if done.block == int(hold):
         time.sleep(600)
 
-job = Job(model=Path(model), schemes=(parse("w4a16-gptq-g16"),), work=Path(work), tokens=tokens)
+schemes = (parse("w4a16-gptq-g16"),)
+job = CompressionJob(model=Path(model), schemes=schemes, work=Path(work), tokens=tokens)
 stage(job, progress).save(Path(out))
 """
 
@@ -58,7 +59,7 @@ def test_after_a_kill_the_result_is_the_same_to_the_byte(tiny_model, tokens, tmp
     torch.set_num_threads(1)  # as the child does: sums are added up in one order
     try:
         scheme = parse("w4a16-gptq-g16")
-        job = Job(model=model, schemes=(scheme,), work=whole / "work", tokens=tokens)
+        job = CompressionJob(model=model, schemes=(scheme,), work=whole / "work", tokens=tokens)
         stage(job).save(whole / "out")
     finally:
         torch.set_num_threads(threads)
@@ -73,11 +74,13 @@ def test_interrupted_before_or_while_any_block_is_written_it_goes_on_the_same(
 ):
     def job(name):
         scheme = parse("w4a16-awq-g8")
-        return Job(model=tiny_model(kind), schemes=(scheme,), work=tmp_path / name, tokens=tokens)
+        return CompressionJob(
+            model=tiny_model(kind), schemes=(scheme,), work=tmp_path / name, tokens=tokens
+        )
 
     stage(job("straight"))
     blocks = sorted(path.name for path in (tmp_path / "straight").glob("block*"))
-    write = Journal.write
+    write = BlockLog.write
     for stop in range(len(blocks)):
 
         def stopping(self, block, result, stop=stop):
@@ -87,10 +90,10 @@ def test_interrupted_before_or_while_any_block_is_written_it_goes_on_the_same(
                 raise KeyboardInterrupt
             write(self, block, result)
 
-        monkeypatch.setattr(Journal, "write", stopping)
+        monkeypatch.setattr(BlockLog, "write", stopping)
         with pytest.raises(KeyboardInterrupt):
             stage(job("interrupted"))
-    monkeypatch.setattr(Journal, "write", write)
+    monkeypatch.setattr(BlockLog, "write", write)
     stage(job("interrupted"))
     same, _, _ = filecmp.cmpfiles(
         tmp_path / "straight", tmp_path / "interrupted", blocks, shallow=False
@@ -99,7 +102,7 @@ def test_interrupted_before_or_while_any_block_is_written_it_goes_on_the_same(
 
 
 def test_a_damaged_block_is_named(tiny_model, tokens, tmp_path):
-    job = Job(
+    job = CompressionJob(
         model=tiny_model("llama"),
         schemes=(parse("w4a16-rtn-g16"),),
         work=tmp_path / "work",

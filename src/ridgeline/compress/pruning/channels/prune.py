@@ -12,18 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ridgeline.compress.pruning import taylor
-from ridgeline.compress.pruning.channels.choose import going
+from ridgeline.compress.pruning import weights
+from ridgeline.compress.pruning.channels.choose import going, magnitudes, weights_of, worth
 from ridgeline.compress.pruning.channels.coupling import Coupling, coupling
-from ridgeline.compress.pruning.channels.labels import Array
+from ridgeline.compress.pruning.channels.reading import Array
 from ridgeline.compress.pruning.channels.resized import replace
-from ridgeline.compress.pruning.channels.worth import magnitudes, weights_of, worth
-from ridgeline.compress.pruning.structured.neurons import MULTIPLE
+from ridgeline.compress.pruning.structured.units import MULTIPLE
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.records.scheme import Pruning
 
 TOLERANCE = 1e-6
-"""Of the largest output, between float64 sums in another order."""
+"""The share of the largest output by which float64 sums in another order may differ."""
 
 LossOf = Callable[[nn.Module, Any], Tensor]
 
@@ -35,14 +34,14 @@ class Smaller:
     model: nn.Module
     """A copy; the module that was given is as it was."""
     shapes: Mapping[str, list[int]]
-    """Of the parameters and buffers that changed (`resized.resize`)."""
+    """The shapes of the parameters and buffers that changed (`resized.resize`)."""
     counts: Mapping[str, Mapping[str, int]]
-    """Of the modules that changed."""
+    """The counts of the modules that changed."""
     left_whole: tuple[str, ...]
     """Operations whose channels all stayed, and why."""
 
 
-def take_out(
+def prune_channels(
     model: nn.Module,
     example: tuple[Tensor, ...],
     pruning: Pruning,
@@ -78,7 +77,7 @@ def take_out(
             if loss_of is None:
                 raise InputError("taylor needs calibration images with labels; give --calibration")
             asleep = copy.deepcopy(model).eval().requires_grad_()
-            squares = taylor.importance(asleep, batches, loss_of, names)
+            squares = weights.importance_of(asleep, batches, loss_of, names)
         case other:
             raise InputError(
                 f"{other} ranks single weights, not channels; choose magnitude or taylor"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.checkpoints.skeleton import ModelSkeleton, set_tensor
-from ridgeline.compress.watching.products import Stop
+from ridgeline.compress.watching.capture import Stop
 from ridgeline.errors import InputError, in_words
 
 CHUNK_TOKENS = 2048
@@ -21,7 +21,7 @@ CHUNK_TOKENS = 2048
 
 
 class Flow:
-    """Of all calibration sequences, what flows into the next block.
+    """What flows into the next block, of all calibration sequences.
 
     Shapes: hidden [sequences, length, width] float32.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ridgeline.compress.observers import minmax, mse, percentile
-from ridgeline.compress.rounding import grid, levels, to_nearest, value
+from ridgeline.compress import rounding
+from ridgeline.compress.rounding import grid, levels, minmax, mse, percentile, to_nearest, value
 from ridgeline.records.scheme import NumberFormat
 from ridgeline.records.scheme_names import parse
 
@@ -23,7 +23,7 @@ def normal(*shape: int) -> torch.Tensor:
 
 def test_minmax_is_the_smallest_and_the_largest() -> None:
     grouped = normal(4, 3, 50)
-    low, high = minmax.bounds(grouped, form_of("w4a16"))
+    low, high = minmax(grouped, form_of("w4a16"))
     assert torch.equal(low, grouped.min(-1).values)
     assert torch.equal(high, grouped.max(-1).values)
 
@@ -32,15 +32,15 @@ def test_minmax_is_the_smallest_and_the_largest() -> None:
 def test_percentile_leaves_out_a_thousandth(name: str) -> None:
     grouped = normal(2, 3, 10_000)
     form = form_of(name)
-    low, high = percentile.bounds(grouped, form)
+    low, high = percentile(grouped, form)
     if form.symmetric:
         share = (grouped.abs() > high[..., None]).float().mean(-1)
         assert torch.equal(low, -high)
-        expected = torch.quantile(grouped.abs(), percentile.INSIDE, -1)
+        expected = torch.quantile(grouped.abs(), rounding.INSIDE, -1)
     else:
         share = (grouped > high[..., None]).float().mean(-1)
         assert ((grouped < low[..., None]).float().mean(-1) - 1e-3).abs().max() < 2e-4
-        expected = torch.quantile(grouped, percentile.INSIDE, -1)
+        expected = torch.quantile(grouped, rounding.INSIDE, -1)
     assert (share - 1e-3).abs().max() < 2e-4
     assert torch.allclose(high, expected)
 
@@ -48,7 +48,7 @@ def test_percentile_leaves_out_a_thousandth(name: str) -> None:
 def test_an_outlier_does_not_widen_the_percentile_range() -> None:
     grouped = normal(1, 1, 10_000)
     grouped[0, 0, 0] = 1e6
-    assert percentile.bounds(grouped, form_of("w4a16"))[1].item() < 5
+    assert percentile(grouped, form_of("w4a16"))[1].item() < 5
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_mse_never_errs_more_than_minmax(name: str, dtype: torch.dtype) -> None:
 def test_mse_finds_the_best_of_its_shares() -> None:
     form = form_of("w3a16-channel")
     weight = normal(1, 256)
-    low, high = mse.bounds(weight[:, None], form)
+    low, high = mse(weight[:, None], form)
     errors = []
-    for share in mse.SHARES:
+    for share in rounding.SHARES:
         step = share * weight.abs().max() / 3.5
         wrong = (weight / step).round().clamp(-4, 3) * step - weight
         errors.append(float(wrong.square().sum()))
-    best = mse.SHARES[errors.index(min(errors))]
+    best = rounding.SHARES[errors.index(min(errors))]
     assert torch.allclose(high.squeeze(), best * weight.max(), rtol=1e-5)
     assert torch.allclose(low.squeeze(), best * weight.min(), rtol=1e-5)
 

@@ -1,21 +1,25 @@
-"""One block that is done: its tensors as they will be saved, in a file of its own until then.
+"""Finished blocks, each in a file of its own until the whole model is saved.
 
-A file is whole or not there. It is read back to go on after a kill, to measure the whole model, and
-to save it.
+A file is whole or not there. It is read back to go on after a kill, which costs one block at most,
+to measure the whole model, and to save it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 from torch import Tensor
 
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.quantised import ActivationScales, Quantised
 from ridgeline.errors import InputError
-from ridgeline.records.scheme import NumberFormat
+from ridgeline.records.scheme import NumberFormat, Scheme
+from ridgeline.records.store import write_atomically
 
 
 class LayerDone(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,13 +29,13 @@ class LayerDone(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
     """Names joined by " + "; "" where it stayed as it is."""
     error: float
-    """See `Rounded.error`."""
+    """The relative error, as `Rounded.error` has it."""
     notices: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Finished:
-    """Of one block."""
+    """What became of one block: its tensors as they will be saved."""
 
     layers: list[LayerDone] = field(default_factory=list)
     dense: dict[str, Tensor] = field(default_factory=dict)
@@ -101,7 +105,7 @@ def write(path: Path, block: Finished) -> None:
 
 
 def read(path: Path) -> Finished:
-    """What `write` wrote.
+    """Read back what `write` wrote.
 
     Raises:
         InputError: It is damaged.
@@ -133,3 +137,61 @@ def read(path: Path) -> Finished:
         block.cache[name] = (keys, values)
     block.dense = {name.removeprefix("dense|"): tensor for name, tensor in tensors.items()}
     return block
+
+
+class BlockLog:
+    """Blocks 0 … n, each a file; beside them a fingerprint of what is compressed how.
+
+    Raises:
+        InputError: The folder belongs to another compression.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.folder = folder
+        claim = folder / "fingerprint"
+        if claim.exists() and claim.read_bytes() != fingerprint.encode("ascii"):
+            raise InputError(
+                f"{folder}: it holds the blocks of another compression (model, schemes or "
+                "calibration differ); remove it"
+            )
+        write_atomically(claim, fingerprint.encode("ascii"))
+
+    def num_done(self) -> int:
+        """Blocks that need not be done again."""
+        count = 0
+        while self._path(count).exists():
+            count += 1
+        return count
+
+    def write(self, block: int, result: Finished) -> None:
+        """Keep a block; it is on the disk when this returns."""
+        write(self._path(block), result)
+
+    def read(self, block: int) -> Finished:
+        """A block that was kept."""
+        return read(self._path(block))
+
+    def remove(self) -> None:
+        """The folder and all in it."""
+        shutil.rmtree(self.folder)
+
+    def _path(self, block: int) -> Path:
+        return self.folder / f"block-{block:05d}.safetensors"
+
+
+def fingerprint_of(
+    checkpoint: CheckpointFiles,
+    schemes: tuple[Scheme, ...],
+    of_layer: dict[str, tuple[Scheme, ...]],
+    tokens: Tensor | None,
+    seed: int,
+) -> str:
+    """Equal for the same model files, schemes and calibration."""
+    digest = hashlib.sha256(msgspec.json.encode((schemes, sorted(of_layer.items()), seed)))
+    for path in sorted(checkpoint.directory.glob("*.safetensors")):
+        about = path.stat()
+        digest.update(f"{path.name} {about.st_size} {about.st_mtime_ns}".encode())
+    digest.update(msgspec.json.encode(checkpoint.config, order="sorted"))
+    if tokens is not None:
+        digest.update(tokens.contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.streaming.flow import Flow
+from ridgeline.compress.flow import Flow
 from ridgeline.errors import InputError
 
 
@@ -14,7 +14,7 @@ from ridgeline.errors import InputError
 def test_block_by_block_the_activations_are_those_of_the_whole_model(
     tiny_model, tokens, kind, monkeypatch
 ):
-    monkeypatch.setattr("ridgeline.compress.streaming.flow.CHUNK_TOKENS", 160)
+    monkeypatch.setattr("ridgeline.compress.flow.CHUNK_TOKENS", 160)
     path = tiny_model(kind)
     skeleton = ModelSkeleton(CheckpointFiles(path))
     whole = AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa").eval()

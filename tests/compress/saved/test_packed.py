@@ -12,7 +12,7 @@ from torch.sparse._semi_structured_conversions import (
     sparse_semi_structured_to_dense_cutlass,
 )
 
-from ridgeline.compress.pruning.packed import pack, unpack
+from ridgeline.compress.saved.two_of_four import pack, unpack
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_n_of_m
 

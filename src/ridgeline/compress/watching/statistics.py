@@ -1,16 +1,36 @@
-"""A layer's Hessian, summed up, and its inverse, as GPTQ and SparseGPT walk along it.
+"""What calibration saw flow into one linear layer, and the inverse of its Hessian.
 
 H = 2/n Σ xᵀx is symmetric, so only blocks on and right of the diagonal are summed. It has no
-inverse where inputs are never used or are combinations of others, as with little calibration text.
-λ · mean(diag H) is added to the diagonal (GPTQ, arXiv 2210.17323, section
-3, step 3), tenfold as often as it takes; if nothing helps there is no factor, and the caller falls
-back to what needs none, for this layer alone.
+inverse where activations are never used or are combinations of others, as with little calibration
+text. λ · mean(diag H) is added to the diagonal (GPTQ, arXiv 2210.17323, section 3, step 3), tenfold
+as often as it takes; if nothing helps there is no factor, and the caller falls back to what needs
+none, for this layer alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+
+@dataclass(slots=True, kw_only=True)
+class CalibrationStatistics:
+    """What was seen of a layer's activations x [tokens, in]; None: no method asked for it."""
+
+    num_tokens: int
+    hessian: Tensor | None = None
+    """GPTQ's H = 2/tokens · Σ xᵀx (arXiv 2210.17323, section 3), [in, in] float32."""
+    mean_abs: Tensor | None = None
+    """The mean magnitude of each column (AWQ), [in] float32."""
+    max_abs: Tensor | None = None
+    """The largest magnitude of each column (SmoothQuant, static ranges), [in] float32."""
+    square_norm: Tensor | None = None
+    """The sum Σ x² of each column (Wanda), [in] float32."""
+    rows: Tensor | None = None
+    """An even sample of the activations (AWQ's search, clipping, percentiles), [k, in]."""
+
 
 _MOST_DAMPING = 1.0
 _BLOCK = 256
@@ -67,3 +87,14 @@ def _factor(matrix: Tensor) -> Tensor | None:
     identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     upper = torch.linalg.solve_triangular(lower.flip(0, 1), identity, upper=True)
     return upper if bool(upper.isfinite().all()) else None
+
+
+def output_error(weight: Tensor, result: Tensor, hessian: Tensor | None) -> float:
+    """tr((W - Ŵ) H (W - Ŵ)ᵀ) / tr(W H Wᵀ), the share of the output's energy that is lost."""
+    before, difference = weight.float(), weight.float() - result.float()
+    if hessian is None or not bool(hessian.isfinite().all()):
+        lost, whole = float(difference.square().sum()), float(before.square().sum())
+    else:
+        lost = float(((difference @ hessian) * difference).sum())
+        whole = float(((before @ hessian) * before).sum())
+    return lost / whole if whole > 0.0 else 0.0
