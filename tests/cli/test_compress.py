@@ -154,7 +154,7 @@ def test_a_directory_that_is_no_model_is_named(
     assert run(["compress", str(bare), *words]) == 2
     assert "no config.json" in capsys.readouterr().err
     for name, missing in (
-        ("config.json", "no model.safetensors"),
+        ("config.json", "neither model.safetensors"),
         ("model.safetensors", "no tokenizer"),
     ):
         shutil.copy(LIBRARY / name, bare)

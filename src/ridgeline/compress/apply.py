@@ -60,7 +60,7 @@ def steps(
 ) -> list[SchemeRow]:
     """Apply schemes in order.
 
-    What takes neurons, heads or layers out makes a new dense model, which the schemes after it
+    Pruning neurons, heads or layers makes a new dense model, which the schemes after it
     start from; others are applied block by block, together with those before them.
 
     Args:
@@ -81,7 +81,7 @@ def steps(
         if scheme.pruning is not None and scheme.pruning.structure != "weights":
             began = time.monotonic()
             if not directory.exists():
-                on_progress(f"{scheme.name}: choosing what to take out")
+                on_progress(f"{scheme.name}: choosing what to prune")
                 before = made[-1].directory if made else given
                 multiple = _multiple(schemes[count:])
                 prune_units(before, scheme.pruning, directory, tokens, multiple=multiple)
@@ -161,7 +161,7 @@ def compress(
 
     Args:
         material: Model, texts, and where to.
-        schemes: Prunings, then at most one rounding; none: an adapter is only merged.
+        schemes: Prunings, then at most one quantisation; none: an adapter is only merged.
         adapter: A PEFT LoRA directory, added to the weights first; what comes of it is then what
             the rows are compared with.
         max_loss: Above it nothing is saved, and the ledger says why and names layers.
@@ -183,14 +183,14 @@ def compress(
 
 
 def _check_order(schemes: Sequence[Scheme]) -> None:
-    rounding = None
+    quantised = None
     for scheme in schemes:
-        if rounding is not None and (scheme.weights is not None or scheme.pruning is not None):
+        if quantised is not None and (scheme.weights is not None or scheme.pruning is not None):
             raise InputError(
-                f"--scheme {scheme.name} after {rounding}: weights in few bits are changed no more;"
-                " give prunings first, then one rounding"
+                f"--scheme {scheme.name} after {quantised}: quantised weights are changed no more;"
+                " give prunings first, then one quantisation"
             )
-        rounding = scheme.name if scheme.weights is not None else rounding
+        quantised = scheme.name if scheme.weights is not None else quantised
 
 
 def _compressed(

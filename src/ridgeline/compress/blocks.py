@@ -69,23 +69,23 @@ def rescale(block: LoadedBlock) -> dict[str, str]:
     notices: dict[str, str] = {}
     wanted: dict[Matmul, tuple[int, frozenset[str]]] = {}
     for group in groups:
-        for product, number in zip(group.products, group.statistics, strict=True):
-            scheme = _scheme(block, product)
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True):
+            scheme = _scheme(block, matmul)
             if scheme is None:
                 continue
             if group.absorber is None:
-                notices |= {matrix.name: NOTICE for matrix in product}
+                notices |= {matrix.name: NOTICE for matrix in matmul}
             else:
-                wanted[product] = (number, RESCALING[scheme.method].NEEDS)
+                wanted[matmul] = (number, RESCALING[scheme.method].NEEDS)
     seen = gather(block.runs, block.matrices, wanted) if wanted else {}
     for group in groups:
-        _rescale(block, group, {product: seen[number] for product, (number, _) in wanted.items()})
+        _rescale(block, group, {matmul: seen[number] for matmul, (number, _) in wanted.items()})
     return notices
 
 
-def _scheme(block: LoadedBlock, product: Matmul) -> Scheme | None:
-    """The first one that rescales, of the matrices of a product."""
-    for matrix in product:
+def _scheme(block: LoadedBlock, matmul: Matmul) -> Scheme | None:
+    """The first one that rescales, of the matrices of a matmul."""
+    for matrix in matmul:
         for scheme in block.schemes[matrix.name]:
             if scheme.weights and scheme.method in RESCALING:
                 return scheme
@@ -97,10 +97,10 @@ def _rescale(
 ) -> None:
     """Divide what is before a group, multiply its weights."""
     pairs = [
-        (matrix, seen[product])
-        for product in group.products
-        if product in seen and seen[product].num_tokens
-        for matrix in product
+        (matrix, seen[matmul])
+        for matmul in group.matmuls
+        if matmul in seen and seen[matmul].num_tokens
+        for matrix in matmul
         if not matrix.kept and block.schemes[matrix.name]
     ]
     scheme = _scheme(block, tuple(matrix for matrix, _ in pairs))
@@ -133,11 +133,11 @@ def compress_block(block: LoadedBlock) -> Finished:
         return result
     notices = rescale(block)
     for stage in stages_of(groups_of(block.matrices, block.runs[0])):
-        for products in _passes(stage):
-            wanted = {product: (number, _fields(block, product)) for product, number in products}
+        for matmuls in _passes(stage):
+            wanted = {matmul: (number, _fields(block, matmul)) for matmul, number in matmuls}
             seen = gather(block.runs, block.matrices, wanted)
-            for number, same in groupby(products, key=lambda pair: pair[1]):
-                matrices = [matrix for product, _ in same for matrix in product]
+            for number, same in groupby(matmuls, key=lambda pair: pair[1]):
+                matrices = [matrix for matmul, _ in same for matrix in matmul]
                 for bundle in _bundles(block, matrices):
                     _compress(block, bundle, seen[number], result)
     cached = {scheme.kv for found in block.schemes.values() for scheme in found if scheme.kv}
@@ -153,10 +153,10 @@ def _passes(stage: tuple[SharedInput, ...]) -> list[list[tuple[Matmul, int]]]:
     Hessians that are held together take no more than the stage's weights, or are a single one.
     """
     numbered = [
-        (product, number)
+        (matmul, number)
         for group in stage
-        for product, number in zip(group.products, group.statistics, strict=True)
-        if not all(matrix.kept for matrix in product)
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True)
+        if not all(matrix.kept for matrix in matmul)
     ]
     limit = sum(matrix.weight.numel() for group in stage for matrix in group.matrices)
     passes: list[list[tuple[Matmul, int]]] = []
@@ -172,10 +172,10 @@ def _passes(stage: tuple[SharedInput, ...]) -> list[list[tuple[Matmul, int]]]:
     return passes
 
 
-def _fields(block: LoadedBlock, product: Matmul) -> frozenset[str]:
-    """What the schemes of a product look at; a sample of rows tells the error of any."""
+def _fields(block: LoadedBlock, matmul: Matmul) -> frozenset[str]:
+    """What the schemes of a matmul look at; a sample of rows tells the error of any."""
     fields: set[str] = set()
-    for matrix in product:
+    for matrix in matmul:
         for scheme in block.schemes[matrix.name]:
             if scheme.weights is not None:
                 fields |= METHODS[scheme.method].NEEDS
@@ -203,7 +203,7 @@ def _bundles(block: LoadedBlock, matrices: list[Matrix]) -> Iterator[tuple[Matri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A weight on its way from pruning to rounding."""
+    """A weight on its way from pruning to quantisation."""
 
     weight: Tensor
     mask: Tensor | None = None

@@ -43,7 +43,7 @@ class CompressionJob:
     model: Path
     """A Hugging Face directory with safetensors."""
     schemes: tuple[Scheme, ...]
-    """Applied to each layer one after another: prunings, then at most one rounding."""
+    """Applied to each layer one after another: prunings, then at most one quantisation."""
     work: Path
     """Where finished blocks wait (by convention `<out>.partial`); found again after a kill."""
     tokens: Tensor | None = None
@@ -76,13 +76,13 @@ class BlockDone:
 class Staged:
     """A finished compression that is not saved yet."""
 
-    def __init__(self, job: CompressionJob, skeleton: ModelSkeleton, journal: BlockLog) -> None:
+    def __init__(self, job: CompressionJob, skeleton: ModelSkeleton, log: BlockLog) -> None:
         self.job = job
         self._skeleton = skeleton
-        self._journal = journal
-        self._count = journal.num_done()
+        self._log = log
+        self._count = log.num_done()
         self.layers: tuple[LayerDone, ...] = tuple(
-            layer for number in range(self._count) for layer in journal.read(number).layers
+            layer for number in range(self._count) for layer in log.read(number).layers
         )
 
     def emulated(self) -> nn.Module:
@@ -95,7 +95,7 @@ class Staged:
             for piece in pieces
         }
         for number in range(self._count):
-            block = self._journal.read(number)
+            block = self._log.read(number)
             for name, tensor in block.dense.items():
                 target, piece = places[name]
                 piece.of(skeleton.value(target).data).copy_(tensor)
@@ -117,7 +117,7 @@ class Staged:
         """
         with large_blocks_given_back():
             self._save(out)
-        self._journal.remove()
+        self._log.remove()
 
     def _save(self, out: Path) -> None:
         skeleton, checkpoint = self._skeleton, self._skeleton.checkpoint
@@ -128,14 +128,14 @@ class Staged:
             linears=_linears(skeleton),
             kv=next((scheme.kv for scheme in self.job.schemes if scheme.kv), None),
         )
-        blocks = [self._journal.read(self._count - 1)] if self._has_head else []
+        blocks = [self._log.read(self._count - 1)] if self._has_head else []
         replaced = {f"{name}.weight" for block in blocks for name in block.quantised}
         for target, pieces in skeleton.pieces.items():
             for piece in pieces if skeleton.is_outside(target) else ():
                 if piece.saved_name not in replaced:
                     writer.dense(piece.saved_name, checkpoint.read(piece.source))
         for number in range(self._count):
-            block = self._journal.read(number)
+            block = self._log.read(number)
             for name, tensor in block.dense.items():
                 writer.dense(name, tensor)
             for name, (weight, inputs) in block.quantised.items():
@@ -170,20 +170,20 @@ def _staged(job: CompressionJob, progress: Callable[[BlockDone], None] | None) -
     fingerprint = fingerprint_of(
         skeleton.checkpoint, job.schemes, dict(job.of_layer), job.tokens, job.seed
     )
-    journal = BlockLog(job.work, fingerprint)
+    log = BlockLog(job.work, fingerprint)
     for target, pieces in skeleton.pieces.items():
         for piece in pieces if skeleton.is_outside(target) else ():
             skeleton.checkpoint.check_finite(piece.source)  # now, not after all blocks
     flow = None if job.tokens is None else Flow(skeleton, job.tokens)
     num_blocks = len(skeleton.blocks)
-    done = journal.num_done()
+    done = log.num_done()
     for number in range(num_blocks):
         block = skeleton.load_block(number)
         if number >= done:
             result = _compressed(job, skeleton, flow, number)
-            journal.write(number, result)
+            log.write(number, result)
         else:
-            result = journal.read(number)
+            result = log.read(number)
         restore(skeleton, number, result)
         if flow is not None:
             flow.advance(block, number)
@@ -195,8 +195,8 @@ def _staged(job: CompressionJob, progress: Callable[[BlockDone], None] | None) -
                 BlockDone(block=number, num_blocks=num_blocks, layers=layers, resumed=number < done)
             )
     if done <= num_blocks and _is_head_wanted(skeleton, job.schemes_of):
-        journal.write(num_blocks, _compressed_head(skeleton, flow, job.schemes_of))
-    return Staged(job, skeleton, journal)
+        log.write(num_blocks, _compressed_head(skeleton, flow, job.schemes_of))
+    return Staged(job, skeleton, log)
 
 
 def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> None:
@@ -278,7 +278,7 @@ def _check(job: CompressionJob, skeleton: ModelSkeleton) -> None:
             )
         if scheme.pruning is not None and scheme.pruning.structure != "weights":
             raise InputError(
-                f"{scheme.name} takes whole {scheme.pruning.structure} out, which is done before "
+                f"{scheme.name} prunes whole {scheme.pruning.structure}, which is done before "
                 "single weights are compressed"
             )
     names = {

@@ -111,7 +111,7 @@ def test_what_lost_too_much_is_not_saved(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--scheme", "w8a8"], "takes channels out"),
+        (["--scheme", "w8a8"], "prunes channels"),
         (["--scheme", "50%-channels-wanda"], "choose magnitude or taylor"),
         (["--scheme", "50%-channels", "--max-loss", "ppl+1%"], "no perplexity"),
         (["--scheme", "50%-channels", "--context", "8"], "--context"),

@@ -42,16 +42,16 @@ def test_the_inputs_of_every_matrix_are_what_flows_into_its_module(tiny_model, t
     block = skeleton.load_block(0)
     matrices = matrices_of(skeleton, 0)
     runs = [lambda chunk=chunk: flow.through(block, 0, chunk) for chunk in flow.chunks()]
-    products = [
-        (product, number)
+    matmuls = [
+        (matmul, number)
         for group in groups_of(matrices, runs[0])
-        for product, number in zip(group.products, group.statistics, strict=True)
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True)
     ]
-    assert len({number for _, number in products}) == 4
-    seen = gather(runs, matrices, {product: (number, _ALL) for product, number in products})
-    for product, number in products:
+    assert len({number for _, number in matmuls}) == 4
+    seen = gather(runs, matrices, {matmul: (number, _ALL) for matmul, number in matmuls})
+    for matmul, number in matmuls:
         inputs = []
-        module = skeleton.model.get_submodule(product[0].name)
+        module = skeleton.model.get_submodule(matmul[0].name)
         handle = module.register_forward_pre_hook(
             lambda _m, args, into=inputs: into.append(args[0])
         )
@@ -70,10 +70,10 @@ def test_experts_see_only_the_tokens_that_were_sent_to_them(tiny_model, tokens):
     matrices = matrices_of(skeleton, 0)
     runs = [lambda chunk=chunk: flow.through(block, 0, chunk) for chunk in flow.chunks()]
     experts = {
-        product: (number, frozenset({"max_abs"}))
+        matmul: (number, frozenset({"max_abs"}))
         for group in groups_of(matrices, runs[0])
-        for product, number in zip(group.products, group.statistics, strict=True)
-        if product[0].name.endswith("w1")
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True)
+        if matmul[0].name.endswith("w1")
     }
     seen = gather(runs, matrices, experts)
     assert len(seen) == 4

@@ -1,4 +1,4 @@
-"""How good a model is on a text, and how far from another: the answer of `ridgeline evaluate`."""
+"""How good a model is on a text, and how far from another: what `ridgeline evaluate` shows."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class QualityJudge:
         return LayerProbe(self.given.model, self.judged.tokens, self.judged.windows)
 
     def most_sensitive(self, directory: Path, scheme: str) -> tuple[LayerLoss, ...]:
-        """The layers that cost most alone, worst first; none where layers were taken out."""
+        """The layers that cost most alone, worst first; none where layers were pruned."""
         loaded = self.load(directory)
         names = common_layers(self.given.model, loaded.model)
         if not names:
@@ -127,21 +127,21 @@ def with_speed(
     """The rows with what decoding in turns found, each against the row above."""
     from msgspec.structs import replace
 
-    answers = []
+    results = []
     for place, (row, own) in enumerate(zip(rows, found, strict=True)):
         if isinstance(own, str):
-            answers.append(replace(row, remark=f"speed not measured: {own}"))
+            results.append(replace(row, remark=f"speed not measured: {own}"))
             continue
         above = found[place - 1] if place else None
         if not isinstance(above, Decoding):
             remark = "" if place == 0 else "not compared: the row above was not measured"
-            answers.append(replace(row, decoding=own, remark=remark))
+            results.append(replace(row, decoding=own, remark=remark))
             continue
         gain = speedup(above, own)
-        answers.append(
+        results.append(
             replace(row, decoding=own, speedup=gain, remark=_why_not_faster(above, own, gain))
         )
-    return answers
+    return results
 
 
 def speedup(before: Decoding, after: Decoding) -> Speedup:

@@ -38,7 +38,7 @@ class LayerProbe:
 
     @property
     def num_tokens(self) -> int:
-        """The tokens that each answer is a mean over."""
+        """The tokens that each price is a mean over."""
         return self._rows.numel()
 
     @torch.inference_mode()
@@ -70,7 +70,7 @@ def layer_losses(
         watched: The model as given.
         compressed: The same model, compressed; it has been called before.
         layers: Names; layers of a group are swapped together.
-        scheme: Its name, for the answer.
+        scheme: Its name, for the result.
     """
     for names in layers:
         with swapped(watched.model, compressed, names):
@@ -93,7 +93,7 @@ def swapped(model: nn.Module, other: nn.Module, names: Sequence[str]) -> Iterato
 def common_layers(model: nn.Module, other: nn.Module) -> list[str]:
     """Linear layers that both have in the same shape and whose weights are not the same.
 
-    A layer that was taken out, or made smaller with its neighbours, cannot be swapped alone.
+    A layer that was pruned, or made smaller with its neighbours, cannot be swapped alone.
     """
     others = dict(other.named_modules())
     found = []

@@ -1,4 +1,4 @@
-"""Channels taken out by schemes in order, each a row that is measured against the row above it."""
+"""Channels pruned by schemes in order, each a row that is measured against the row above it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _check(material: ImageMaterial, schemes: Sequence[Scheme], max_loss: Allowan
     for one in schemes:
         if one.pruning is None or one.pruning.structure != "channels":
             raise InputError(
-                f"scheme {one.name!r} is not for image models; give one that takes channels out,"
+                f"scheme {one.name!r} is not for image models; give one that prunes channels,"
                 " such as 50%-channels or 30%-channels-taylor-global"
             )
         if one.pruning.criterion not in ("magnitude", "taylor"):
@@ -189,10 +189,10 @@ def _timed(
 ) -> list[ImageRow]:
     """The rows with what timing in turns found, each against the row above."""
     found = time_in_turns(models, image, on_progress=on_progress)
-    answers = [replace(rows[0], latency=found[0])]
+    results = [replace(rows[0], latency=found[0])]
     for row, above, own in zip(rows[1:], found[:-1], found[1:], strict=True):
-        answers.append(replace(row, latency=own, speedup=speedup(above, own)))
-    return answers
+        results.append(replace(row, latency=own, speedup=speedup(above, own)))
+    return results
 
 
 def _refusal(rows: Sequence[ImageRow], max_loss: Allowance | None) -> str:

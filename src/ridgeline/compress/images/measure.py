@@ -31,7 +31,7 @@ def logits_of(model: nn.Module, pixel_values: Tensor, batch: int = BATCH) -> Ten
     """
     model.eval()
     place = next(model.parameters())
-    answers = []
+    parts = []
     for part in pixel_values.split(batch):
         try:
             output: Any = model(part.to(place.device, place.dtype))
@@ -39,8 +39,8 @@ def logits_of(model: nn.Module, pixel_values: Tensor, batch: int = BATCH) -> Ten
             raise InputError(
                 f"the model cannot take images {list(part.shape)}: {in_words(error)}"
             ) from error
-        answers.append(getattr(output, "logits", output).float().cpu())
-    return torch.cat(answers)
+        parts.append(getattr(output, "logits", output).float().cpu())
+    return torch.cat(parts)
 
 
 def quality(logits: Tensor, labels: Tensor) -> ImageQuality:

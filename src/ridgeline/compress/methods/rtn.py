@@ -14,7 +14,7 @@ from ridgeline.records.scheme import Scheme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounded:
-    """One weight matrix after rounding."""
+    """A weight matrix after it was quantised."""
 
     quantised: Quantised
     error: float

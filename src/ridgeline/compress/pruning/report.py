@@ -2,7 +2,7 @@
 
 Two shares, which are easily confused: of the weights that pruning may touch (the matrices of the
 blocks), and of all parameters, embeddings and norms included. A tied weight counts once, and a
-weight in few bits where its level stands for zero. What was taken out is no zero: it is missing,
+weight in few bits where its level stands for zero. What was pruned whole is no zero: it is missing,
 and counted against the model it came from.
 """
 
@@ -51,7 +51,7 @@ class Sparsity:
 
     @property
     def share_gone(self) -> float:
-        """Zeros and what was taken out, over the parameters that there were."""
+        """Zeros and what was pruned whole, over the parameters that there were."""
         return (self.counts.zeros + self.removed) / (self.counts.parameters + self.removed)
 
 
@@ -60,7 +60,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
 
     Args:
         model: Dense or compressed-tensors.
-        before: What it was made from; None: nothing was taken out.
+        before: What it was made from; None: nothing was pruned whole.
 
     Raises:
         InputError: A directory cannot be read.

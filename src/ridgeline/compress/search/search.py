@@ -228,7 +228,7 @@ def _ground(
 
 def _check_candidate(scheme: Scheme) -> None:
     if scheme.weights is None or scheme.pruning is not None or scheme.kv is not None:
-        raise InputError(f"--scheme {scheme.name}: a search chooses among roundings of weights")
+        raise InputError(f"--scheme {scheme.name}: a search chooses how weights are quantised")
     if scheme.method not in METHODS:
         raise InputError(
             f"--scheme {scheme.name}: {scheme.method} changes layers together with their"
@@ -256,24 +256,24 @@ def _costs(ground: _Ground, aim: str, bench: Bench | None, on_progress: OnProgre
 def _prices(
     ground: _Ground, judge: QualityJudge, costs: Costs, on_progress: OnProgress
 ) -> SearchLog:
-    """KL of every unit under every scheme that has a cost; what the journal knows is not redone."""
-    journal = SearchLog(ground.material.work)
+    """KL of every unit under every scheme that has a cost; what the log knows is not redone."""
+    log = SearchLog(ground.material.work)
     watched = judge.watched()
     for scheme, directory in ground.uniform.items():
         left = [
             unit
             for name, unit in ground.units.items()
-            if (name, scheme) in costs and (name, scheme) not in journal.losses
+            if (name, scheme) in costs and (name, scheme) not in log.losses
         ]
         if not left:
             continue
         other = judge.load(directory).model
         losses = layer_losses(watched, other, [unit.layers for unit in left], scheme)
         for place, loss in enumerate(losses):
-            journal.add(loss)
+            log.add(loss)
             on_progress(f"sensitivity under {scheme}: {place + 1} of {len(left)}")
-    journal.close()
-    return journal
+    log.close()
+    return log
 
 
 def _options(prices: SearchLog, costs: Costs) -> dict[str, list[Option]]:

@@ -30,7 +30,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """For people and the journal."""
+        """The unit in words, for people and the log."""
         return " + ".join(self.layers)
 
     def takes(self, scheme: Scheme) -> bool:
@@ -114,16 +114,16 @@ def times(
         InputError: The model as given cannot be served, or no scheme makes it faster.
     """
     names = list(directories)
-    answers = dict(
+    measured = dict(
         zip(names, bench([directories[name] for name in names], on_progress), strict=True)
     )
-    dense = answers.pop(AS_GIVEN)
+    dense = measured.pop(AS_GIVEN)
     if not isinstance(dense, Decoding):
         raise InputError(f"--for latency: decoding was not measured: {dense}")
     step, weights = median(dense.step_seconds), sum(unit.num_weights for unit in units)
     found = {(unit.name, AS_GIVEN): step * unit.num_weights / weights for unit in units}
     why = []
-    for scheme, own in answers.items():
+    for scheme, own in measured.items():
         if not isinstance(own, Decoding):
             why.append(f"{scheme}: {own}")
             continue

@@ -25,7 +25,7 @@ from ridgeline.compress.watching.statistics import CalibrationStatistics, add_pr
 from ridgeline.records.scheme import NumberFormat
 
 Matmul = tuple[Matrix, ...]
-"""The matrices of one product: several where a model keeps them stacked (an expert's gate, up)."""
+"""The matrices of one matmul: several where a model keeps them stacked (an expert's gate, up)."""
 
 
 class Stop(Exception):
@@ -33,9 +33,9 @@ class Stop(Exception):
 
 
 class MatmulMode(TorchFunctionMode):
-    """Calls `before(product, x)` with the inputs of each; may answer other inputs.
+    """Calls `before(matmul, x)` with the activations of each, which may return others.
 
-    `after(product, y)` gets the outputs.
+    `after(matmul, y)` gets the outputs.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class MatmulMode(TorchFunctionMode):
         by_slice: dict[int, list[Matrix]] = {}
         for matrix in matrices:
             by_slice.setdefault(matrix.slice_pointer, []).append(matrix)
-        self._products = {pointer: tuple(found) for pointer, found in by_slice.items()}
+        self._matmuls = {pointer: tuple(found) for pointer, found in by_slice.items()}
         self._before = before
         self._after = after
 
@@ -63,17 +63,17 @@ class MatmulMode(TorchFunctionMode):
         del types
         kwargs = kwargs or {}
         places = _PLACES.get(func)
-        product = None
+        matmul = None
         if places is not None and len(args) > max(places) and isinstance(args[places[1]], Tensor):
-            product = self._products.get(args[places[1]].data_ptr())
-        if product is None or places is None:
+            matmul = self._matmuls.get(args[places[1]].data_ptr())
+        if matmul is None or places is None:
             return self._other(func, args, kwargs)
-        replaced = self._before(product, args[places[0]])
+        replaced = self._before(matmul, args[places[0]])
         if replaced is not None:
             args = (*args[: places[0]], replaced, *args[places[0] + 1 :])
         result = func(*args, **kwargs)
         if self._after is not None:
-            self._after(product, result)
+            self._after(matmul, result)
         return result
 
     def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -88,7 +88,7 @@ _PLACES: dict[Any, tuple[int, int]] = {
     torch.Tensor.matmul: (0, 1),
     torch.Tensor.__matmul__: (0, 1),
 }
-"""Where each product's arguments have the inputs and the weight."""
+"""Where each matmul's arguments have the inputs and the weight."""
 
 
 class Origins(MatmulMode):
@@ -97,9 +97,9 @@ class Origins(MatmulMode):
     def __init__(self, matrices: Iterable[Matrix]) -> None:
         super().__init__(matrices, self._note)
         self.inputs: list[tuple[Matmul, int]] = []
-        """Each product with the number of the tensor that flowed into it, in order."""
+        """Each matmul with the number of the tensor that flowed into it, in order."""
         self.same_rows: dict[Matmul, int] = {}
-        """Of each product, a number that is equal where the very same tensor flows in."""
+        """Of each matmul, a number that is equal where the very same tensor flows in."""
         # Weak, so that what flows through the block is freed as usual.
         self._origin: Any = WeakTensorKeyDictionary()
         self._tensor: Any = WeakTensorKeyDictionary()
@@ -112,11 +112,11 @@ class Origins(MatmulMode):
         found: int = self._origin[tensor]
         return found
 
-    def _note(self, product: Matmul, x: Tensor) -> None:
-        self.inputs.append((product, self.number(x)))
+    def _note(self, matmul: Matmul, x: Tensor) -> None:
+        self.inputs.append((matmul, self.number(x)))
         if x not in self._tensor:
             self._tensor[x] = next(self._numbers)
-        self.same_rows[product] = self._tensor[x]
+        self.same_rows[matmul] = self._tensor[x]
 
     def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -236,7 +236,7 @@ def gather(
     Args:
         runs: Forward passes of the block, one per chunk.
         matrices: Of the block.
-        wanted: By product: the number of the statistics (the same for products that get the same
+        wanted: By matmul: the number of the statistics (the same for matmuls that get the same
             tensor, which is then looked at once), and what is asked for.
 
     Returns:
@@ -244,17 +244,17 @@ def gather(
     """
     fields: dict[int, frozenset[str]] = {}
     looking: dict[Matmul, int] = {}
-    for product, (number, asked) in wanted.items():
+    for matmul, (number, asked) in wanted.items():
         if number not in fields:
-            looking[product] = number  # the first of those that get the same tensor, for all
+            looking[matmul] = number  # the first of those that get the same tensor, for all
         fields[number] = fields.get(number, frozenset()) | asked
     gatherers = {number: Gatherer(asked) for number, asked in fields.items()}
     left: set[Matmul] = set()
 
-    def before(product: Matmul, x: Tensor) -> None:
-        if product in looking:
-            gatherers[looking[product]].add(x)
-        left.discard(product)
+    def before(matmul: Matmul, x: Tensor) -> None:
+        if matmul in looking:
+            gatherers[looking[matmul]].add(x)
+        left.discard(matmul)
         if not left:
             raise Stop
 
@@ -273,9 +273,9 @@ class _Attention(MatmulMode):
         self.largest: dict[str, tuple[Tensor, Tensor]] = {}
         self._layer = ""
 
-    def _enter(self, product: Matmul, _: Tensor) -> None:
-        """Attention comes after the products of its own module."""
-        self._layer = product[0].name.rpartition(".")[0]
+    def _enter(self, matmul: Matmul, _: Tensor) -> None:
+        """Attention comes after the matmuls of its own module."""
+        self._layer = matmul[0].name.rpartition(".")[0]
 
     def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is functional.scaled_dot_product_attention:

@@ -60,15 +60,15 @@ class Absorber:
 class SharedInput:
     """Products into which one tensor flows, or (experts) rows of it."""
 
-    products: tuple[Matmul, ...]
+    matmuls: tuple[Matmul, ...]
     statistics: tuple[int, ...]
-    """Per product, a number; equal where the very same rows flow in."""
+    """Per matmul, a number; equal where the very same rows flow in."""
     absorber: Absorber | None = None
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
         """The matrices of all matmuls, gates and routers among them."""
-        return tuple(matrix for product in self.products for matrix in product)
+        return tuple(matrix for matmul in self.matmuls for matrix in matmul)
 
 
 def groups_of(
@@ -93,7 +93,7 @@ def stages_of(groups: tuple[SharedInput, ...]) -> tuple[tuple[SharedInput, ...],
     home: dict[int, int] = {}
     stages: list[list[SharedInput]] = []
     for group in groups:
-        parameters = {id(product[0].parameter) for product in group.products}
+        parameters = {id(matmul[0].parameter) for matmul in group.matmuls}
         number = next((home[key] for key in parameters if key in home), len(stages))
         home.update(dict.fromkeys(parameters, number))
         if number == len(stages):
@@ -131,10 +131,10 @@ def with_absorbers(
     found = []
     for group in _grouped(matrices, origins):
         candidates: list[Absorber] = []
-        if group.products[0] in number_of:
+        if group.matmuls[0] in number_of:
             width = group.matrices[0].weight.shape[1]
             if _has_all_experts(group, matrices):
-                candidates += _norms(made.get(number_of[group.products[0]]), width)
+                candidates += _norms(made.get(number_of[group.matmuls[0]]), width)
             candidates += _rows(_before(origins, group), width, head_dim)
         absorber = next((found for found in candidates if trial.holds(group, found)), None)
         found.append(replace(group, absorber=absorber))
@@ -154,26 +154,26 @@ def _grouped(matrices: tuple[Matrix, ...], origins: Origins) -> tuple[SharedInpu
     Experts that were not reached go with two others of their kind that share one, or stand alone.
     """
     members: dict[int, list[Matmul]] = {}
-    for product, number in dict(origins.inputs).items():
-        members.setdefault(number, []).append(product)
-    for product in _unreached(matrices, origins):
-        parameter = id(product[0].parameter)
+    for matmul, number in dict(origins.inputs).items():
+        members.setdefault(number, []).append(matmul)
+    for matmul in _unreached(matrices, origins):
+        parameter = id(matmul[0].parameter)
         kinds = ((found, [id(one[0].parameter) for one in found]) for found in members.values())
         home = next((found for found, ids in kinds if ids.count(parameter) > 1), None)
         if home is None:
             home = members.setdefault(-1 - len(members), [])
-        home.append(product)
+        home.append(matmul)
     numbers: dict[Any, int] = {}
     groups = []
     for found in members.values():
-        keys = [origins.same_rows.get(product, product[0].name) for product in found]
+        keys = [origins.same_rows.get(matmul, matmul[0].name) for matmul in found]
         statistics = tuple(numbers.setdefault(key, len(numbers)) for key in keys)
-        groups.append(SharedInput(products=tuple(found), statistics=statistics))
+        groups.append(SharedInput(matmuls=tuple(found), statistics=statistics))
     return tuple(groups)
 
 
 def _unreached(matrices: tuple[Matrix, ...], origins: Origins) -> list[Matmul]:
-    reached = {matrix.name for product, _ in origins.inputs for matrix in product}
+    reached = {matrix.name for matmul, _ in origins.inputs for matrix in matmul}
     by_slice: dict[int, list[Matrix]] = {}
     for matrix in matrices:
         if matrix.name not in reached and not matrix.kept:
@@ -184,10 +184,10 @@ def _unreached(matrices: tuple[Matrix, ...], origins: Origins) -> list[Matmul]:
 def _before(origins: Origins, group: SharedInput) -> list[Matrix]:
     """Matrices used before the group, the last one first; further back nothing is looked for."""
     earlier: list[Matrix] = []
-    for product, _ in origins.inputs:
-        if product in group.products:
+    for matmul, _ in origins.inputs:
+        if matmul in group.matmuls:
             break
-        earlier = [*reversed(product), *earlier]
+        earlier = [*reversed(matmul), *earlier]
     return [matrix for matrix in earlier if not matrix.kept][:_LOOKED_BACK]
 
 
@@ -268,7 +268,7 @@ class _Trial:
         mode = MatmulMode(
             self._matrices,
             lambda _product, _x: None,
-            lambda product, y: outputs.update({product[0].name: y}),
+            lambda matmul, y: outputs.update({matmul[0].name: y}),
         )
         result = run_with(mode, self._forward)
         return result, outputs

@@ -56,12 +56,12 @@ def worth(found: Coupling, squares: Mapping[str, Tensor]) -> list[Worth]:
             others = [axis for axis in range(square.ndim) if axis != dim]
             sums = square.double().sum(dim=others).cpu().numpy()
             np.add.at(total, np.where(units < size, units, 0), sums)
-    answers = []
+    results = []
     for family in found.families:
         own = total[family.units]
         mean = own.mean()
-        answers.append(own / mean if mean > 0 else own)
-    return answers
+        results.append(own / mean if mean > 0 else own)
+    return results
 
 
 @torch.no_grad()

@@ -117,12 +117,12 @@ def cut(model: nn.Module, found: Coupling, gone: Array) -> Smaller:
 @torch.no_grad()
 def masked(model: nn.Module, found: Coupling, gone: Array) -> nn.Module:
     """A copy of a module of its own size, where nothing reads some units."""
-    answer = copy.deepcopy(model)
+    silent = copy.deepcopy(model)
     for name, dim in found.reads:
         places = torch.from_numpy(np.flatnonzero(np.isin(found.slots[name][dim], gone)))
-        weight = answer.get_parameter(name)
+        weight = silent.get_parameter(name)
         weight.index_fill_(dim, places.to(weight.device), 0.0)
-    return answer
+    return silent
 
 
 def _channels_last(tensor: Tensor) -> bool:

@@ -226,7 +226,7 @@ class GraphReading:
         return True
 
     def whole(self, found: Channels | None, node: torch.fx.Node, why: str) -> None:
-        """These channels stay, all of them, and the answer says where and why."""
+        """These channels stay, all of them, and the result says where and why."""
         if found is None:
             return
         if self.labels.of(found.labels).any():

@@ -1,4 +1,4 @@
-"""The config.json of a model from which something was taken out."""
+"""The config.json of a model that lost neurons, heads or layers."""
 
 from __future__ import annotations
 

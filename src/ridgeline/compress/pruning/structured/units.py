@@ -97,7 +97,7 @@ def kept_neurons(worth: Tensor, kept: int) -> Tensor:
 
 
 def neuron_cuts(place: MlpPlace, kept: Tensor) -> list[Cut]:
-    """What takes all other neurons out of a block."""
+    """The cuts that prune all other neurons of a block."""
     inner = [Cut(linear=name, side="outputs", kept=kept) for name in place.inner]
     return [*inner, Cut(linear=place.outer, side="inputs", kept=kept)]
 
@@ -160,7 +160,7 @@ def chosen_heads(worth: Tensor, heads: Heads, kept: Heads) -> tuple[Tensor, Tens
 
 
 def head_cuts(place: AttentionPlace, dim: int, query: Tensor, kv: Tensor) -> list[Cut]:
-    """What takes all other heads out of a block."""
+    """The cuts that prune all other heads of a block."""
     queries, keys_values = _numbers(query, dim), _numbers(kv, dim)
     return [
         Cut(linear=f"{place.owner}.{place.query}", side="outputs", kept=queries),
