@@ -26,15 +26,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModelForImageClassification, MobileNetV2Config, ResNetConfig
 
-from ridgeline.compress.images.quality import divergence, logits_of, quality
-from ridgeline.compress.images.speed import speedup, time_in_turns
-from ridgeline.compress.pruning import taylor
-from ridgeline.compress.pruning.channels.choose import going
+from ridgeline.compress.images.measure import divergence, logits_of, quality, speedup, time_in_turns
+from ridgeline.compress.pruning import weights
+from ridgeline.compress.pruning.channels.choose import flops, going, magnitudes, weights_of, worth
 from ridgeline.compress.pruning.channels.coupling import coupling
-from ridgeline.compress.pruning.channels.flops import flops
-from ridgeline.compress.pruning.channels.take_out import cut, take_out
-from ridgeline.compress.pruning.channels.worth import magnitudes, weights_of, worth
-from ridgeline.compress.pruning.structured.neurons import MULTIPLE
+from ridgeline.compress.pruning.channels.prune import cut, prune_channels
+from ridgeline.compress.pruning.structured.units import MULTIPLE
 from ridgeline.records.scheme import Pruning
 from ridgeline.report.compression_terminal import speedup_text
 
@@ -92,7 +89,7 @@ def halved(model: nn.Module, example: Tensor, criterion: str, scope: str, **give
     found = coupling(model, (example,))
     names = weights_of(model, found)
     if criterion == "taylor":
-        squares = taylor.importance(model, given["batches"], given["loss_of"], names)
+        squares = weights.importance_of(model, given["batches"], given["loss_of"], names)
     else:
         squares = magnitudes(model, names)
     ranks = worth(found, squares)
@@ -107,7 +104,7 @@ def halved(model: nn.Module, example: Tensor, criterion: str, scope: str, **give
         low, high = (share, high) if left > 0.5 else (low, share)
     _, left, pruning = min(tried, key=lambda one: one[0])
     print(f"  {criterion} {scope}: {pruning.share:.0%} of the channels, {left:.1%} of FLOPs left")
-    return take_out(model, (example,), pruning, **given).model
+    return prune_channels(model, (example,), pruning, **given).model
 
 
 def judge_quality(out: Path | None) -> None:
@@ -209,7 +206,7 @@ def judge_shapes() -> None:
             model = AutoModelForImageClassification.from_config(config).eval()
             example = torch.randn(2, 3, 64, 64)
             pruning = Pruning(structure="channels", criterion="magnitude", share=0.5, scope=scope)
-            ours = take_out(model, (example,), pruning, multiple=1).model
+            ours = prune_channels(model, (example,), pruning, multiple=1).model
             kinds = [nn.Conv2d, nn.Linear]
             importance = torch_pruning.importance.GroupMagnitudeImportance(
                 p=2, group_reduction="sum", normalizer="mean", target_types=kinds

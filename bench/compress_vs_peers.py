@@ -37,11 +37,11 @@ from statistics import fmean, median
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ridgeline.compress import calibration
-from ridgeline.compress.evaluate.judge import Judge
+from ridgeline.compress.evaluate.judge import QualityJudge
 from ridgeline.compress.evaluate.loaded import tokenizer_of
 from ridgeline.compress.evaluate.text import TextWindows, text_windows
-from ridgeline.compress.run import Job, stage
+from ridgeline.compress.material import calibration_tokens
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.hardware.machine import this_machine
 from ridgeline.records.scheme_names import parse
 
@@ -164,7 +164,7 @@ def texts() -> tuple[str, str]:
 
 def ours(case: Case, model: Path, tokens: torch.Tensor, out: Path) -> float:
     began = time.perf_counter()
-    job = Job(
+    job = CompressionJob(
         model=model,
         schemes=(parse(case.name),),
         work=out.with_suffix(".work"),
@@ -204,7 +204,7 @@ class Bench:
         (folder / "seen.txt").write_text(seen)
         self.options, self.folder = options, folder
         self.draws = [
-            calibration.tokens(
+            calibration_tokens(
                 options.model, folder / "seen.txt", sequences=SEQUENCES, length=CONTEXT, seed=seed
             )
             for seed in range(options.draws)
@@ -215,7 +215,7 @@ class Bench:
         self.judged = text_windows(
             text, name, tokenizer, context=CONTEXT, stride=CONTEXT, positions=CONTEXT
         )
-        self.judge = Judge(options.model, self.judged, "cpu", lambda _: None)
+        self.judge = QualityJudge(options.model, self.judged, "cpu", lambda _: None)
 
     def result(self, program: str, case: Case, draw: int) -> Result:
         """Compressed by one program, and judged."""

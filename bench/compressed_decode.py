@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from msgspec.structs import replace
 
+from ridgeline.compress.apply import steps
 from ridgeline.compress.evaluate.judge import speedup
-from ridgeline.compress.steps import steps
 from ridgeline.records.compression import Decoding
 from ridgeline.records.scheme_names import parse
 from ridgeline.report.compression_terminal import speedup_text

@@ -18,7 +18,7 @@ import torch
 from library_runs import MODEL, texts, trained
 from transformers import AutoTokenizer
 
-from ridgeline.compress.pruning.structured.take_out import take_out
+from ridgeline.compress.pruning.structured.prune import prune_units
 from ridgeline.records.scheme import Pruning
 
 RATES = (0.01, 0.02)
@@ -48,7 +48,7 @@ def main() -> None:
         student = folder / "student"
         seen, _ = texts(given.library, folder)
         pruning = Pruning(structure="layers", criterion="taylor", share=0.5)
-        take_out(MODEL, pruning, student, calibration(seen))
+        prune_units(MODEL, pruning, student, calibration(seen))
         shared: dict[str, object] = {"data.path": given.library, "data.tokenizer": MODEL}
         shared |= {"run.evaluate_every": 0, "run.steps": given.steps}
         teacher = trained(folder / "teacher", shared | of(MODEL) | _STILL)

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from ridgeline.compress import calibration
-from ridgeline.compress.steps import steps
+from ridgeline.compress.apply import steps
+from ridgeline.compress.material import calibration_tokens
 from ridgeline.records.scheme_names import parse
 from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
@@ -72,8 +72,8 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=48)
     options = parser.parse_args()
     model = options.model
-    shown = calibration.tokens(model, options.calibration, sequences=16, length=LENGTH)
-    windows = calibration.tokens(model, options.text, sequences=options.windows, length=LENGTH)
+    shown = calibration_tokens(model, options.calibration, sequences=16, length=LENGTH)
+    windows = calibration_tokens(model, options.text, sequences=options.windows, length=LENGTH)
     print("| model | transformers | served | apart |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as place:
         directories = {"as given": model}

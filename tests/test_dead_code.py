@@ -23,7 +23,7 @@ OPENED_BY_OTHERS = {
     "serve/http/server.py": "uvicorn calls its server",
     "serve/http/protocol/": "OpenAI's wire format: refused, passed over or answered",
     "serve/weights/linears.py": "torch prints modules",
-    "serve/adapters/peft_files.py": "a file's identity is compared whole",
+    "checkpoints/adapters.py": "a file's identity is compared whole",
     "trace/formats/memory_snapshot.py": "pickle calls its unpickler",
     "train/precision.py": "torch's scaler calls what it is made of",
     "train/adapters.py": "peft reads its allocator",

@@ -16,7 +16,7 @@ import torch
 from tests.sources import PACKAGE, ROOT, trees
 
 import ridgeline
-from ridgeline.compress.observers import percentile
+from ridgeline.compress import rounding
 from ridgeline.trace import sorting
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -82,7 +82,7 @@ def test_public_names_are_these() -> None:
     "before",
     [
         "",
-        "import ridgeline.tune.tuner; from ridgeline.compress import inputs, judged",
+        "import ridgeline.tune.tuner; from ridgeline.compress import activations, apply",
     ],
 )
 def test_a_public_name_is_one_thing_whenever_it_is_asked_for(before: str) -> None:
@@ -92,10 +92,10 @@ import inspect, pickle, types, typing
 import ridgeline
 first = {{name: getattr(ridgeline, name) for name in ridgeline.__all__}}
 import ridgeline.tune.ab_run, ridgeline.compress.run
-import ridgeline.tune.tuner as tuner, ridgeline.compress.judged as judged
+import ridgeline.tune.tuner as tuner, ridgeline.compress.apply as applied
 for name, value in first.items():
     assert getattr(ridgeline, name) is value, name
-for function, behind in ((ridgeline.tune, tuner.tune), (ridgeline.compress, judged.compress)):
+for function, behind in ((ridgeline.tune, tuner.tune), (ridgeline.compress, applied.compress)):
     assert isinstance(function, types.FunctionType), type(function)
     shown, real = inspect.signature(function), inspect.signature(behind)
     as_is = [(one.name, one.kind, one.annotation) for one in shown.parameters.values()]
@@ -160,7 +160,7 @@ def test_there_is_one_median_and_one_percentile() -> None:
         expected = float(np.quantile(values, share))
         assert sorting.quantile(np.array(values), share) == pytest.approx(expected)
         spread = torch.tensor(sorted(values))
-        assert float(percentile._quantile(spread, share)) == pytest.approx(expected)
+        assert float(rounding._quantile(spread, share)) == pytest.approx(expected)
     assert statistics.median(values) == sorting.median(np.array(values)) == 2.5
 
 

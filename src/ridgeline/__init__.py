@@ -24,8 +24,8 @@ TYPE_CHECKING = False  # as in `typing`, which would take most of the time of im
 if TYPE_CHECKING:
     from typing import Any
 
+    from ridgeline.compress.apply import compress
     from ridgeline.compress.evaluate.evaluate import evaluate
-    from ridgeline.compress.judged import compress
     from ridgeline.compress.material import Material
     from ridgeline.diagnose.doctor import Examination, doctor
     from ridgeline.errors import RidgelineError

@@ -154,7 +154,7 @@ def test_a_directory_that_is_no_model_is_named(
     assert run(["compress", str(bare), *words]) == 2
     assert "no config.json" in capsys.readouterr().err
     for name, missing in (
-        ("config.json", "no model.safetensors"),
+        ("config.json", "neither model.safetensors"),
         ("model.safetensors", "no tokenizer"),
     ):
         shutil.copy(LIBRARY / name, bare)
@@ -205,7 +205,7 @@ def test_ctrl_c_before_anything_was_done_leaves_nothing(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ridgeline.compress.judged.prepared", interrupted)
+    monkeypatch.setattr("ridgeline.compress.apply.prepared", interrupted)
     words = ["compress", str(LIBRARY), "--scheme", "w8a16-channel", "--unjudged"]
     assert run([*words, "--out", str(tmp_path / "new")]) == 130
     assert capsys.readouterr().err.strip() == "ridgeline: interrupted; nothing was left behind"

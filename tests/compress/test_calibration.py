@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.compress.conftest import LIBRARY
 
-from ridgeline.compress import calibration
+from ridgeline.compress.material import calibration_tokens
 from ridgeline.errors import InputError
 
 
@@ -16,33 +16,33 @@ def text(tmp_path):
 
 
 def test_pieces_come_from_all_of_the_text_and_are_the_same_for_a_seed(text):
-    found = calibration.tokens(LIBRARY, text, sequences=8, length=64)
+    found = calibration_tokens(LIBRARY, text, sequences=8, length=64)
     assert found.shape == (8, 64)
-    assert torch.equal(found, calibration.tokens(LIBRARY, text, sequences=8, length=64))
-    assert not torch.equal(found, calibration.tokens(LIBRARY, text, sequences=8, length=64, seed=1))
+    assert torch.equal(found, calibration_tokens(LIBRARY, text, sequences=8, length=64))
+    assert not torch.equal(found, calibration_tokens(LIBRARY, text, sequences=8, length=64, seed=1))
     assert len({tuple(row) for row in found.tolist()}) == 8
 
 
 def test_a_short_text_gives_fewer_and_too_short_a_text_is_refused(text, tmp_path):
-    assert len(calibration.tokens(LIBRARY, text, sequences=10_000, length=256)) < 100
+    assert len(calibration_tokens(LIBRARY, text, sequences=10_000, length=256)) < 100
     short = tmp_path / "short.txt"
     short.write_text("x = 1\n")
     with pytest.raises(InputError, match=r"short\.txt: \d+ tokens; at least one sequence"):
-        calibration.tokens(LIBRARY, short)
+        calibration_tokens(LIBRARY, short)
 
 
 def test_a_folder_is_read_whole_and_an_empty_one_refused(text, tmp_path):
     assert torch.equal(
-        calibration.tokens(LIBRARY, tmp_path, length=64),
-        calibration.tokens(LIBRARY, text, length=64),
+        calibration_tokens(LIBRARY, tmp_path, length=64),
+        calibration_tokens(LIBRARY, text, length=64),
     )
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no text files in it"):
-        calibration.tokens(LIBRARY, tmp_path / "empty")
+        calibration_tokens(LIBRARY, tmp_path / "empty")
     with pytest.raises(InputError, match="no such file"):
-        calibration.tokens(LIBRARY, tmp_path / "nowhere.txt")
+        calibration_tokens(LIBRARY, tmp_path / "nowhere.txt")
 
 
 def test_a_model_without_a_tokenizer_is_refused(tiny_model, text):
-    with pytest.raises(InputError, match="no tokenizer that can be read"):
-        calibration.tokens(tiny_model("llama"), text)
+    with pytest.raises(InputError, match="no tokenizer in it"):
+        calibration_tokens(tiny_model("llama"), text)

@@ -8,24 +8,24 @@ import pytest
 import torch
 
 from ridgeline.compress.memory import forecast
-from ridgeline.compress.run import Job
+from ridgeline.compress.run import CompressionJob
 from ridgeline.records.scheme_names import parse
 
 _CHILD = """
 import json, resource, sys
 from pathlib import Path
 import torch
-from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.memory import forecast
-from ridgeline.compress.run import Job, stage
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.compress.run import CompressionJob, stage
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.records.scheme_names import parse
 
 torch.set_num_threads(1)
 model, work = Path(sys.argv[1]), Path(sys.argv[2])
 tokens = torch.randint(0, 4096, (16, 256), generator=torch.Generator().manual_seed(1))
-job = Job(model=model, schemes=(parse(sys.argv[3]),), work=work, tokens=tokens)
-Skeleton(Checkpoint(model))  # what the program itself takes is no part of the forecast
+job = CompressionJob(model=model, schemes=(parse(sys.argv[3]),), work=work, tokens=tokens)
+ModelSkeleton(CheckpointFiles(model))  # what the program itself takes is no part of the forecast
 torch.linalg.cholesky(torch.eye(64)) @ torch.eye(64)
 page = resource.getpagesize()
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
@@ -75,7 +75,7 @@ def test_the_forecast_grows_with_what_is_gathered_and_not_with_the_number_of_blo
     tiny_model, tokens, tmp_path
 ):
     def told(kind, scheme, calibration):
-        job = Job(
+        job = CompressionJob(
             model=tiny_model(kind),
             schemes=(parse(scheme),),
             work=tmp_path / "work",

@@ -10,14 +10,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from ridgeline.compress.run import Job, stage
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
 
 
 def _job(model, work, tokens, *names, **more):
     schemes = tuple(parse(name) for name in names)
-    return Job(model=model, schemes=schemes, work=work, tokens=tokens, **more)
+    return CompressionJob(model=model, schemes=schemes, work=work, tokens=tokens, **more)
 
 
 def _logits(model, tokens):
@@ -159,14 +159,18 @@ def test_a_head_of_its_own_is_compressed_where_no_scheme_ignores_it(tiny_model, 
     from msgspec.structs import replace
 
     scheme = replace(parse("w8a16-gptq-channel"), ignore=())
-    job = Job(model=tiny_model("llama"), schemes=(scheme,), work=tmp_path / "work", tokens=tokens)
+    job = CompressionJob(
+        model=tiny_model("llama"), schemes=(scheme,), work=tmp_path / "work", tokens=tokens
+    )
     staged = stage(job)
     assert staged.layers[-1].name == "lm_head"
     expected = _logits(staged.emulated(), tokens)
     staged.save(tmp_path / "out")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     torch.testing.assert_close(_logits(loaded, tokens), expected, rtol=1e-4, atol=1e-4)
-    tied = Job(model=tiny_model("tied"), schemes=(scheme,), work=tmp_path / "w2", tokens=tokens)
+    tied = CompressionJob(
+        model=tiny_model("tied"), schemes=(scheme,), work=tmp_path / "w2", tokens=tokens
+    )
     assert all(layer.name != "lm_head" for layer in stage(tied).layers)
 
 

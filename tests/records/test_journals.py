@@ -16,7 +16,7 @@ import pytest
 from tests.train.watch.test_log import logged
 
 import ridgeline
-from ridgeline.compress.search.journal import SearchJournal
+from ridgeline.compress.search.search import SearchLog
 from ridgeline.errors import InputError
 from ridgeline.records.appended import AppendedFile, read_journal
 from ridgeline.records.compression import LayerLoss
@@ -49,13 +49,13 @@ def _skipped(folder: Path, number: int) -> None:
 
 
 def _loss(folder: Path, number: int) -> None:
-    journal = SearchJournal(folder)
+    journal = SearchLog(folder)
     journal.add(LayerLoss(layer=f"model.{number}", scheme="w4a16", kl=0.25))
     journal.close()
 
 
 def _losses(folder: Path) -> list[int]:
-    journal = SearchJournal(folder)
+    journal = SearchLog(folder)
     journal.close()
     return [int(layer.partition(".")[2]) for layer, _ in journal.losses]
 
@@ -83,7 +83,7 @@ def test_no_journal_is_missing_here() -> None:
         if re.search(r"""open\(["']a|O_APPEND|, ["']ab?["']\)""", path.read_text())
     }
     assert appending == {
-        "compress/saved/shards.py",  # its own working file
+        "checkpoints/writing.py",  # its own working file
         "measure/bootstrap/sitecustomize.py",  # lines that live as long as a run
         "measure/child/guard.py",  # the same
         "measure/child/seeds.py",  # no file: a keyword of random.seed

@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from ridgeline.checkpoints.names import original_name
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
 from ridgeline.train.batch import IGNORED, Batch
 from ridgeline.train.build import build
 from ridgeline.train.clipping import clip_gradients
-from ridgeline.train.model import original_name
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.passes import Passes
 from ridgeline.train.ranks import Ranks, join, leave

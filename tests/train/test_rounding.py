@@ -13,9 +13,9 @@ from tests.train.checkpoint.recipes import small_run
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.run import Job, stage
-from ridgeline.compress.saved.directory import Directory
+from ridgeline.checkpoints.compressed_tensors import WeightReader
+from ridgeline.checkpoints.quantised import Quantised
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats.grid import in_groups
 from ridgeline.records.layout import Layout
@@ -104,9 +104,9 @@ def test_a_directory_that_compress_writes_holds_what_training_multiplied_by(
         built.optimizer.zero_grad()
     save_model([part], recipe, ranks, tmp_path / "model", None)
 
-    job = Job(model=tmp_path / "model", schemes=(parse(name),), work=tmp_path / "work")
+    job = CompressionJob(model=tmp_path / "model", schemes=(parse(name),), work=tmp_path / "work")
     stage(job).save(tmp_path / "small")
-    saved = Directory(tmp_path / "small")
+    saved = WeightReader(tmp_path / "small")
     layers = {n: m for n, m in part.named_modules() if isinstance(m, RoundedLinear)}
     quantised = {n for n in saved.names if isinstance(saved.read(n), Quantised)}
     assert quantised == {f"{n}.weight" for n in layers}

@@ -15,7 +15,7 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
 
 if TYPE_CHECKING:
-    from ridgeline.compress.evaluate.judge import Bench, Say
+    from ridgeline.compress.evaluate.judge import Bench, OnProgress
     from ridgeline.compress.material import Material
     from ridgeline.records.compression import CompressionLedger
     from ridgeline.records.scheme import Scheme
@@ -164,10 +164,10 @@ def _run(
     losses: tuple[str | None, str, str | None],
     adapter: Path | None,
     bench: Bench | None,
-    say: Say,
+    say: OnProgress,
 ) -> CompressionLedger:
+    from ridgeline.compress.apply import compress as run
     from ridgeline.compress.evaluate.allowance import allowance
-    from ridgeline.compress.judged import compress as run
     from ridgeline.compress.search.search import AIMS, search
 
     target, aim, max_loss = losses
@@ -176,14 +176,16 @@ def _run(
     if target is not None:
         if adapter is not None:
             raise InputError("--merge-adapter: merge first, then search in a second command")
-        return search(material, allowance("--target", target), aim, schemes, bench=bench, say=say)
+        return search(
+            material, allowance("--target", target), aim, schemes, bench=bench, on_progress=say
+        )
     bound = None if max_loss is None else allowance("--max-loss", max_loss)
-    return run(material, schemes, adapter=adapter, max_loss=bound, bench=bench, say=say)
+    return run(material, schemes, adapter=adapter, max_loss=bound, bench=bench, on_progress=say)
 
 
-def _exported(material: Material, formats: Sequence[str], say: Say) -> CompressionLedger:
+def _exported(material: Material, formats: Sequence[str], say: OnProgress) -> CompressionLedger:
     """Exports of a model as it is; their folder is whole or not there."""
-    from ridgeline.compress.judged import as_given
+    from ridgeline.compress.apply import as_given
 
     ledger = as_given(material)
     aside = material.out.with_name(f".{material.out.name}.saving")
@@ -200,7 +202,7 @@ def _exported(material: Material, formats: Sequence[str], say: Say) -> Compressi
 
 
 def _beside(
-    ledger: CompressionLedger, source: Path, folder: Path, formats: Sequence[str], say: Say
+    ledger: CompressionLedger, source: Path, folder: Path, formats: Sequence[str], say: OnProgress
 ) -> tuple[CompressionLedger, list[RidgelineError]]:
     """Report, exports of the model in `source`, and the ledger that names them, in a folder.
 
@@ -209,7 +211,7 @@ def _beside(
     """
     from msgspec.structs import replace
 
-    from ridgeline.compress.judged import LEDGER
+    from ridgeline.compress.apply import LEDGER
     from ridgeline.compress.saved.exports import export
     from ridgeline.records.store import write_atomically, write_record
     from ridgeline.report.compression_page import compression_page

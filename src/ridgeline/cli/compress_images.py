@@ -35,7 +35,7 @@ def run_on_images(
     """
     from ridgeline.cli.show import print_json, print_view, progress
     from ridgeline.compress.evaluate.allowance import allowance
-    from ridgeline.compress.images.judged import compress_images
+    from ridgeline.compress.images.apply import compress_images
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.report.image_compression_terminal import image_ledger_view
 
@@ -50,7 +50,7 @@ def run_on_images(
     bound = None if max_loss is None else allowance("--max-loss", max_loss)
     with quiet_libraries(), progress() as say:
         try:
-            ledger = compress_images(material, schemes, max_loss=bound, say=say)
+            ledger = compress_images(material, schemes, max_loss=bound, on_progress=say)
             ledger = _completed(ledger, material, exports)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing was saved") from None
@@ -66,9 +66,9 @@ def _completed(ledger: ImageLedger, material: ImageMaterial, exports: Sequence[s
     """With exports; the ledger lies beside what was saved."""
     from msgspec.structs import replace
 
+    from ridgeline.compress.apply import LEDGER
     from ridgeline.compress.images.material import divided
     from ridgeline.compress.images.saved import PROGRAM, export_program, load
-    from ridgeline.compress.judged import LEDGER
     from ridgeline.records.store import write_record
 
     if ledger.saved is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ridgeline.compress.evaluate.judge import Bench, Say
+    from ridgeline.compress.evaluate.judge import Bench, OnProgress
     from ridgeline.records.compression import Decoding
 
 KV_BYTES = 256 * 2**20
@@ -17,7 +17,7 @@ KV_BYTES = 256 * 2**20
 def bench_on(device: str) -> Bench:
     """A function that decodes with `ridgeline serve`'s engine on that device."""
 
-    def bench(directories: Sequence[Path], say: Say) -> list[Decoding | str]:
+    def bench(directories: Sequence[Path], say: OnProgress) -> list[Decoding | str]:
         from ridgeline.cli.engine_options import engine_config
         from ridgeline.serve.engine.decode_bench import decode_in_turns
 

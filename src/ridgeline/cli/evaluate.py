@@ -50,7 +50,7 @@ def evaluate(
             context=context,
             stride=stride,
             device=device,
-            say=say,
+            on_progress=say,
         )
         if not no_speed:
             found = _with_decoding(found, device, say)

@@ -1,23 +1,23 @@
 """Models made smaller and faster: quantised, pruned, and what it cost, measured.
 
-    judged.py: schemes in order, each row measured, saved if it held; search/ where they are chosen
-    run.py → blocks.py (one decoder block in memory at a time) → methods/ or pruning/ → saved/
+    apply.py     schemes in order, each row measured, saved if it held: start here
+    run.py       a model directory, one decoder block in memory at a time
+    blocks.py    one block: rescaled, pruned, quantised
 
     material.py     what a compression is given, checked; memory.py: what it will need, foretold
-    quantised.py    a weight in few bits; inputs.py: what inputs are rounded to
-    rounding.py     the grid of a weight, which all methods share; rescaling.py moves scales
-    emulated.py     the result as a module; merging.py: LoRA adapters added to weights
-    streaming/      a model read in parts, and its finished blocks kept until all are saved
-    watching/       what flows through a block: inputs of weights, who shares them, caches
-    observers/      how a range is found: one file each
-    methods/        how weights are rounded: one file each
-    pruning/        which weights go: one file each; structured/: neurons, heads, layers taken out;
-                    channels/: of any network of convolutions
+    rounding.py     the grid of a weight and its range, which all methods share
+    activations.py  what activations are quantised to; merging.py: LoRA adapters added to weights
+    flow.py         activations from block to block; finished.py: blocks kept until all are saved
+    watching/       what flows through a block: activations of weights, who shares them, caches
+    methods/        how weights are quantised: one file each
+    pruning/        which weights go; structured/: neurons, heads, layers; channels/: of any network
+                    of convolutions
     images/         image classifiers, judged and saved
     saved/          the formats that other people's programs load: one file each
     evaluate/       perplexity, agreement with the uncompressed model, size
     search/         which scheme for which layer, under a budget
 
+What a Hugging Face directory is stands in `checkpoints/`.
 Number formats (int, fp8, mx, nvfp4) are in `kernels/number_formats/`: training and serving use them
 too. What may not enter: training (a recipe of `train/` distils, fine-tunes and trains with rounded
 weights), serving, and anything that holds the whole of a large model in memory.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ridgeline.compress.evaluate.allowance import Allowance
-    from ridgeline.compress.evaluate.judge import Bench, Say
+    from ridgeline.compress.evaluate.judge import Bench, OnProgress
     from ridgeline.compress.material import Material
     from ridgeline.records.compression import CompressionLedger
     from ridgeline.records.scheme import Scheme
@@ -50,16 +50,16 @@ def compress(
     adapter: Path | None = None,
     max_loss: Allowance | None = None,
     bench: Bench | None = None,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> CompressionLedger:
     """Apply schemes in order, measure each row, and save the last unless it lost too much.
 
-    See `ridgeline.compress.judged.compress`.
+    See `ridgeline.compress.apply.compress`.
     """
-    from ridgeline.compress import judged
+    from ridgeline.compress import apply
 
-    return judged.compress(
-        material, schemes, adapter=adapter, max_loss=max_loss, bench=bench, say=say
+    return apply.compress(
+        material, schemes, adapter=adapter, max_loss=max_loss, bench=bench, on_progress=on_progress
     )
 
 

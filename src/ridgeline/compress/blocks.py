@@ -1,39 +1,119 @@
 """Compresses one block that is in memory.
 
-    1. AWQ and SmoothQuant move scales from inputs into weights (`rescaling.py`).
+    1. AWQ and SmoothQuant move scales from activations into weights; what can take a scale over is
+       found by `watching/sharing.py`, and the block's output stays as it was.
     2. Stage by stage, in the order in which the block computes: what flows into a stage is gathered
        with everything before it compressed already (GPTQ's "true sequential"); its matrices are
-       pruned and rounded.
+       pruned and quantised.
 
 Weights are float32 here; what is handed on has the dtype of the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ridgeline.compress.inputs import fields_of, inputs_of
+from ridgeline.checkpoints.layers import Matrix
+from ridgeline.checkpoints.quantised import Quantised
+from ridgeline.compress.activations import activation_scales, fields_of
+from ridgeline.compress.finished import Finished, LayerDone
 from ridgeline.compress.methods import awq, gptq, rtn, smoothquant
-from ridgeline.compress.methods.rounded import Rounded, judged
+from ridgeline.compress.methods.rtn import Rounded, judged
 from ridgeline.compress.pruning import weights as pruning
-from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.rescaling import rescale
-from ridgeline.compress.streaming.finished import Finished, LayerDone
-from ridgeline.compress.streaming.loaded_block import LoadedBlock
-from ridgeline.compress.streaming.matrices import Matrix
-from ridgeline.compress.watching.cache import cache_of
-from ridgeline.compress.watching.capture import gather
-from ridgeline.compress.watching.products import Product
-from ridgeline.compress.watching.seen import Seen
-from ridgeline.compress.watching.sharing import Group, groups_of, stages_of
+from ridgeline.compress.watching.capture import Matmul, cache_of, gather
+from ridgeline.compress.watching.sharing import SharedInput, groups_of, stages_of, with_absorbers
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.records.scheme import Scheme
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedBlock:
+    """Weights are float32, whatever they are stored in."""
+
+    module: nn.Module
+    matrices: tuple[Matrix, ...]
+    dtypes: Mapping[str, torch.dtype]
+    """The dtype that each matrix is stored in."""
+    schemes: Mapping[str, tuple[Scheme, ...]]
+    """The schemes of each matrix, in order; () leaves it as it is."""
+    runs: tuple[Callable[[], Tensor], ...] = ()
+    """Each puts a chunk of calibration through the block; none: nothing is looked at."""
+    head_dim: int | None = None
+    """The width of one attention head; None: not known."""
+    importance: Mapping[str, Tensor] = field(default_factory=dict)
+    """[out, in] by matrix, where a pruning wants it (Taylor)."""
+
+
+RESCALING: dict[str, Any] = {"awq": awq, "smoothquant": smoothquant}
+"""Methods that rescale first: `scale(weights, seen, scheme, channels)`."""
+
+NOTICE = "nothing before it can take scales over: rounded without"
+
+
+def rescale(block: LoadedBlock) -> dict[str, str]:
+    """Search and move scales in every group that a scheme wants it for.
+
+    Returns:
+        By matrix, a notice where it was not possible.
+    """
+    if all(_scheme(block, (matrix,)) is None for matrix in block.matrices):
+        return {}
+    groups = with_absorbers(block.module, block.matrices, block.runs[0], block.head_dim)
+    notices: dict[str, str] = {}
+    wanted: dict[Matmul, tuple[int, frozenset[str]]] = {}
+    for group in groups:
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True):
+            scheme = _scheme(block, matmul)
+            if scheme is None:
+                continue
+            if group.absorber is None:
+                notices |= {matrix.name: NOTICE for matrix in matmul}
+            else:
+                wanted[matmul] = (number, RESCALING[scheme.method].NEEDS)
+    seen = gather(block.runs, block.matrices, wanted) if wanted else {}
+    for group in groups:
+        _rescale(block, group, {matmul: seen[number] for matmul, (number, _) in wanted.items()})
+    return notices
+
+
+def _scheme(block: LoadedBlock, matmul: Matmul) -> Scheme | None:
+    """The first one that rescales, of the matrices of a matmul."""
+    for matrix in matmul:
+        for scheme in block.schemes[matrix.name]:
+            if scheme.weights and scheme.method in RESCALING:
+                return scheme
+    return None
+
+
+def _rescale(
+    block: LoadedBlock, group: SharedInput, seen: dict[Matmul, CalibrationStatistics]
+) -> None:
+    """Divide what is before a group, multiply its weights."""
+    pairs = [
+        (matrix, seen[matmul])
+        for matmul in group.matmuls
+        if matmul in seen and seen[matmul].num_tokens
+        for matrix in matmul
+        if not matrix.kept and block.schemes[matrix.name]
+    ]
+    scheme = _scheme(block, tuple(matrix for matrix, _ in pairs))
+    if group.absorber is None or scheme is None:
+        return
+    weights = [matrix.weight.to(block.dtypes[matrix.name]) for matrix, _ in pairs]
+    scale = RESCALING[scheme.method].scale(
+        weights, [one for _, one in pairs], scheme, group.absorber.channels
+    )
+    group.absorber.divide(scale)
+    for matrix in group.matrices:
+        matrix.weight.mul_(scale)
+
 
 METHODS: dict[str, Any] = {"rtn": rtn, "gptq": gptq, "awq": awq, "smoothquant": smoothquant}
 
@@ -49,37 +129,37 @@ def compress_block(block: LoadedBlock) -> Finished:
     result = Finished()
     if not block.runs:
         for matrix in block.matrices:
-            _compress(block, (matrix,), Seen(num_tokens=0), result)
+            _compress(block, (matrix,), CalibrationStatistics(num_tokens=0), result)
         return result
     notices = rescale(block)
     for stage in stages_of(groups_of(block.matrices, block.runs[0])):
-        for products in _passes(stage):
-            wanted = {product: (number, _fields(block, product)) for product, number in products}
+        for matmuls in _passes(stage):
+            wanted = {matmul: (number, _fields(block, matmul)) for matmul, number in matmuls}
             seen = gather(block.runs, block.matrices, wanted)
-            for number, same in groupby(products, key=lambda pair: pair[1]):
-                matrices = [matrix for product, _ in same for matrix in product]
+            for number, same in groupby(matmuls, key=lambda pair: pair[1]):
+                matrices = [matrix for matmul, _ in same for matrix in matmul]
                 for bundle in _bundles(block, matrices):
                     _compress(block, bundle, seen[number], result)
     cached = {scheme.kv for found in block.schemes.values() for scheme in found if scheme.kv}
     for form in cached:
-        result.cache |= cache_of(block, form)
+        result.cache |= cache_of(block.runs, block.matrices, form)
     result.layers = [_with_notice(layer, notices.get(layer.name)) for layer in result.layers]
     return result
 
 
-def _passes(stage: tuple[Group, ...]) -> list[list[tuple[Product, int]]]:
+def _passes(stage: tuple[SharedInput, ...]) -> list[list[tuple[Matmul, int]]]:
     """Products of a stage with the number of their statistics, as many at once as memory allows.
 
     Hessians that are held together take no more than the stage's weights, or are a single one.
     """
     numbered = [
-        (product, number)
+        (matmul, number)
         for group in stage
-        for product, number in zip(group.products, group.statistics, strict=True)
-        if not all(matrix.kept for matrix in product)
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True)
+        if not all(matrix.kept for matrix in matmul)
     ]
     limit = sum(matrix.weight.numel() for group in stage for matrix in group.matrices)
-    passes: list[list[tuple[Product, int]]] = []
+    passes: list[list[tuple[Matmul, int]]] = []
     size = limit
     for _, same in groupby(sorted(numbered, key=lambda pair: pair[1]), key=lambda pair: pair[1]):
         found = list(same)
@@ -92,10 +172,10 @@ def _passes(stage: tuple[Group, ...]) -> list[list[tuple[Product, int]]]:
     return passes
 
 
-def _fields(block: LoadedBlock, product: Product) -> frozenset[str]:
-    """What the schemes of a product look at; a sample of rows tells the error of any."""
+def _fields(block: LoadedBlock, matmul: Matmul) -> frozenset[str]:
+    """What the schemes of a matmul look at; a sample of rows tells the error of any."""
     fields: set[str] = set()
-    for matrix in product:
+    for matrix in matmul:
         for scheme in block.schemes[matrix.name]:
             if scheme.weights is not None:
                 fields |= METHODS[scheme.method].NEEDS
@@ -123,7 +203,7 @@ def _bundles(block: LoadedBlock, matrices: list[Matrix]) -> Iterator[tuple[Matri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A weight on its way from pruning to rounding."""
+    """A weight on its way from pruning to quantisation."""
 
     weight: Tensor
     mask: Tensor | None = None
@@ -131,7 +211,9 @@ class _Part:
     notices: tuple[str, ...] = ()
 
 
-def _compress(block: LoadedBlock, bundle: tuple[Matrix, ...], seen: Seen, result: Finished) -> None:
+def _compress(
+    block: LoadedBlock, bundle: tuple[Matrix, ...], seen: CalibrationStatistics, result: Finished
+) -> None:
     """Matrices with the same schemes and inputs: prune each, then round all of them."""
     bundle = tuple(matrix for matrix in bundle if not matrix.kept)
     if not bundle:
@@ -148,14 +230,19 @@ def _compress(block: LoadedBlock, bundle: tuple[Matrix, ...], seen: Seen, result
     for matrix, part, one in zip(bundle, parts, rounded, strict=True):
         notices = (*part.notices, *one.notices)
         if matrix.can_be_saved_packed:
-            result.quantised[matrix.name] = (one.quantised, inputs_of(scheme.activations, seen))
+            result.quantised[matrix.name] = (
+                one.quantised,
+                activation_scales(scheme.activations, seen),
+            )
         else:
             notices = (*notices, UNPACKED)
         matrix.weight.copy_(one.quantised.dequantised())
         result.layers.append(_done(matrix, schemes, one.error, notices))
 
 
-def _pruned(block: LoadedBlock, matrix: Matrix, schemes: tuple[Scheme, ...], seen: Seen) -> _Part:
+def _pruned(
+    block: LoadedBlock, matrix: Matrix, schemes: tuple[Scheme, ...], seen: CalibrationStatistics
+) -> _Part:
     part = _Part(weight=matrix.weight.to(block.dtypes[matrix.name], copy=True))
     for scheme in schemes:
         if scheme.pruning is None:
@@ -171,7 +258,9 @@ def _pruned(block: LoadedBlock, matrix: Matrix, schemes: tuple[Scheme, ...], see
     return part
 
 
-def _rounded(scheme: Scheme, parts: list[_Part], seen: Seen, name: str) -> list[Rounded]:
+def _rounded(
+    scheme: Scheme, parts: list[_Part], seen: CalibrationStatistics, name: str
+) -> list[Rounded]:
     """Rounded as one matrix of all their rows, then taken apart again."""
     masks = [part.mask for part in parts if part.mask is not None]
     weight = torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight

@@ -1,4 +1,4 @@
-"""What a compression is given, checked before anything is computed."""
+"""What a compression is given, checked before anything is computed, and its calibration text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import torch
 from torch import Tensor
 
-from ridgeline.compress import calibration
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.evaluate.loaded import (
     check_directory,
     device_of,
@@ -19,8 +20,8 @@ from ridgeline.compress.evaluate.loaded import (
     tokenizer_of,
 )
 from ridgeline.compress.evaluate.text import TextWindows, read_text, text_windows
-from ridgeline.compress.streaming.checkpoint import Checkpoint
 from ridgeline.errors import InputError
+from ridgeline.records import input_file
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_atomically
 
@@ -41,7 +42,7 @@ class Material:
     calibration: Path | None = None
     """Text; None where no scheme looks at activations."""
     text: Path | None = None
-    """Judged on; None: the end of the calibration text, which is then not calibrated on."""
+    """Text to be judged on; None: the end of the calibration text, not calibrated on then."""
     context: int | None = None
     """Tokens of a judged window; None: 2,048 or the model's positions."""
     stride: int | None = None
@@ -99,7 +100,7 @@ def check(material: Material, schemes: Sequence[Scheme]) -> None:
     for option, path in (("--calibration", material.calibration), ("--text", material.text)):
         if path is not None and not path.exists():
             raise InputError(f"{option} {path}: no such file")
-    if schemes and Checkpoint(material.model).config.get("quantization_config"):
+    if schemes and CheckpointFiles(material.model).config.get("quantization_config"):
         raise InputError(
             f"MODEL {material.model}: compressed already; start from the uncompressed model"
         )
@@ -167,7 +168,7 @@ def prepared(material: Material, *, calibrated: bool) -> tuple[Tensor | None, Te
         return None, judged
     length = material.context or USUAL_LENGTH
     count = CALIBRATION_TOKENS // length
-    tokens = calibration.tokens(material.model, calibrating, sequences=count, length=length)
+    tokens = calibration_tokens(material.model, calibrating, sequences=count, length=length)
     return tokens, judged
 
 
@@ -181,3 +182,47 @@ def _texts(material: Material) -> tuple[Path | None, str, str]:
     first = material.work / CALIBRATION
     write_atomically(first, content[:cut].encode())
     return first, content[cut:], f"{material.calibration}, its last 1/{HELD_BACK}"
+
+
+_TEXTS = ("*.txt", "*.md", "*.py", "*.rst", "*.json", "*.jsonl")
+"""The files of a folder that are read."""
+
+
+def calibration_tokens(
+    model: Path, text: Path, *, sequences: int = 128, length: int = 512, seed: int = 0
+) -> Tensor:
+    """Pieces of a text, drawn evenly from all of it, as tokens [sequences, length] int64.
+
+    Args:
+        model: WeightReader with the tokenizer.
+        text: A file, or a folder of text files.
+        sequences: At most; fewer where the text is short.
+        length: Tokens of each; at most the model's context.
+        seed: Where pieces begin within their share of the text.
+
+    Raises:
+        InputError: No text, too little of it, or no tokenizer.
+    """
+    tokenizer = tokenizer_of("MODEL", model)
+    length = min(length, positions_of("MODEL", model) or length)
+    whole = _content(text)
+    ids = torch.tensor(tokenizer(whole, add_special_tokens=False, verbose=False)["input_ids"])
+    count = min(sequences, len(ids) // length)
+    if not count:
+        raise InputError(
+            f"--calibration {text}: {len(ids)} tokens; at least one sequence of {length} is needed"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    share = len(ids) // count
+    offsets = torch.randint(0, share - length + 1, (count,), generator=generator)
+    starts = torch.arange(count) * share + offsets
+    return torch.stack([ids[start : start + length] for start in starts.tolist()])
+
+
+def _content(text: Path) -> str:
+    paths = [text]
+    if text.is_dir():
+        paths = sorted(path for pattern in _TEXTS for path in text.rglob(pattern))
+    if not paths:
+        raise InputError(f"{text}: no text files in it ({', '.join(_TEXTS)})")
+    return "\n".join(input_file.read_text(path, option="--calibration") for path in paths)

@@ -1,20 +1,21 @@
-"""The grid of a weight matrix, and the nearest points on it.
+"""The grid of a weight matrix, the range it spans, and the nearest points on it.
 
-Every method that rounds shares this: `grid` finds scales and zero points with the format's
-observer, `levels` rounds to them, `value` reads them back (`kernels/number_formats/grid.py`, which
-training shares).
+Every method shares this: `grid` finds scales and zero points with the format's observer, `levels`
+rounds to them, `value` reads them back (`kernels/number_formats/grid.py`, which training shares).
+An observer gives (low, high), [out, G] each, of the n numbers of each group [out, G, n]: a narrower
+range cuts the largest numbers and rounds all others finer.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ridgeline.compress.observers import mse
-from ridgeline.compress.quantised import Quantised
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.errors import InputError
+from ridgeline.kernels.number_formats import nvfp4
 from ridgeline.kernels.number_formats.grid import (
     Grid,
     grid_between,
@@ -27,6 +28,7 @@ from ridgeline.kernels.number_formats.grid import (
 from ridgeline.records.scheme import NumberFormat
 
 __all__ = [
+    "OBSERVERS",
     "Grid",
     "check",
     "check_depth",
@@ -34,11 +36,120 @@ __all__ = [
     "grid_between",
     "in_groups",
     "levels",
+    "minmax",
+    "mse",
     "on_grid",
+    "percentile",
     "rounded",
     "to_nearest",
     "value",
 ]
+
+
+def minmax(grouped: Tensor, form: NumberFormat) -> tuple[Tensor, Tensor]:  # noqa: ARG001  # as others
+    """The smallest and the largest number of each group."""
+    return grouped.amin(-1), grouped.amax(-1)
+
+
+INSIDE = 0.999
+"""Share of the magnitudes (symmetric) or of the numbers below and above (affine) within range."""
+
+
+def percentile(grouped: Tensor, form: NumberFormat) -> tuple[Tensor, Tensor]:
+    """Quantiles of each group, interpolated; of a few numbers, little below the largest."""
+    ordered = (
+        grouped.float().abs().sort(-1).values if form.symmetric else grouped.float().sort(-1).values
+    )
+    high = _quantile(ordered, INSIDE)
+    low = -high if form.symmetric else _quantile(ordered, 1 - INSIDE)
+    return low.to(grouped.dtype), high.to(grouped.dtype)
+
+
+def _quantile(ordered: Tensor, share: float) -> Tensor:
+    """The quantile as torch.quantile has it, which refuses tensors beyond 16 million numbers."""
+    place = share * (ordered.shape[-1] - 1)
+    below = int(place)
+    above = min(below + 1, ordered.shape[-1] - 1)
+    return torch.lerp(ordered[..., below], ordered[..., above], place - below)
+
+
+SHARES = tuple(1 - 0.02 * step for step in range(41))
+"""Shares of the full range that are tried: 1 down to 0.2. The first of equals is kept."""
+
+POWERS = (1.0, 2.0, 0.5)
+"""Shares tried of mx formats, whose scales are powers of two: no other changes anything."""
+
+_NUMBERS = 2**18
+"""Numbers that are looked at together: few enough to stay in a cache."""
+
+
+def mse(grouped: Tensor, form: NumberFormat, costs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The best of the shares for each group.
+
+    Args:
+        grouped: [out, G, n].
+        form: What to round to.
+        costs: [out, G, n] or [1, G, n], what squared errors are multiplied by; None: all the same.
+    """
+    low, high = minmax(grouped, form)
+    low, high = low.float(), high.float()
+    whole = None
+    if form.kind == "nvfp4":
+        whole = nvfp4.global_scale(torch.maximum(low.abs(), high.abs()).amax())
+    costs = grouped.new_ones(()) if costs is None else costs
+    costs = costs.expand_as(grouped)
+    rows = max(1, _NUMBERS // max(1, grouped[0].numel())) if len(grouped) else 1
+    parts = [slice(start, start + rows) for start in range(0, max(1, len(grouped)), rows)]
+    shares = torch.cat(
+        [
+            _best_shares(grouped[part], costs[part], (low[part], high[part]), form, whole)
+            for part in parts
+        ]
+    )
+    return low * shares, high * shares
+
+
+def _best_shares(
+    grouped: Tensor,
+    costs: Tensor,
+    ends: tuple[Tensor, Tensor],
+    form: NumberFormat,
+    whole: Tensor | None,
+) -> Tensor:
+    """The best share of each group, [out, G]."""
+    low, high = ends
+    best = torch.full(low.shape, torch.inf, device=low.device)
+    chosen = torch.ones_like(low)
+    flat = grouped.flatten(0, 1)
+    peak, place = grouped.float().abs().max(-1)
+    cost = costs.gather(-1, place[..., None])[..., 0]
+    reach = 1 + 1 / (2**form.bits - 1)  # of the end that has one level more than the other
+    powers = form.kind in {"mxfp4", "mxfp8"}
+    for share in POWERS if powers else SHARES:
+        cut = peak * max(0.0, 1 - share * reach)
+        if not powers and bool((cost * cut.square() > best).all()):
+            break  # what the largest number alone loses, and all that is narrower loses more
+        on = grid_between(
+            (low * share).flatten()[:, None],
+            (high * share).flatten()[:, None],
+            form,
+            grouped.dtype,
+            whole,
+        )
+        wrong = value(levels(flat, on), on) - flat.float()
+        error = (wrong.square_().view(grouped.shape) * costs).sum(-1)
+        better = error < best
+        best = torch.where(better, error, best)
+        chosen = torch.where(better, share, chosen)
+    return chosen
+
+
+OBSERVERS: dict[str, Callable[[Tensor, NumberFormat], tuple[Tensor, Tensor]]] = {
+    "minmax": minmax,
+    "percentile": percentile,
+    "mse": mse,
+}
+"""How a range is found, by the name that a scheme gives."""
 
 
 def check_depth(depth: int, form: NumberFormat, name: str) -> None:
@@ -95,10 +206,9 @@ def grid(
     if not grouped.numel():
         grouped = grouped.new_zeros(*grouped.shape[:2], 1)
     if costs is not None and form.observer == "mse" and weight.numel():
-        low, high = mse.bounds(grouped, form, in_groups(costs.expand_as(weight), form))
+        low, high = mse(grouped, form, in_groups(costs.expand_as(weight), form))
     else:
-        observer = import_module(f"ridgeline.compress.observers.{form.observer}")
-        low, high = observer.bounds(grouped, form)
+        low, high = OBSERVERS[form.observer](grouped, form)
     return grid_between(low, high, form, dtype or weight.dtype, whole_scale(weight, form))
 
 

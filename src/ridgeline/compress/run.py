@@ -1,13 +1,14 @@
-"""Compresses a model directory, one decoder block in memory at a time.
+"""Compresses a model directory, one decoder block in memory at a time, the output head last.
 
-    staged = stage(Job(model=…, schemes=…, tokens=…, work=…))   # resumes what an interruption left
+    staged = stage(CompressionJob(model=…, schemes=…, tokens=…, work=…))
     staged.emulated()       the compressed model as an nn.Module, to measure before saving
     staged.save(out)        in the compressed-tensors format
 
 A block is loaded, compressed with the activations that the compressed blocks before it give
-(`blocks.py`), written to a file of its own (`journal.py`), and sends the activations on. An
+(`blocks.py`), written to a file of its own (`finished.py`), and sends the activations on. An
 interrupted run reads the finished blocks back and sends the activations through them, which gives
-the same numbers.
+the same numbers. A head that is the embedding's table under another name is left alone: its rows
+are looked up too.
 """
 
 from __future__ import annotations
@@ -18,32 +19,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from ridgeline.compress import head, rounding
-from ridgeline.compress.blocks import compress_block
-from ridgeline.compress.emulated import emulated
-from ridgeline.compress.saved.compressed_tensors import Writer, check_scheme, check_together
-from ridgeline.compress.streaming.allocation import large_blocks_given_back
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.finished import Finished, LayerDone
-from ridgeline.compress.streaming.flow import Flow
-from ridgeline.compress.streaming.journal import Journal, fingerprint_of
-from ridgeline.compress.streaming.loaded_block import LoadedBlock
-from ridgeline.compress.streaming.matrices import Matrix, matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.compressed_writer import CompressedWriter, check_scheme, check_together
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import Matrix, matrices_of, matrices_under
+from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.compress import rounding
+from ridgeline.compress.activations import round_activations
+from ridgeline.compress.blocks import LoadedBlock, compress_block
+from ridgeline.compress.finished import BlockLog, Finished, LayerDone, fingerprint_of
+from ridgeline.compress.flow import Flow
+from ridgeline.compress.memory import large_blocks_given_back
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One compression."""
+class CompressionJob:
+    """A compression of one model directory."""
 
     model: Path
     """A Hugging Face directory with safetensors."""
     schemes: tuple[Scheme, ...]
-    """Applied to each layer one after another: prunings, then at most one rounding."""
+    """Applied to each layer one after another: prunings, then at most one quantisation."""
     work: Path
     """Where finished blocks wait (by convention `<out>.partial`); found again after a kill."""
     tokens: Tensor | None = None
@@ -76,19 +76,38 @@ class BlockDone:
 class Staged:
     """A finished compression that is not saved yet."""
 
-    def __init__(self, job: Job, skeleton: Skeleton, journal: Journal) -> None:
+    def __init__(self, job: CompressionJob, skeleton: ModelSkeleton, log: BlockLog) -> None:
         self.job = job
         self._skeleton = skeleton
-        self._journal = journal
-        self._count = journal.num_done()
+        self._log = log
+        self._count = log.num_done()
         self.layers: tuple[LayerDone, ...] = tuple(
-            layer for number in range(self._count) for layer in journal.read(number).layers
+            layer for number in range(self._count) for layer in log.read(number).layers
         )
 
     def emulated(self) -> nn.Module:
         """The whole model with weights as rounded, and activations rounded as the scheme says."""
-        blocks = (self._journal.read(number) for number in range(self._count))
-        return emulated(Skeleton(self._skeleton.checkpoint), blocks)
+        skeleton = ModelSkeleton(self._skeleton.checkpoint)
+        skeleton.load(list(skeleton.pieces))
+        places = {
+            piece.saved_name: (target, piece)
+            for target, pieces in skeleton.pieces.items()
+            for piece in pieces
+        }
+        for number in range(self._count):
+            block = self._log.read(number)
+            for name, tensor in block.dense.items():
+                target, piece = places[name]
+                piece.of(skeleton.value(target).data).copy_(tensor)
+            for layer, (weight, scales) in block.quantised.items():
+                target, piece = places[f"{layer}.weight"]
+                piece.of(skeleton.value(target).data).copy_(weight.dequantised())
+                # transformers unpacks experts into one tensor, and leaves their inputs as they are.
+                if scales is not None and piece.expert is None:
+                    module = skeleton.model.get_submodule(target.removesuffix(".weight"))
+                    round_activations(module, scales)
+        skeleton.model.tie_weights()
+        return skeleton.model
 
     def save(self, out: Path) -> None:
         """Write it as a compressed-tensors directory and remove `job.work`.
@@ -98,25 +117,25 @@ class Staged:
         """
         with large_blocks_given_back():
             self._save(out)
-        self._journal.remove()
+        self._log.remove()
 
     def _save(self, out: Path) -> None:
         skeleton, checkpoint = self._skeleton, self._skeleton.checkpoint
-        writer = Writer(
+        writer = CompressedWriter(
             out,
             checkpoint.config,
             source=checkpoint.directory,
             linears=_linears(skeleton),
             kv=next((scheme.kv for scheme in self.job.schemes if scheme.kv), None),
         )
-        blocks = [self._journal.read(self._count - 1)] if self._has_head else []
+        blocks = [self._log.read(self._count - 1)] if self._has_head else []
         replaced = {f"{name}.weight" for block in blocks for name in block.quantised}
         for target, pieces in skeleton.pieces.items():
             for piece in pieces if skeleton.is_outside(target) else ():
                 if piece.saved_name not in replaced:
                     writer.dense(piece.saved_name, checkpoint.read(piece.source))
         for number in range(self._count):
-            block = self._journal.read(number)
+            block = self._log.read(number)
             for name, tensor in block.dense.items():
                 writer.dense(name, tensor)
             for name, (weight, inputs) in block.quantised.items():
@@ -130,7 +149,7 @@ class Staged:
         return self._count > len(self._skeleton.blocks)
 
 
-def stage(job: Job, progress: Callable[[BlockDone], None] | None = None) -> Staged:
+def stage(job: CompressionJob, progress: Callable[[BlockDone], None] | None = None) -> Staged:
     """Compress block by block into `job.work`.
 
     Args:
@@ -145,26 +164,26 @@ def stage(job: Job, progress: Callable[[BlockDone], None] | None = None) -> Stag
         return _staged(job, progress)
 
 
-def _staged(job: Job, progress: Callable[[BlockDone], None] | None) -> Staged:
-    skeleton = Skeleton(Checkpoint(job.model))
+def _staged(job: CompressionJob, progress: Callable[[BlockDone], None] | None) -> Staged:
+    skeleton = ModelSkeleton(CheckpointFiles(job.model))
     _check(job, skeleton)
     fingerprint = fingerprint_of(
         skeleton.checkpoint, job.schemes, dict(job.of_layer), job.tokens, job.seed
     )
-    journal = Journal(job.work, fingerprint)
+    log = BlockLog(job.work, fingerprint)
     for target, pieces in skeleton.pieces.items():
         for piece in pieces if skeleton.is_outside(target) else ():
             skeleton.checkpoint.check_finite(piece.source)  # now, not after all blocks
     flow = None if job.tokens is None else Flow(skeleton, job.tokens)
     num_blocks = len(skeleton.blocks)
-    done = journal.num_done()
+    done = log.num_done()
     for number in range(num_blocks):
         block = skeleton.load_block(number)
         if number >= done:
             result = _compressed(job, skeleton, flow, number)
-            journal.write(number, result)
+            log.write(number, result)
         else:
-            result = journal.read(number)
+            result = log.read(number)
         restore(skeleton, number, result)
         if flow is not None:
             flow.advance(block, number)
@@ -175,12 +194,12 @@ def _staged(job: Job, progress: Callable[[BlockDone], None] | None) -> Staged:
             progress(
                 BlockDone(block=number, num_blocks=num_blocks, layers=layers, resumed=number < done)
             )
-    if done <= num_blocks and head.is_wanted(skeleton, job.schemes_of):
-        journal.write(num_blocks, head.compressed(skeleton, flow, job.schemes_of))
-    return Staged(job, skeleton, journal)
+    if done <= num_blocks and _is_head_wanted(skeleton, job.schemes_of):
+        log.write(num_blocks, _compressed_head(skeleton, flow, job.schemes_of))
+    return Staged(job, skeleton, log)
 
 
-def restore(skeleton: Skeleton, number: int, result: Finished) -> None:
+def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> None:
     """A loaded block computes with what is saved of it."""
     for target in skeleton.block_targets(number):
         for piece in skeleton.pieces[target]:
@@ -193,7 +212,9 @@ def restore(skeleton: Skeleton, number: int, result: Finished) -> None:
                 view.copy_(weight.dequantised())
 
 
-def _compressed(job: Job, skeleton: Skeleton, flow: Flow | None, number: int) -> Finished:
+def _compressed(
+    job: CompressionJob, skeleton: ModelSkeleton, flow: Flow | None, number: int
+) -> Finished:
     block = skeleton.blocks[number]
     matrices = matrices_of(skeleton, number)
     runs: tuple[Callable[[], Tensor], ...] = ()
@@ -222,12 +243,12 @@ def _run(flow: Flow, block: nn.Module, number: int, chunk: Tensor) -> Callable[[
     return lambda: flow.through(block, number, chunk)
 
 
-def _dtypes(skeleton: Skeleton, matrices: tuple[Matrix, ...]) -> dict[str, Any]:
+def _dtypes(skeleton: ModelSkeleton, matrices: tuple[Matrix, ...]) -> dict[str, Any]:
     return {matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices}
 
 
 def _head_dim(config: Any) -> int | None:
-    """Of its attention heads, by the names that configurations use."""
+    """The width of an attention head, by the names that configurations use."""
     found = getattr(config, "head_dim", None)
     if found is None and getattr(config, "num_attention_heads", None):
         found = config.hidden_size // config.num_attention_heads
@@ -238,13 +259,13 @@ def _ignores(scheme: Scheme, layer: str) -> bool:
     return any(layer == name or layer.endswith(f".{name}") for name in scheme.ignore)
 
 
-def _linears(skeleton: Skeleton) -> list[str]:
+def _linears(skeleton: ModelSkeleton) -> list[str]:
     return [
         name for name, module in skeleton.model.named_modules() if isinstance(module, nn.Linear)
     ]
 
 
-def _check(job: Job, skeleton: Skeleton) -> None:
+def _check(job: CompressionJob, skeleton: ModelSkeleton) -> None:
     """What can be known to fail before any work is done."""
     used = {scheme.name: scheme for scheme in job.schemes}
     used |= {scheme.name: scheme for found in job.of_layer.values() for scheme in found}
@@ -257,7 +278,7 @@ def _check(job: Job, skeleton: Skeleton) -> None:
             )
         if scheme.pruning is not None and scheme.pruning.structure != "weights":
             raise InputError(
-                f"{scheme.name} takes whole {scheme.pruning.structure} out, which is done before "
+                f"{scheme.name} prunes whole {scheme.pruning.structure}, which is done before "
                 "single weights are compressed"
             )
     names = {
@@ -273,3 +294,73 @@ def _check(job: Job, skeleton: Skeleton) -> None:
             for scheme in () if matrix.kept else job.schemes_of(matrix.name):
                 if scheme.weights is not None:
                     rounding.check_depth(matrix.weight.shape[1], scheme.weights, matrix.name)
+
+
+SchemesOf = Callable[[str], tuple[Scheme, ...]]
+
+
+def _is_head_wanted(skeleton: ModelSkeleton, schemes_of: SchemesOf) -> bool:
+    """Whether there is a head of its own that a scheme is for."""
+    name = _head_name(skeleton)
+    return name is not None and bool(schemes_of(name))
+
+
+def _compressed_head(skeleton: ModelSkeleton, flow: Flow | None, schemes_of: SchemesOf) -> Finished:
+    """The head, with the activations that the compressed blocks give."""
+    name = _head_name(skeleton)
+    assert name is not None
+    table = _table_name(skeleton)
+    outside = [
+        target for target in skeleton.pieces if skeleton.is_outside(target) and target != table
+    ]
+    skeleton.load(outside)
+    model: Any = skeleton.model
+    module = model.get_output_embeddings()
+    matrices = matrices_under(skeleton, module, f"{name}.")
+    runs: tuple[Callable[[], Tensor], ...] = ()
+    if flow is not None:
+        runs = tuple(_run_head(skeleton, chunk) for chunk in flow.chunks())
+    result = compress_block(
+        LoadedBlock(
+            module=module,
+            matrices=matrices,
+            dtypes={
+                matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices
+            },
+            schemes={matrix.name: schemes_of(matrix.name) for matrix in matrices},
+            runs=runs,
+        )
+    )
+    skeleton.unload(outside)
+    return result
+
+
+def _run_head(skeleton: ModelSkeleton, chunk: Tensor) -> Callable[[], Tensor]:
+    """Blocks hand the chunk on as it is, so that only what is behind them computes."""
+
+    def forward() -> Tensor:
+        blocks: list[Any] = list(skeleton.blocks)
+        for block in blocks:
+            block.forward = lambda *_args, **_kwargs: chunk
+        try:
+            with torch.no_grad():
+                result: Tensor = skeleton.model(inputs_embeds=chunk, use_cache=False).logits
+                return result
+        finally:
+            for block in blocks:
+                del block.forward
+
+    return forward
+
+
+def _head_name(skeleton: ModelSkeleton) -> str | None:
+    module: nn.Module | None = skeleton.model.get_output_embeddings()
+    if not isinstance(module, nn.Linear):
+        return None
+    name = next(name for name, found in skeleton.model.named_modules() if found is module)
+    return name if f"{name}.weight" in skeleton.pieces else None
+
+
+def _table_name(skeleton: ModelSkeleton) -> str:
+    weight = skeleton.model.get_input_embeddings().weight
+    return next(name for name, found in skeleton.model.named_parameters() if found is weight)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.serve.adapters.peft_files import AdapterFile
+from ridgeline.checkpoints.adapters import AdapterFile
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):

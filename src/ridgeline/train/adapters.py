@@ -24,6 +24,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
+from ridgeline.checkpoints.adapters import WEIGHTS_FILE
+from ridgeline.checkpoints.layers import is_linear
+from ridgeline.checkpoints.names import PEFT_PREFIX, original_name
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.recipe import Recipe, RecipeAdapter
 from ridgeline.train.four_bit import FourBitLinear, quantise, quantise_linears
@@ -69,7 +72,7 @@ def adapt(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
     try:
         inject_adapter_in_model(config, model, ADAPTER)
     except ValueError as error:
-        names = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)})
+        names = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if is_linear(m)})
         raise InputError(
             f"recipe: adapter.targets = {list(wanted.targets)}: {error}; linear layers of this"
             f" model: {', '.join(names)}"
@@ -93,8 +96,6 @@ def initial_weight(part: nn.Module, name: str, weights: Weights) -> Tensor:
     (AdaLoRA: Λ zero); DoRA's magnitudes are the lengths of the frozen weight's rows. A
     distillation's projection keeps lengths on average.
     """
-    from ridgeline.train.model import original_name
-
     owner, _, own = name.rpartition(".")
     module = part.get_submodule(owner)
     if isinstance(module, FourBitLinear):
@@ -140,11 +141,11 @@ def save_adapter(part: nn.Module, folder: Path, ranks: Ranks) -> None:
         whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
         if ranks.rank == 0:
             kept = _kept(whole.detach().cpu(), name, kept_ranks)
-            tensors[f"base_model.model.{_key(name)}"] = kept.contiguous()
+            tensors[PEFT_PREFIX + _key(name)] = kept.contiguous()
     if ranks.rank:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     config.inference_mode = True
     if kept_ranks:
         config.rank_pattern = {_key(name): kept for name, kept in kept_ranks.items()}
@@ -284,10 +285,6 @@ def _steps(recipe: Recipe) -> int:
             "adapter.kind adalora allocates ranks over the whole run: set run.steps or data.tokens"
         )
     return recipe.steps
-
-
-def _is_linear(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
 def _generator(seed: int, name: str) -> torch.Generator:

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase
 
+from ridgeline.checkpoints.names import first_names, original_name
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.adapters import PROJECTION
-from ridgeline.train.model import original_name, skeleton
+from ridgeline.train.model import skeleton
 from ridgeline.train.ranks import Ranks
 
 
@@ -101,9 +102,7 @@ def _receive(
 
 def _with_tied(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """A tied weight under each of its names, as transformers expects a state."""
-    first: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        other = first.setdefault(id(parameter), name)
+    for name, other in first_names(model).items():
         if name not in state and other in state:
             state[name] = state[other]
         elif name in state and other not in state:

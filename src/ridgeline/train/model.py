@@ -14,13 +14,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from accelerate import init_empty_weights
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import Placement, _StridedShard
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from ridgeline.checkpoints.names import original_name
+from ridgeline.checkpoints.skeleton import empty_model
 from ridgeline.errors import InputError, in_words
 from ridgeline.models import load_model
 from ridgeline.models.presets import shelf
@@ -31,8 +32,6 @@ from ridgeline.train.weights import Weights, open_weights
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """What `precision.weights` calls them."""
-_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "base_model.model.", "base_layer.")
-"""Parts of a parameter's name that torch.compile, recompute and peft add to the model's own."""
 
 
 def hf_config(model: RecipeModel) -> PretrainedConfig:
@@ -65,13 +64,9 @@ def hf_config(model: RecipeModel) -> PretrainedConfig:
 def skeleton(recipe: Recipe) -> PreTrainedModel:
     """The recipe's model without weights: parameters on the meta device, buffers on the host."""
     config = hf_config(recipe.model)
-    with init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(
-            config,
-            dtype=DTYPES[recipe.precision.weights],
-            attn_implementation=recipe.model.attention,
-        )
-    model.tie_weights()
+    model: PreTrainedModel = empty_model(
+        config, dtype=DTYPES[recipe.precision.weights], attention=recipe.model.attention
+    )
     return model.train()
 
 
@@ -89,17 +84,6 @@ def fill(modules: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
         _materialise(part, device, ranks.device)
         parameters = dict(part.named_parameters())
         _fill_in_turn(part, {name: parameters[name] for name in empty}, weights)
-
-
-def original_name(name: str) -> str:
-    """What `skeleton` calls the parameter that a wrapped model calls `name`.
-
-    >>> original_name("base_model.model.model.layers.0.mlp.up_proj.base_layer.weight")
-    'model.layers.0.mlp.up_proj.weight'
-    """
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from ridgeline.checkpoints.layers import is_linear, is_transposed
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_n_of_m, keep_share
 from ridgeline.records.recipe import RecipePruning
@@ -202,6 +203,5 @@ def _matrices(part: nn.Module) -> Iterator[tuple[nn.Parameter, bool]]:
     """Weights of the linear layers in the blocks, and whether they are kept as [in, out]."""
     for block in require_blocks(part, "pruning"):
         for module in block.modules():
-            turned = type(module).__name__ == "Conv1D"  # GPT-2's
-            if isinstance(module, nn.Linear) or turned:
-                yield module.weight, turned
+            if is_linear(module):
+                yield module.weight, is_transposed(module)

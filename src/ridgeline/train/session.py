@@ -14,8 +14,8 @@ from time import perf_counter
 
 import torch
 import torch.distributed as dist
-from transformers import AutoTokenizer
 
+from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.measure.live.assemble import host_cpu
 from ridgeline.records.journal import read_journal
@@ -137,7 +137,7 @@ def _go_on(trainer: Trainer, keeper: Vigil, folder: Path) -> None:
 def _export(trainer: Trainer, folder: Path) -> None:
     """The model as transformers and peft load it."""
     recipe, ranks, built = trainer.recipe, trainer.ranks, trainer.built
-    tokenizer = AutoTokenizer.from_pretrained(trainer.prepared.tokenizer)
+    tokenizer = read_tokenizer(trainer.prepared.tokenizer)
     if recipe.adapter is not None:
         (part,) = built.passes.modules
         save_adapter(part, folder / ADAPTER, ranks)

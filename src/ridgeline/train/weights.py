@@ -3,9 +3,8 @@
 Random ones follow the model's own rule (transformers' `_init_weights`), from a seed that depends
 on the recipe's seed and the name of the module that owns them, never on order or on ranks.
 
-A checkpoint is a folder of safetensors. transformers 5 keeps some weights otherwise than hub
-checkpoints do (experts fused into one tensor, renamed prefixes); its own conversions say how, and
-are applied to the tensors of one target at a time.
+Those of a checkpoint are made by transformers' own conversions (`checkpoints/names.py`), applied to
+the tensors of one target at a time.
 """
 
 from __future__ import annotations
@@ -18,22 +17,14 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import (
-    WeightConverter,
-    WeightRenaming,
-    WeightTransform,
-    dot_natural_key,
-    rename_source_key,
-)
+from transformers.core_model_loading import WeightRenaming, WeightTransform, dot_natural_key
 
+from ridgeline.checkpoints.files import StoredTensors
+from ridgeline.checkpoints.names import StoredNames, first_names
 from ridgeline.errors import InputError
-from ridgeline.records.input_file import read_json
 from ridgeline.records.recipe import Recipe
 
 
@@ -67,7 +58,7 @@ class RandomWeights:
         self._seed = seed
         self._device = device
         self._names = dict(model.named_parameters(remove_duplicate=False))
-        self._tied = _first_names(model)
+        self._tied = first_names(model)
 
     def names(self) -> Collection[str]:
         """See `Weights.names`."""
@@ -106,15 +97,15 @@ class CheckpointWeights:
         self.place = str(folder)
         self._model = model
         self._device = device
-        self._tied = _first_names(model)
-        self._files = _tensor_files(folder)
+        self._tied = first_names(model)
+        self._tensors = StoredTensors(folder)
         self._sources = self._targets()
         self._split: dict[str, Tensor] = {}
         missing = sorted(
             name for name in set(self._tied.values()) if self._source_name(name) is None
         )
         if missing:
-            if f"{missing[0]}_scale" in self._files:
+            if f"{missing[0]}_scale" in self._tensors:
                 raise InputError(
                     f"{folder}: its weights are compressed, and training changes whole ones; give"
                     " the model that it was made from"
@@ -138,7 +129,7 @@ class CheckpointWeights:
             raise InputError(f"{self.place}: has no weight for {name}")
         transform = deepcopy(self._sources[source][0])
         for key, pattern in self._sources[source][1]:
-            transform.add_tensor(source, key, pattern, self._reader(key))
+            transform.add_tensor(source, key, pattern, functools.partial(self._tensors.read, key))
         made = transform.convert(source, model=self._model, config=self._model.config)
         tensors = {
             key: (value[0] if isinstance(value, list) else value) for key, value in made.items()
@@ -165,70 +156,18 @@ class CheckpointWeights:
 
     def _targets(self) -> dict[str, tuple[WeightTransform, list[tuple[str, str]]]]:
         """For each parameter: how it is made, and of which stored tensors (with their pattern)."""
-        transforms = get_model_conversion_mapping(self._model)
-        renamings = [one for one in transforms if isinstance(one, WeightRenaming)]
-        converters = [one for one in transforms if isinstance(one, WeightConverter)]
-        by_pattern = {key: one for one in converters for key in one.source_patterns}
-        wanted = self._model.state_dict()
-        prefix = self._model.base_model_prefix
+        stored = StoredNames(self._model)
         found: dict[str, tuple[WeightTransform, list[tuple[str, str]]]] = {}
-        for key in sorted(self._files, key=dot_natural_key):
-            target, pattern = rename_source_key(key, renamings, converters, prefix, wanted)
-            if target not in wanted and key in wanted:
-                target, pattern = rename_source_key(key, [], [], prefix, wanted)
-            if target not in wanted:
+        for key in sorted(self._tensors.names, key=dot_natural_key):
+            target, pattern = stored.target(key) or (None, None)
+            if target is None:
                 continue
             if pattern is None:
                 found[target] = (WeightRenaming(key, target), [(key, key)])
             else:
-                entry = found.setdefault(target, (by_pattern[pattern], []))
+                entry = found.setdefault(target, (stored.converter_of[pattern], []))
                 entry[1].append((key, pattern))
         return found
-
-    def _reader(self, key: str) -> Any:
-        return functools.partial(_read, self._files[key], key)
-
-
-def _read(file: Path, key: str) -> Tensor:
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return opened.get_tensor(key)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{file}: {error}; copy the checkpoint again") from None
-
-
-class _Index(msgspec.Struct):
-    """What is read of a model.safetensors.index.json."""
-
-    weight_map: dict[str, str]
-
-
-def _tensor_files(folder: Path) -> dict[str, Path]:
-    """Where each stored tensor is: by the index, or in the one file that there is."""
-    index = folder / "model.safetensors.index.json"
-    single = folder / "model.safetensors"
-    try:
-        if index.exists():
-            listed = read_json(index, _Index, cure="copy the checkpoint again").weight_map
-            return {key: folder / file for key, file in listed.items()}
-        with safe_open(single, framework="pt") as opened:
-            return dict.fromkeys(opened.keys(), single)
-    except FileNotFoundError:
-        raise InputError(
-            f"model.checkpoint {folder}: holds neither model.safetensors nor its index; give the"
-            " folder that save_pretrained wrote"
-        ) from None
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{folder}: {error}; copy the checkpoint again") from None
-
-
-def _first_names(model: nn.Module) -> dict[str, str]:
-    """Each parameter's name, and the first name that the same parameter has."""
-    first: dict[int, str] = {}
-    names: dict[str, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names[name] = first.setdefault(id(parameter), name)
-    return names
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ridgeline.compress.evaluate.evaluate import evaluate
-from ridgeline.compress.evaluate.judge import Judge
+from ridgeline.compress.evaluate.judge import QualityJudge
 from ridgeline.compress.evaluate.loaded import Loaded, load, tokenizer_of
 from ridgeline.compress.evaluate.quality import measure
 from ridgeline.compress.evaluate.sensitive import common_layers, layer_losses
@@ -106,7 +106,7 @@ def test_a_model_is_nothing_away_from_itself(tmp_path: Path) -> None:
 def test_the_coarser_layer_is_the_more_sensitive_and_the_model_is_left_as_it_was(
     judged: TextWindows, rounded: Path
 ) -> None:
-    judge = Judge(LIBRARY, judged, "cpu", lambda _: None)
+    judge = QualityJudge(LIBRARY, judged, "cpu", lambda _: None)
     before = judge.watched()
     other = judge.load(rounded)
     names = common_layers(judge.given.model, other.model)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.compress.evaluate.windows import batches, windows
+from ridgeline.compress.evaluate.text import batches, windows
 from ridgeline.errors import InputError
 
 

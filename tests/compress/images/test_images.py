@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForImageClassification, ResNetConfig
 
 from ridgeline.cli.main import run
-from ridgeline.compress.images.quality import divergence
+from ridgeline.compress.images.measure import divergence, speedup, time_in_turns
 from ridgeline.compress.images.saved import load
-from ridgeline.compress.images.speed import speedup, time_in_turns
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,7 @@ def test_what_lost_too_much_is_not_saved(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--scheme", "w8a8"], "takes channels out"),
+        (["--scheme", "w8a8"], "prunes channels"),
         (["--scheme", "50%-channels-wanda"], "choose magnitude or taylor"),
         (["--scheme", "50%-channels", "--max-loss", "ppl+1%"], "no perplexity"),
         (["--scheme", "50%-channels", "--context", "8"], "--context"),

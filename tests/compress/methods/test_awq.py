@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from ridgeline.compress.methods import awq, rtn
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.records.scheme_names import parse
 
 
 def _seen(x):
-    return Seen(num_tokens=len(x), mean_abs=x.abs().mean(0), max_abs=x.abs().amax(0), rows=x)
+    return CalibrationStatistics(
+        num_tokens=len(x), mean_abs=x.abs().mean(0), max_abs=x.abs().amax(0), rows=x
+    )
 
 
 def _case(seed, rows=32, columns=64, tokens=300):
@@ -20,7 +22,9 @@ def _case(seed, rows=32, columns=64, tokens=300):
 
 
 def _loss(weight, x, scale, scheme):
-    rounded = rtn.quantise(weight * scale, scheme, Seen(num_tokens=0)).quantised.dequantised()
+    rounded = rtn.quantise(
+        weight * scale, scheme, CalibrationStatistics(num_tokens=0)
+    ).quantised.dequantised()
     return float(((x / scale) @ rounded.T - x @ weight.T).square().sum())
 
 
@@ -64,5 +68,5 @@ def test_cutting_ranges_helps_where_a_large_weight_meets_small_inputs():
 
 def test_without_calibration_there_is_a_notice():
     weight, _ = _case(3)
-    found = awq.quantise(weight, parse("w4a16-awq-g32"), Seen(num_tokens=0))
+    found = awq.quantise(weight, parse("w4a16-awq-g32"), CalibrationStatistics(num_tokens=0))
     assert found.notices == ("calibration never reached it: rounded to nearest",)

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import gptq, rtn
-from ridgeline.compress.pruning.weights import output_error
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.watching.statistics import CalibrationStatistics, output_error
 from ridgeline.records.scheme_names import parse
 
 
@@ -18,7 +17,7 @@ def _case(seed, rows, columns, tokens, *, mixing=1.0):
     weight = torch.randn(rows, columns, generator=generator)
     mixed = torch.randn(columns, columns, generator=generator) * mixing + torch.eye(columns)
     x = torch.randn(tokens, columns, generator=generator) @ mixed
-    return weight, x, Seen(num_tokens=tokens, hessian=2.0 / tokens * x.T @ x)
+    return weight, x, CalibrationStatistics(num_tokens=tokens, hessian=2.0 / tokens * x.T @ x)
 
 
 def _naive(weight, hessian, scheme, order=None):
@@ -93,7 +92,7 @@ def test_it_loses_less_than_rounding_to_nearest(name):
 def test_calibration_of_less_rank_than_inputs_never_aborts(seed):
     weight, x, _ = _case(seed, 16, 64, 4 + seed)
     x[:, seed % 64] = 0.0
-    seen = Seen(num_tokens=len(x), hessian=2.0 / len(x) * x.T @ x)
+    seen = CalibrationStatistics(num_tokens=len(x), hessian=2.0 / len(x) * x.T @ x)
     scheme = parse("w4a16-gptq-g16" + ("-actorder" if seed % 2 else ""))
     found = gptq.quantise(weight, scheme, seen)
     assert torch.isfinite(found.quantised.dequantised()).all()
@@ -103,7 +102,9 @@ def test_calibration_of_less_rank_than_inputs_never_aborts(seed):
 def test_a_hessian_that_cannot_be_inverted_falls_back_with_a_notice():
     weight, _, _ = _case(0, 4, 16, 8)
     broken = 3 * torch.ones(16, 16) - 2 * torch.eye(16)  # far from positive definite
-    found = gptq.quantise(weight, parse("w4a16-gptq-g16"), Seen(num_tokens=8, hessian=broken))
+    found = gptq.quantise(
+        weight, parse("w4a16-gptq-g16"), CalibrationStatistics(num_tokens=8, hessian=broken)
+    )
     assert "rounded to nearest instead" in found.notices
     plain = rounding.to_nearest(weight, parse("w4a16-gptq-g16").weights)
     assert torch.equal(found.quantised.levels, plain.levels)
@@ -111,7 +112,7 @@ def test_a_hessian_that_cannot_be_inverted_falls_back_with_a_notice():
 
 def test_a_layer_that_calibration_never_reached_is_rounded_to_nearest():
     weight, _, _ = _case(0, 4, 16, 8)
-    found = gptq.quantise(weight, parse("w4a16-gptq-g16"), Seen(num_tokens=0))
+    found = gptq.quantise(weight, parse("w4a16-gptq-g16"), CalibrationStatistics(num_tokens=0))
     assert found.notices == ("calibration never reached it: rounded to nearest",)
 
 

@@ -2,20 +2,21 @@ from __future__ import annotations
 
 import torch
 
-from ridgeline.compress.emulated import rounded_inputs
-from ridgeline.compress.inputs import inputs_of
+from ridgeline.compress.activations import activation_scales, rounded_activations
 from ridgeline.compress.methods import rtn, smoothquant
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.records.scheme_names import parse
 
 
 def _seen(x):
-    return Seen(num_tokens=len(x), max_abs=x.abs().amax(0), rows=x)
+    return CalibrationStatistics(num_tokens=len(x), max_abs=x.abs().amax(0), rows=x)
 
 
 def _loss(weight, x, scale, scheme):
-    rounded = rtn.quantise(weight * scale, scheme, Seen(num_tokens=0)).quantised.dequantised()
-    inputs = rounded_inputs(x / scale, inputs_of(scheme.activations, _seen(x / scale)))
+    rounded = rtn.quantise(
+        weight * scale, scheme, CalibrationStatistics(num_tokens=0)
+    ).quantised.dequantised()
+    inputs = rounded_activations(x / scale, activation_scales(scheme.activations, _seen(x / scale)))
     return float((inputs @ rounded.T - x @ weight.T).square().sum())
 
 

@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ridgeline.compress.pruning.channels.choose import going
+from ridgeline.compress.pruning.channels.choose import flops, going
 from ridgeline.compress.pruning.channels.coupling import Family
-from ridgeline.compress.pruning.channels.flops import flops
-from ridgeline.compress.pruning.channels.take_out import take_out
+from ridgeline.compress.pruning.channels.prune import prune_channels
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Pruning
 
@@ -154,7 +153,7 @@ def test_what_is_left_computes_what_the_original_does_without_the_channels(
     names: list[str], scope: str, share: float, multiple: int
 ) -> None:
     model = built(names, 16)
-    smaller = take_out(model, EXAMPLE, half(scope, share=share), multiple=multiple).model
+    smaller = prune_channels(model, EXAMPLE, half(scope, share=share), multiple=multiple).model
     assert sum(p.numel() for p in smaller.parameters()) < sum(p.numel() for p in model.parameters())
     if not {"grouped", "depthwise"} & set(names):  # what reads in groups is not silenced above
         wanted = silenced(model, smaller).double()(EXAMPLE[0].double())
@@ -164,7 +163,7 @@ def test_what_is_left_computes_what_the_original_does_without_the_channels(
 @pytest.mark.parametrize("name", sorted(BLOCKS))
 def test_half_of_the_channels_of_every_kind_of_block_go(name: str) -> None:
     model = built([name], 16)
-    found = take_out(model, EXAMPLE, half(), multiple=1)
+    found = prune_channels(model, EXAMPLE, half(), multiple=1)
     assert found.left_whole == ()
     assert found.model.stem[0].out_channels == 8
     assert found.model.head.in_features == 32
@@ -197,7 +196,7 @@ def test_the_channels_that_nothing_depends_on_go_first() -> None:
         return module(batch).square().mean()
 
     pruning = half("global", "taylor", share=0.25)
-    found = take_out(model, EXAMPLE, pruning, batches=EXAMPLE, loss_of=loss_of, multiple=1)
+    found = prune_channels(model, EXAMPLE, pruning, batches=EXAMPLE, loss_of=loss_of, multiple=1)
     assert found.model.blocks[0].one[0].out_channels < 16
     torch.testing.assert_close(found.model(*EXAMPLE), model(*EXAMPLE))
 
@@ -228,7 +227,7 @@ class Strange(nn.Module):
 
 @pytest.mark.parametrize("between", ["softmax", "norm", "mean", "sorted"])
 def test_what_mixes_channels_is_left_whole_and_named(between: str) -> None:
-    found = take_out(Strange(between).eval(), EXAMPLE, half(), multiple=1)
+    found = prune_channels(Strange(between).eval(), EXAMPLE, half(), multiple=1)
     assert found.model.one[0].out_channels == 16
     assert found.model.two[0].out_channels == 8
     assert len(found.left_whole) == 1
@@ -236,7 +235,7 @@ def test_what_mixes_channels_is_left_whole_and_named(between: str) -> None:
 
 def test_code_that_fixes_sizes_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match="fixes sizes") as caught:
-        take_out(Strange("fixed").eval(), EXAMPLE, half(), multiple=1)
+        prune_channels(Strange("fixed").eval(), EXAMPLE, half(), multiple=1)
     assert "\n" not in str(caught.value)
 
 
@@ -246,10 +245,10 @@ def test_a_model_that_torch_export_cannot_follow_is_refused_in_one_line() -> Non
             return x if x.sum() > 0 else -x
 
     with pytest.raises(InputError, match="cannot follow") as caught:
-        take_out(Branching(), EXAMPLE, half())
+        prune_channels(Branching(), EXAMPLE, half())
     assert "\n" not in str(caught.value)
 
 
 def test_criteria_for_single_weights_are_refused() -> None:
     with pytest.raises(InputError, match="ranks single weights"):
-        take_out(built(["residual"], 16), EXAMPLE, half(criterion="wanda"))
+        prune_channels(built(["residual"], 16), EXAMPLE, half(criterion="wanda"))

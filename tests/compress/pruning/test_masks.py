@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ridgeline.compress.pruning.global_share import shares_by_layer
+from ridgeline.compress.pruning.ahead import shares_by_layer
 from ridgeline.compress.pruning.weights import NEEDS, prune
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_largest, keep_n_of_m, keep_share
 from ridgeline.records.scheme import Criterion, Pruning
@@ -24,20 +24,24 @@ def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float3
     return torch.randn(rows, columns, generator=generator).to(dtype)
 
 
-def seen_of(columns: int, seed: int, tokens: int = 300, scales: Tensor | None = None) -> Seen:
+def seen_of(
+    columns: int, seed: int, tokens: int = 300, scales: Tensor | None = None
+) -> CalibrationStatistics:
     """Inputs that are correlated, as real ones are."""
     generator = torch.Generator().manual_seed(seed)
     mixed = torch.randn(tokens, columns, generator=generator)
     mixed @= torch.randn(columns, columns, generator=generator) / columns**0.5
     x = mixed if scales is None else mixed * scales
-    return Seen(
+    return CalibrationStatistics(
         num_tokens=tokens,
         hessian=2.0 / tokens * x.T @ x,
         square_norm=x.square().sum(dim=0),
     )
 
 
-def pruned(criterion: Criterion, weight: Tensor, seen: Seen, **wanted: object) -> Tensor:
+def pruned(
+    criterion: Criterion, weight: Tensor, seen: CalibrationStatistics, **wanted: object
+) -> Tensor:
     pruning = Pruning(criterion=criterion, **{"share": 0.5, **wanted})
     return prune(weight, pruning, seen, importance=weight.float().square()).weight
 
@@ -108,7 +112,9 @@ def test_what_is_no_pattern_no_share_or_no_number_is_refused() -> None:
 
 def test_wanda_compares_within_a_row_and_by_what_flows_in() -> None:
     weight = torch.tensor([[10.0, 1.0, 2.0, 3.0], [100.0, 400.0, 300.0, 200.0]])
-    seen = Seen(num_tokens=1, square_norm=torch.tensor([0.0001, 100.0, 100.0, 1.0]))
+    seen = CalibrationStatistics(
+        num_tokens=1, square_norm=torch.tensor([0.0001, 100.0, 100.0, 1.0])
+    )
     found = pruned("wanda", weight, seen)
     assert found.tolist() == [[0.0, 1.0, 2.0, 0.0], [0.0, 400.0, 300.0, 0.0]]
 
@@ -133,7 +139,7 @@ def test_sparsegpt_is_the_best_repair_of_its_last_block() -> None:
     # the damping and the columns to the left, which SparseGPT never touches again.
     weight, seen = matrix(1, 6, 7), seen_of(6, 8, tokens=4000)
     from ridgeline.compress.pruning import sparsegpt
-    from ridgeline.compress.watching.hessian import inverse_factor
+    from ridgeline.compress.watching.statistics import inverse_factor
 
     assert seen.hessian is not None
     factor, _ = inverse_factor(seen.hessian, damping=1e-6)
@@ -155,7 +161,7 @@ def test_inputs_that_were_never_seen_and_repeat_each_other_end_in_no_error() -> 
         found = prune(
             matrix(8, 16, seed + 100),
             Pruning(criterion="sparsegpt", share=0.5),
-            Seen(num_tokens=3, hessian=hessian),
+            CalibrationStatistics(num_tokens=3, hessian=hessian),
         )
         assert bool(found.weight.isfinite().all())
         assert bool((found.weight[:, 5] == 0).all())
@@ -167,7 +173,7 @@ def test_a_hessian_that_is_no_number_falls_back_and_says_so() -> None:
     found = prune(
         matrix(4, 8, 0),
         Pruning(criterion="sparsegpt", share=0.5),
-        Seen(num_tokens=3, hessian=hessian),
+        CalibrationStatistics(num_tokens=3, hessian=hessian),
     )
     assert int((found.weight == 0).sum()) == 16
     assert any("Wanda" in notice for notice in found.notices)

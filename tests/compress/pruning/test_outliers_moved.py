@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.compress.pruning.weights import output_error, prune
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.pruning.weights import prune
+from ridgeline.compress.watching.statistics import CalibrationStatistics, output_error
 from ridgeline.records.scheme import Pruning
 
 
-def _seen(x: torch.Tensor) -> Seen:
-    return Seen(
+def _seen(x: torch.Tensor) -> CalibrationStatistics:
+    return CalibrationStatistics(
         num_tokens=len(x), hessian=2.0 / len(x) * x.T @ x, square_norm=x.square().sum(dim=0)
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ridgeline.compress.run import Job, stage
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.records.scheme_names import parse
 
 LIBRARY = Path(__file__).parents[3] / "examples" / "models" / "library"
@@ -45,7 +45,9 @@ def test_sparsegpt_loses_less_than_half_of_what_magnitude_does_at_two_of_four(
     dense = _perplexity(AutoModelForCausalLM.from_pretrained(LIBRARY, dtype=torch.float32), text)
     excess = {}
     for name in ("2:4-magnitude", "2:4-sparsegpt", "50%-magnitude", "50%-sparsegpt"):
-        job = Job(model=LIBRARY, schemes=(parse(name),), work=tmp_path / name, tokens=tokens)
+        job = CompressionJob(
+            model=LIBRARY, schemes=(parse(name),), work=tmp_path / name, tokens=tokens
+        )
         excess[name] = _perplexity(stage(job).emulated(), text) - dense
     assert excess["2:4-magnitude"] > 2.0 * excess["2:4-sparsegpt"] > 0.0
     assert excess["50%-magnitude"] > 1.3 * excess["50%-sparsegpt"] > 0.0

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, OPTConfig, Qwen3Config
 
+from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.pruning.report import sparsity
-from ridgeline.compress.pruning.structured.heads import Heads, chosen, kept_heads
-from ridgeline.compress.pruning.structured.take_out import take_out
-from ridgeline.compress.streaming.checkpoint import Checkpoint
+from ridgeline.compress.pruning.structured.prune import prune_units
+from ridgeline.compress.pruning.structured.units import Heads, chosen_heads, kept_heads
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Criterion, Pruning, Structure
 
@@ -62,7 +62,7 @@ def out_of(
     models: Path, name: str, out: Path, structure: Structure, criterion: Criterion, share: float
 ) -> Any:
     pruning = Pruning(structure=structure, criterion=criterion, share=share)
-    take_out(models / name, pruning, out, TOKENS)
+    prune_units(models / name, pruning, out, TOKENS)
     return loaded(out)
 
 
@@ -108,7 +108,7 @@ def test_the_same_number_of_heads_goes_from_every_group_where_groups_cannot() ->
     kept = kept_heads(heads, 1 / 3)
     assert (kept.query, kept.kv) == (8, 2)
     worth = torch.arange(48.0).flip(0)
-    query, kv = chosen(worth, heads, kept)
+    query, kv = chosen_heads(worth, heads, kept)
     assert query.tolist() == [0, 1, 2, 3, 6, 7, 8, 9]
     assert kv.tolist() == [0, 1]
     with pytest.raises(InputError, match=r"shares that are: 0\.167, 0\.333"):
@@ -141,7 +141,7 @@ def test_taken_out_twice_is_the_same_bit_for_bit_and_kept_tensors_are_as_they_we
 ) -> None:
     for out in ("a", "b"):
         out_of(models, "llama", tmp_path / out, "neurons", "wanda", 0.25)
-    a, b, before = (Checkpoint(p) for p in (tmp_path / "a", tmp_path / "b", models / "llama"))
+    a, b, before = (CheckpointFiles(p) for p in (tmp_path / "a", tmp_path / "b", models / "llama"))
     assert a.names == b.names
     for name in a.names:
         assert torch.equal(a.read(name), b.read(name))
@@ -169,14 +169,14 @@ def test_what_cannot_be_taken_out_is_refused(
     models: Path, tmp_path: Path, name: str, wanted: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        take_out(models / name, Pruning(**wanted), tmp_path / "out", TOKENS)
+        prune_units(models / name, Pruning(**wanted), tmp_path / "out", TOKENS)
     assert not (tmp_path / "out").exists()
 
 
 def test_calibration_that_is_missing_is_said(models: Path, tmp_path: Path) -> None:
     pruning = Pruning(structure="neurons", criterion="wanda", share=0.5)
     with pytest.raises(InputError, match="--calibration"):
-        take_out(models / "llama", pruning, tmp_path / "out")
+        prune_units(models / "llama", pruning, tmp_path / "out")
 
 
 def test_zeros_are_counted_once_and_what_is_gone_is_no_zero(models: Path, tmp_path: Path) -> None:

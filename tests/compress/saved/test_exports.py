@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from tests.compress.saved.tiny import IDS, logits, saved, tiny, write
+from tests.checkpoints.tiny_llama import IDS, logits, saved, tiny, write
 
 from ridgeline.compress.saved import onnx_model, torch_export
 from ridgeline.compress.saved.whole_model import whole_model

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.compress.saved.tiny import saved, write
+from tests.checkpoints.tiny_llama import saved, write
 
 from ridgeline.compress.saved.gguf import export
 from ridgeline.errors import InputError

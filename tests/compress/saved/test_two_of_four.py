@@ -11,7 +11,7 @@ import torch
 
 from ridgeline.compress.evaluate.loaded import load
 from ridgeline.compress.pruning.report import sparsity
-from ridgeline.compress.run import Job, stage
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.compress.saved.two_of_four import export, restore
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
@@ -19,7 +19,7 @@ from ridgeline.records.scheme_names import parse
 
 def pruned(model: Path, folder: Path, *names: str) -> Path:
     """The model with these schemes applied."""
-    job = Job(model=model, schemes=tuple(map(parse, names)), work=folder / "work")
+    job = CompressionJob(model=model, schemes=tuple(map(parse, names)), work=folder / "work")
     stage(job).save(folder / "sparse")
     return folder / "sparse"
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.compress.evaluate.allowance import allowance
-from ridgeline.compress.search.budget import Combination, Option, path
-from ridgeline.compress.search.walk import MOST_ATTEMPTS, Walk
+from ridgeline.compress.search.budget import MOST_ATTEMPTS, Combination, Option, Walk, path
 from ridgeline.records.compression import Divergence, Quality
 
 TARGET = allowance("--target", "ppl+5%")

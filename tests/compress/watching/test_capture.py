@@ -4,10 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.flow import Flow
-from ridgeline.compress.streaming.matrices import matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import matrices_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.compress.flow import Flow
 from ridgeline.compress.watching.capture import SAMPLE_ROWS, Gatherer, gather
 from ridgeline.compress.watching.sharing import groups_of
 
@@ -37,21 +37,21 @@ def test_sums_do_not_depend_on_how_inputs_are_cut(sizes, seed):
 
 
 def test_the_inputs_of_every_matrix_are_what_flows_into_its_module(tiny_model, tokens):
-    skeleton = Skeleton(Checkpoint(tiny_model("llama")))
+    skeleton = ModelSkeleton(CheckpointFiles(tiny_model("llama")))
     flow = Flow(skeleton, tokens)
     block = skeleton.load_block(0)
     matrices = matrices_of(skeleton, 0)
     runs = [lambda chunk=chunk: flow.through(block, 0, chunk) for chunk in flow.chunks()]
-    products = [
-        (product, number)
+    matmuls = [
+        (matmul, number)
         for group in groups_of(matrices, runs[0])
-        for product, number in zip(group.products, group.statistics, strict=True)
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True)
     ]
-    assert len({number for _, number in products}) == 4
-    seen = gather(runs, matrices, {product: (number, _ALL) for product, number in products})
-    for product, number in products:
+    assert len({number for _, number in matmuls}) == 4
+    seen = gather(runs, matrices, {matmul: (number, _ALL) for matmul, number in matmuls})
+    for matmul, number in matmuls:
         inputs = []
-        module = skeleton.model.get_submodule(product[0].name)
+        module = skeleton.model.get_submodule(matmul[0].name)
         handle = module.register_forward_pre_hook(
             lambda _m, args, into=inputs: into.append(args[0])
         )
@@ -64,16 +64,16 @@ def test_the_inputs_of_every_matrix_are_what_flows_into_its_module(tiny_model, t
 
 
 def test_experts_see_only_the_tokens_that_were_sent_to_them(tiny_model, tokens):
-    skeleton = Skeleton(Checkpoint(tiny_model("mixtral")))
+    skeleton = ModelSkeleton(CheckpointFiles(tiny_model("mixtral")))
     flow = Flow(skeleton, tokens)
     block = skeleton.load_block(0)
     matrices = matrices_of(skeleton, 0)
     runs = [lambda chunk=chunk: flow.through(block, 0, chunk) for chunk in flow.chunks()]
     experts = {
-        product: (number, frozenset({"max_abs"}))
+        matmul: (number, frozenset({"max_abs"}))
         for group in groups_of(matrices, runs[0])
-        for product, number in zip(group.products, group.statistics, strict=True)
-        if product[0].name.endswith("w1")
+        for matmul, number in zip(group.matmuls, group.statistics, strict=True)
+        if matmul[0].name.endswith("w1")
     }
     seen = gather(runs, matrices, experts)
     assert len(seen) == 4

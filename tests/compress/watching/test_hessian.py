@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ridgeline.compress.watching.hessian import add_products, inverse_factor, mirror
+from ridgeline.compress.watching.statistics import add_products, inverse_factor, mirror
 
 
 @pytest.mark.parametrize("width", [1, 40, 256, 300, 700])

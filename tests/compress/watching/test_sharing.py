@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.flow import Flow
-from ridgeline.compress.streaming.matrices import matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import matrices_of
+from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.compress.flow import Flow
 from ridgeline.compress.watching.sharing import groups_of, stages_of, with_absorbers
 
 
 def _opened(path, tokens):
-    skeleton = Skeleton(Checkpoint(path))
+    skeleton = ModelSkeleton(CheckpointFiles(path))
     flow = Flow(skeleton, tokens)
     block = skeleton.load_block(0)
     matrices = matrices_of(skeleton, 0)

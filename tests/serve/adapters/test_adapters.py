@@ -19,11 +19,11 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ridgeline.checkpoints.adapters import examine
 from ridgeline.errors import InputError
 from ridgeline.serve.adapters import linear
 from ridgeline.serve.adapters.adapters import Adapters, NoRoom
 from ridgeline.serve.adapters.linear import AdaptedLinear
-from ridgeline.serve.adapters.peft_files import examine
 
 # peft asks transformers by its old name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")

@@ -21,7 +21,7 @@ from tests.serve.engine.workloads import (
     write_tiny_llama,
 )
 
-from ridgeline.compress.run import Job, stage
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
 from ridgeline.serve.cluster.kv_transfer import KvTransfers, fetch, pack, unpack
@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             for block in range(2)
             for place, part in enumerate(PARTS)
         }
-        job = Job(
+        job = CompressionJob(
             model=given,
             schemes=tuple(parse(each) for each in (kinds[0], *cached)),
             work=folder / f"{name}.work",

@@ -1,4 +1,4 @@
-"""How good a model is on a text, and how far from another: the answer of `ridgeline evaluate`."""
+"""How good a model is on a text, and how far from another: what `ridgeline evaluate` shows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.loaded import (
     Loaded,
     check_directory,
@@ -21,7 +22,6 @@ from ridgeline.compress.evaluate.loaded import (
     tokenizer_of,
 )
 from ridgeline.compress.evaluate.quality import check_finite, measure
-from ridgeline.compress.evaluate.size import disk_bytes
 from ridgeline.compress.evaluate.text import read_text, text_windows
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.watching.outliers import outliers, watched_channels
@@ -42,18 +42,18 @@ def evaluate(
     context: int | None = None,
     stride: int | None = None,
     device: str = "auto",
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
     """How well a model predicts, its size, zeros and outliers, and its distance from a reference.
 
     Args:
-        model: Directory of a causal LM, dense or compressed-tensors, with its tokenizer.
+        model: WeightReader of a causal LM, dense or compressed-tensors, with its tokenizer.
         text: Held out from training and calibration.
-        reference: Directory of the model that it was made from.
+        reference: WeightReader of the model that it was made from.
         context: Tokens of a window; None: 2,048 or the model's positions.
         stride: Tokens from window to window; None: `context`.
         device: auto, cpu or cuda.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: A directory or text cannot be used, or the two models do not fit each other.
@@ -70,16 +70,20 @@ def evaluate(
         stride=stride,
         positions=positions_of("MODEL", model),
     )
-    say(f"loading {model}")
+    on_progress(f"loading {model}")
     loaded = load("MODEL", model, device)
     beside = None
     if reference is not None:
-        say(f"loading {reference}")
+        on_progress(f"loading {reference}")
         beside = load("--reference", reference, device)
         check_alike(loaded, beside)
     with watched_channels(loaded.model) as largest:
         found = measure(
-            loaded.model, judged.tokens, judged.windows, beside.model if beside else None, say
+            loaded.model,
+            judged.tokens,
+            judged.windows,
+            beside.model if beside else None,
+            on_progress,
         )
     quality = found.scores.quality(judged.protocol)
     check_finite(f"MODEL {model}", quality)

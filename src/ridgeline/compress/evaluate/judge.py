@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.loaded import Loaded, load
 from ridgeline.compress.evaluate.quality import check_finite, measure
-from ridgeline.compress.evaluate.sensitive import Watched, common_layers, layer_losses
-from ridgeline.compress.evaluate.size import disk_bytes
+from ridgeline.compress.evaluate.sensitive import LayerProbe, common_layers, layer_losses
 from ridgeline.compress.evaluate.text import TextWindows
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.watching.outliers import outliers, watched_channels
@@ -23,8 +23,8 @@ from ridgeline.records.compression import (
     Speedup,
 )
 
-Say = Callable[[str], None]
-Bench = Callable[[Sequence[Path], Say], list[Decoding | str]]
+OnProgress = Callable[[str], None]
+Bench = Callable[[Sequence[Path], OnProgress], list[Decoding | str]]
 """Decodes with several models in turns; a text is why a model was not measured."""
 WORST = 3
 """Layers that a refusal names."""
@@ -33,25 +33,27 @@ OVERHEAD_SHARE = 0.5
 AS_GIVEN = "as given"
 
 
-class Judge:
+class QualityJudge:
     """Holds the model as given and the text."""
 
-    def __init__(self, model: Path, judged: TextWindows, device: str, say: Say) -> None:
-        say(f"loading {model} to judge")
+    def __init__(
+        self, model: Path, judged: TextWindows, device: str, on_progress: OnProgress
+    ) -> None:
+        on_progress(f"loading {model} to judge")
         self.given: Loaded = load("MODEL", model, device)
         self.judged = judged
         self._device = device
-        self._say = say
+        self._on_progress = on_progress
         with watched_channels(self.given.model) as largest:
             found = measure(
-                self.given.model, judged.tokens, judged.windows, say=self._within(AS_GIVEN)
+                self.given.model, judged.tokens, judged.windows, on_progress=self._within(AS_GIVEN)
             )
         self.quality: Quality = found.scores.quality(judged.protocol)
         check_finite(f"MODEL {model}", self.quality)
         self._outliers = outliers(largest)
 
     def baseline(self) -> CompressionRow:
-        """The first row."""
+        """The row of the model as given."""
         directory = self.given.directory
         return CompressionRow(
             scheme=AS_GIVEN,
@@ -101,22 +103,22 @@ class Judge:
         )
         return found.scores.quality(self.judged.protocol), found.distances.divergence()
 
-    def watched(self) -> Watched:
+    def watched(self) -> LayerProbe:
         """The model as given, to swap single layers in."""
-        return Watched(self.given.model, self.judged.tokens, self.judged.windows)
+        return LayerProbe(self.given.model, self.judged.tokens, self.judged.windows)
 
     def most_sensitive(self, directory: Path, scheme: str) -> tuple[LayerLoss, ...]:
-        """The layers that cost most alone, worst first; none where layers were taken out."""
+        """The layers that cost most alone, worst first; none where layers were pruned."""
         loaded = self.load(directory)
         names = common_layers(self.given.model, loaded.model)
         if not names:
             return ()
-        self._say(f"which of {len(names)} layers cost most")
+        self._on_progress(f"which of {len(names)} layers cost most")
         found = layer_losses(self.watched(), loaded.model, [[name] for name in names], scheme)
         return tuple(sorted(found, key=lambda one: -one.kl)[:WORST])
 
-    def _within(self, name: str) -> Say:
-        return lambda text: self._say(f"perplexity, {name}: {text}")
+    def _within(self, name: str) -> OnProgress:
+        return lambda text: self._on_progress(f"perplexity, {name}: {text}")
 
 
 def with_speed(
@@ -125,25 +127,25 @@ def with_speed(
     """The rows with what decoding in turns found, each against the row above."""
     from msgspec.structs import replace
 
-    answers = []
+    results = []
     for place, (row, own) in enumerate(zip(rows, found, strict=True)):
         if isinstance(own, str):
-            answers.append(replace(row, remark=f"speed not measured: {own}"))
+            results.append(replace(row, remark=f"speed not measured: {own}"))
             continue
         above = found[place - 1] if place else None
         if not isinstance(above, Decoding):
             remark = "" if place == 0 else "not compared: the row above was not measured"
-            answers.append(replace(row, decoding=own, remark=remark))
+            results.append(replace(row, decoding=own, remark=remark))
             continue
         gain = speedup(above, own)
-        answers.append(
+        results.append(
             replace(row, decoding=own, speedup=gain, remark=_why_not_faster(above, own, gain))
         )
-    return answers
+    return results
 
 
 def speedup(before: Decoding, after: Decoding) -> Speedup:
-    """Of interleaved rounds."""
+    """The speedup that interleaved rounds show."""
     return of_rounds(before.step_seconds, after.step_seconds)
 
 

@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import check_model_folder, read_by_library
 from ridgeline.models.quiet import quiet_libraries
-
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Loaded:
 
     @property
     def vocab(self) -> int:
-        """Words."""
+        """The number of words of the vocabulary."""
         return int(self.model.config.get_text_config().vocab_size)  # type: ignore[union-attr,operator]
 
     @property
@@ -124,7 +123,7 @@ def positions_of(option: str, directory: Path) -> int | None:
 
 
 def device_of(device: str) -> torch.device:
-    """Where to compute.
+    """The device to compute on.
 
     Raises:
         InputError: CUDA was asked for and is not there, or the name is another.
@@ -144,12 +143,4 @@ def tokenizer_of(option: str, directory: Path) -> Any:
     Raises:
         InputError: There is none, or it cannot be read.
     """
-    if not any((directory / name).is_file() for name in TOKENIZERS):
-        raise InputError(
-            f"{option} {directory}: no tokenizer in it; copy tokenizer.json and"
-            " tokenizer_config.json beside the model"
-        )
-    from transformers import AutoTokenizer
-
-    with read_by_library(directory, option=option, what="its tokenizer"), quiet_libraries():
-        return AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    return read_tokenizer(directory, option=option, local=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.evaluate.windows import Window, batches
+from ridgeline.compress.evaluate.text import Window, batches
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Divergence, Protocol, Quality
 
@@ -26,15 +26,15 @@ ROWS = 256
 
 @dataclass(slots=True)
 class Scores:
-    """Of all scored tokens of a text."""
+    """The losses and hits of all scored tokens of a text."""
 
     loss: float = 0.0
-    """Sum."""
+    """The sum over tokens."""
     hits: int = 0
     count: int = 0
 
     def add(self, log_probs: Tensor, targets: Tensor) -> None:
-        """Of [N, V] and [N]."""
+        """Count tokens with log-probabilities [N, V] and targets [N]."""
         self.loss += -float(log_probs.gather(1, targets[:, None]).double().sum())
         self.hits += int((log_probs.argmax(1) == targets).sum())
         self.count += len(targets)
@@ -53,13 +53,13 @@ class Scores:
 
 @dataclass(slots=True)
 class Distances:
-    """Of a model's probabilities from a reference's."""
+    """How far a model's probabilities are from a reference's."""
 
     kl: list[Tensor] = field(default_factory=list)
     agreed: int = 0
 
     def add(self, log_probs: Tensor, reference: Tensor) -> None:
-        """Of [N, V] both."""
+        """Count tokens with log-probabilities [N, V], both."""
         kl = (reference.exp() * (reference - log_probs)).sum(1)
         self.kl.append(kl.clamp_min(0.0).cpu())
         self.agreed += int((log_probs.argmax(1) == reference.argmax(1)).sum())
@@ -103,7 +103,7 @@ def measure(
     tokens: Tensor,
     found: Sequence[Window],
     reference: nn.Module | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Measured:
     """Put the windows of `tokens` [T] through the model and, beside it, a reference.
 
@@ -112,7 +112,7 @@ def measure(
         tokens: The text.
         found: Its windows.
         reference: With the same vocabulary.
-        say: Told how far it is.
+        on_progress: Told how far it is.
     """
     scores, of_reference, distances = Scores(), Scores(), Distances()
     vocab = model.config.get_text_config().vocab_size  # type: ignore[union-attr,operator]
@@ -128,7 +128,7 @@ def measure(
             theirs = None if beside is None else beside[place, scored]
             _add(logits[place, scored], theirs, targets, scores, of_reference, distances)
         done += len(together)
-        say(f"window {done} of {len(found)}")
+        on_progress(f"window {done} of {len(found)}")
     return Measured(scores, of_reference, distances)
 
 

@@ -12,16 +12,17 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import place_module
 from ridgeline.compress.evaluate.quality import ROWS
-from ridgeline.compress.evaluate.windows import Window
+from ridgeline.compress.evaluate.text import Window
 from ridgeline.records.compression import LayerLoss
 
 MOST_TOKENS = 4096
 MOST_BYTES = 2**29
-"""Of the probabilities of the model as given, which are kept."""
+"""The most bytes that the probabilities of the model as given take, which are kept."""
 
 
-class Watched:
+class LayerProbe:
     """A model whose predictions on a few windows are known, to be compared with changed ones."""
 
     def __init__(self, model: nn.Module, tokens: Tensor, found: Sequence[Window]) -> None:
@@ -37,7 +38,7 @@ class Watched:
 
     @property
     def num_tokens(self) -> int:
-        """That each answer is a mean over."""
+        """The tokens that each price is a mean over."""
         return self._rows.numel()
 
     @torch.inference_mode()
@@ -61,7 +62,7 @@ class Watched:
 
 
 def layer_losses(
-    watched: Watched, compressed: nn.Module, layers: Iterable[Sequence[str]], scheme: str
+    watched: LayerProbe, compressed: nn.Module, layers: Iterable[Sequence[str]], scheme: str
 ) -> Iterator[LayerLoss]:
     """The price of each group of layers, the others left as they are.
 
@@ -69,7 +70,7 @@ def layer_losses(
         watched: The model as given.
         compressed: The same model, compressed; it has been called before.
         layers: Names; layers of a group are swapped together.
-        scheme: Its name, for the answer.
+        scheme: Its name, for the result.
     """
     for names in layers:
         with swapped(watched.model, compressed, names):
@@ -82,23 +83,17 @@ def swapped(model: nn.Module, other: nn.Module, names: Sequence[str]) -> Iterato
     own = {name: model.get_submodule(name) for name in names}
     try:
         for name in names:
-            place(model, name, other.get_submodule(name))
+            place_module(model, name, other.get_submodule(name))
         yield
     finally:
         for name, module in own.items():
-            place(model, name, module)
-
-
-def place(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a module where the model has one of that name."""
-    path, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(path), leaf, module)
+            place_module(model, name, module)
 
 
 def common_layers(model: nn.Module, other: nn.Module) -> list[str]:
     """Linear layers that both have in the same shape and whose weights are not the same.
 
-    A layer that was taken out, or made smaller with its neighbours, cannot be swapped alone.
+    A layer that was pruned, or made smaller with its neighbours, cannot be swapped alone.
     """
     others = dict(other.named_modules())
     found = []

@@ -1,9 +1,8 @@
-"""Image classifiers compressed: channels taken out, each row judged on images and timed.
+"""Image classifiers made smaller: channels are pruned, each row is judged on images and timed.
 
-    judged.py       schemes in order, each row measured, saved if it held: start here
+    apply.py        schemes in order, each row measured, saved if it held: start here
     material.py     the model and the images, checked
-    quality.py      top-1 accuracy and distance from the model as given
-    speed.py        models timed in turns
+    measure.py      top-1 accuracy, distance from the model as given, models timed in turns
     saved.py        directories that transformers loads, and loading them
 
 For directories of `AutoModelForImageClassification`; which channels go is decided in

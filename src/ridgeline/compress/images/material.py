@@ -46,7 +46,7 @@ class Images:
     pixel_values: Tensor
     """[n, channels, height, width], as the model's preprocessor gives them."""
     labels: Tensor
-    """[n] int64"""
+    """The class of each image, [n] int64."""
     name: str
     """The file, or which part of it."""
 

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.writing import move_into_place
 from ridgeline.compress.evaluate.loaded import check_directory
 from ridgeline.compress.pruning.channels import resized
-from ridgeline.compress.pruning.channels.take_out import Smaller
-from ridgeline.compress.saved.aside import move_into_place
+from ridgeline.compress.pruning.channels.prune import Smaller
 from ridgeline.compress.saved.torch_export import package
 from ridgeline.errors import InputError, MissingExtra, RidgelineError
 from ridgeline.models.folder import read_by_library
@@ -142,7 +142,7 @@ def _together(before: Mapping[str, Any] | None, smaller: Smaller) -> dict[str, A
 
 
 def _code(kind: str) -> str:
-    """Of a file that transformers loads beside config.json."""
+    """The code of the file that transformers loads beside config.json."""
     source = Path(resized.__file__).read_text(encoding="utf-8")
     return (
         f"{source}\n\nfrom transformers import {kind}  # noqa: E402\n\n\n"

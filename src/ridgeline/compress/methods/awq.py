@@ -16,26 +16,27 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
-from ridgeline.compress.methods.rounded import Rounded, gram_of, judged
-from ridgeline.compress.observers import minmax
-from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.methods.rtn import Rounded, gram_of, judged
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"mean_abs", "rows"})
-"""Fields of `Seen`."""
+"""The fields of `CalibrationStatistics` that are looked at."""
 
 STEPS = 20
-"""Of α between 0 and 1."""
+"""Values of α that are tried between 0 and 1."""
 
 SHARES = tuple(1 - 0.05 * step for step in range(11))
-"""Of a range that are tried."""
+"""Shares of a range that are tried."""
 
 
 @torch.no_grad()
-def scale(weights: list[Tensor], seen: list[Seen], scheme: Scheme, channels: Tensor) -> Tensor:
+def scale(
+    weights: list[Tensor], seen: list[CalibrationStatistics], scheme: Scheme, channels: Tensor
+) -> Tensor:
     """The scale [in] that the inputs are to be divided by; ones where nothing helps.
 
     Args:
@@ -63,7 +64,11 @@ def scale(weights: list[Tensor], seen: list[Seen], scheme: Scheme, channels: Ten
 
 @torch.no_grad()
 def quantise(
-    weight: Tensor, scheme: Scheme, seen: Seen, mask: Tensor | None = None, name: str = "a weight"
+    weight: Tensor,
+    scheme: Scheme,
+    seen: CalibrationStatistics,
+    mask: Tensor | None = None,
+    name: str = "a weight",
 ) -> Rounded:
     """Round a weight that is scaled already: each range is cut if its outputs gain by it.
 
@@ -98,7 +103,7 @@ def _candidates(mean: Tensor, sizes: Tensor) -> Iterator[Tensor]:
 
 
 def _relative(weight: Tensor, form: NumberFormat) -> Tensor:
-    """[in]: how large the weights of a column are beside the largest that share their scale."""
+    """How large the weights of each column are beside the largest that share their scale, [in]."""
     parts = rounding.in_groups(weight.float().abs(), form)
     shares = (parts / parts.amax(-1, keepdim=True).clamp(min=1e-10)).reshape(weight.shape)
     return shares.mean(0).clamp(min=1e-4)
@@ -126,7 +131,7 @@ def _cut(weight: Tensor, form: NumberFormat, rows: Tensor) -> Quantised:
     parts = rounding.in_groups(weight, form)
     grouped = rows.unflatten(1, (parts.shape[1], -1))
     grams = torch.einsum("tgi,tgj->gij", grouped, grouped)
-    low, high = minmax.bounds(parts, form)
+    low, high = rounding.minmax(parts, form)
     best = torch.full(low.shape, torch.inf)
     share = torch.ones(low.shape)
     for tried in SHARES:

@@ -20,16 +20,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
-from ridgeline.compress.methods.rounded import Rounded, judged
-from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.watching.hessian import inverse_factor
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.methods.rtn import Rounded, judged
+from ridgeline.compress.watching.statistics import CalibrationStatistics, inverse_factor
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"hessian"})
-"""Fields of `Seen`."""
+"""The fields of `CalibrationStatistics` that are looked at."""
 
 BLOCK = 128
 """Columns between lazy updates (the paper's choice)."""
@@ -37,7 +36,11 @@ BLOCK = 128
 
 @torch.no_grad()
 def quantise(
-    weight: Tensor, scheme: Scheme, seen: Seen, mask: Tensor | None = None, name: str = "a weight"
+    weight: Tensor,
+    scheme: Scheme,
+    seen: CalibrationStatistics,
+    mask: Tensor | None = None,
+    name: str = "a weight",
 ) -> Rounded:
     """Round with compensation; to nearest, with a notice, where no factor of the Hessian exists.
 

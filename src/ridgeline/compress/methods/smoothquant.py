@@ -13,19 +13,21 @@ from torch import Tensor
 
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
-from ridgeline.compress.methods.rounded import Rounded
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.compress.methods.rtn import Rounded
+from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"max_abs", "rows"})
-"""Fields of `Seen`."""
+"""The fields of `CalibrationStatistics` that are looked at."""
 
 STRENGTHS = tuple(0.05 * step for step in range(5, 20))
 """α that are tried."""
 
 
 @torch.no_grad()
-def scale(weights: list[Tensor], seen: list[Seen], scheme: Scheme, channels: Tensor) -> Tensor:
+def scale(
+    weights: list[Tensor], seen: list[CalibrationStatistics], scheme: Scheme, channels: Tensor
+) -> Tensor:
     """The scale [in] that the inputs are to be divided by; ones where nothing helps.
 
     Args:
@@ -53,9 +55,13 @@ def scale(weights: list[Tensor], seen: list[Seen], scheme: Scheme, channels: Ten
 
 
 def quantise(
-    weight: Tensor, scheme: Scheme, seen: Seen, mask: Tensor | None = None, name: str = "a weight"
+    weight: Tensor,
+    scheme: Scheme,
+    seen: CalibrationStatistics,
+    mask: Tensor | None = None,
+    name: str = "a weight",
 ) -> Rounded:
-    """As `rtn.quantise`: all that is particular has been done by `scale`."""
+    """Round to nearest, as `rtn.quantise`: all that is particular has been done by `scale`."""
     return rtn.quantise(weight, scheme, seen, mask, name)
 
 
@@ -65,7 +71,9 @@ def _per_channel(values: Tensor, channels: Tensor) -> Tensor:
     return found.scatter_reduce(0, channels, values, "amax")[channels]
 
 
-def _error(weights: list[Tensor], seen: list[Seen], s: Tensor, scheme: Scheme) -> float:
+def _error(
+    weights: list[Tensor], seen: list[CalibrationStatistics], s: Tensor, scheme: Scheme
+) -> float:
     """‖X Wᵀ − X̂ Ŵᵀ‖², inputs and weights rounded after scaling by s."""
     assert scheme.weights is not None
     total = 0.0
@@ -82,7 +90,7 @@ def _error(weights: list[Tensor], seen: list[Seen], s: Tensor, scheme: Scheme) -
     return total
 
 
-def _inputs(seen: Seen, s: Tensor, form: NumberFormat | None) -> Tensor:
+def _inputs(seen: CalibrationStatistics, s: Tensor, form: NumberFormat | None) -> Tensor:
     """The sample of inputs divided by s, on the grid that they will have."""
     assert seen.rows is not None
     x = seen.rows.float() / s

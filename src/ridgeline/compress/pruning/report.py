@@ -2,7 +2,7 @@
 
 Two shares, which are easily confused: of the weights that pruning may touch (the matrices of the
 blocks), and of all parameters, embeddings and norms included. A tied weight counts once, and a
-weight in few bits where its level stands for zero. What was taken out is no zero: it is missing,
+weight in few bits where its level stands for zero. What was pruned whole is no zero: it is missing,
 and counted against the model it came from.
 """
 
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.saved.directory import Directory
-from ridgeline.compress.streaming.checkpoint import Checkpoint
-from ridgeline.compress.streaming.matrices import matrices_of
-from ridgeline.compress.streaming.skeleton import Skeleton
+from ridgeline.checkpoints.compressed_tensors import WeightReader
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import matrices_of
+from ridgeline.checkpoints.quantised import Quantised
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Zeros
 
@@ -35,13 +35,13 @@ class LayerZeros:
 
     @property
     def share(self) -> float:
-        """Of its weights that are zero."""
+        """The share of its weights that are zero."""
         return self.zeros / prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sparsity:
-    """Of a model."""
+    """The zeros of a model, matrix by matrix."""
 
     layers: tuple[LayerZeros, ...]
     counts: Zeros
@@ -51,7 +51,7 @@ class Sparsity:
 
     @property
     def share_gone(self) -> float:
-        """Zeros and what was taken out, over the parameters that there were."""
+        """Zeros and what was pruned whole, over the parameters that there were."""
         return (self.counts.zeros + self.removed) / (self.counts.parameters + self.removed)
 
 
@@ -60,12 +60,12 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
 
     Args:
         model: Dense or compressed-tensors.
-        before: What it was made from; None: nothing was taken out.
+        before: What it was made from; None: nothing was pruned whole.
 
     Raises:
         InputError: A directory cannot be read.
     """
-    skeleton = Skeleton(_Unpacked(model))
+    skeleton = ModelSkeleton(_Unpacked(model))
     turned = _matrices(skeleton)
     layers: list[LayerZeros] = []
     parameters = zeros = 0
@@ -94,7 +94,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     )
     removed = 0
     if before is not None:
-        source = Skeleton(_Unpacked(before))
+        source = ModelSkeleton(_Unpacked(before))
         removed = sum(prod(source.checkpoint.shape(name)) for name in _stored(source)) - parameters
     return Sparsity(layers=tuple(layers), counts=counts, removed=removed)
 
@@ -114,12 +114,12 @@ def two_of_four(matrix: Tensor) -> bool:
     return int((matrix.unflatten(1, (-1, 4)) != 0).sum(dim=-1).max()) <= 2
 
 
-class _Unpacked(Checkpoint):
+class _Unpacked(CheckpointFiles):
     """A directory, dense or compressed, as if its weights were dense."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._weights = Directory(directory)
+        self._weights = WeightReader(directory)
         self.config = {k: v for k, v in self.config.items() if k != "quantization_config"}
 
     @property
@@ -134,7 +134,7 @@ class _Unpacked(Checkpoint):
         return found.dequantised() if isinstance(found, Quantised) else found
 
 
-def _stored(skeleton: Skeleton) -> list[str]:
+def _stored(skeleton: ModelSkeleton) -> list[str]:
     """Names of the tensors of all parameters; a tied one stands under one name there."""
     parameters = {name for name, _ in skeleton.model.named_parameters()}
     return [
@@ -145,7 +145,7 @@ def _stored(skeleton: Skeleton) -> list[str]:
     ]
 
 
-def _matrices(skeleton: Skeleton) -> dict[str, bool]:
+def _matrices(skeleton: ModelSkeleton) -> dict[str, bool]:
     """Stored names of the matrices of all blocks, and whether they are stored as [in, out]."""
     return {
         matrix.piece.source: matrix.transposed

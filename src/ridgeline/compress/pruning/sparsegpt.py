@@ -31,7 +31,7 @@ def prune(weight: Tensor, pruning: Pruning, factor: Tensor, block: int = BLOCK) 
     Args:
         weight: [out, in]; is not changed.
         pruning: Its pattern, or its share of every block.
-        factor: [in, in], U of `compress.hessian.inverse_factor`.
+        factor: [in, in], U of `watching.statistics.inverse_factor`.
         block: Columns at a time.
     """
     rest = weight.detach().float().clone()

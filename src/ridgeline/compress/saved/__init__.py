@@ -1,5 +1,6 @@
-"""Formats that other people's programs load, one file each.
+"""Formats beside compressed-tensors that other people's programs load, one file each.
 
-compressed-tensors (transformers, vLLM, `ridgeline serve`), GGUF (llama.cpp), ONNX (onnxruntime),
-torch.export. Nothing is rounded here: it is all decided before.
+GGUF (llama.cpp), ONNX (onnxruntime), torch.export, and 2:4 as sparse tensor cores read it;
+`exports.py` has them by the names that `--export` takes. Nothing is quantised here: it is all
+decided before.
 """

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.records.input_file import read_json
 
 FILES = {
     "gguf-q8_0": "model.q8_0.gguf",
@@ -69,7 +68,8 @@ def export(name: str, source: Path, out: Path) -> Path:
 
 
 def _has_int8(directory: Path) -> bool:
-    about = read_json(directory / "config.json", dict[str, Any])
-    groups = (about.get("quantization_config") or {}).get("config_groups") or {}
+    from ridgeline.checkpoints.compressed_tensors import quantisation_of
+
+    groups = quantisation_of(directory).get("config_groups") or {}
     forms = [group.get("weights") or {} for group in groups.values()]
     return any(form.get("type") == "int" and form.get("num_bits") == 8 for form in forms)

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ridgeline.compress.quantised import Quantised
-from ridgeline.compress.saved.directory import Directory
+from ridgeline.checkpoints.compressed_tensors import WeightReader
+from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.errors import InputError, MissingExtra, in_words
 from ridgeline.kernels.number_formats import ggml
 from ridgeline.records.input_file import read_json
@@ -42,7 +42,7 @@ def export(directory: Path, out: Path, kind: Type) -> None:
         import gguf
     except ImportError:
         raise MissingExtra("gguf", "compress") from None
-    saved = Directory(directory)
+    saved = WeightReader(directory)
     about = _architecture(saved)
     vocabulary = _Vocabulary(directory, saved.config)
     aside = out.with_name(f".{out.name}.saving")
@@ -73,7 +73,7 @@ def export(directory: Path, out: Path, kind: Type) -> None:
     aside.replace(out)
 
 
-def _encoded(saved: Directory, name: str, kind: Type) -> tuple[Tensor, str | None]:
+def _encoded(saved: WeightReader, name: str, kind: Type) -> tuple[Tensor, str | None]:
     """The content of one tensor, and its type where that is one of bytes."""
     found = saved.read(name)
     weight = found.dequantised() if isinstance(found, Quantised) else found
@@ -110,7 +110,7 @@ def _pairs_beside(rows: Tensor, heads: int) -> Tensor:
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
 
 
-def _architecture(saved: Directory) -> dict[str, Any]:
+def _architecture(saved: WeightReader) -> dict[str, Any]:
     known = _table()["architectures"]
     model = saved.config.get("model_type")
     if model not in known:

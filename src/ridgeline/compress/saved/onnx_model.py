@@ -1,9 +1,9 @@
-"""ONNX files: dense, or with int8 weights as QuantizeLinear / DequantizeLinear (QDQ).
+"""A model as an ONNX file: dense, or with int8 weights as QuantizeLinear / DequantizeLinear.
 
 input_ids [batch, tokens] int64 to logits [batch, tokens, vocabulary] float32, both lengths free.
 Integer weights of a compressed directory stay in their levels behind a DequantizeLinear, per
-tensor, output or group. Inputs with a static range pass QuantizeLinear and DequantizeLinear; those
-rounded per token are computed so in plain operators. Opset 21, the first with groups.
+tensor, output or group. Activations with a static range pass QuantizeLinear and DequantizeLinear;
+those quantised per token are computed so in plain operators. Opset 21, the first with groups.
 
 Each file is run in onnxruntime against PyTorch before it is put in place. onnxruntime by itself
 rounds the inputs of int8 products too; `session.qdq_matmulnbits_accuracy_level` = "1" computes what
@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.emulated import rounded_inputs
+from ridgeline.checkpoints.layers import place_module
+from ridgeline.compress.activations import rounded_activations
 from ridgeline.compress.saved.whole_model import (
     LevelsLinear,
     WholeModel,
@@ -33,7 +34,7 @@ from ridgeline.errors import InputError, MissingExtra, in_words
 
 OPSET = 21
 LIMIT_BYTES = 1_900_000_000
-"""Of weights: a protobuf message ends at 2 GiB, and the graph needs some."""
+"""The most bytes of weights: a protobuf message ends at 2 GiB, and the graph needs some."""
 
 EXACT = ("session.qdq_matmulnbits_accuracy_level", "1")
 """Session option of onnxruntime: inputs of products with int8 weights stay float32."""
@@ -56,8 +57,7 @@ def export(directory: Path, out: Path) -> None:
                     f"{directory}: weights as {layer.format.kind} are not exported to ONNX; "
                     "integers are (w8a16, w8a8)"
                 )
-            parent, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(parent), leaf, _QdqLinear(layer))
+            place_module(model, name, _QdqLinear(layer))
     num_bytes = sum(tensor.nbytes for tensor in model.state_dict().values())
     if num_bytes > LIMIT_BYTES:
         raise InputError(
@@ -114,7 +114,7 @@ class _QdqLinear(nn.Module):
             levels = _operator("QuantizeLinear", (x, self.scale, self.zero), torch.int8, **form)
             x = _operator("DequantizeLinear", (levels, self.scale, self.zero), x.dtype, **form)
         elif self.inputs is not None:
-            x = rounded_inputs(x, self.inputs)
+            x = rounded_activations(x, self.inputs)
         attributes: dict[str, Any] = {}
         if self.form.share != "tensor":
             attributes["axis"] = 1 if self.form.group else 0

@@ -1,4 +1,4 @@
-"""torch.export packages (`.pt2`): the graph and its weights, which no model code is needed to run.
+"""A model as a torch.export package (`.pt2`), which no model code is needed to run.
 
     program = torch.export.load("model.pt2").module()
     logits = program(input_ids)            # [batch, tokens] int64, both free; tokens at least 2

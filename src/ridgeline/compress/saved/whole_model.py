@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.emulated import rounded_inputs
-from ridgeline.compress.quantised import Inputs, Quantised
-from ridgeline.compress.saved.directory import Directory
+from ridgeline.checkpoints.compressed_tensors import WeightReader
+from ridgeline.checkpoints.layers import place_module
+from ridgeline.checkpoints.names import tied_names
+from ridgeline.checkpoints.quantised import ActivationScales, Quantised
+from ridgeline.compress.activations import rounded_activations
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.models.folder import read_by_library
 
@@ -26,7 +28,9 @@ class LevelsLinear(nn.Module):
     levels: Tensor
     scales: Tensor
 
-    def __init__(self, weight: Quantised, bias: Tensor | None, inputs: Inputs | None) -> None:
+    def __init__(
+        self, weight: Quantised, bias: Tensor | None, inputs: ActivationScales | None
+    ) -> None:
         super().__init__()
         self.format, self.inputs = weight.format, inputs
         for name in ("levels", "scales", "zeros", "global_scale"):
@@ -35,14 +39,14 @@ class LevelsLinear(nn.Module):
 
     @property
     def weight(self) -> Quantised:
-        """As it is stored."""
+        """The weight as it is stored."""
         parts: dict[str, Any] = {name: getattr(self, name) for name in ("zeros", "global_scale")}
         return Quantised(format=self.format, levels=self.levels, scales=self.scales, **parts)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] to [..., out]."""
         if self.inputs is not None:
-            x = rounded_inputs(x, self.inputs)
+            x = rounded_activations(x, self.inputs)
         return nn.functional.linear(x, self.weight.dequantised(x.dtype), self.bias)
 
 
@@ -54,13 +58,13 @@ class WholeModel(nn.Module):
         self.model, self.dtype = model, dtype
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Of every position."""
+        """The logits of every position."""
         logits: Tensor = self.model(input_ids=input_ids, use_cache=False).logits
         return logits
 
 
 def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
-    """Read a directory.
+    """Read a directory as one module.
 
     Args:
         path: Dense or compressed-tensors.
@@ -71,7 +75,7 @@ def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    directory = Directory(path)
+    directory = WeightReader(path)
     with read_by_library(path, what="config.json makes no causal language model"):
         config = AutoConfig.from_pretrained(path)
         if hasattr(config, "quantization_config"):
@@ -160,7 +164,7 @@ def _inputs_as_they_are(model: nn.Module) -> Iterator[None]:
             layer.inputs = inputs
 
 
-def _put(directory: Directory, model: nn.Module, layer: str, weight: Quantised) -> None:
+def _put(directory: WeightReader, model: nn.Module, layer: str, weight: Quantised) -> None:
     try:
         old = model.get_submodule(layer)
     except AttributeError:
@@ -171,12 +175,10 @@ def _put(directory: Directory, model: nn.Module, layer: str, weight: Quantised) 
             f"{list(old.weight.shape)}"
         )
     bias = None if getattr(old, "bias", None) is None else torch.empty_like(old.bias.data)
-    parent, _, leaf = layer.rpartition(".")
-    new = LevelsLinear(weight, bias, directory.inputs(layer))
-    setattr(model.get_submodule(parent), leaf, new)
+    place_module(model, layer, LevelsLinear(weight, bias, directory.activations(layer)))
 
 
-def _fill(directory: Directory, model: Any, dense: dict[str, Tensor]) -> None:
+def _fill(directory: WeightReader, model: Any, dense: dict[str, Tensor]) -> None:
     try:
         missing, unknown = model.load_state_dict(dense, strict=False)
     except RuntimeError as error:
@@ -184,9 +186,7 @@ def _fill(directory: Directory, model: Any, dense: dict[str, Tensor]) -> None:
         raise InputError(f"{directory.path}: config.json and tensors do not fit: {line}") from None
     model.tie_weights()
     own = ("levels", "scales", "zeros", "global_scale")
-    tied = set(model.state_dict()) - set(
-        dict(model.named_parameters()) | dict(model.named_buffers())
-    )
+    tied = tied_names(model)
     lost = [name for name in missing if name not in tied and not name.endswith(own)]
     if lost or unknown:
         raise InputError(

@@ -1,10 +1,11 @@
-"""`ridgeline compress --target`: the smallest or fastest model that loses no more than allowed.
+"""The search behind `ridgeline compress --target`: the smallest or fastest model within a loss.
 
 1. The whole model is compressed by every candidate alone.
 2. Each unit's price is measured under every candidate: KL when it alone is compressed.
 3. `budget.path` orders the combinations; the one whose prices add up to the budget is measured,
-then ones before or after it, until two neighbours enclose the budget (`walk.py`): the sum of
-prices misleads, the measurement does not.
+then ones before or after it, until two neighbours enclose the budget: the sum of prices misleads,
+the measurement does not. A combination is put together from the uniformly compressed models, whose
+methods saw other activations than it will.
 4. The cheapest that held is compressed as it will be saved, read back and judged again; where
 it does not hold any more, the search steps back.
 """
@@ -13,32 +14,95 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from torch import Tensor
 
+from ridgeline.checkpoints.compressed_writer import check_together
+from ridgeline.compress.apply import SchemeRow, finished, row, saved
 from ridgeline.compress.evaluate.allowance import Allowance
-from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, Judge, Say, with_speed
-from ridgeline.compress.evaluate.sensitive import layer_losses
-from ridgeline.compress.judged import finished, row
+from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, OnProgress, QualityJudge, with_speed
+from ridgeline.compress.evaluate.sensitive import layer_losses, swapped
 from ridgeline.compress.material import Material, claimed, prepared
-from ridgeline.compress.run import Job
-from ridgeline.compress.saved.compressed_tensors import check_together
-from ridgeline.compress.search.budget import Combination, Option, path
-from ridgeline.compress.search.combined import measured
-from ridgeline.compress.search.costs import Costs, sizes, times
-from ridgeline.compress.search.journal import SearchJournal
-from ridgeline.compress.search.units import Unit, units_of
-from ridgeline.compress.search.walk import Walk
-from ridgeline.compress.steps import Step, saved
+from ridgeline.compress.run import CompressionJob
+from ridgeline.compress.search.budget import Combination, Option, Walk, path
+from ridgeline.compress.search.units import Costs, Unit, sizes, times, units_of
 from ridgeline.errors import InputError
-from ridgeline.records.compression import Chosen, CompressionLedger, CompressionRow, Search
+from ridgeline.records.appended import AppendedFile, read_journal
+from ridgeline.records.compression import (
+    Chosen,
+    CompressionLedger,
+    CompressionRow,
+    Divergence,
+    LayerLoss,
+    Quality,
+    Search,
+)
 from ridgeline.records.input_file import read_json
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.scheme_names import parse
 from ridgeline.records.store import write_atomically
+
+FILE = "sensitivities.jsonl"
+
+
+class SearchLog:
+    """What a search has measured, a line each, so that an interrupted one goes on from there.
+
+    A line that a crash cut short is left out and measured again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / FILE
+        self.losses: dict[tuple[str, str], LayerLoss] = {}
+        for loss in read_journal(path, msgspec.json.Decoder(LayerLoss).decode):
+            self._keep(loss)
+        self._file = AppendedFile(path)
+
+    def add(self, loss: LayerLoss) -> None:
+        """On the disk when this returns."""
+        self._file.append(msgspec.json.encode(loss), sync=True)
+        self._keep(loss)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._file.close()
+
+    def _keep(self, loss: LayerLoss) -> None:
+        self.losses[loss.layer, loss.scheme] = loss
+
+
+def measured(
+    judge: QualityJudge,
+    combination: Combination,
+    layers: Mapping[str, tuple[str, ...]],
+    uniform: Mapping[str, Path],
+) -> tuple[Quality, Divergence]:
+    """Quality of a combination.
+
+    Args:
+        judge: With the model as given.
+        combination: By unit.
+        layers: Of each unit.
+        uniform: Scheme → directory of the model with that scheme throughout.
+    """
+    used = {option.scheme for option in combination.chosen.values()} - {AS_GIVEN}
+    subject = judge.fresh()
+    with ExitStack() as swaps:
+        for scheme in sorted(used):
+            other = judge.load(uniform[scheme]).model
+            names = [
+                layer
+                for unit, option in combination.chosen.items()
+                if option.scheme == scheme
+                for layer in layers[unit]
+            ]
+            swaps.enter_context(swapped(subject.model, other, names))
+        return judge.compare(subject, "a combination")
+
 
 AIMS = ("size", "latency")
 USUAL = ("w4a16-gptq-g128", "w4a16-gptq-g32", "w8a16-channel")
@@ -65,16 +129,16 @@ class _Ground:
         return [unit for unit in self.units.values() if unit.takes(scheme)]
 
     def compress(
-        self, of_layer: Mapping[str, Scheme], directory: Path, name: str, say: Say
+        self, of_layer: Mapping[str, Scheme], directory: Path, name: str, on_progress: OnProgress
     ) -> tuple[float, tuple[str, ...]]:
-        job = Job(
+        job = CompressionJob(
             model=self.material.model,
             schemes=(),
             of_layer={layer: (scheme,) for layer, scheme in of_layer.items()},
             work=directory.with_name(f"{directory.name}.blocks"),
             tokens=self.tokens,
         )
-        return saved(job, directory, name, say)
+        return saved(job, directory, name, on_progress)
 
 
 def search(
@@ -84,7 +148,7 @@ def search(
     schemes: Sequence[Scheme] = (),
     *,
     bench: Bench | None = None,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> CompressionLedger:
     """Choose a scheme for every layer, and save the result.
 
@@ -94,7 +158,7 @@ def search(
         aim: What is made small, one of `AIMS`: bytes on disk, or the time of a decode step.
         schemes: Candidates; none: `USUAL`, as far as their groups divide the model's layers.
         bench: Measures decoding; `latency` needs it.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: Something that was given cannot be used, or no candidate gains anything.
@@ -107,26 +171,31 @@ def search(
     check_together(candidates)
     order = ["--target", target.text, "--for", aim, *(scheme.name for scheme in candidates)]
     with claimed(material, candidates, order):
-        ground, judge = _ground(material, candidates, say, named=bool(schemes))
-        return _searched(ground, judge, target, aim, bench, say)
+        ground, judge = _ground(material, candidates, on_progress, named=bool(schemes))
+        return _searched(ground, judge, target, aim, bench, on_progress)
 
 
 def _searched(
-    ground: _Ground, judge: Judge, target: Allowance, aim: str, bench: Bench | None, say: Say
+    ground: _Ground,
+    judge: QualityJudge,
+    target: Allowance,
+    aim: str,
+    bench: Bench | None,
+    on_progress: OnProgress,
 ) -> CompressionLedger:
     material = ground.material
-    costs = _costs(ground, aim, bench, say)
-    prices = _prices(ground, judge, costs, say)
+    costs = _costs(ground, aim, bench, on_progress)
+    prices = _prices(ground, judge, costs, on_progress)
     walk = Walk(path(_options(prices, costs)), judge.quality, target)
     if len(walk.combinations) == 1:
         raise InputError("--target: no candidate makes any layer cheaper; name others by --scheme")
     layers = {name: unit.layers for name, unit in ground.units.items()}
     walk.run(lambda one: measured(judge, one, layers, ground.uniform))
-    found, place = _saved_row(ground, judge, walk, say)
+    found, place = _saved_row(ground, judge, walk, on_progress)
     rows = [judge.baseline(), found]
     directory = _place(material, place)
     if bench is not None:
-        rows = with_speed(rows, bench([material.model, directory], say))
+        rows = with_speed(rows, bench([material.model, directory], on_progress))
     told = Search(
         target=target.text,
         aim=aim,
@@ -139,8 +208,8 @@ def _searched(
 
 
 def _ground(
-    material: Material, candidates: tuple[Scheme, ...], say: Say, *, named: bool
-) -> tuple[_Ground, Judge]:
+    material: Material, candidates: tuple[Scheme, ...], on_progress: OnProgress, *, named: bool
+) -> tuple[_Ground, QualityJudge]:
     tokens, judged = prepared(material, calibrated=any(one.needs_calibration for one in candidates))
     if judged is None:
         raise InputError("--target: a search has to judge; leave --unjudged away")
@@ -153,13 +222,13 @@ def _ground(
     ground = _Ground(material, tuple(useful), tokens, units, uniform)
     for scheme in useful:
         of_layer = {layer: scheme for unit in ground.fitting(scheme) for layer in unit.layers}
-        ground.compress(of_layer, uniform[scheme.name], scheme.name, say)
-    return ground, Judge(material.model, judged, material.device, say)
+        ground.compress(of_layer, uniform[scheme.name], scheme.name, on_progress)
+    return ground, QualityJudge(material.model, judged, material.device, on_progress)
 
 
 def _check_candidate(scheme: Scheme) -> None:
     if scheme.weights is None or scheme.pruning is not None or scheme.kv is not None:
-        raise InputError(f"--scheme {scheme.name}: a search chooses among roundings of weights")
+        raise InputError(f"--scheme {scheme.name}: a search chooses how weights are quantised")
     if scheme.method not in METHODS:
         raise InputError(
             f"--scheme {scheme.name}: {scheme.method} changes layers together with their"
@@ -167,7 +236,7 @@ def _check_candidate(scheme: Scheme) -> None:
         )
 
 
-def _costs(ground: _Ground, aim: str, bench: Bench | None, say: Say) -> Costs:
+def _costs(ground: _Ground, aim: str, bench: Bench | None, on_progress: OnProgress) -> Costs:
     units = list(ground.units.values())
     directories = {AS_GIVEN: ground.material.model, **ground.uniform}
     if aim == "size":
@@ -176,7 +245,7 @@ def _costs(ground: _Ground, aim: str, bench: Bench | None, say: Say) -> Costs:
     fitting = {scheme.name: ground.fitting(scheme) for scheme in ground.candidates}
     path = ground.material.work / COSTS
     if not path.exists():
-        found = times(units, fitting, directories, bench, say)
+        found = times(units, fitting, directories, bench, on_progress)
         rows = [(unit, scheme, cost) for (unit, scheme), cost in found.items()]
         write_atomically(path, msgspec.json.encode(rows))
     # Read back either way: a search that is gone on with stands on the same seconds.
@@ -184,28 +253,30 @@ def _costs(ground: _Ground, aim: str, bench: Bench | None, say: Say) -> Costs:
     return {(unit, scheme): cost for unit, scheme, cost in kept}
 
 
-def _prices(ground: _Ground, judge: Judge, costs: Costs, say: Say) -> SearchJournal:
-    """KL of every unit under every scheme that has a cost; what the journal knows is not redone."""
-    journal = SearchJournal(ground.material.work)
+def _prices(
+    ground: _Ground, judge: QualityJudge, costs: Costs, on_progress: OnProgress
+) -> SearchLog:
+    """KL of every unit under every scheme that has a cost; what the log knows is not redone."""
+    log = SearchLog(ground.material.work)
     watched = judge.watched()
     for scheme, directory in ground.uniform.items():
         left = [
             unit
             for name, unit in ground.units.items()
-            if (name, scheme) in costs and (name, scheme) not in journal.losses
+            if (name, scheme) in costs and (name, scheme) not in log.losses
         ]
         if not left:
             continue
         other = judge.load(directory).model
         losses = layer_losses(watched, other, [unit.layers for unit in left], scheme)
         for place, loss in enumerate(losses):
-            journal.add(loss)
-            say(f"sensitivity under {scheme}: {place + 1} of {len(left)}")
-    journal.close()
-    return journal
+            log.add(loss)
+            on_progress(f"sensitivity under {scheme}: {place + 1} of {len(left)}")
+    log.close()
+    return log
 
 
-def _options(prices: SearchJournal, costs: Costs) -> dict[str, list[Option]]:
+def _options(prices: SearchLog, costs: Costs) -> dict[str, list[Option]]:
     options: dict[str, list[Option]] = {}
     for (unit, scheme), cost in costs.items():
         loss = 0.0 if scheme == AS_GIVEN else prices.losses[unit, scheme].kl
@@ -217,7 +288,9 @@ def _place(material: Material, place: int) -> Path:
     return material.work / f"chosen-{place}"
 
 
-def _saved_row(ground: _Ground, judge: Judge, walk: Walk, say: Say) -> tuple[CompressionRow, int]:
+def _saved_row(
+    ground: _Ground, judge: QualityJudge, walk: Walk, on_progress: OnProgress
+) -> tuple[CompressionRow, int]:
     """Compress what the walk found; back along the path while that loses more than allowed."""
     schemes = {scheme.name: scheme for scheme in ground.candidates}
     place = max(1, walk.low)
@@ -231,14 +304,16 @@ def _saved_row(ground: _Ground, judge: Judge, walk: Walk, say: Say) -> tuple[Com
         }
         directory = _place(ground.material, place)
         name = _named(of_layer)
-        seconds, notices = ground.compress(of_layer, directory, name, say)
-        found = row(judge, Step(scheme=name, directory=directory, seconds=seconds, notices=notices))
+        seconds, notices = ground.compress(of_layer, directory, name, on_progress)
+        found = row(
+            judge, SchemeRow(scheme=name, directory=directory, seconds=seconds, notices=notices)
+        )
         assert found.quality is not None
         assert found.divergence is not None
         if walk.tell(place, found.quality, found.divergence) or place == 1:
             return found, place
         kept, place = place, max(1, min(walk.next, place - 1))
-        say(f"{name} lost more than allowed; stepping back")
+        on_progress(f"{name} lost more than allowed; stepping back")
     return found, kept
 
 

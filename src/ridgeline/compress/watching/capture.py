@@ -1,17 +1,167 @@
-"""Gathers what flows into the matrices of a block."""
+"""What flows into the matmuls of a block with its weights, seen below the modules and gathered.
+
+`torch.nn.functional.linear`, `addmm` (GPT-2), and `@` are met whatever kind of module calls them;
+which weight it is tells the address of its memory. Keys and values are met where torch computes
+attention (`scaled_dot_product_attention`), after rotary embeddings, with the block compressed
+already.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from ridgeline.compress.streaming.matrices import Matrix
-from ridgeline.compress.watching import hessian
-from ridgeline.compress.watching.products import Product, Products, Stop, run_with
-from ridgeline.compress.watching.seen import Seen
+from ridgeline.checkpoints.layers import Matrix
+from ridgeline.checkpoints.quantised import ActivationScales
+from ridgeline.compress.activations import activation_scales
+from ridgeline.compress.watching.statistics import CalibrationStatistics, add_products, mirror
+from ridgeline.records.scheme import NumberFormat
+
+Matmul = tuple[Matrix, ...]
+"""The matrices of one matmul: several where a model keeps them stacked (an expert's gate, up)."""
+
+
+class Stop(Exception):
+    """What was wanted has been seen; nothing after it is needed."""
+
+
+class MatmulMode(TorchFunctionMode):
+    """Calls `before(matmul, x)` with the activations of each, which may return others.
+
+    `after(matmul, y)` gets the outputs.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[Matrix],
+        before: Callable[[Matmul, Tensor], Tensor | None],
+        after: Callable[[Matmul, Tensor], None] | None = None,
+    ) -> None:
+        super().__init__()
+        by_slice: dict[int, list[Matrix]] = {}
+        for matrix in matrices:
+            by_slice.setdefault(matrix.slice_pointer, []).append(matrix)
+        self._matmuls = {pointer: tuple(found) for pointer, found in by_slice.items()}
+        self._before = before
+        self._after = after
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """What torch calls in place of each of its functions."""
+        del types
+        kwargs = kwargs or {}
+        places = _PLACES.get(func)
+        matmul = None
+        if places is not None and len(args) > max(places) and isinstance(args[places[1]], Tensor):
+            matmul = self._matmuls.get(args[places[1]].data_ptr())
+        if matmul is None or places is None:
+            return self._other(func, args, kwargs)
+        replaced = self._before(matmul, args[places[0]])
+        if replaced is not None:
+            args = (*args[: places[0]], replaced, *args[places[0] + 1 :])
+        result = func(*args, **kwargs)
+        if self._after is not None:
+            self._after(matmul, result)
+        return result
+
+    def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return func(*args, **kwargs)
+
+
+_PLACES: dict[Any, tuple[int, int]] = {
+    functional.linear: (0, 1),
+    torch.addmm: (1, 2),
+    torch.matmul: (0, 1),
+    torch.mm: (0, 1),
+    torch.Tensor.matmul: (0, 1),
+    torch.Tensor.__matmul__: (0, 1),
+}
+"""Where each matmul's arguments have the inputs and the weight."""
+
+
+class Origins(MatmulMode):
+    """Also follows which tensor an input is: a view, a choice of rows of it, is still the same."""
+
+    def __init__(self, matrices: Iterable[Matrix]) -> None:
+        super().__init__(matrices, self._note)
+        self.inputs: list[tuple[Matmul, int]] = []
+        """Each matmul with the number of the tensor that flowed into it, in order."""
+        self.same_rows: dict[Matmul, int] = {}
+        """Of each matmul, a number that is equal where the very same tensor flows in."""
+        # Weak, so that what flows through the block is freed as usual.
+        self._origin: Any = WeakTensorKeyDictionary()
+        self._tensor: Any = WeakTensorKeyDictionary()
+        self._numbers = count()
+
+    def number(self, tensor: Tensor) -> int:
+        """The same for all tensors that are views or rows of one."""
+        if tensor not in self._origin:
+            self._origin[tensor] = next(self._numbers)
+        found: int = self._origin[tensor]
+        return found
+
+    def _note(self, matmul: Matmul, x: Tensor) -> None:
+        self.inputs.append((matmul, self.number(x)))
+        if x not in self._tensor:
+            self._tensor[x] = next(self._numbers)
+        self.same_rows[matmul] = self._tensor[x]
+
+    def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        source = args[0] if args else None
+        if (
+            isinstance(result, Tensor)
+            and isinstance(source, Tensor)
+            and getattr(func, "__name__", "") in _SAME
+            and result is not source
+            and result.ndim
+            and source.ndim
+            and result.shape[-1] == source.shape[-1]
+        ):
+            self._origin[result] = self.number(source)
+        return result
+
+
+_SAME = frozenset(
+    {
+        *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"),
+        *("contiguous", "to", "float", "type_as", "detach", "dropout"),
+        *("__getitem__", "index_select"),
+    }
+)
+"""What changes no value along the last dimension."""
+
+
+def run_with(mode: TorchFunctionMode, forward: Callable[[], Any]) -> Any:
+    """Run under a mode; None where it was stopped."""
+    try:
+        with torch.no_grad(), mode:
+            return forward()
+    except Stop:
+        return None
+
+
+def module_outputs(block: nn.Module, seen: Callable[[nn.Module, Tensor], None]) -> list[Any]:
+    """Hooks on every module of a block; `seen(module, output)`. The caller removes them."""
+
+    def hook(module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            seen(module, output)
+
+    return [module.register_forward_hook(hook) for module in block.modules()]
+
 
 SAMPLE_ROWS = 512
 """Rows of inputs that are kept at least, where that many came; below twice as many."""
@@ -21,7 +171,7 @@ class Gatherer:
     """Sums over the inputs of one layer, chunk by chunk.
 
     Args:
-        wanted: Fields of `Seen`.
+        wanted: Fields of `CalibrationStatistics`.
     """
 
     def __init__(self, wanted: frozenset[str]) -> None:
@@ -32,7 +182,7 @@ class Gatherer:
         self._stride = 1
 
     def add(self, x: Tensor) -> None:
-        """Inputs [..., in]."""
+        """Add activations [..., in]."""
         flat = x.detach().reshape(-1, x.shape[-1]).float()
         if not len(flat):
             return
@@ -41,7 +191,7 @@ class Gatherer:
         self._tokens += len(flat)
         if "hessian" in self._wanted:
             sums = self._sums.setdefault("hessian", flat.new_zeros(flat.shape[1], flat.shape[1]))
-            hessian.add_products(sums, flat)
+            add_products(sums, flat)
         if "square_norm" in self._wanted:
             self._add("square_norm", flat.square().sum(0))
         if "mean_abs" in self._wanted:
@@ -51,18 +201,18 @@ class Gatherer:
             before = self._sums.get("max_abs", largest)
             self._sums["max_abs"] = torch.maximum(before, largest)
 
-    def seen(self) -> Seen:
-        """Of all that was added; nothing can be added after that."""
+    def seen(self) -> CalibrationStatistics:
+        """The statistics of all that was added; nothing can be added after that."""
         found: dict[str, Any] = dict(self._sums)
         count = max(self._tokens, 1)
         if "hessian" in found:
             # In place: it is the largest of all.
-            hessian.mirror(found["hessian"]).mul_(2.0 / count)
+            mirror(found["hessian"]).mul_(2.0 / count)
         if "mean_abs" in found:
             found["mean_abs"] = found["mean_abs"] / count
         if self._rows:
             found["rows"] = torch.cat(self._rows)
-        return Seen(num_tokens=self._tokens, **found)
+        return CalibrationStatistics(num_tokens=self._tokens, **found)
 
     def _add(self, name: str, values: Tensor) -> None:
         self._sums[name] = self._sums[name] + values if name in self._sums else values
@@ -79,37 +229,79 @@ class Gatherer:
 def gather(
     runs: Iterable[Callable[[], Any]],
     matrices: Iterable[Matrix],
-    wanted: Mapping[Product, tuple[int, frozenset[str]]],
-) -> dict[int, Seen]:
-    """Run and watch.
+    wanted: Mapping[Matmul, tuple[int, frozenset[str]]],
+) -> dict[int, CalibrationStatistics]:
+    """Run the block and watch its matmuls.
 
     Args:
         runs: Forward passes of the block, one per chunk.
         matrices: Of the block.
-        wanted: By product: the number of the statistics (the same for products that get the same
+        wanted: By matmul: the number of the statistics (the same for matmuls that get the same
             tensor, which is then looked at once), and what is asked for.
 
     Returns:
         Statistics by number.
     """
     fields: dict[int, frozenset[str]] = {}
-    looking: dict[Product, int] = {}
-    for product, (number, asked) in wanted.items():
+    looking: dict[Matmul, int] = {}
+    for matmul, (number, asked) in wanted.items():
         if number not in fields:
-            looking[product] = number  # the first of those that get the same tensor, for all
+            looking[matmul] = number  # the first of those that get the same tensor, for all
         fields[number] = fields.get(number, frozenset()) | asked
     gatherers = {number: Gatherer(asked) for number, asked in fields.items()}
-    left: set[Product] = set()
+    left: set[Matmul] = set()
 
-    def before(product: Product, x: Tensor) -> None:
-        if product in looking:
-            gatherers[looking[product]].add(x)
-        left.discard(product)
+    def before(matmul: Matmul, x: Tensor) -> None:
+        if matmul in looking:
+            gatherers[looking[matmul]].add(x)
+        left.discard(matmul)
         if not left:
             raise Stop
 
     watched = tuple(matrices)
     for run in runs:
         left = set(looking)
-        run_with(Products(watched, before), run)
+        run_with(MatmulMode(watched, before), run)
     return {number: gatherer.seen() for number, gatherer in gatherers.items()}
+
+
+class _Attention(MatmulMode):
+    """Notes the largest key and value of each attention layer."""
+
+    def __init__(self, matrices: Iterable[Matrix]) -> None:
+        super().__init__(matrices, self._enter)
+        self.largest: dict[str, tuple[Tensor, Tensor]] = {}
+        self._layer = ""
+
+    def _enter(self, matmul: Matmul, _: Tensor) -> None:
+        """Attention comes after the matmuls of its own module."""
+        self._layer = matmul[0].name.rpartition(".")[0]
+
+    def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is functional.scaled_dot_product_attention:
+            most = args[1].abs().amax().reshape(1), args[2].abs().amax().reshape(1)
+            before = self.largest.get(self._layer, most)
+            self.largest[self._layer] = (
+                torch.maximum(before[0], most[0]),
+                torch.maximum(before[1], most[1]),
+            )
+        return func(*args, **kwargs)
+
+
+def cache_of(
+    runs: Iterable[Callable[[], Any]], matrices: Iterable[Matrix], form: NumberFormat
+) -> dict[str, tuple[ActivationScales, ActivationScales]]:
+    """By attention layer, what its keys and values are rounded to."""
+    watch = _Attention(matrices)
+    for run in runs:
+        run_with(watch, run)
+    found = {}
+    for layer, both in watch.largest.items():
+        keys, values = (
+            activation_scales(form, CalibrationStatistics(num_tokens=1, max_abs=most))
+            for most in both
+        )
+        assert keys is not None
+        assert values is not None
+        found[layer] = (keys, values)
+    return found

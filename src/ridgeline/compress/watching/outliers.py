@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import is_linear
 from ridgeline.records.compression import ChannelOutliers
 
 OUTLIER = 10.0
@@ -24,7 +25,7 @@ Largest = dict[str, Tensor]
 
 
 def outliers(largest: Largest) -> tuple[ChannelOutliers, ...]:
-    """Of the layers that have some, the worst first."""
+    """The outliers of the layers that have some, the worst first."""
     found = [_of_layer(layer, most.float()) for layer, most in largest.items()]
     return tuple(sorted((one for one in found if one.channels), key=lambda one: one.levels_left))
 
@@ -48,14 +49,12 @@ def watched_channels(model: nn.Module) -> Iterator[Largest]:
 
     Not into the head, which schemes leave alone, nor into experts that are one tensor.
     """
-    from transformers.pytorch_utils import Conv1D
-
     largest: Largest = {}
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     handles = [
         module.register_forward_pre_hook(_noting(name, largest))
         for name, module in model.named_modules()
-        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+        if is_linear(module) and module is not head
     ]
     try:
         yield largest

@@ -4,7 +4,7 @@ Found by watching a run, not by the names of classes: matrices share an input wh
 flows into them. A scale per channel moves out of their inputs into what made the inputs: the
 weights of a norm, or the output rows of an earlier matrix (v_proj before o_proj, up_proj before
 down_proj). Each such move is tried with powers of two, which round nothing: only where every output
-stays as it was, it is right. A GELU between two layers, say, does not let a scale through.
+stays as it was, it is right. A GELU between two layers, on_progress, does not let a scale through.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.streaming.matrices import Matrix
-from ridgeline.compress.watching.products import (
+from ridgeline.checkpoints.layers import Matrix
+from ridgeline.compress.watching.capture import (
+    Matmul,
+    MatmulMode,
     Origins,
-    Product,
-    Products,
     module_outputs,
     run_with,
 )
@@ -42,7 +42,7 @@ class Absorber:
     offset: float = 0.0
     """Added to a norm's weight when it is used (Gemma: 1)."""
     channels: Tensor
-    """[in] int64: of each input column, the channel that it comes from (grouped-query heads
+    """The channel that each input column comes from, [in] int64 (grouped-query heads
     repeat them)."""
 
     def divide(self, scale: Tensor) -> None:
@@ -57,21 +57,23 @@ class Absorber:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class SharedInput:
     """Products into which one tensor flows, or (experts) rows of it."""
 
-    products: tuple[Product, ...]
+    matmuls: tuple[Matmul, ...]
     statistics: tuple[int, ...]
-    """Per product, a number; equal where the very same rows flow in."""
+    """Per matmul, a number; equal where the very same rows flow in."""
     absorber: Absorber | None = None
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        """Of all products, gates and routers among them."""
-        return tuple(matrix for product in self.products for matrix in product)
+        """The matrices of all matmuls, gates and routers among them."""
+        return tuple(matrix for matmul in self.matmuls for matrix in matmul)
 
 
-def groups_of(matrices: tuple[Matrix, ...], forward: Callable[[], Tensor]) -> tuple[Group, ...]:
+def groups_of(
+    matrices: tuple[Matrix, ...], forward: Callable[[], Tensor]
+) -> tuple[SharedInput, ...]:
     """In the order in which the block uses them; without absorbers.
 
     Args:
@@ -83,15 +85,15 @@ def groups_of(matrices: tuple[Matrix, ...], forward: Callable[[], Tensor]) -> tu
     return _grouped(matrices, origins)
 
 
-def stages_of(groups: tuple[Group, ...]) -> tuple[tuple[Group, ...], ...]:
+def stages_of(groups: tuple[SharedInput, ...]) -> tuple[tuple[SharedInput, ...], ...]:
     """Groups that are rounded before what follows them looks at its inputs.
 
     One each, but for the experts of one parameter, which are one stage.
     """
     home: dict[int, int] = {}
-    stages: list[list[Group]] = []
+    stages: list[list[SharedInput]] = []
     for group in groups:
-        parameters = {id(product[0].parameter) for product in group.products}
+        parameters = {id(matmul[0].parameter) for matmul in group.matmuls}
         number = next((home[key] for key in parameters if key in home), len(stages))
         home.update(dict.fromkeys(parameters, number))
         if number == len(stages):
@@ -105,8 +107,8 @@ def with_absorbers(
     matrices: tuple[Matrix, ...],
     forward: Callable[[], Tensor],
     head_dim: int | None,
-) -> tuple[Group, ...]:
-    """As `groups_of`, each group with what can take its scales over, if anything can.
+) -> tuple[SharedInput, ...]:
+    """The groups of `groups_of`, each with what can take its scales over, if anything can.
 
     Args:
         block: With its weights, which are as before when this returns.
@@ -129,49 +131,49 @@ def with_absorbers(
     found = []
     for group in _grouped(matrices, origins):
         candidates: list[Absorber] = []
-        if group.products[0] in number_of:
+        if group.matmuls[0] in number_of:
             width = group.matrices[0].weight.shape[1]
             if _has_all_experts(group, matrices):
-                candidates += _norms(made.get(number_of[group.products[0]]), width)
+                candidates += _norms(made.get(number_of[group.matmuls[0]]), width)
             candidates += _rows(_before(origins, group), width, head_dim)
         absorber = next((found for found in candidates if trial.holds(group, found)), None)
         found.append(replace(group, absorber=absorber))
     return tuple(found)
 
 
-def _has_all_experts(group: Group, matrices: tuple[Matrix, ...]) -> bool:
+def _has_all_experts(group: SharedInput, matrices: tuple[Matrix, ...]) -> bool:
     """An expert that this run did not reach may share the input unseen."""
     own = {matrix.name for matrix in group.matrices}
     parameters = {id(matrix.parameter) for matrix in group.matrices}
     return all(matrix.name in own for matrix in matrices if id(matrix.parameter) in parameters)
 
 
-def _grouped(matrices: tuple[Matrix, ...], origins: Origins) -> tuple[Group, ...]:
+def _grouped(matrices: tuple[Matrix, ...], origins: Origins) -> tuple[SharedInput, ...]:
     """Products of one origin.
 
     Experts that were not reached go with two others of their kind that share one, or stand alone.
     """
-    members: dict[int, list[Product]] = {}
-    for product, number in dict(origins.inputs).items():
-        members.setdefault(number, []).append(product)
-    for product in _unreached(matrices, origins):
-        parameter = id(product[0].parameter)
+    members: dict[int, list[Matmul]] = {}
+    for matmul, number in dict(origins.inputs).items():
+        members.setdefault(number, []).append(matmul)
+    for matmul in _unreached(matrices, origins):
+        parameter = id(matmul[0].parameter)
         kinds = ((found, [id(one[0].parameter) for one in found]) for found in members.values())
         home = next((found for found, ids in kinds if ids.count(parameter) > 1), None)
         if home is None:
             home = members.setdefault(-1 - len(members), [])
-        home.append(product)
+        home.append(matmul)
     numbers: dict[Any, int] = {}
     groups = []
     for found in members.values():
-        keys = [origins.same_rows.get(product, product[0].name) for product in found]
+        keys = [origins.same_rows.get(matmul, matmul[0].name) for matmul in found]
         statistics = tuple(numbers.setdefault(key, len(numbers)) for key in keys)
-        groups.append(Group(products=tuple(found), statistics=statistics))
+        groups.append(SharedInput(matmuls=tuple(found), statistics=statistics))
     return tuple(groups)
 
 
-def _unreached(matrices: tuple[Matrix, ...], origins: Origins) -> list[Product]:
-    reached = {matrix.name for product, _ in origins.inputs for matrix in product}
+def _unreached(matrices: tuple[Matrix, ...], origins: Origins) -> list[Matmul]:
+    reached = {matrix.name for matmul, _ in origins.inputs for matrix in matmul}
     by_slice: dict[int, list[Matrix]] = {}
     for matrix in matrices:
         if matrix.name not in reached and not matrix.kept:
@@ -179,13 +181,13 @@ def _unreached(matrices: tuple[Matrix, ...], origins: Origins) -> list[Product]:
     return [tuple(found) for found in by_slice.values()]
 
 
-def _before(origins: Origins, group: Group) -> list[Matrix]:
+def _before(origins: Origins, group: SharedInput) -> list[Matrix]:
     """Matrices used before the group, the last one first; further back nothing is looked for."""
     earlier: list[Matrix] = []
-    for product, _ in origins.inputs:
-        if product in group.products:
+    for matmul, _ in origins.inputs:
+        if matmul in group.matmuls:
             break
-        earlier = [*reversed(product), *earlier]
+        earlier = [*reversed(matmul), *earlier]
     return [matrix for matrix in earlier if not matrix.kept][:_LOOKED_BACK]
 
 
@@ -235,7 +237,7 @@ class _Trial:
         self._forward = forward
         self._before = self._outputs()
 
-    def holds(self, group: Group, absorber: Absorber) -> bool:
+    def holds(self, group: SharedInput, absorber: Absorber) -> bool:
         """Whether nothing changes; weights are put back."""
         generator = torch.Generator().manual_seed(0)
         count = int(absorber.channels.max()) + 1
@@ -261,12 +263,12 @@ class _Trial:
         )
 
     def _outputs(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of the block, and of each product under the name of its first matrix."""
+        """The output of the block, and of each matmul under the name of its first matrix."""
         outputs: dict[str, Tensor] = {}
-        mode = Products(
+        mode = MatmulMode(
             self._matrices,
             lambda _product, _x: None,
-            lambda product, y: outputs.update({product[0].name: y}),
+            lambda matmul, y: outputs.update({matmul[0].name: y}),
         )
         result = run_with(mode, self._forward)
         return result, outputs

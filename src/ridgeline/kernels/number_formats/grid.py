@@ -1,6 +1,6 @@
 """A grid of numbers that a matrix is rounded to, of any format.
 
-Who compresses chooses where a grid reaches (`compress/observers`), who trains with rounded weights
+Who compresses chooses where a grid reaches (`compress/rounding.py`), who trains with few bits
 takes the largest number as it comes; here is what they share. Matrix [out, in], G groups in a row
 (one without groups); scales and zeros [out, G], [1, 1] for a whole tensor.
 """

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.adapters import AdapterFile, LowRank, read_low_rank
+from ridgeline.checkpoints.layers import features, place_module
 from ridgeline.errors import InputError
-from ridgeline.serve.adapters.linear import AdaptedLinear, features, plan
-from ridgeline.serve.adapters.pairs import Pair, read_pairs
-from ridgeline.serve.adapters.peft_files import AdapterFile
+from ridgeline.serve.adapters.linear import AdaptedLinear, plan
 from ridgeline.serve.messages import MemoryRow
 
 
@@ -53,7 +53,7 @@ class Adapters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """That requests may ask for, in memory or not."""
+        """The names that requests may ask for, in memory or not."""
         return tuple(self._files)
 
     @property
@@ -82,7 +82,7 @@ class Adapters:
         return index
 
     def unload(self, name: str, busy: Collection[str] = ()) -> None:
-        """Forget an adapter.
+        """Forget an adapter and free its place.
 
         Raises:
             InputError: There is none of that name, or requests use it.
@@ -95,7 +95,7 @@ class Adapters:
         del self._files[name]
 
     def index(self, name: str, busy: Collection[str] = ()) -> int:
-        """Of an adapter by name ("" is 0), which is read again if it was evicted.
+        """The index of an adapter by name ("" is 0), which is read again if it was evicted.
 
         Raises:
             NoRoom: It was evicted, and every place is taken by a busy adapter.
@@ -127,7 +127,7 @@ class Adapters:
             layer.use = rows if name == self._head else tokens
 
     def memory(self) -> list[MemoryRow]:
-        """Of the tensors of all places, filled or not."""
+        """The memory of the tensors of all places, filled or not."""
         held = sum(t.nbytes for layer in self._wrapped.values() for t in (layer.a, layer.b))
         if not held:
             return []
@@ -142,7 +142,7 @@ class Adapters:
     def _read(self, name: str, file: AdapterFile, busy: Collection[str]) -> int:
         self._check_fit(file)
         pairs = {
-            layer: self._fitting(file, layer, pair) for layer, pair in read_pairs(file).items()
+            layer: self._fitting(file, layer, pair) for layer, pair in read_low_rank(file).items()
         }
         slot = self._free_slot(busy)
         moved = False
@@ -162,9 +162,9 @@ class Adapters:
         self._recent[name] = None
         return slot + 1
 
-    def _fitting(self, file: AdapterFile, layer: str, pair: Pair) -> Pair:
+    def _fitting(self, file: AdapterFile, layer: str, pair: LowRank) -> LowRank:
         """In the dtype in which it is kept."""
-        kept = Pair(pair.a.to(self._dtype), pair.b.to(self._dtype))
+        kept = LowRank(pair.a.to(self._dtype), pair.b.to(self._dtype))
         if not (kept.a.isfinite().all() and kept.b.isfinite().all()):
             raise InputError(
                 f"{file.path} adapts {layer} by numbers beyond {self._dtype}; is lora_alpha right?"
@@ -208,8 +208,7 @@ class Adapters:
 
     def _wrap(self, name: str) -> None:
         layer = AdaptedLinear(self._model.get_submodule(name), len(self._slots), self._dtype)
-        parent, _, own = name.rpartition(".")
-        setattr(self._model.get_submodule(parent), own, layer)
+        place_module(self._model, name, layer)
         self._wrapped[name] = layer
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from ridgeline.checkpoints.adapters import AdapterFile, examine
 from ridgeline.errors import InputError, in_words
-from ridgeline.serve.adapters.peft_files import AdapterFile, examine
 
 LONGEST_SECONDS = 20.0
 """Half a second of it is Python's start; a gigabyte of numbers takes about one."""
@@ -32,7 +32,7 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 
 def examined(folder: str, seconds: float = LONGEST_SECONDS) -> AdapterFile:
-    """As `peft_files.examine`.
+    """Examine an adapter, as `checkpoints.adapters.examine`, in another process.
 
     Raises:
         InputError: No adapter lies there, or one of a kind that is not served, or it takes longer.

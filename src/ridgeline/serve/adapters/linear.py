@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ridgeline.serve.adapters.pairs import Pair
+from ridgeline.checkpoints.adapters import LowRank
+from ridgeline.checkpoints.layers import features
 
 MOST_MASKED_TOKENS = 256
 """Up to so many tokens of several adapters the masked way is the faster on two CPU cores."""
@@ -31,11 +32,11 @@ class Use:
     """Which adapter each row of a forward has."""
 
     indices: Tensor
-    """[T] int64; 0: none."""
+    """The adapter of each token, [T] int64; 0: none."""
     groups: tuple[tuple[int, Tensor | None], ...] | None = None
     """(adapter, its rows [·] int64, None: all of them); no groups at all: masked."""
     loaded: int | None = None
-    """Masked: the first so many adapters in memory matter; None: all places."""
+    """How many of the first adapters in memory matter to the masked way; None: all places."""
     mask: Tensor | None = None
     """[T, loaded, 1] bool; None: each layer makes it from `indices`, as a recorded graph must."""
 
@@ -83,11 +84,11 @@ class AdaptedLinear(nn.Module):
         )
 
     a: Tensor
-    """[S, R, K]"""
+    """The matrices A of all adapters, [S, R, K]."""
     b: Tensor
-    """[S, R, N]: each B transposed, so that the first adapters of all are one matrix."""
+    """The matrices B, [S, R, N], each transposed: the first adapters of all are one matrix."""
 
-    def put(self, slot: int, pair: Pair) -> bool:
+    def put(self, slot: int, pair: LowRank) -> bool:
         """Store one adapter's pair; whether the tensors moved, to hold a larger rank."""
         moved = pair.rank > self.a.shape[1]
         if moved:
@@ -102,7 +103,7 @@ class AdaptedLinear(nn.Module):
         return moved
 
     def clear(self, slot: int) -> None:
-        """Forget one adapter."""
+        """Forget the numbers of one adapter."""
         self.a[slot].zero_()
         self.b[slot].zero_()
         self.ranks[slot] = 0
@@ -140,14 +141,3 @@ class AdaptedLinear(nn.Module):
         hidden = functional.linear(rows.to(self.a.dtype), self.a[:loaded].flatten(0, 1))
         hidden = (hidden.view(len(rows), loaded, -1) * mask).flatten(1)
         out.addmm_(hidden, self.b[:loaded].flatten(0, 1))
-
-
-def features(module: nn.Module) -> tuple[int, int]:
-    """Inputs and outputs of anything that multiplies by a matrix (GPT-2's Conv1D says nx, nf).
-
-    Raises:
-        AttributeError: It is no linear layer.
-    """
-    if hasattr(module, "nx") and hasattr(module, "nf"):
-        return int(module.nx), int(module.nf)
-    return int(module.in_features), int(module.out_features)

@@ -12,13 +12,10 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ridgeline.errors import InputError, MissingExtra
-from ridgeline.models.folder import read_by_library
-from ridgeline.models.quiet import quiet_libraries
-from ridgeline.records.input_file import read_json
+from ridgeline.checkpoints.tokenizer import read_tokenizer
+from ridgeline.errors import InputError
 from ridgeline.serve.http.protocol.errors import refused
 
 SHORT_CHARACTERS = 4000
@@ -39,33 +36,16 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> Tokenizer:
-    """The tokenizer of a model's directory or hub id.
+    """Read the tokenizer of a model's directory or hub id.
 
     Raises:
         InputError: there is none, or only a slow one.
     """
-    try:
-        if _is_plain(Path(model)):  # this spares the server importing torch
-            from transformers import PreTrainedTokenizerFast as Loader
-        else:
-            from transformers import AutoTokenizer as Loader
-    except ImportError:
-        raise MissingExtra("transformers", "serve") from None
-    with read_by_library(model, what="no tokenizer could be read"), quiet_libraries():
-        tokenizer = Loader.from_pretrained(model, trust_remote_code=trust_remote_code)
+    tokenizer = read_tokenizer(model, trust_remote_code=trust_remote_code, light=True)
     if not tokenizer.is_fast:
         raise InputError(f"{model}: has no fast tokenizer; convert it to tokenizer.json")
     found: Tokenizer = tokenizer
     return found
-
-
-def _is_plain(folder: Path) -> bool:
-    """Whether tokenizer.json is all there is to the tokenizer: no class of its own."""
-    try:
-        config = read_json(folder / "tokenizer_config.json", dict[str, Any])
-    except InputError:
-        return False
-    return config.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 class TextTokens:

@@ -8,13 +8,14 @@ layers (`serve/weights`) and small modules (`fused.py`), and look for a way past
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.tokenizer import has_tokenizer, read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
 from ridgeline.models.folder import read_by_library
@@ -223,17 +224,11 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
 
 
 def _tokenizer(config: EngineConfig) -> Any:
-    """None where the model comes without one: token ids then go in and out."""
-    from transformers import AutoTokenizer
-
-    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-    local = os.path.isdir(config.model)
-    if local and not any(os.path.exists(os.path.join(config.model, name)) for name in names):
+    """The tokenizer; None where the model comes without one: token ids then go in and out."""
+    folder = Path(config.model)
+    if folder.is_dir() and not has_tokenizer(folder):
         return None
-    with read_by_library(config.model, what="its tokenizer"):
-        return AutoTokenizer.from_pretrained(
-            config.model, trust_remote_code=config.trust_remote_code
-        )
+    return read_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
 
 
 def _eos_ids(model: Any) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.models.folder import check_model_folder, read_by_library
 from ridgeline.records.input_file import read_text
@@ -152,17 +153,16 @@ def _batches(rows: Tensor, settings: HeadTraining, done: int) -> Iterator[Tensor
 
 
 def _read(path: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     check_model_folder(Path(path))
     logging.disable_progress_bar()
     with read_by_library(path):
         model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")
-        tokenizer = AutoTokenizer.from_pretrained(path)
     if torch.cuda.is_available():
         model = model.cuda()
-    return model.requires_grad_(requires_grad=False).eval(), tokenizer
+    return model.requires_grad_(requires_grad=False).eval(), read_tokenizer(path)
 
 
 def _rows(tokenizer: Any, settings: HeadTraining) -> Tensor:

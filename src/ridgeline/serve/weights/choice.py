@@ -39,7 +39,7 @@ ROWS = (1, 8, 64)
 SIDE = 2048
 """Inputs and outputs of the matrix: past most second-level caches."""
 ROUNDS, MOST_SECONDS = 5, 0.1
-"""Of each number of rows; no more rounds begin after so long."""
+"""Rounds of each number of rows, and the seconds after which no more begin."""
 CLEARLY = 1.1
 """torch's is taken where it is so many times faster, in the geometric mean over `ROWS`."""
 
@@ -54,13 +54,13 @@ class Format:
 
     kind: Kind
     dtype: torch.dtype
-    """Of the activations as the kernel gets them: bfloat16 or float32."""
+    """The dtype of the activations as the kernel gets them, bfloat16 or float32."""
     group: int | None = None
-    """int4: weights that share a scale."""
+    """Weights that share a scale, for int4."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The format in words for people."""
         dtype = str(self.dtype).removeprefix("torch.")
         if self.kind == "dense":
             return dtype
@@ -101,7 +101,7 @@ def _kernel_for(form: Format, threads: int) -> LinearKernel:
 
 
 def _path(form: Format, threads: int) -> Path:
-    """Of what is kept: another library, torch, CPU or number of threads is another file."""
+    """The file of what is kept; another library, torch, CPU or number of threads has another."""
     libraries = [recipe.path.name for recipe in build.wanted_recipes()]
     about = "\n".join([*libraries, torch.__version__, str(threads), str(ROWS), form.name])
     digest = hashlib.sha256(about.encode()).hexdigest()[:16]

@@ -8,23 +8,22 @@ they are cached, with rotary embedding applied: value = level · scale.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.compressed_tensors import quantisation_of
+from ridgeline.checkpoints.files import StoredTensors
 from ridgeline.errors import InputError
 from ridgeline.serve.cache import STORED, FixedScales, KvForm, KvShape
-from ridgeline.serve.weights.schemes import described
-from ridgeline.serve.weights.stored import Stored
 
-PARTS = (".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point")
-"""Ends of the names of an attention layer's own tensors; symmetric zero points are all zero."""
 _KINDS = {"int": STORED["int8"], "float": STORED["fp8"]}
 
 
 def dtype_of(directory: str, scheme: Mapping[str, Any]) -> torch.dtype:
-    """In which a `kv_cache_scheme` stores keys and values.
+    """The dtype in which a `kv_cache_scheme` stores keys and values.
 
     Raises:
         InputError: It is not int8 or fp8 with symmetric scales of calibration.
@@ -51,15 +50,15 @@ def calibrated_cache(directory: str, model: nn.Module, shapes: Sequence[KvShape]
     Raises:
         InputError: Scales are missing or not of the layer's heads, or see `dtype_of`.
     """
-    scheme = described(directory).get("kv_cache_scheme")
+    scheme = quantisation_of(directory).get("kv_cache_scheme")
     if not scheme:
         return None
     dtype = dtype_of(directory, scheme)
-    tensors = Stored(directory)
+    tensors = StoredTensors(Path(directory))
     places = {
         int(module.layer_idx): name  # type: ignore[arg-type]
         for name, module in model.named_modules()
-        if tensors.has(f"{name}.k_scale") and hasattr(module, "layer_idx")
+        if f"{name}.k_scale" in tensors and hasattr(module, "layer_idx")
     }
     found = []
     for layer, (heads, _) in enumerate(shapes):
@@ -73,8 +72,8 @@ def calibrated_cache(directory: str, model: nn.Module, shapes: Sequence[KvShape]
     return KvForm(dtype, tuple(found))
 
 
-def _of_heads(tensors: Stored, name: str, heads: int) -> Tensor:
-    """[KV] float32."""
+def _of_heads(tensors: StoredTensors, name: str, heads: int) -> Tensor:
+    """The scale of each head, [KV] float32."""
     scale = tensors.read(name).float().flatten()
     if scale.numel() not in (1, heads) or not bool((scale > 0).all() & scale.isfinite().all()):
         raise InputError(

@@ -32,7 +32,7 @@ class FrozenLinear(nn.Module):
         raise NotImplementedError
 
     def multiplied(self, x: Tensor) -> Tensor:
-        """The product, for an x of a dtype that the kernel takes."""
+        """The matmul with the weight, for an x of a dtype that the kernel takes."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class FrozenLinear(nn.Module):
         return self.multiplied(x)
 
     def extra_repr(self) -> str:
-        """As `nn.Linear` says it."""
+        """The sizes as `nn.Linear` says them."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
@@ -63,7 +63,7 @@ class DenseLinear(FrozenLinear):
         return linear.unpack(self.panels, self.out_features, self.in_features)
 
     def multiplied(self, x: Tensor) -> Tensor:
-        """By the panels."""
+        """The matmul with the panels."""
         return linear.linear(x, self.panels, self.bias, self.out_features)
 
 
@@ -91,7 +91,7 @@ class GroupedLinear(FrozenLinear):
 
     @property
     def num_groups(self) -> int:
-        """Along the depth."""
+        """The number of groups along the depth."""
         return self.scales.shape[0 if self.scales.is_cuda else 1]
 
     def quantised(self) -> Tensor:
@@ -121,11 +121,11 @@ class Int8Linear(GroupedLinear):
         super().__init__(linear_int8.pack(quantised), quantised.shape, scales, zeros, bias)
 
     def quantised(self) -> Tensor:
-        """As it was given."""
+        """The levels as they were given."""
         return linear_int8.unpack(self.panels, self.out_features, self.in_features)
 
     def multiplied(self, x: Tensor) -> Tensor:
-        """By 8-bit panels."""
+        """The matmul with 8-bit panels."""
         return linear_int8.linear(
             x, self.panels, self.scales, self.zeros, self.bias, self.out_features
         )
@@ -144,11 +144,11 @@ class Int4Linear(GroupedLinear):
         super().__init__(linear_int4.pack(quantised), quantised.shape, scales, zeros, bias)
 
     def quantised(self) -> Tensor:
-        """As it was given."""
+        """The levels as they were given."""
         return linear_int4.unpack(self.panels, self.out_features)
 
     def multiplied(self, x: Tensor) -> Tensor:
-        """By 4-bit panels."""
+        """The matmul with 4-bit panels."""
         return linear_int4.linear(
             x, self.panels, self.scales, self.zeros, self.bias, self.out_features
         )
@@ -184,7 +184,7 @@ class W8A8Linear(FrozenLinear):
         return levels.float() * self.scales[: self.out_features, None]
 
     def multiplied(self, x: Tensor) -> Tensor:
-        """By 8-bit panels, in integers."""
+        """The matmul with 8-bit panels, in integers."""
         return linear_w8a8.linear(
             x, self.panels, self.scales, self.sums, self.bias, self.out_features, self.step
         )

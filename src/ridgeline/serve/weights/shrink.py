@@ -7,6 +7,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import is_transposed, weight_of
 from ridgeline.errors import InputError
 from ridgeline.kernels import linear_int4, linear_int8
 from ridgeline.serve.config import EngineConfig
@@ -115,20 +116,13 @@ def _name(tensor: Tensor) -> str:
 
 def _is_linear(module: nn.Module) -> bool:
     """`nn.Linear` itself (a subclass may compute something else), or GPT-2's transposed one."""
-    return type(module) is nn.Linear or _is_transposed(module)
-
-
-def _is_transposed(module: nn.Module) -> bool:
-    return type(module).__name__ == "Conv1D" and hasattr(module, "nx") and hasattr(module, "nf")
+    return type(module) is nn.Linear or is_transposed(module)
 
 
 def _replacement(layer: nn.Module, config: EngineConfig) -> FrozenLinear | None:
-    """None: it stays as it is, torch multiplies it."""
-    weight, bias = layer.weight.detach(), layer.bias
-    assert isinstance(weight, Tensor)
+    """The layer that takes its place; None: it stays as it is, torch multiplies it."""
+    weight, bias = weight_of(layer), layer.bias
     dtype = weight.dtype
-    if _is_transposed(layer):
-        weight = weight.T
     bias = bias.detach() if isinstance(bias, Tensor) else None
     if config.weights == "int8":
         return int8_layer(*linear_int8.quantise(weight), None, bias, dtype)

@@ -14,7 +14,7 @@ from ridgeline.kernels import linear_int8
 from ridgeline.serve.weights.linears import FrozenLinear
 
 INT4_GROUPS = (32, 64, 128, 256)
-"""That torch's int4 kernel takes."""
+"""Group sizes that torch's int4 kernel takes."""
 INT4_OUTPUTS = 16
 """Their number is a multiple of this."""
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.records.store import write_record
 from ridgeline.train.data.shards import Shard, ShardWriter
@@ -83,9 +84,7 @@ def encoder(folder: Path) -> Encode:
             return [np.asarray(one.ids, np.uint32) for one in found]
 
         return encode
-    from transformers import AutoTokenizer
-
-    slow = AutoTokenizer.from_pretrained(folder)
+    slow = read_tokenizer(folder)
 
     def encode_slowly(texts: Sequence[str]) -> list[np.ndarray[Any, Any]]:
         found = slow(list(texts), add_special_tokens=False, verbose=False)["input_ids"]

@@ -15,22 +15,12 @@ from typing import Any
 
 import msgspec
 
+from ridgeline.checkpoints.tokenizer import PLAIN_CLASSES, read_tokenizer, tokenizer_files
 from ridgeline.errors import InputError, MissingExtra, in_words
 from ridgeline.records.input_file import read_json
 from ridgeline.records.recipe import Recipe
 
 BEGIN, END, PADDING = "<|begin|>", "<|end|>", "<|padding|>"
-_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-)
 _SPECIAL = (
     "bos_token",
     "eos_token",
@@ -40,7 +30,6 @@ _SPECIAL = (
     "cls_token",
     "mask_token",
 )
-_PLAIN_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _PLAIN_KEYS = {
     *_SPECIAL,
     "backend",
@@ -73,7 +62,7 @@ def tokenizer_name(recipe: Recipe) -> str:
     for place in (recipe.model.checkpoint, recipe.model.config):
         path = Path(place).expanduser()
         folder = path.parent if path.suffix == ".json" else path
-        if place and _files(folder):
+        if place and tokenizer_files(folder):
             return str(folder)
     raise InputError(
         f"data.tokenizer is empty, and the model {recipe.model.config!r} brings none; name a folder"
@@ -98,17 +87,13 @@ def vocabulary_wanted(name: str) -> int | None:
     return int(size)
 
 
-def _files(folder: Path) -> list[Path]:
-    return [folder / name for name in _FILES if (folder / name).is_file()]
-
-
 def checksum(name: str) -> str:
     """Checksum of a tokenizer's files; of its name where it is fetched by one."""
     digest = hashlib.blake2b(digest_size=16)
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return hashlib.blake2b(f"hub:{name}".encode(), digest_size=16).hexdigest()
-    for path in _files(folder):
+    for path in tokenizer_files(folder):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -119,14 +104,10 @@ def load_tokenizer(name: str) -> Any:
     Raises:
         InputError: There is none.
     """
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise MissingExtra("transformers", "train") from None
     folder = Path(name).expanduser()
     try:
-        return AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
-    except (OSError, ValueError, KeyError) as error:
+        return read_tokenizer(folder if folder.is_dir() else name)
+    except InputError as error:
         raise _not_loaded(name, error) from None
 
 
@@ -159,7 +140,7 @@ def _keep_plain(source: Path, folder: Path) -> Kept | None:
         settings = read_json(paths[1], dict[str, Any])
     except InputError:
         return None
-    if settings.get("tokenizer_class") not in _PLAIN_CLASSES or settings.keys() - _PLAIN_KEYS:
+    if settings.get("tokenizer_class") not in PLAIN_CLASSES or settings.keys() - _PLAIN_KEYS:
         return None
     from tokenizers import Tokenizer
 

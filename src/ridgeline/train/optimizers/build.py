@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.names import unwrapped_name
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeOptimizer
 from ridgeline.train.optimizers.adafactor import Adafactor
@@ -29,7 +30,6 @@ from ridgeline.train.ranks import Ranks
 from ridgeline.train.schedule import peak_learning_rate
 
 _IN_A_BLOCK = re.compile(r"(^|\.)\d+\.")
-_WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module")
 """Path components that DDP, torch.compile and recomputation put into names."""
 
 
@@ -80,7 +80,7 @@ def named_parameters(modules: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Par
         for name, parameter in one.named_parameters():
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                yield ".".join(s for s in name.split(".") if s not in _WRAPPERS), parameter
+                yield unwrapped_name(name), parameter
 
 
 def as_one_module(modules: Sequence[nn.Module]) -> nn.Module:

@@ -1,20 +1,73 @@
-"""Which channels go: the least of each layer, or of all layers together; never all of one."""
+"""Which channels are pruned: the least of each layer, or of all layers together; never all of one.
+
+A unit of channels is worth what all weights are that would go with it:
+
+    magnitude   Σ w²                 (the group norm of DepGraph, arXiv 2301.12900)
+    taylor      Σ (w · ∂L/∂w)²       (arXiv 1906.10771, equation 8, for a group)
+
+over the rows of convolutions and linear layers that make the channels and the columns that read
+them. Divided by the mean of the family, so that layers of different scale compare.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from ridgeline.compress.pruning.channels.coupling import Family
-from ridgeline.compress.pruning.channels.labels import Array
-from ridgeline.compress.pruning.channels.worth import Worth
-from ridgeline.compress.pruning.structured.neurons import MULTIPLE
+from ridgeline.compress.pruning.channels.coupling import Coupling, Family
+from ridgeline.compress.pruning.channels.reading import Array
+from ridgeline.compress.pruning.structured.units import MULTIPLE
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_largest
 from ridgeline.records.scheme import Pruning
+
+Worth = NDArray[np.float64]
+
+
+def weights_of(model: nn.Module, found: Coupling) -> list[str]:
+    """Weights of convolutions and linear layers in which channels lie that can go."""
+    parameters = dict(model.named_parameters())
+    return [
+        name
+        for name, slots in found.slots.items()
+        if name in parameters
+        and parameters[name].ndim > 1
+        and any(units.any() for units in slots.values())
+    ]
+
+
+def worth(found: Coupling, squares: Mapping[str, Tensor]) -> list[Worth]:
+    """The worth of the units of each family, in the order of `found.families`; their mean is 1.
+
+    Args:
+        found: Of the module.
+        squares: Weight → w² or (w · ∂L/∂w)², of the weight's shape.
+    """
+    size = 1 + max((int(one.units.max()) for one in found.families), default=0)
+    total = np.zeros(size)
+    for name, square in squares.items():
+        for dim, units in found.slots[name].items():
+            others = [axis for axis in range(square.ndim) if axis != dim]
+            sums = square.double().sum(dim=others).cpu().numpy()
+            np.add.at(total, np.where(units < size, units, 0), sums)
+    results = []
+    for family in found.families:
+        own = total[family.units]
+        mean = own.mean()
+        results.append(own / mean if mean > 0 else own)
+    return results
+
+
+@torch.no_grad()
+def magnitudes(model: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
+    """The squares w² of weights, by name."""
+    return {name: model.get_parameter(name).float().square() for name in names}
 
 
 def going(
@@ -46,7 +99,7 @@ def going(
 
 
 def _removed(worths: Sequence[Worth], pruning: Pruning) -> list[int]:
-    """Of each family, before rounding."""
+    """The units that go of each family, before rounding."""
     if pruning.scope == "layer":
         return [round(pruning.share * len(own)) for own in worths]
     together = torch.from_numpy(np.concatenate(worths))
@@ -61,3 +114,15 @@ def _rounded(kept: int, family: Family, multiple: int) -> int:
     if count % step:
         step = 1
     return min(count, max(step, round(kept / step) * step))
+
+
+@torch.no_grad()
+def flops(model: nn.Module, example: tuple[Tensor, ...]) -> int:
+    """Floating-point operations of one call, two per multiplication and addition.
+
+    As torch.utils.flop_counter counts: norms, activations and pooling are left out.
+    """
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model(*example)
+    return int(counter.get_total_flops())

@@ -9,10 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.pruning.channels.labels import WHOLE, Array, Labels
-from ridgeline.compress.pruning.channels.reading import Count, Reading
+from ridgeline.compress.pruning.channels.reading import (
+    WHOLE,
+    Array,
+    Count,
+    GraphReading,
+    Labels,
+    traced,
+)
 from ridgeline.compress.pruning.channels.rules.table import rule_of
-from ridgeline.compress.pruning.channels.traced import traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +29,7 @@ class Family:
     width: int
     """Channels of each unit, in the weight that makes most of them."""
     weights: tuple[str, ...]
-    """That make them."""
+    """The weights that make them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,7 @@ def coupling(model: nn.Module, example: tuple[Tensor, ...]) -> Coupling:
         InputError: Its forward pass cannot be followed.
     """
     graph = traced(model, example)
-    reading = Reading(model, graph)
+    reading = GraphReading(model, graph)
     for node in graph.nodes:
         if node.op == "call_function":
             rule = rule_of(node)
@@ -70,14 +75,14 @@ def coupling(model: nn.Module, example: tuple[Tensor, ...]) -> Coupling:
     return _settled(reading)
 
 
-def _not_understood(reading: Reading, node: torch.fx.Node) -> None:
+def _not_understood(reading: GraphReading, node: torch.fx.Node) -> None:
     for value in node.all_input_nodes:
         parts = reading.parts(value) or [reading.channels(value)]
         for found in parts:
             reading.whole(found, node, "not understood")
 
 
-def _settled(reading: Reading) -> Coupling:
+def _settled(reading: GraphReading) -> Coupling:
     """Numbers as they are after all that was joined."""
     of = reading.labels.of
     return Coupling(
@@ -94,7 +99,7 @@ def _settled(reading: Reading) -> Coupling:
     )
 
 
-def _families(reading: Reading) -> tuple[Family, ...]:
+def _families(reading: GraphReading) -> tuple[Family, ...]:
     """Layers that make the same units are one family."""
     made = [(name, reading.labels.of(labels)) for name, labels in reading.makes]
     first: dict[int, int] = {}

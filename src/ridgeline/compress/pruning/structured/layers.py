@@ -1,4 +1,4 @@
-"""Whole blocks that hardly change what flows through them, taken out.
+"""Whole blocks that hardly change what flows through them, pruned.
 
 How much a block matters is 1 - E[cos(x, y)] over tokens, of what enters and what leaves it (Men et
 al., "ShortGPT", arXiv 2403.03853, equation 1: block influence); or, dearer and closer to what is

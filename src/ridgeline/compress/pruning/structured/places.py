@@ -12,18 +12,19 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.layers import is_linear, is_transposed
 from ridgeline.errors import InputError
 
 
 class MlpPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An MLP: neurons are the rows of `inner` and the columns of `outer`."""
+    """Where an MLP is: neurons are the rows of `inner` and the columns of `outer`."""
 
     families: str
     inner: tuple[str, ...]
     """Up, or gate and up."""
     outer: str
     width_key: str
-    """In config.json."""
+    """The key of its width in config.json."""
 
 
 class AttentionPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,13 +74,6 @@ def attention_of(block: nn.Module) -> AttentionPlace:
     return _first(found, block, "attention whose heads", places)
 
 
-def weight_of(block: nn.Module, name: str) -> Tensor:
-    """The weight [out, in] of a linear layer; GPT-2 keeps it turned."""
-    module: Any = block.get_submodule(name)
-    weight: Tensor = module.weight.detach()
-    return weight.T if _turned(module) else weight
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """What a linear layer keeps."""
@@ -88,14 +82,14 @@ class Cut:
     """Its name within the block."""
     side: Literal["outputs", "inputs"]
     kept: Tensor
-    """Indices, in order."""
+    """The indices that stay, in order."""
 
 
 def stored_cuts(block: nn.Module, cut: Cut) -> dict[str, int]:
     """Parameters of a block that a cut shortens, by name, and along which dimension."""
     module: Any = block.get_submodule(cut.linear)
     outputs = cut.side == "outputs"
-    found = {f"{cut.linear}.weight": int(outputs == _turned(module))}
+    found = {f"{cut.linear}.weight": int(outputs == is_transposed(module))}
     if outputs and module.bias is not None:
         found[f"{cut.linear}.bias"] = 0
     return found
@@ -113,12 +107,9 @@ def shorten(block: nn.Module, cuts: Sequence[Cut]) -> None:
             module._parameters[leaf] = nn.Parameter(kept, requires_grad=False)
         of_turned = {"outputs": "nf", "inputs": "nx"}
         of_linear = {"outputs": "out_features", "inputs": "in_features"}
-        setattr(module, (of_turned if _turned(module) else of_linear)[cut.side], len(cut.kept))
-
-
-def _turned(module: nn.Module) -> bool:
-    """Transformers' Conv1D keeps [in, out]."""
-    return type(module).__name__ == "Conv1D"
+        setattr(
+            module, (of_turned if is_transposed(module) else of_linear)[cut.side], len(cut.kept)
+        )
 
 
 def _linear(block: nn.Module, name: str) -> bool:
@@ -126,7 +117,7 @@ def _linear(block: nn.Module, name: str) -> bool:
         module = block.get_submodule(name)
     except AttributeError:
         return False
-    return isinstance(module, nn.Linear) or _turned(module)
+    return is_linear(module)
 
 
 def _first(found: list[Place], block: nn.Module, what: str, places: tuple[Place, ...]) -> Place:

@@ -1,12 +1,13 @@
-"""The config.json of a model from which something was taken out."""
+"""The config.json of a model that lost neurons, heads or layers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ridgeline.compress.pruning.structured.heads import Heads
+from ridgeline.checkpoints.skeleton import empty_model
 from ridgeline.compress.pruning.structured.places import MlpPlace
+from ridgeline.compress.pruning.structured.units import Heads
 from ridgeline.errors import InputError
 
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -77,14 +78,12 @@ def check_loads(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
         InputError: It builds another, or none.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     values = dict(config)
     try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(
-                AutoConfig.for_model(values.pop("model_type"), **values)
-            )
+        about = AutoConfig.for_model(values.pop("model_type"), **values)
+        model = empty_model(about, dtype=torch.float32)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise InputError(f"transformers refuses the smaller config: {error}") from None
     for name, parameter in model.named_parameters():

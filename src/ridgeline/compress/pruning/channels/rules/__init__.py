@@ -1,8 +1,7 @@
 """What each operation says of channels, by its name in ATen.
 
     products.py     convolutions and linear layers: what makes channels and what reads them
-    norms.py        batch, instance and group norms; layer norms, which keep channels whole
-    pointwise.py    activations, sums and products of two tensors
+    pointwise.py    norms, activations, sums and products of two tensors
     shapes.py       views, permutations, concatenations, pools, means
     table.py        all of them by name
 

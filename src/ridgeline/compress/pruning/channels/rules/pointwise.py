@@ -1,4 +1,7 @@
-"""Operations number by number: what they make has the channels of what they are given."""
+"""Norms, and operations number by number: what they make has the channels of what they are given.
+
+Norms per channel go with it; over several channels these go together or stay.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,66 @@ from typing import Any
 import numpy as np
 import torch
 
-from ridgeline.compress.pruning.channels.reading import Channels, Reading
+from ridgeline.compress.pruning.channels.reading import Channels, GraphReading
 
 
-def same(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """Activations, dropout, copies."""
+def per_channel(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read batch_norm or instance_norm: weight, bias, mean and variance are [channels]."""
+    source, *vectors = node.args[:5]
+    found = reading.channels(source)
+    if found is None:
+        return None
+    if found.dim != 1:
+        reading.whole(found, node, "channels do not lie in dimension 1")
+        return found
+    for vector in vectors:
+        reading.slot(vector, 0, found.labels)
+    held: Any = next((one for one in vectors if reading.stored(one) is not None), None)
+    reading.count(held, "num_features", found.labels)
+    return found
+
+
+def group(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read the channels of a group_norm: whole groups go, with their mean and variance."""
+    source: Any = node.args[0]
+    groups: Any = node.args[1]
+    weight, bias = (*node.args[2:4], None, None)[:2]
+    found = reading.channels(source)
+    if found is None:
+        return None
+    size = len(found.labels) // groups
+    if found.dim != 1 or groups == 1:
+        reading.whole(found, node, "it norms all channels together")
+        return found
+    if not reading.count(weight, "num_groups", found.labels, size):
+        reading.whole(found, node, "its code fixes the number of groups")
+        return found
+    by_group = found.labels.reshape(groups, size)
+    for place in range(1, size):
+        reading.labels.join(by_group[:, 0], by_group[:, place])
+    for vector in (weight, bias):
+        reading.slot(vector, 0, found.labels)
+    reading.count(weight, "num_channels", found.labels)
+    return found
+
+
+def layer(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read the channels of a layer_norm: what lies in the normed dimensions stays whole."""
+    source: Any = node.args[0]
+    normed: Any = node.args[1]
+    found = reading.channels(source)
+    if found is not None and found.dim >= len(reading.shape(source)) - len(normed):
+        reading.whole(found, node, "it norms all channels together")
+        return found
+    return found
+
+
+def same(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read activations, dropout and copies."""
     return reading.channels(node.args[0])
 
 
-def prelu(reading: Reading, node: torch.fx.Node) -> Channels | None:
+def prelu(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
     """An activation with a slope for each channel, or one for all."""
     found = reading.channels(node.args[0])
     weight: Any = node.args[1]
@@ -25,7 +79,7 @@ def prelu(reading: Reading, node: torch.fx.Node) -> Channels | None:
     return found
 
 
-def pair(reading: Reading, node: torch.fx.Node) -> Channels | None:
+def pair(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
     """Sums, products and the like of two tensors, broadcast, or of a tensor and a number.
 
     Channels that meet go together. A weight that meets channels shrinks with them.
@@ -54,7 +108,7 @@ def pair(reading: Reading, node: torch.fx.Node) -> Channels | None:
 
 
 def _joined(
-    reading: Reading, mine: Channels, back: int, other: torch.fx.Node, found: Channels | None
+    reading: GraphReading, mine: Channels, back: int, other: torch.fx.Node, found: Channels | None
 ) -> bool:
     """Whether the other side could be joined with channels that lie `back` from the end."""
     shape = reading.shape(other)
@@ -72,8 +126,8 @@ def _joined(
     return True
 
 
-def concatenated(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """Cat: channels one after the other, or side by side in other dimensions."""
+def concatenated(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read the channels of a cat: one after the other, or side by side."""
     parts: Any = node.args[0]
     rank = len(reading.shape(node))
     dim: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)

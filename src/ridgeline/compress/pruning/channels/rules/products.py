@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ridgeline.compress.pruning.channels.labels import Array
-from ridgeline.compress.pruning.channels.reading import Channels, Reading
+from ridgeline.compress.pruning.channels.reading import Array, Channels, GraphReading
 
 _USUAL: dict[str, Any] = {"bias": None, "groups": 1}
 
 
-def convolution(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """conv1d, conv2d, conv3d: weight [out, in / groups, …]."""
+def convolution(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read conv1d, conv2d or conv3d, weight [out, in / groups, …]."""
     given: dict[str, Any] = {**_USUAL, **_named(node)}
     source, weight, bias, groups = (given[k] for k in ("input", "weight", "bias", "groups"))
     found = reading.channels(source)
@@ -39,7 +38,7 @@ def convolution(reading: Reading, node: torch.fx.Node) -> Channels | None:
 
 
 def _depthwise(
-    reading: Reading, node: torch.fx.Node, found: Channels | None, rest: tuple[Any, Any, int]
+    reading: GraphReading, node: torch.fx.Node, found: Channels | None, rest: tuple[Any, Any, int]
 ) -> Channels | None:
     """Every channel is its own group: what it makes goes with it."""
     weight, bias, groups = rest
@@ -57,7 +56,7 @@ def _depthwise(
     return Channels(1, made)
 
 
-def _same_in_groups(reading: Reading, labels: Array, groups: int) -> Array:
+def _same_in_groups(reading: GraphReading, labels: Array, groups: int) -> Array:
     """All groups must stay as wide as each other: the same places of each go."""
     first, *others = labels.reshape(groups, -1)
     for other in others:
@@ -65,8 +64,8 @@ def _same_in_groups(reading: Reading, labels: Array, groups: int) -> Array:
     return np.asarray(first)
 
 
-def transposed_convolution(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """conv_transpose1d …: weight [in, out / groups, …]."""
+def transposed_convolution(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read conv_transpose1d, 2d or 3d, weight [in, out / groups, …]."""
     given: dict[str, Any] = {**_USUAL, **_named(node)}
     found, weight = reading.channels(given["input"]), given["weight"]
     if given["groups"] > 1 or reading.stored(weight) is None:
@@ -84,7 +83,7 @@ def transposed_convolution(reading: Reading, node: torch.fx.Node) -> Channels | 
     return Channels(1, made)
 
 
-def linear(reading: Reading, node: torch.fx.Node) -> Channels | None:
+def linear(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
     """Weight [out, in], over the last dimension."""
     given: dict[str, Any] = {**_USUAL, **_named(node)}
     weight, found = given["weight"], reading.channels(given["input"])

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ridgeline.compress.pruning.channels.reading import Channels, Reading
+from ridgeline.compress.pruning.channels.reading import Channels, GraphReading
 
 
-def reshaped(reading: Reading, node: torch.fx.Node) -> Channels | None:
+def reshaped(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
     """View, reshape, flatten, squeeze, unsqueeze: the same numbers in the same order.
 
     Flattened together with positions, a channel is all of its numbers. Split in two dimensions,
@@ -35,8 +35,8 @@ def reshaped(reading: Reading, node: torch.fx.Node) -> Channels | None:
     return Channels(dim, rows[0])
 
 
-def permuted(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """Permute and transpose."""
+def permuted(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read permute and transpose."""
     source: Any = node.args[0]
     found = reading.channels(source)
     if found is None:
@@ -51,8 +51,8 @@ def permuted(reading: Reading, node: torch.fx.Node) -> Channels | None:
     return Channels(order.index(found.dim), found.labels)
 
 
-def in_last_dimensions(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """Pools, interpolation, padding: positions change, dimensions before them do not."""
+def in_last_dimensions(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read pools, interpolation and padding: positions change, dimensions before them do not."""
     source: Any = node.args[0]
     found = reading.channels(source)
     if found is None:
@@ -63,8 +63,8 @@ def in_last_dimensions(reading: Reading, node: torch.fx.Node) -> Channels | None
     return found
 
 
-def averaged(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """Mean, sum, largest: over positions; over channels they stay whole."""
+def averaged(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read mean, sum and maximum over positions; over channels they stay whole."""
     source: Any = node.args[0]
     found = reading.channels(source)
     if found is None:
@@ -81,8 +81,8 @@ def averaged(reading: Reading, node: torch.fx.Node) -> Channels | None:
     return Channels(found.dim - sum(dim < found.dim for dim in gone), found.labels)
 
 
-def expanded(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """Expand: repeated along other dimensions."""
+def expanded(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read an expand, which repeats along other dimensions."""
     source: Any = node.args[0]
     found = reading.channels(source)
     if found is None:
@@ -94,8 +94,8 @@ def expanded(reading: Reading, node: torch.fx.Node) -> Channels | None:
     return Channels(dim, found.labels)
 
 
-def chunked(reading: Reading, node: torch.fx.Node) -> list[Channels | None] | None:
-    """Chunk: the same places of all parts go, so that parts stay as long as each other."""
+def chunked(reading: GraphReading, node: torch.fx.Node) -> list[Channels | None] | None:
+    """Read the parts of a chunk: the same places of each go, so they stay equally long."""
     source, count, *rest = node.args
     found = reading.channels(source)
     if found is None:
@@ -114,16 +114,16 @@ def chunked(reading: Reading, node: torch.fx.Node) -> list[Channels | None] | No
     return [Channels(found.dim, part) for part in (first, *others)]
 
 
-def one_of(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """getitem: one of the tensors that an operation made."""
+def one_of(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read what a getitem takes: one of the tensors that an operation made."""
     source: Any = node.args[0]
     index: Any = node.args[1]
     parts = reading.parts(source)
     return None if parts is None else parts[index]
 
 
-def sliced(reading: Reading, node: torch.fx.Node) -> Channels | None:
-    """Slice and narrow: of positions; of channels they stay whole."""
+def sliced(reading: GraphReading, node: torch.fx.Node) -> Channels | None:
+    """Read slice and narrow of positions; of channels they stay whole."""
     source: Any = node.args[0]
     found = reading.channels(source)
     if found is None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ridgeline.compress.pruning.channels.reading import Channels, Reading
-from ridgeline.compress.pruning.channels.rules import norms, pointwise, products, shapes
+from ridgeline.compress.pruning.channels.reading import Channels, GraphReading
+from ridgeline.compress.pruning.channels.rules import pointwise, products, shapes
 
-Rule = Callable[[Reading, torch.fx.Node], Channels | list[Channels | None] | None]
+Rule = Callable[[GraphReading, torch.fx.Node], Channels | list[Channels | None] | None]
 
 _POINTWISE = """
     relu relu6 hardtanh gelu silu mish elu celu selu leaky_relu sigmoid hardsigmoid hardswish tanh
@@ -26,9 +26,9 @@ _BY_RULE: tuple[tuple[Any, str], ...] = (
     (products.convolution, "conv1d conv2d conv3d"),
     (products.transposed_convolution, "conv_transpose1d conv_transpose2d conv_transpose3d"),
     (products.linear, "linear"),
-    (norms.per_channel, "batch_norm instance_norm"),
-    (norms.group, "group_norm"),
-    (norms.layer, "layer_norm"),
+    (pointwise.per_channel, "batch_norm instance_norm"),
+    (pointwise.group, "group_norm"),
+    (pointwise.layer, "layer_norm"),
     (pointwise.same, _POINTWISE),
     (pointwise.prelu, "prelu"),
     (pointwise.pair, "add sub mul div maximum minimum pow"),

@@ -1,0 +1,129 @@
+"""Which modules are layers: linear ones, GPT-2's transposed ones, and experts' slices.
+
+A `Matrix` is a view: what is written into it, the model computes with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ridgeline.checkpoints.skeleton import ModelSkeleton, StoredPiece
+from ridgeline.errors import InputError
+
+
+def is_transposed(module: nn.Module) -> bool:
+    """Whether this is transformers' Conv1D: GPT-2's linear layer, which keeps [in, out]."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nx") and hasattr(module, "nf")
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether this multiplies by one matrix: `nn.Linear`, a subclass of it, or GPT-2's."""
+    return isinstance(module, nn.Linear) or is_transposed(module)
+
+
+def features(module: Any) -> tuple[int, int]:
+    """The numbers of inputs and outputs of anything that multiplies by a matrix.
+
+    Raises:
+        AttributeError: It is no linear layer.
+    """
+    if hasattr(module, "nx") and hasattr(module, "nf"):
+        return int(module.nx), int(module.nf)
+    return int(module.in_features), int(module.out_features)
+
+
+def weight_of(module: Any) -> Tensor:
+    """The weight [out, in] of a linear layer, detached, however it is kept."""
+    weight: Tensor = module.weight.detach()
+    return weight.T if is_transposed(module) else weight
+
+
+def place_module(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Put a module where the model has one of that name."""
+    path, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(path), leaf, module)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """One weight matrix [out, in]."""
+
+    name: str
+    """The layer's name as it is saved, without ".weight"."""
+    parameter: nn.Parameter
+    """The parameter that it is all or a part of."""
+    piece: StoredPiece
+    transposed: bool = False
+    """It is stored as [in, out] (GPT-2)."""
+    bias: nn.Parameter | None = None
+    kept: bool = False
+    """It is a gate or router, which takes scales over and is never quantised."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight [out, in], a view."""
+        stored = self.piece.of(self.parameter.data)
+        return stored.T if self.transposed else stored
+
+    @property
+    def can_be_saved_packed(self) -> bool:
+        """Whether compressed-tensors has a form for it (experts are read into one tensor)."""
+        return not self.transposed
+
+    @property
+    def slice_pointer(self) -> int:
+        """Where the 2-D weight of its matmul begins in memory: this matrix, or more with it."""
+        parameter = self.parameter.data
+        return (parameter if self.piece.expert is None else parameter[self.piece.expert]).data_ptr()
+
+
+def matrices_of(skeleton: ModelSkeleton, block: int) -> tuple[Matrix, ...]:
+    """The matrices of a loaded block, in the order of their definition.
+
+    Linear layers of one output (Qwen's shared_expert_gate) and matrices of other modules (routers)
+    are `kept`.
+
+    Raises:
+        InputError: Experts are stored in one tensor.
+    """
+    prefix = skeleton.block_prefix(block)
+    return matrices_under(skeleton, skeleton.blocks[block], prefix)
+
+
+def matrices_under(skeleton: ModelSkeleton, root: nn.Module, prefix: str) -> tuple[Matrix, ...]:
+    """The matrices of any module whose parameters' names begin with `prefix`."""
+    from torch.nn.modules.conv import _ConvNd
+
+    found: list[Matrix] = []
+    for path, module in root.named_modules():
+        inner = f"{prefix}{path}." if path else prefix
+        for leaf, parameter in module.named_parameters(recurse=False):
+            pieces = skeleton.pieces.get(inner + leaf, [])
+            linear = is_linear(module) and leaf == "weight"
+            experts = parameter.ndim == 3 and not isinstance(module, _ConvNd)
+            if experts:
+                _require_single_experts(skeleton, inner + leaf, pieces)
+            elif parameter.ndim != 2:
+                continue
+            for piece in pieces:
+                matrix = Matrix(
+                    name=piece.saved_name.removesuffix(".weight"),
+                    parameter=parameter,
+                    piece=piece,
+                    transposed=is_transposed(module),
+                    bias=getattr(module, "bias", None) if linear else None,
+                    kept=not experts and not (linear and min(parameter.shape) > 1),
+                )
+                found.append(matrix)
+    return tuple(found)
+
+
+def _require_single_experts(skeleton: ModelSkeleton, name: str, pieces: list[StoredPiece]) -> None:
+    if any(piece.expert is None for piece in pieces):
+        raise InputError(
+            f"{skeleton.checkpoint.directory}: {name} holds all experts in one tensor, which is "
+            "not compressed here; only models that store them one by one are (Mixtral, Qwen)"
+        )

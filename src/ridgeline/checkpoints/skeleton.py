@@ -1,0 +1,270 @@
+"""A causal language model without weights, and where each stored tensor belongs in it.
+
+transformers 5 keeps experts as 3-D parameters but stores them one by one, under other names
+(`names.py`); a `StoredPiece` says which part of which parameter a stored tensor is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from accelerate import init_empty_weights
+from torch import Tensor, nn
+
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.names import StoredNames, tied_names
+from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPiece:
+    """A stored tensor, which is all of a parameter or buffer, or a part of it."""
+
+    source: str
+    """The tensor's name in the files."""
+    target: str
+    """The name of the parameter or buffer in the model."""
+    expert: int | None = None
+    """The place along the parameter's first dimension."""
+    rows: tuple[int, int] | None = None
+    """The first and last + 1 of the output rows that it fills; None: all."""
+
+    @property
+    def saved_name(self) -> str:
+        """The name of the compressed tensor.
+
+        It is that in the files, with the base model's prefix where only that is left out (GPT-2).
+        """
+        return self.target if self.target.endswith(f".{self.source}") else self.source
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """The view of the parameter that this piece fills."""
+        whole = parameter if self.expert is None else parameter[self.expert]
+        return whole if self.rows is None else whole[self.rows[0] : self.rows[1]]
+
+
+class ModelSkeleton:
+    """The model on the meta device; blocks get their weights for as long as they are needed.
+
+    Weights are computed with in float32, whatever they are stored in.
+
+    Raises:
+        InputError: config.json and tensors do not fit, or the architecture is not known.
+    """
+
+    def __init__(self, checkpoint: CheckpointFiles) -> None:
+        self.checkpoint = checkpoint
+        self.model = _without_weights(checkpoint)
+        self.prefix, self.blocks = _blocks_of(self.model, checkpoint)
+        self.pieces = _pieces(self.model, checkpoint)
+
+    def block_prefix(self, block: int) -> str:
+        """What the names of all tensors of that block begin with, with its dot."""
+        return f"{self.prefix}.{block}."
+
+    def is_outside(self, target: str) -> bool:
+        """Whether this parameter belongs to no block."""
+        return not target.startswith(f"{self.prefix}.")
+
+    def load(self, targets: list[str]) -> None:
+        """Give these parameters and buffers their stored values, as float32."""
+        for target in targets:
+            parent, leaf = owner_of(self.model, target)
+            current = self.value(target)
+            dtype = torch.float32 if current.is_floating_point() else current.dtype
+            values = torch.empty(current.shape, dtype=dtype)
+            for piece in self.pieces[target]:
+                piece.of(values).copy_(self.checkpoint.finite(piece.source))
+            set_tensor(parent, leaf, values)
+
+    def block_targets(self, block: int) -> list[str]:
+        """The names of the parameters and buffers of one block."""
+        prefix = self.block_prefix(block)
+        return [target for target in self.pieces if target.startswith(prefix)]
+
+    def value(self, target: str) -> Tensor:
+        """The tensor that a parameter or buffer is now."""
+        parent, leaf = owner_of(self.model, target)
+        found = getattr(parent, leaf)
+        assert isinstance(found, Tensor)
+        return found
+
+    def load_block(self, block: int) -> nn.Module:
+        """Give one block its weights."""
+        self.load(self.block_targets(block))
+        module = self.blocks[block]
+        assert isinstance(module, nn.Module)
+        return module
+
+    def unload(self, targets: list[str]) -> None:
+        """Take the values away again."""
+        for target in targets:
+            parent, leaf = owner_of(self.model, target)
+            set_tensor(parent, leaf, self.value(target).to("meta"))
+
+    def unload_block(self, block: int) -> None:
+        """Take the values of one block away again."""
+        self.unload(self.block_targets(block))
+
+
+def set_tensor(parent: nn.Module, leaf: str, values: Tensor) -> None:
+    """Set a parameter or buffer of a module."""
+    if leaf in parent._parameters:
+        parent._parameters[leaf] = nn.Parameter(values, requires_grad=False)
+    else:
+        parent._buffers[leaf] = values
+
+
+def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that holds a tensor or a module of that name, and its own last part."""
+    path, _, leaf = name.rpartition(".")
+    return model.get_submodule(path), leaf
+
+
+def empty_model(
+    config: Any,
+    *,
+    dtype: torch.dtype,
+    attention: str | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """Build a causal language model of transformers with its parameters on the meta device.
+
+    Buffers are computed and not stored, so they are real.
+
+    Args:
+        config: The model's configuration; a `quantization_config` must not be in it.
+        dtype: The dtype of the parameters.
+        attention: transformers' name of the implementation; None: its own choice.
+        trust_remote_code: As transformers means it.
+    """
+    from transformers import AutoModelForCausalLM
+
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, trust_remote_code=trust_remote_code, **chosen
+        )
+    model.tie_weights()  # each registration above made a parameter of its own
+    return model
+
+
+def _without_weights(checkpoint: CheckpointFiles) -> Any:
+    from transformers import AutoConfig
+
+    where = checkpoint.directory
+    if checkpoint.config.get("quantization_config"):
+        raise InputError(f"{where}: it is compressed already; start from the uncompressed model")
+    with read_by_library(where, what="config.json makes no causal language model"):
+        config = AutoConfig.from_pretrained(where)
+        config._experts_implementation = "eager"  # a matmul per expert, which can be watched
+        model = empty_model(config, dtype=torch.float32)
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def _blocks_of(model: nn.Module, checkpoint: CheckpointFiles) -> tuple[str, nn.ModuleList]:
+    """The longest list of modules of one class that lies in no other such list."""
+    lists = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len({type(item) for item in module}) == 1
+    }
+    outermost = [
+        name
+        for name in lists
+        if not any(name.startswith(f"{other}.") for other in lists if other != name)
+    ]
+    if not outermost:
+        raise InputError(
+            f"{checkpoint.directory}: {type(model).__name__} has no list of equal blocks, so it "
+            "cannot be compressed block by block"
+        )
+    longest = max(outermost, key=lambda name: len(lists[name]))
+    return longest, lists[longest]
+
+
+def _pieces(model: Any, checkpoint: CheckpointFiles) -> dict[str, list[StoredPiece]]:
+    """For each parameter and stored buffer, what fills it."""
+    names = StoredNames(model)
+    found: dict[str, list[StoredPiece]] = defaultdict(list)
+    for source in checkpoint.names:
+        piece = _piece(source, names, model, checkpoint)
+        if piece is not None:
+            found[piece.target].append(piece)
+    tied = tied_names(model)
+    for target, empty in names.wanted.items():
+        if target in tied and target not in found:
+            continue
+        if target not in found:
+            raise InputError(f"{checkpoint.directory}: {target} is missing from its files")
+        found[target] = _laid_out(found[target], checkpoint)
+        _check_shape(target, tuple(empty.shape), found[target], checkpoint)
+    for target in tied:
+        found.pop(target, None)
+    return dict(found)
+
+
+def _piece(source: str, names: StoredNames, model: Any, checkpoint: CheckpointFiles) -> Any:
+    """Where a stored tensor belongs; None: transformers ignores it too."""
+    from transformers.core_model_loading import Concatenate, MergeModulelist
+
+    found = names.target(source)
+    if found is None:
+        ignored = model._keys_to_ignore_on_load_unexpected or ()
+        if any(re.search(pattern, source) for pattern in ignored):
+            return None
+        raise InputError(
+            f"{checkpoint.directory}: {source} is no tensor of the model that config.json describes"
+        )
+    target, pattern = found
+    if pattern is None:
+        return StoredPiece(source=source, target=target)
+    rule = names.converter_of[pattern]
+    kinds = [type(step) for step in rule.operations]
+    number = re.search(pattern.replace("*.", r"(\d+)\."), names.renamed(source))
+    if kinds not in ([MergeModulelist], [MergeModulelist, Concatenate]) or not number:
+        raise InputError(
+            f"{checkpoint.directory}: how {source} is stored is not known here, so this "
+            "architecture cannot be compressed"
+        )
+    # The position among the parts of one expert, until `_laid_out` knows how long each is.
+    part = rule.source_patterns.index(pattern)
+    rows = (part, part) if Concatenate in kinds else None
+    return StoredPiece(source=source, target=target, expert=int(number.group(1)), rows=rows)
+
+
+def _laid_out(pieces: list[StoredPiece], checkpoint: CheckpointFiles) -> list[StoredPiece]:
+    """In order, with the rows that each part of an expert fills."""
+    placed: list[StoredPiece] = []
+    next_row: dict[int | None, int] = defaultdict(int)
+    for piece in sorted(pieces, key=lambda piece: (piece.expert or 0, piece.rows or (0, 0))):
+        if piece.rows is None:
+            placed.append(piece)
+            continue
+        start = next_row[piece.expert]
+        stop = next_row[piece.expert] = start + checkpoint.shape(piece.source)[0]
+        placed.append(replace(piece, rows=(start, stop)))
+    return placed
+
+
+def _check_shape(
+    target: str, expected: tuple[int, ...], pieces: list[StoredPiece], checkpoint: CheckpointFiles
+) -> None:
+    empty = torch.empty(expected, device="meta")
+    filled = 0
+    for piece in pieces:
+        shape = checkpoint.shape(piece.source)
+        inside = piece.expert is None or piece.expert < expected[0]
+        if not inside or tuple(piece.of(empty).shape) != shape:
+            raise InputError(
+                f"{checkpoint.directory}: {piece.source} is {list(shape)}, which does not fit "
+                f"{target}, {list(expected)} by config.json"
+            )
+        filled += piece.of(empty).numel()
+    if filled != empty.numel():
+        raise InputError(f"{checkpoint.directory}: parts of {target} are missing from its files")

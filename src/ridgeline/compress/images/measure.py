@@ -1,0 +1,132 @@
+"""How well a classifier knows images, how far it is from the one as given, and how fast it is.
+
+Several models are timed in turns, so that they compare although the machine wavers.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.compress.evaluate.judge import of_rounds
+from ridgeline.compress.evaluate.quality import Distances, Scores
+from ridgeline.errors import InputError, in_words
+from ridgeline.records.compression import Divergence, Speedup
+from ridgeline.records.image_compression import ImageQuality, Latency
+
+BATCH = 64
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, pixel_values: Tensor, batch: int = BATCH) -> Tensor:
+    """[images, classes] float32 on the CPU, of a model of transformers or a plain one.
+
+    Raises:
+        InputError: The model does not take such images.
+    """
+    model.eval()
+    place = next(model.parameters())
+    parts = []
+    for part in pixel_values.split(batch):
+        try:
+            output: Any = model(part.to(place.device, place.dtype))
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                f"the model cannot take images {list(part.shape)}: {in_words(error)}"
+            ) from error
+        parts.append(getattr(output, "logits", output).float().cpu())
+    return torch.cat(parts)
+
+
+def quality(logits: Tensor, labels: Tensor) -> ImageQuality:
+    """How well logits meet the labels.
+
+    Args:
+        logits: [images, classes].
+        labels: [images] int64.
+    """
+    scores = Scores()
+    scores.add(logits.double().log_softmax(1), labels)
+    return ImageQuality(accuracy=scores.hits / scores.count, loss=scores.loss / scores.count)
+
+
+def divergence(given: Tensor, logits: Tensor) -> Divergence:
+    """From the logits of the model as given, both [images, classes]."""
+    distances = Distances()
+    distances.add(logits.double().log_softmax(1), given.double().log_softmax(1))
+    return distances.divergence()
+
+
+ROUND_SECONDS = 0.2
+"""Seconds of each model in a round: passes are repeated until they are full."""
+WARM = 2
+
+
+@torch.no_grad()
+def time_in_turns(
+    models: Sequence[nn.Module],
+    images: Tensor,
+    *,
+    rounds: int = 12,
+    round_seconds: float = ROUND_SECONDS,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> list[Latency]:
+    """Time one forward pass of each model on the same images.
+
+    Args:
+        models: In evaluation mode, on the device of the images.
+        images: [n, 3, h, w]; n is the batch.
+        rounds: 6 or more, for an interval at 95 %; the order turns around from one to the next.
+        round_seconds: How long each model runs in a round, at least.
+        on_progress: Told what is under way.
+    """
+    passes = [_passes(model, images, round_seconds) for model in models]
+    medians: list[list[float]] = [[] for _ in models]
+    order = list(range(len(models)))
+    for number in range(rounds):
+        on_progress(f"timing, round {number + 1} of {rounds}")
+        for place in order:
+            taken = [_seconds(models[place], images) for _ in range(passes[place])]
+            medians[place].append(statistics.median(taken))
+        order.reverse()
+    return [
+        Latency(
+            seconds=statistics.median(own),
+            round_seconds=tuple(own),
+            batch=len(images),
+            dtype=str(images.dtype).removeprefix("torch."),
+            device=images.device.type,
+            threads=torch.get_num_threads(),
+        )
+        for own in medians
+    ]
+
+
+def speedup(before: Latency, after: Latency) -> Speedup:
+    """The speedup that interleaved rounds show."""
+    return of_rounds(before.round_seconds, after.round_seconds)
+
+
+def _passes(model: nn.Module, images: Tensor, round_seconds: float) -> int:
+    """The number of passes of a round, after a warm-up."""
+    for _ in range(WARM):
+        _seconds(model, images)
+    return max(1, round(round_seconds / _seconds(model, images)))
+
+
+def _seconds(model: nn.Module, images: Tensor) -> float:
+    _wait(images)
+    start = time.perf_counter()
+    model(images)
+    _wait(images)
+    return time.perf_counter() - start
+
+
+def _wait(images: Tensor) -> None:
+    if images.device.type == "cuda":
+        torch.cuda.synchronize(images.device)

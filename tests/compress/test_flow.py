@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.compress.flow import Flow
+from ridgeline.errors import InputError
+
+
+@pytest.mark.parametrize("kind", ["llama", "tied", "gpt2", "opt", "mixtral", "qwen2moe", "gemma3"])
+def test_block_by_block_the_activations_are_those_of_the_whole_model(
+    tiny_model, tokens, kind, monkeypatch
+):
+    monkeypatch.setattr("ridgeline.compress.flow.CHUNK_TOKENS", 160)
+    path = tiny_model(kind)
+    skeleton = ModelSkeleton(CheckpointFiles(path))
+    whole = AutoModelForCausalLM.from_pretrained(path, attn_implementation="sdpa").eval()
+    expected = []
+    for block in whole.get_submodule(skeleton.prefix):
+        block.register_forward_hook(lambda _m, _a, output: expected.append(output))
+    with torch.no_grad():
+        whole(tokens)
+    flow = Flow(skeleton, tokens)
+    for number in range(len(skeleton.blocks)):
+        flow.advance(skeleton.load_block(number), number)
+        skeleton.unload_block(number)
+        torch.testing.assert_close(flow.hidden, expected[number], rtol=1e-4, atol=1e-4)
+
+
+def test_only_one_block_and_the_rows_of_the_embedding_that_are_used_are_read(tiny_model, tokens):
+    path = tiny_model("llama")
+    checkpoint = CheckpointFiles(path)
+    skeleton = ModelSkeleton(checkpoint)
+    assert checkpoint.read_bytes == 0
+    few = tokens[:1, :5]
+    Flow(skeleton, few)
+    assert checkpoint.read_bytes <= 4 * 32 * (5 + 1)  # rows, and the last norm
+    before = checkpoint.read_bytes
+    skeleton.load_block(1)
+    parameters = sum(parameter.numel() for parameter in skeleton.blocks[1].parameters())
+    assert checkpoint.read_bytes - before == 4 * parameters
+    assert all(parameter.is_meta for parameter in skeleton.blocks[0].parameters())
+    skeleton.unload_block(1)
+    assert all(parameter.is_meta for parameter in skeleton.model.parameters())
+
+
+def test_what_a_model_raises_on_the_way_to_its_blocks_is_said(tiny_model, tokens):
+    skeleton = ModelSkeleton(CheckpointFiles(tiny_model("llama")))
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("no angles of that kind")
+
+    skeleton.model.model.rotary_emb.forward = fails
+    with pytest.raises(InputError, match="block by block") as refused:
+        Flow(skeleton, tokens)
+    assert "given tensors, 0 of 2 blocks were called, then ValueError: no angles" in str(
+        refused.value
+    )
