@@ -5,6 +5,10 @@
 
 Writes `src/ridgeline/plan/serving/calibration.toml` and `left_out.toml`, which holds for every
 source the coefficients and spreads that the other sources alone suggest.
+
+Each source and metric weighs as much as `SOURCE_ROWS` rows at most. Each source also has an offset
+of its own per kind of metric (its version, flags and client): a random effect with spread `OFFSET`,
+fitted along and thrown away, so that what differs between sources in common does not pull physics.
 """
 
 from __future__ import annotations
@@ -17,17 +21,32 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ridgeline.cost.layouts import Bools, Floats
+from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.plan.fitting import RobustFit
 from ridgeline.plan.serving.coefficients import CALIBRATION, LEFT_OUT, Spread, priors
 from ridgeline.plan.serving.coverage import ranges_of, spread_of
-from ridgeline.plan.serving.fit import fit, fit_without, log_errors, problem_of, usable
-from ridgeline.plan.serving.outcome import Prepared, prepare
+from ridgeline.plan.serving.prepared import (
+    PreparedServing,
+    family,
+    floor_reason,
+    in_metric,
+    outcome,
+    prepare,
+)
 from ridgeline.plan.serving.published import Run, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_serving.csv"
+SOURCE_ROWS = 10
+"""Rows that one kind of metric of one source counts for, however many it has."""
+EXPERT_WEIGHT = 0.5
+"""Weight of a mixture's row: what engines make of experts changes between releases."""
+LOSS_SCALE = 0.08
+"""Error in log from which the loss grows linearly: about the noise between releases."""
+OFFSET = 0.10
+"""Standard deviation of what a source's version, flags and client do to all of its rows."""
 HEAD = """\
 # Written by bench/refit_serving.py; change priors.toml or the table, not this file.
-# What each number means: cost/inference.py. What was believed before: priors.toml.
+# What each number means: cost/serving/coefficients.py. What was believed before: priors.toml.
 """
 
 
@@ -67,6 +86,80 @@ def main() -> None:
         LEFT_OUT.write_text(HEAD + "\n" + tomli_w.dumps({"source": left}))
 
 
+def log_errors(prepared: PreparedServing, logs: Floats) -> Floats:
+    """log(predicted / published) of every row, in its own metric."""
+    predicted = in_metric(prepared, outcome(prepared, logs))
+    return np.asarray(np.log(predicted / prepared.published))
+
+
+def usable(prepared: PreparedServing) -> Bools:
+    """Rows to fit to: possible, not saturated where that hides the answer, not called noisy."""
+    found = outcome(prepared, np.log([one.prior for one in priors()]))
+    good = []
+    for index, run in enumerate(prepared.runs):
+        waiting = family(run) == "first_token" and (found.saturated[index] or run.prompt < 1)
+        burst = run.load.kind == "burst"
+        impossible = floor_reason(run, prepared.hosted, index)
+        good.append(not (run.noisy or waiting or burst or impossible or not found.fits[index]))
+    return np.array(good)
+
+
+def problem_of(prepared: PreparedServing, use: Bools) -> RobustFit:
+    """Runs to fit to, those where `use` is true, sources weighing alike.
+
+    The coefficients come first, then one offset for each kind of metric of each source.
+    """
+    keys = [(run.source, family(run)) for run in prepared.runs]
+    counts = Counter(key for key, used in zip(keys, use.tolist(), strict=True) if used)
+    weights = np.array(
+        [
+            min(counts[key], SOURCE_ROWS)
+            / counts[key]
+            * (EXPERT_WEIGHT if run.model.experts else 1.0)
+            if used
+            else 0.0
+            for key, run, used in zip(keys, prepared.runs, use.tolist(), strict=True)
+        ]
+    )
+    names = list(counts)
+    groups = np.array([[float(key == name) for name in names] for key in keys])
+    free = np.full(len(names), np.inf)  # offsets have no bounds
+
+    def errors(logs: Floats) -> Floats:
+        count = len(priors())
+        found = log_errors(prepared, logs[:count]) + groups @ logs[count:]
+        return np.where(weights > 0.0, found, 0.0)
+
+    return RobustFit(
+        errors=errors,
+        weights=weights,
+        loss_scale=LOSS_SCALE,
+        prior=np.concatenate([np.log([one.prior for one in priors()]), np.zeros(len(names))]),
+        spread=np.concatenate([[one.spread for one in priors()], np.full(len(names), OFFSET)]),
+        low=np.concatenate([np.log([one.low for one in priors()]), -free]),
+        high=np.concatenate([np.log([one.high for one in priors()]), free]),
+        linear=groups,
+    )
+
+
+def fit(problem: RobustFit, start: Floats | None = None) -> Floats:
+    """The most plausible logarithms of the coefficients; offsets are fitted along, thrown away."""
+    count = len(priors())
+    logs = problem.prior.copy()
+    if start is not None:
+        logs[:count] = start
+    return problem.minimise(logs, rounds=30)[:count]
+
+
+def fit_without(prepared: PreparedServing, use: Bools, start: Floats) -> dict[str, Floats]:
+    """Source → coefficients fitted to all the others."""
+    sources = np.array([run.source for run in prepared.runs])
+    return {
+        str(source): fit(problem_of(prepared, use & (sources != source)), start)
+        for source in dict.fromkeys(sources.tolist())
+    }
+
+
 def document(logs: Floats, spread: Spread) -> dict[str, Any]:
     """A calibration as TOML has it, to four digits."""
     values = {
@@ -77,7 +170,7 @@ def document(logs: Floats, spread: Spread) -> dict[str, Any]:
     return {"values": values, "sigma": sigma}
 
 
-def rows_seen(prepared: Prepared, use: Bools) -> dict[str, dict[str, int]]:
+def rows_seen(prepared: PreparedServing, use: Bools) -> dict[str, dict[str, int]]:
     """Architecture → arithmetic → rows in the fit."""
     seen: dict[str, Counter[str]] = {}
     for run, used in zip(prepared.runs, use.tolist(), strict=True):

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.inference import (
+from ridgeline.cost.serving.clock import clock_of
+from ridgeline.cost.serving.load import (
+    decode_seconds,
+    first_token_seconds,
+    most_running,
+    static_seconds,
+    steady_step,
+)
+from ridgeline.cost.serving.step import (
     TERMS,
     Work,
     experts_met,
@@ -15,17 +23,10 @@ from ridgeline.cost.inference import (
     sequences_that_fit,
     step_time,
 )
-from ridgeline.cost.serving_clock import clock_of
-from ridgeline.cost.serving_load import (
-    decode_seconds,
-    first_token_seconds,
-    most_running,
-    static_seconds,
-    steady_step,
-)
 from ridgeline.models import load_model
 from ridgeline.plan.serving.coefficients import prior_calibration
-from ridgeline.plan.serving.estimate import Arrays, arrays_of, replica_of
+from ridgeline.plan.serving.estimate import Arrays, arrays_of
+from ridgeline.plan.serving.question import replica_of
 
 
 def arrays(model: str = "Llama-3.1-8B", gpu: str = "H100", **values: object) -> Arrays:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ridgeline.cost.attention_operators import pairs
 from ridgeline.cost.convnet_operators import convnet_operators
-from ridgeline.cost.kv_cache import kv_cache_bytes, layer_bytes_per_token
 from ridgeline.cost.operator import Operator
-from ridgeline.cost.operator_roofline import place_operators
 from ridgeline.cost.operators import end_operators, layer_operators, model_operators
+from ridgeline.cost.roofline import place_operators
+from ridgeline.cost.serving.kv_cache import kv_cache_bytes, layer_bytes_per_token
 from ridgeline.errors import InputError
 from ridgeline.hardware import device
 from ridgeline.models import ModelSpec, load_model, preset_names

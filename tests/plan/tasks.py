@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.spec import Experts, ModelSpec
-from ridgeline.plan.calibration import coefficients_for
-from ridgeline.plan.enumeration import Space
-from ridgeline.plan.task import Task
+from ridgeline.plan.training.coefficients import coefficients_for
+from ridgeline.plan.training.enumeration import Space
+from ridgeline.plan.training.task import Task
 
 
 def a_model(**changes: object) -> ModelSpec:

@@ -15,11 +15,11 @@ from tests.plan.tasks import a_mixture, a_model, a_space, a_task
 
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.enumeration import chunks
-from ridgeline.plan.launch_arguments import FRAMEWORKS, deepspeed, fsdp, launches, megatron
-from ridgeline.plan.launch_arguments import torchtitan as titan
-from ridgeline.plan.launch_arguments.request import Request
-from ridgeline.plan.task import find
+from ridgeline.plan.training.enumeration import chunks
+from ridgeline.plan.training.launch_arguments import FRAMEWORKS, deepspeed, fsdp, launches, megatron
+from ridgeline.plan.training.launch_arguments import torchtitan as titan
+from ridgeline.plan.training.launch_arguments.request import Request
+from ridgeline.plan.training.task import find
 from ridgeline.records.layout import Layout
 
 

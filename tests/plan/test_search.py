@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.tasks import a_mixture, a_model, a_task
 
-from ridgeline.cost.layouts import stack_layouts
-from ridgeline.cost.training import estimate_training
+from ridgeline.cost.training.estimate import estimate_training
+from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.hardware.cluster import parse_cluster
-from ridgeline.plan.enumeration import chunks
-from ridgeline.plan.judge import judge_of
-from ridgeline.plan.search import (
+from ridgeline.plan.training.enumeration import chunks
+from ridgeline.plan.training.search import (
     Candidates,
     Judge,
     best_of_families,
     join,
+    judge_of,
     pareto,
     search,
 )
-from ridgeline.plan.task import Task, find
+from ridgeline.plan.training.task import Task, find
 from ridgeline.records.layout import Layout
 
 

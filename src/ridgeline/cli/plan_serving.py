@@ -38,11 +38,11 @@ def plan_serving(
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
     from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cost.serving.setting import WEIGHT_BITS
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
-    from ridgeline.plan.serving.hosting import WEIGHT_BITS
-    from ridgeline.plan.serving.search import Task
-    from ridgeline.plan.serving.search import plan_serving as plan
+    from ridgeline.plan.serving.plan import Task
+    from ridgeline.plan.serving.plan import plan_serving as plan
 
     if min(prompt, answer) < 1 or any(value is not None and value <= 0 for value in (users, rate)):
         raise InputError("--prompt and --answer must be 1 or more, --users and --rate above 0")

@@ -21,8 +21,8 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ridgeline.plan.serving.estimate import Replica
     from ridgeline.plan.serving.published import Load
+    from ridgeline.plan.serving.question import Replica
     from ridgeline.records.serving_plan import ServingEstimate, Speculation
 
 
@@ -54,7 +54,8 @@ def predict_serving(
     from ridgeline.cli.show import print_json, print_view
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
-    from ridgeline.plan.serving.estimate import estimate_serving, replica_of
+    from ridgeline.plan.serving.estimate import estimate_serving
+    from ridgeline.plan.serving.question import replica_of
 
     if min(prompt, answer, tp) < 1:
         raise InputError("--prompt, --answer and --tp must be 1 or more")
@@ -89,7 +90,7 @@ def _speculation(
     draft_model: str,
 ) -> Speculation:
     from ridgeline.models import load_model
-    from ridgeline.plan.serving.speculation import speculation_gain
+    from ridgeline.plan.serving.estimate import speculation_gain
     from ridgeline.records.serving_plan import Speculation
 
     if drafts is None or acceptance is None:

@@ -5,6 +5,10 @@
 
 PUE (power usage effectiveness) is what the building draws over what the machines draw. Prices,
 powers and intensities are the caller's: they differ by place and day.
+
+A slower start (compilation) has paid for itself in faster steps after
+
+    steps = extra start-up / (step before - step after)
 """
 
 from __future__ import annotations
@@ -98,3 +102,17 @@ def run_cost(
     return RunCost(
         cumulative=cumulative, step_seconds=seconds, run_seconds=steps * seconds, usd=usd
     )
+
+
+def steps_to_pay(
+    extra_startup_seconds: float, before_seconds: float, after_seconds: float
+) -> float | None:
+    """Steps after which the faster step has earned the slower start; None: never.
+
+    >>> steps_to_pay(30.0, 0.5, 0.2), steps_to_pay(-1.0, 0.5, 0.2), steps_to_pay(30.0, 0.5, 0.5)
+    (100.0, 0.0, None)
+    """
+    saved = before_seconds - after_seconds
+    if extra_startup_seconds <= 0.0:
+        return 0.0
+    return extra_startup_seconds / saved if saved > 0.0 else None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ridgeline.cost.convnet_operators import convnet_operators
 from ridgeline.cost.operator import WIDTHS, Operator
-from ridgeline.cost.operator_roofline import place_operators
 from ridgeline.cost.operators import Phase, model_operators
+from ridgeline.cost.roofline import place_operators
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device as find_device
 from ridgeline.models.convnet import ConvNet

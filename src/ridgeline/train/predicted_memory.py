@@ -7,7 +7,7 @@ take on top is left out, since the peak that is measured beside it does not see 
 from __future__ import annotations
 
 from ridgeline.errors import InputError
-from ridgeline.plan.predict import predict_training
+from ridgeline.plan.training.estimate import predict_training
 from ridgeline.records.recipe import Recipe
 
 _OVERHEAD = ("buffers", "slack")

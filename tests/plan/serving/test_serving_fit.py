@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.refit_serving import fit, problem_of
 from tests.plan.serving.test_serving_table import CELLS
 
-from ridgeline.cost.inference import Rates
+from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.plan.serving.coefficients import (
     CALIBRATION,
     LEFT_OUT,
@@ -16,8 +17,7 @@ from ridgeline.plan.serving.coefficients import (
     read_left_out,
 )
 from ridgeline.plan.serving.coverage import Spread, factor_of
-from ridgeline.plan.serving.fit import fit, problem_of
-from ridgeline.plan.serving.outcome import in_metric, outcome, prepare
+from ridgeline.plan.serving.prepared import in_metric, outcome, prepare
 from ridgeline.plan.serving.published import Run, read_row
 
 

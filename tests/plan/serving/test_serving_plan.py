@@ -8,9 +8,10 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.models import load_model
-from ridgeline.plan.serving.estimate import estimate_serving, replica_of
+from ridgeline.plan.serving.estimate import estimate_serving
+from ridgeline.plan.serving.plan import Task, plan_serving
 from ridgeline.plan.serving.published import Load
-from ridgeline.plan.serving.search import Task, plan_serving
+from ridgeline.plan.serving.question import replica_of
 from ridgeline.records.serving_plan import ServingEstimate
 
 LLAMA = load_model("Llama-3.1-8B")

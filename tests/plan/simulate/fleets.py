@@ -7,7 +7,7 @@ from typing import Any
 
 from ridgeline.batching.load.workload import Planned
 from ridgeline.batching.scaling.settings import Scaling
-from ridgeline.cost.serving_clock import StepClock
+from ridgeline.cost.serving.clock import StepClock
 from ridgeline.plan.simulate.deployment import Deployment, Setup
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.plan.simulate.fleet import Fleet, Simulation

@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ridgeline.cost.inference import Rates
-from ridgeline.cost.layouts import Floats, Ints
+from ridgeline.cost.arrays import Floats, Ints
+from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.errors import InputError
+from ridgeline.plan.fitting import Parameter, PriorFile
 from ridgeline.records.input_file import read_toml
 
 FOLDER = Path(__file__).parent
@@ -43,52 +44,16 @@ class Situation:
     """Whether requests come over the network one by one, not as a batch in the same process."""
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One fitted number: where it holds, what is believed before the data."""
-
-    key: str
-    """Field of `Rates`."""
-    prior: float
-    spread: float
-    """Standard deviation of the prior's logarithm."""
-    low: float
-    high: float
-    why: str
-    architecture: str = ""
-    """Start of the architecture's name; empty: all."""
-    precisions: list[str] = []
-    bits: int = 0
-    """Of weights that are widened, rounded down; 0: all."""
-    fabric: bool | None = None
-    engine: str = ""
-    load: str = ""
-    """`served` or `batch`; empty: both."""
-
-    @property
-    def name(self) -> str:
-        """As it is written in files and reports."""
-        joined = {True: "fabric", False: "bus", None: ""}[self.fabric]
-        bits = f"{self.bits}-bit" if self.bits else ""
-        kinds = "/".join(self.precisions)
-        parts = [self.key, self.architecture, kinds, bits, joined, self.engine, self.load]
-        return " ".join(part for part in parts if part)
-
-    def holds(self, case: Situation) -> bool:
-        """Whether this is about such a case."""
-        return (
-            case.architecture.startswith(self.architecture)
-            and (not self.precisions or case.precision in self.precisions)
-            and (not self.bits or int(case.widened) == self.bits)
-            and (self.fabric is None or self.fabric is case.fabric)
-            and self.engine in ("", case.engine)
-            and self.load in ("", "served" if case.served else "batch")
-        )
-
-
-class PriorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`priors.toml`."""
-
-    parameter: list[Parameter]
+def holds(one: Parameter, case: Situation) -> bool:
+    """Whether a coefficient is about such a case."""
+    return (
+        case.architecture.startswith(one.architecture)
+        and (not one.precisions or case.precision in one.precisions)
+        and (not one.bits or int(case.widened) == one.bits)
+        and (one.fabric is None or one.fabric is case.fabric)
+        and one.engine in ("", case.engine)
+        and one.load in ("", "served" if case.served else "batch")
+    )
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +87,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 @functools.cache
 def priors() -> tuple[Parameter, ...]:
     """Every coefficient with its prior."""
-    return tuple(read_toml(PRIORS, PriorFile).parameter)
+    return read_toml(PRIORS, PriorFile).parameter
 
 
 def prior_calibration() -> Calibration:
@@ -144,7 +109,7 @@ def places(cases: Sequence[Situation]) -> dict[str, Ints]:
     found = {}
     for key in Rates.__dataclass_fields__:
         mine = [(index, one) for index, one in enumerate(priors()) if one.key == key]
-        chosen = [next((i for i, one in mine if one.holds(case)), -1) for case in cases]
+        chosen = [next((i for i, one in mine if holds(one, case)), -1) for case in cases]
         found[key] = np.array(chosen, dtype=np.int64)
     return found
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ridgeline.cost.layouts import Bools, Floats
-from ridgeline.cost.training import COVERAGE_80
+from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import InputError
 from ridgeline.models.counts import parameter_count
 from ridgeline.plan.serving.coefficients import Calibration, Spread
-from ridgeline.plan.serving.outcome import Prepared, family
+from ridgeline.plan.serving.prepared import PreparedServing, family
 from ridgeline.plan.serving.published import Run
 
 FAMILIES = ("first_token", "next_token", "throughput")
@@ -31,7 +31,7 @@ BEYOND = 2.0
 """How far beyond the fitted range, as a factor, a question is still answered."""
 
 
-def spread_of(prepared: Prepared, errors: Floats, use: Bools) -> Spread:
+def spread_of(prepared: PreparedServing, errors: Floats, use: Bools) -> Spread:
     """Spreads whose 80 % intervals hold 80 % of these errors of sources left out."""
     believed = Spread()
     kinds = np.array([family(run) for run in prepared.runs])

@@ -7,14 +7,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ridgeline.cost.inference import TERMS, Hosted, Rates, cached_bytes
-from ridgeline.cost.serving_clock import StepClock, clock_of
-from ridgeline.cost.serving_load import Lengths, most_running, steady_step
+from ridgeline.cost.serving.clock import StepClock, clock_of
+from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.serving.load import (
+    KINDS,
+    Lengths,
+    Outcome,
+    most_running,
+    outcome_of,
+    steady_step,
+)
+from ridgeline.cost.serving.setting import (
+    HOSTED_FIELDS,
+    WEIGHT_BITS,
+    Hosted,
+    arithmetic,
+    cached_bytes,
+    host,
+    is_widened,
+)
+from ridgeline.cost.serving.speculation import Forecast, forecast
+from ridgeline.cost.serving.step import TERMS
 from ridgeline.errors import InputError
-from ridgeline.hardware import catalogue
 from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
-from ridgeline.hardware.facts import Device
-from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     Calibration,
@@ -23,42 +38,11 @@ from ridgeline.plan.serving.coefficients import (
     rates_at,
     read_calibration,
 )
-from ridgeline.plan.serving.coverage import check_range, factor_of
+from ridgeline.plan.serving.coverage import factor_of
 from ridgeline.plan.serving.engines import engine as engine_called
-from ridgeline.plan.serving.hosting import (
-    HOSTED_FIELDS,
-    WEIGHT_BITS,
-    arithmetic,
-    check_generates,
-    default_cache,
-    host,
-    is_widened,
-)
-from ridgeline.plan.serving.outcome import KINDS, Outcome, outcome_of
 from ridgeline.plan.serving.published import Load
+from ridgeline.plan.serving.question import Replica, check
 from ridgeline.records.serving_plan import Deployment, Ranged, ServingEstimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
-    """What runs on what, for requests of what lengths."""
-
-    model: ModelSpec
-    device: Device
-    tp: int = 1
-    weights: str = "bf16"
-    cache: str = ""
-    """Empty: what such checkpoints come with."""
-    engine: str = "python"
-    prompt: float
-    answer: float
-    chunk: float | None = None
-    most_sequences: float | None = None
-
-    @property
-    def cache_kind(self) -> str:
-        """What the cache is kept in."""
-        return self.cache or default_cache(self.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,34 +124,6 @@ def estimate_serving(
     return _document(replica, load, arrays, found, known)
 
 
-def check(replica: Replica, calibration: Calibration) -> None:
-    """Refuse what does not generate, and what the fit knows nothing about."""
-    check_generates(replica.model)
-    asked = {
-        "parameters": float(parameter_count(replica.model)),
-        "tp": float(replica.tp),
-        "prompt": replica.prompt,
-        "answer": replica.answer,
-    }
-    check_range(calibration, asked)
-    kind = arithmetic(replica.device, replica.weights)
-    if calibration.rows and not seen(calibration, replica.device, kind):
-        known = ", ".join(
-            f"{name} ({', '.join(counts)})" for name, counts in calibration.rows.items()
-        )
-        raise InputError(
-            f"{replica.device.name}: no published run of {replica.device.architecture} with {kind}"
-            f" products is in the fit, so that no interval would be honest; known: {known}"
-        )
-
-
-def seen(calibration: Calibration, device: Device, kind: str) -> bool:
-    """Whether the fit saw runs of such hardware; 16-bit kinds count as one."""
-    sixteen = {"bf16", "fp16"}
-    kinds = set(calibration.rows.get(device.architecture, {}))
-    return bool(kinds & sixteen) if kind in sixteen else kind in kinds
-
-
 def _document(
     replica: Replica, load: Load, arrays: Arrays, found: Outcome, calibration: Calibration
 ) -> ServingEstimate:
@@ -239,15 +195,6 @@ def ranged(value: float, factor: float) -> Ranged:
     return Ranged(value=value, interval=(value / factor, value * factor))
 
 
-def replica_of(model: ModelSpec, gpu: str, **values: object) -> Replica:
-    """A replica on the device called `gpu`."""
-    weights = str(values.get("weights", "bf16"))
-    if weights not in WEIGHT_BITS:
-        raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
-    empty = Replica(model=model, device=catalogue.device(gpu), prompt=1.0, answer=1.0)
-    return replace(empty, **values)  # type: ignore[arg-type]  # the fields of Replica
-
-
 def step_clock(replica: Replica, calibration: Calibration | None = None) -> StepClock:
     """The time of this replica's steps, for a simulation that drives the scheduler itself.
 
@@ -257,4 +204,64 @@ def step_clock(replica: Replica, calibration: Calibration | None = None) -> Step
     known = calibration or read_calibration()
     check(replica, known)
     arrays = arrays_of([replica], known)
+    return clock_of(arrays.hosted, arrays.rates)
+
+
+MOST = 32
+"""Drafts per step among which the best number is sought."""
+
+
+def speculation_gain(
+    replica: Replica,
+    *,
+    running: float,
+    num_drafts: int,
+    acceptance: float,
+    draft: ModelSpec | None = None,
+    calibration: Calibration | None = None,
+) -> Forecast:
+    """The gain per token of decoding, from acceptance, drafts, and the times of steps.
+
+    A step that checks reads weights and cache once for all drafts, but multiplies and samples for
+    each. The drafting model's steps are extrapolated to its size: it is far smaller than any model
+    that the fit saw.
+
+    Args:
+        replica: As for `estimate_serving`.
+        running: Sequences that decode at once.
+        num_drafts: Per sequence and step.
+        acceptance: Chance that a draft which is looked at is accepted.
+        draft: What drafts, on the same devices; None: drafts cost nothing (prompt look-up).
+        calibration: None: the shipped one.
+
+    Raises:
+        InputError: When acceptance or the number of drafts is out of range.
+    """
+    if num_drafts < 1 or not 0.0 <= acceptance <= 1.0:
+        raise InputError("--drafts must be 1 or more and --acceptance between 0 and 1")
+    known = calibration or read_calibration()
+    count = max(round(running), 1)
+    context = round(count * (replica.prompt + replica.answer / 2.0))
+    clock = _clock(replica, known)
+    drafting = 0.0
+    if draft is not None:
+        drafting = _clock(replace(replica, model=draft), known)(
+            decodes=count, decode_context=context
+        )
+
+    def of(drafts: int) -> Forecast:
+        return forecast(
+            acceptance=acceptance,
+            num_drafts=drafts,
+            draft_seconds=drafting,
+            step_seconds=clock(decodes=count, decode_context=context),
+            checking_step_seconds=clock(decodes=count * (drafts + 1), decode_context=context),
+        )
+
+    best = max((of(drafts) for drafts in range(1, MOST + 1)), key=lambda one: one.speedup)
+    return replace(of(num_drafts), best_num_drafts=best.num_drafts if best.speedup > 1.0 else 0)
+
+
+def _clock(replica: Replica, calibration: Calibration) -> StepClock:
+    arrays = arrays_of([replica], calibration)
     return clock_of(arrays.hosted, arrays.rates)

@@ -18,19 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ridgeline.cost.serving.setting import WEIGHT_BITS, arithmetic, default_cache, host, is_widened
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
 from ridgeline.models.spec import ModelSpec
 from ridgeline.models.table import spec_from_table
 from ridgeline.plan.serving.engines import Engine, engine_of
-from ridgeline.plan.serving.hosting import (
-    WEIGHT_BITS,
-    arithmetic,
-    default_cache,
-    host,
-    is_widened,
-)
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
 
 COLUMNS = (

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ridgeline.cost.layouts import Floats
+from ridgeline.cost.arrays import Floats
+from ridgeline.cost.serving.load import Outcome
 from ridgeline.plan.serving.coefficients import (
     LEFT_OUT,
     Calibration,
@@ -23,9 +24,8 @@ from ridgeline.plan.serving.coefficients import (
     read_left_out,
 )
 from ridgeline.plan.serving.coverage import factor_of, sigma_of
-from ridgeline.plan.serving.outcome import (
-    Outcome,
-    Prepared,
+from ridgeline.plan.serving.prepared import (
+    PreparedServing,
     family,
     floor_reason,
     in_metric,
@@ -73,7 +73,7 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
     )
 
 
-def _calibrations(prepared: Prepared, name: str) -> list[tuple[Calibration, list[int]]]:
+def _calibrations(prepared: PreparedServing, name: str) -> list[tuple[Calibration, list[int]]]:
     """Which calibration predicts which runs."""
     everyone = list(range(len(prepared.runs)))
     if name == "none":
@@ -91,7 +91,7 @@ def _calibrations(prepared: Prepared, name: str) -> list[tuple[Calibration, list
 
 
 def _results(
-    prepared: Prepared, calibration: Calibration, mine: Sequence[int]
+    prepared: PreparedServing, calibration: Calibration, mine: Sequence[int]
 ) -> dict[int, ServingRow]:
     found = outcome(prepared, calibration.logs())
     predicted = in_metric(prepared, found)
@@ -102,7 +102,11 @@ def _results(
 
 
 def _result(
-    prepared: Prepared, found: Outcome, predicted: Floats, index: int, calibration: Calibration
+    prepared: PreparedServing,
+    found: Outcome,
+    predicted: Floats,
+    index: int,
+    calibration: Calibration,
 ) -> ServingRow:
     run, value = prepared.runs[index], float(predicted[index])
     spread = factor_of(sigma_of(run, calibration.sigma))
@@ -126,7 +130,7 @@ def _result(
     )
 
 
-def _status(prepared: Prepared, found: Outcome, index: int) -> tuple[str, str]:
+def _status(prepared: PreparedServing, found: Outcome, index: int) -> tuple[str, str]:
     run = prepared.runs[index]
     impossible = floor_reason(run, prepared.hosted, index)
     if impossible:

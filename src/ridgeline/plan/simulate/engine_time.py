@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ridgeline.cost.serving_clock import StepClock
+from ridgeline.cost.serving.clock import StepClock
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepWork
 

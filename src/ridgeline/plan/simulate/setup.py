@@ -8,13 +8,15 @@ import msgspec
 import numpy as np
 
 from ridgeline.batching.scaling.settings import Scaling
-from ridgeline.cost.inference import cached_bytes, sequences_that_fit
-from ridgeline.cost.kv_cache import bytes_per_token
+from ridgeline.cost.serving.kv_cache import bytes_per_token
+from ridgeline.cost.serving.setting import cached_bytes
+from ridgeline.cost.serving.step import sequences_that_fit
 from ridgeline.errors import InputError
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.engines import engine as engine_called
-from ridgeline.plan.serving.estimate import arrays_of, replica_of, step_clock
+from ridgeline.plan.serving.estimate import arrays_of, step_clock
+from ridgeline.plan.serving.question import replica_of
 from ridgeline.plan.simulate.deployment import Deployment, Setup, check_deployment
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.plan.simulate.fit import Fitted

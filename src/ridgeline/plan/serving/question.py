@@ -1,0 +1,80 @@
+"""What is asked of the serving model: one replica, and whether the fit can answer for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ridgeline.cost.serving.setting import (
+    WEIGHT_BITS,
+    arithmetic,
+    check_generates,
+    default_cache,
+)
+from ridgeline.errors import InputError
+from ridgeline.hardware import catalogue
+from ridgeline.hardware.facts import Device
+from ridgeline.models.counts import parameter_count
+from ridgeline.models.spec import ModelSpec
+from ridgeline.plan.serving.coefficients import (
+    Calibration,
+)
+from ridgeline.plan.serving.coverage import check_range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """What runs on what, for requests of what lengths."""
+
+    model: ModelSpec
+    device: Device
+    tp: int = 1
+    weights: str = "bf16"
+    cache: str = ""
+    """Empty: what such checkpoints come with."""
+    engine: str = "python"
+    prompt: float
+    answer: float
+    chunk: float | None = None
+    most_sequences: float | None = None
+
+    @property
+    def cache_kind(self) -> str:
+        """What the cache is kept in."""
+        return self.cache or default_cache(self.weights)
+
+
+def check(replica: Replica, calibration: Calibration) -> None:
+    """Refuse what does not generate, and what the fit knows nothing about."""
+    check_generates(replica.model)
+    asked = {
+        "parameters": float(parameter_count(replica.model)),
+        "tp": float(replica.tp),
+        "prompt": replica.prompt,
+        "answer": replica.answer,
+    }
+    check_range(calibration, asked)
+    kind = arithmetic(replica.device, replica.weights)
+    if calibration.rows and not seen(calibration, replica.device, kind):
+        known = ", ".join(
+            f"{name} ({', '.join(counts)})" for name, counts in calibration.rows.items()
+        )
+        raise InputError(
+            f"{replica.device.name}: no published run of {replica.device.architecture} with {kind}"
+            f" products is in the fit, so that no interval would be honest; known: {known}"
+        )
+
+
+def seen(calibration: Calibration, device: Device, kind: str) -> bool:
+    """Whether the fit saw runs of such hardware; 16-bit kinds count as one."""
+    sixteen = {"bf16", "fp16"}
+    kinds = set(calibration.rows.get(device.architecture, {}))
+    return bool(kinds & sixteen) if kind in sixteen else kind in kinds
+
+
+def replica_of(model: ModelSpec, gpu: str, **values: object) -> Replica:
+    """A replica on the device called `gpu`."""
+    weights = str(values.get("weights", "bf16"))
+    if weights not in WEIGHT_BITS:
+        raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
+    empty = Replica(model=model, device=catalogue.device(gpu), prompt=1.0, answer=1.0)
+    return replace(empty, **values)  # type: ignore[arg-type]  # the fields of Replica
