@@ -33,7 +33,7 @@ from ridgeline.plan.serving.prepared import (
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import Run, read_table
+from ridgeline.plan.serving.published import ServingRun, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_serving.csv"
 SOURCE_ROWS = 10
@@ -58,7 +58,7 @@ def main() -> None:
     if options.table == PUBLISHED and not PUBLISHED.exists():
         print(f"{PUBLISHED} is not here: nothing to fit to")
         return
-    prepared = prepare([one for one in read_table(options.table) if isinstance(one, Run)])
+    prepared = prepare([one for one in read_table(options.table) if isinstance(one, ServingRun)])
     use = usable(prepared)
     logs = fit(problem_of(prepared, use))
     for parameter, value in zip(priors(), np.exp(logs), strict=True):
@@ -100,7 +100,7 @@ def usable(prepared: PreparedServing) -> Bools:
         waiting = family(run) == "first_token" and (found.saturated[index] or run.prompt < 1)
         burst = run.load.kind == "burst"
         impossible = floor_reason(run, prepared.hosted, index)
-        good.append(not (run.noisy or waiting or burst or impossible or not found.fits[index]))
+        good.append(not (run.note.noisy or waiting or burst or impossible or not found.fits[index]))
     return np.array(good)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,11 +34,10 @@ from ridgeline.plan.training.coefficients import (
 )
 from ridgeline.plan.training.measured import Observed, fit, predict_logs
 from ridgeline.plan.training.prepared import PreparedTraining, prepare
-from ridgeline.plan.training.published import Run, read_table
+from ridgeline.plan.training.published import TrainingRun, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_training_cv.json"
-RELEASES = re.compile(r"same config across (\d+) releases: ([\d.]+)\.\.([\d.]+)")
 RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534, 7: 2.704, 8: 2.847}
 """Mean range of so many normal samples in standard deviations (d2 of control charts; Tippett,
 "On the extreme individuals and the range of samples", Biometrika 17, 1925)."""
@@ -59,7 +57,7 @@ def main() -> None:
     if options.table == PUBLISHED and not PUBLISHED.exists():
         print(f"{PUBLISHED} is not here: nothing to fit to")
         return
-    runs = [one for one in read_table(options.table) if isinstance(one, Run)]
+    runs = [one for one in read_table(options.table) if isinstance(one, TrainingRun)]
     parameters = priors()
     logs = np.log([one.prior for one in parameters])
     prepared = prepare(runs, prior_coefficients)
@@ -129,7 +127,7 @@ def leave_one_source_out(
 
 def usable(prepared: PreparedTraining) -> Bools:
     """Rows to fit: those with a time that their source does not call an outlier."""
-    marked = np.array(["OUTLIER" in run.cells.get("note", "") for run in prepared.runs])
+    marked = np.array([run.note.outlier for run in prepared.runs])
     return np.asarray(np.isfinite(prepared.published_seconds) & ~marked)
 
 
@@ -160,23 +158,22 @@ def sigma_of_experts(
     return float(np.sqrt(np.mean(squares)))
 
 
-def release_ratios(runs: Sequence[Run]) -> list[tuple[int, float]]:
+def release_ratios(runs: Sequence[TrainingRun]) -> list[tuple[int, float]]:
     """(releases, best over worst) of every configuration whose note states both."""
     found = []
     for run in runs:
-        stated = RELEASES.search(run.cells.get("note", ""))
-        if stated:
-            found.append((int(stated[1]), float(stated[3]) / float(stated[2])))
+        if run.note.releases:
+            found.append((run.note.releases.count, run.note.releases.ratio))
     return found
 
 
-def release_spread(runs: Sequence[Run]) -> float:
+def release_spread(runs: Sequence[TrainingRun]) -> float:
     """Standard deviation of log throughput between releases, by the range of normal samples."""
     squares = [(np.log(ratio) / RANGES[count]) ** 2 for count, ratio in release_ratios(runs)]
     return float(np.sqrt(np.mean(squares))) if squares else 0.0
 
 
-def between_releases(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+def between_releases(runs: Sequence[TrainingRun]) -> dict[str, dict[str, float]]:
     """How far the same configuration moved between releases of its publisher's software."""
     report = {}
     for kind, experts in (("dense", False), ("experts", True)):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ridgeline.cost.attention_operators import pairs
 from ridgeline.cost.convnet_operators import convnet_operators
-from ridgeline.cost.operator import Operator
+from ridgeline.cost.operator import ModelOperator
 from ridgeline.cost.operators import end_operators, layer_operators, model_operators
 from ridgeline.cost.roofline import place_operators
 from ridgeline.cost.serving.kv_cache import kv_cache_bytes, layer_bytes_per_token
@@ -27,7 +27,7 @@ DECODERS = [name for name in preset_names() if load_model(name).kind == "decoder
 SEQ = 512
 
 
-def flops(operators: list[Operator], kind: str = "product") -> float:
+def flops(operators: list[ModelOperator], kind: str = "product") -> float:
     return sum(one.flops * one.count for one in operators if one.kind == kind)
 
 

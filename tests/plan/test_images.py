@@ -19,7 +19,7 @@ from ridgeline.models import load_model
 from ridgeline.models.sequence import image_tokens
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.training.estimate import answer, predict_training
-from ridgeline.plan.training.question import Question
+from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.records.layout import Layout
 
 SHAPES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12),
@@ -61,7 +61,7 @@ def images_per_second(model: ModelSpec, batch: int) -> float:
     """As timm measured: one device, eager, fp16."""
     layout = Layout(micro_batch=batch, global_batch=batch, precision="fp16", compiled=False)
     found = answer(
-        Question(
+        TrainingQuestion(
             model=model,
             cluster=parse_cluster("1xRTX 3090"),
             workload=Workload(seq=image_tokens(model)),

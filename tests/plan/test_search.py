@@ -21,11 +21,11 @@ from ridgeline.plan.training.search import (
     pareto,
     search,
 )
-from ridgeline.plan.training.task import Task, find
+from ridgeline.plan.training.task import TrainingTask, find
 from ridgeline.records.layout import Layout
 
 
-def judge(task: Task) -> Judge:
+def judge(task: TrainingTask) -> Judge:
     return judge_of(task.model, task.cluster, task.workload, task.coefficients)
 
 

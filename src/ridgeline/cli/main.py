@@ -80,6 +80,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ridgeline.cli.simulate_serving",
         "a load on a fleet, by the very scheduler that serves",
     ),
+    "calc": ("ridgeline.cli.calc", "one textbook formula, from its arguments"),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
 """Command → (module, one line of help). The module defines a function of the command's name, with

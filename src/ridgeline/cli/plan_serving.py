@@ -41,7 +41,7 @@ def plan_serving(
     from ridgeline.cost.serving.setting import WEIGHT_BITS
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
-    from ridgeline.plan.serving.plan import Task
+    from ridgeline.plan.serving.plan import ServingTask
     from ridgeline.plan.serving.plan import plan_serving as plan
 
     if min(prompt, answer) < 1 or any(value is not None and value <= 0 for value in (users, rate)):
@@ -51,7 +51,7 @@ def plan_serving(
     strange = [word for word in allowed if word not in WEIGHT_BITS]
     if strange:
         raise InputError(f"--weights {strange[0]}: use some of {', '.join(WEIGHT_BITS)}")
-    task = Task(
+    task = ServingTask(
         model=load_model(model),
         prompt=prompt,
         answer=answer,

@@ -15,7 +15,7 @@ from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.models import ModelSpec
-    from ridgeline.plan.training.task import Task
+    from ridgeline.plan.training.task import TrainingTask
     from ridgeline.records.plan import Objective, Plan
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -95,8 +95,8 @@ def _check_trainable(model: ModelSpec) -> None:
 
 
 def _planned(
-    tasks: list[Task], tokens: float | None, days: float | None, objective: Objective
-) -> tuple[Task, Plan]:
+    tasks: list[TrainingTask], tokens: float | None, days: float | None, objective: Objective
+) -> tuple[TrainingTask, Plan]:
     """The plan of the only task, or of that on the cluster which meets the date."""
     if days is None:
         from ridgeline.plan.training.plan import plan_task
@@ -123,7 +123,7 @@ def _amount(text: str) -> float:
     return value
 
 
-def _write_page(path: Path, plan: Plan, task: Task) -> None:
+def _write_page(path: Path, plan: Plan, task: TrainingTask) -> None:
     from ridgeline.cli.show import write_text
     from ridgeline.plan.training.scaling_curves import training_scaling
     from ridgeline.report.planning_page import planning_page

@@ -21,8 +21,8 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ridgeline.plan.serving.published import Load
-    from ridgeline.plan.serving.question import Replica
+    from ridgeline.plan.serving.published import ServedLoad
+    from ridgeline.plan.serving.question import ServingQuestion
     from ridgeline.records.serving_plan import ServingEstimate, Speculation
 
 
@@ -83,7 +83,7 @@ def predict_serving(
 
 
 def _speculation(
-    replica: Replica,
+    replica: ServingQuestion,
     found: ServingEstimate,
     drafts: int | None,
     acceptance: float | None,
@@ -109,8 +109,8 @@ def _speculation(
     )
 
 
-def _load(users: float | None, rate: float | None) -> Load:
-    from ridgeline.plan.serving.published import Load
+def _load(users: float | None, rate: float | None) -> ServedLoad:
+    from ridgeline.plan.serving.published import ServedLoad
 
     if users is not None and rate is not None:
         raise InputError("give --users or --rate, not both")
@@ -118,7 +118,7 @@ def _load(users: float | None, rate: float | None) -> Load:
     if value is not None and value <= 0:
         raise InputError("--users and --rate must be above 0")
     if users is not None:
-        return Load(kind="closed", number=users)
+        return ServedLoad(kind="closed", number=users)
     if rate is not None:
-        return Load(kind="open", number=rate)
-    return Load(kind="saturated")
+        return ServedLoad(kind="open", number=rate)
+    return ServedLoad(kind="saturated")

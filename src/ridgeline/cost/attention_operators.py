@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ridgeline.cost.operator import Operator, Pass, elementwise, product
+from ridgeline.cost.operator import ModelOperator, Pass, elementwise, product
 from ridgeline.models.spec import LatentAttention, ModelSpec
 
 BACKWARD_FLOPS = 2.5
@@ -30,7 +30,7 @@ class Widths:
 
 def attention_operators(
     model: ModelSpec, step: Pass, *, window: int, causal: bool, crossing: bool = False
-) -> list[Operator]:
+) -> list[ModelOperator]:
     """One attention block. `crossing`: its keys and values come from the encoder."""
     if model.latent is not None:
         return _latent(model, model.latent, step, window, causal)
@@ -67,7 +67,7 @@ def pairs(seq: int, window: int, *, causal: bool) -> int:
     return window * (window + 1) // 2 + (seq - window) * window
 
 
-def _on_queries_and_keys(model: ModelSpec, widths: Widths, step: Pass) -> list[Operator]:
+def _on_queries_and_keys(model: ModelSpec, widths: Widths, step: Pass) -> list[ModelOperator]:
     """Norms and rotary embedding of queries and keys, each a pass of its own."""
     both = widths.query + widths.key
     found = []
@@ -80,13 +80,13 @@ def _on_queries_and_keys(model: ModelSpec, widths: Widths, step: Pass) -> list[O
 
 def _kernel(
     name: str, widths: Widths, heads: int, head_dim: int, step: Pass, window: int, causal: bool
-) -> Operator:
+) -> ModelOperator:
     """The fused kernel of equal query and value sizes."""
     if step.phase == "decode":
         seen = min(step.seq, window) if window else step.seq
         cached = seen * (widths.key + widths.value)
         own = widths.query + widths.output + widths.key + widths.value
-        return Operator(
+        return ModelOperator(
             name=name,
             direction="forward",
             kind="attention",
@@ -106,13 +106,13 @@ def _full_kernel(
     step: Pass,
     window: int,
     causal: bool,
-) -> Operator:
+) -> ModelOperator:
     """The fused kernel over whole sequences; `sizes` of a head's query and value."""
     seen = pairs(step.seq, window, causal=causal)
     elements = widths.query + widths.key + widths.value + widths.output
     row_sums = 4.0 * heads * step.tokens
     whole = step.tokens * elements * step.activation_bytes
-    forward = Operator(
+    forward = ModelOperator(
         name=name,
         direction="forward",
         kind="attention",
@@ -141,7 +141,7 @@ def _attention_dtype(step: Pass) -> str:
 
 def _latent(
     model: ModelSpec, latent: LatentAttention, step: Pass, window: int, causal: bool
-) -> list[Operator]:
+) -> list[ModelOperator]:
     """Multi-head latent attention; the down-projections are whole on every device."""
     tokens, h = step.tokens, model.hidden
     heads = model.heads // step.tp
@@ -166,10 +166,10 @@ def _latent(
     return found
 
 
-def _absorbed(latent: LatentAttention, heads: int, step: Pass) -> list[Operator]:
+def _absorbed(latent: LatentAttention, heads: int, step: Pass) -> list[ModelOperator]:
     """Queries into the latent space, attention over the latent cache, values out of it."""
     cached = latent.kv_rank + latent.rope_dim
-    kernel = Operator(
+    kernel = ModelOperator(
         name="attention",
         direction="forward",
         kind="attention",

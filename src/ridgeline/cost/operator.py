@@ -20,7 +20,7 @@ WIDTHS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class ModelOperator:
     """FLOPs and bytes are of one occurrence; `count` says how often it occurs."""
 
     name: str
@@ -32,7 +32,7 @@ class Operator:
     flops: float
     moved_bytes: float
     count: int = 1
-    backward: tuple[Operator, ...] = ()
+    backward: tuple[ModelOperator, ...] = ()
     """What the backward pass does for it."""
 
     @property
@@ -80,7 +80,7 @@ class Pass:
 
 def product(
     name: str, rows: float, inner: float, outer: float, *, step: Pass, groups: float = 1
-) -> Operator:
+) -> ModelOperator:
     """`groups` independent products (rows x inner) · (inner x outer) in one launch.
 
     >>> step = Pass(phase="prefill", seq=1, batch=1, tp=1, dtype="bf16")
@@ -89,11 +89,11 @@ def product(
     (48.0, 52.0)
     """
 
-    def one_way(suffix: str, direction: Direction, m: float, k: float, n: float) -> Operator:
+    def one_way(suffix: str, direction: Direction, m: float, k: float, n: float) -> ModelOperator:
         read = step.operand_bytes * k * (m + n)
         written = step.activation_bytes * m * n
         many = f"{groups:.4g} x " if groups > 1 else ""
-        return Operator(
+        return ModelOperator(
             name=f"{name}{suffix}",
             direction=direction,
             kind="product",
@@ -113,13 +113,13 @@ def product(
 
 def elementwise(
     name: str, rows: float, columns: float, *, passes: tuple[int, int], flops: float, step: Pass
-) -> Operator:
+) -> ModelOperator:
     """A fused chain over rows x columns elements.
 
     `passes`: how many such arrays it reads or writes, and how many its backward does; the
     backward counts twice the FLOPs.
     """
-    forward = Operator(
+    forward = ModelOperator(
         name=name,
         direction="forward",
         kind="elementwise",

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ridgeline.cost.pipeline_order import Kind, Work, work_order
+from ridgeline.cost.pipeline_order import Kind, StageWork, work_order
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Schedule
 
@@ -139,7 +139,7 @@ def simulate(
 
 
 def _place(
-    order: Sequence[Sequence[Work]], times: Sequence[ChunkSeconds], p2p_seconds: float
+    order: Sequence[Sequence[StageWork]], times: Sequence[ChunkSeconds], p2p_seconds: float
 ) -> list[list[Block]]:
     """Walk all ranks until nothing is left; a round in which nothing can start is a deadlock."""
     num_stages = len(order)
@@ -174,7 +174,7 @@ def _place(
 
 
 def _ready(
-    work: Work,
+    work: StageWork,
     place: int,
     num_places: int,
     num_stages: int,

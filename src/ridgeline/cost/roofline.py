@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from ridgeline.cost.operator import Operator
+from ridgeline.cost.operator import ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
 from ridgeline.hardware.facts import Device
 from ridgeline.models.spec import ModelSpec
@@ -81,7 +81,9 @@ def bound(
     return "compute" if intensity >= ridge else "memory"
 
 
-def place_operators(operators: Sequence[Operator], device: Device, dtype: str) -> DeviceRoofline:
+def place_operators(
+    operators: Sequence[ModelOperator], device: Device, dtype: str
+) -> DeviceRoofline:
     """Operators in `dtype` on a device; order is kept.
 
     >>> from ridgeline.hardware import device
@@ -131,11 +133,11 @@ def place_operators(operators: Sequence[Operator], device: Device, dtype: str) -
     )
 
 
-def _peak(one: Operator, device: Device, vector: float | None) -> float | None:
+def _peak(one: ModelOperator, device: Device, vector: float | None) -> float | None:
     return vector if one.kind == "elementwise" else device.peak(one.dtype)
 
 
-def _least(one: Operator, device: Device, vector: float | None) -> float:
+def _least(one: ModelOperator, device: Device, vector: float | None) -> float:
     return least_seconds(
         one.flops,
         one.moved_bytes,

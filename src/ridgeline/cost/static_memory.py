@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ridgeline.errors import InputError
+
 Stage = Literal[0, 1, 2, 3]
 
 
@@ -46,6 +48,17 @@ RECIPES = {
 fp32. torch.autocast is `fp32 adam` here: it keeps fp32 weights and casts on the fly. fp8 training
 as Transformer Engine does it keeps 16-bit weights beside the fp8 copy: memory grows, products get
 faster. 8-bit Adam: Dettmers et al., 2110.02861. `frozen 16-bit`: the base under adapters."""
+
+
+def recipe(name: str) -> StateBytes:
+    """The states of the recipe called `name`.
+
+    Raises:
+        InputError: There is no such recipe.
+    """
+    if name not in RECIPES:
+        raise InputError(f"recipe {name!r}: use one of {', '.join(RECIPES)}")
+    return RECIPES[name]
 
 
 def static_bytes(num_parameters: float, recipe: StateBytes) -> float:

@@ -15,7 +15,7 @@ Kind = Literal["conv", "linear", "norm", "activation", "pool", "add", "scale"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class ConvOperator:
     """One operator over one image: `in_channels` planes of `in_size` squared in, and out alike."""
 
     name: str
@@ -66,7 +66,7 @@ class ConvNet:
 
     name: str
     image_size: int
-    operators: tuple[Operator, ...]
+    operators: tuple[ConvOperator, ...]
 
     @property
     def parameters(self) -> int:
@@ -88,7 +88,7 @@ class Builder:
     def __init__(self, *, channels: int, size: int) -> None:
         self.channels = channels
         self.size = size
-        self.operators: list[Operator] = []
+        self.operators: list[ConvOperator] = []
 
     def conv(
         self,
@@ -161,7 +161,7 @@ class Builder:
     ) -> None:
         size = -(-self.size // stride)
         self.operators.append(
-            Operator(
+            ConvOperator(
                 name=name,
                 kind=kind,
                 in_channels=self.channels,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ridgeline.cost.convnet_operators import convnet_operators
-from ridgeline.cost.operator import WIDTHS, Operator
+from ridgeline.cost.operator import WIDTHS, ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
 from ridgeline.cost.roofline import place_operators
 from ridgeline.errors import InputError
@@ -54,7 +54,7 @@ def model_roofline(
         raise InputError(f"{', '.join(devices)}: a device is named twice; keep one")
     shape = model if isinstance(model, ModelSpec | ConvNet) else _find(model)
     length = _length(shape, seq)
-    by_dtype: dict[str, list[Operator]] = {}
+    by_dtype: dict[str, list[ModelOperator]] = {}
     for part in parts:
         dtype = part.training_dtype
         if dtype in by_dtype:

@@ -18,10 +18,10 @@ from ridgeline.plan.serving.coefficients import (
 )
 from ridgeline.plan.serving.coverage import Spread, factor_of
 from ridgeline.plan.serving.prepared import in_metric, outcome, prepare
-from ridgeline.plan.serving.published import Run, read_row
+from ridgeline.plan.serving.published import ServingRun, read_row
 
 
-def runs(num: int = 12) -> list[Run]:
+def runs(num: int = 12) -> list[ServingRun]:
     found = []
     for row in range(num):
         changes = {
@@ -33,7 +33,7 @@ def runs(num: int = 12) -> list[Run]:
             "metric_value": "1",
         }
         run = read_row(row, CELLS | changes)
-        assert isinstance(run, Run)
+        assert isinstance(run, ServingRun)
         found.append(run)
     return found
 
@@ -63,9 +63,9 @@ def test_a_slower_memory_is_found_again() -> None:
     assert found[untouched] == pytest.approx(start[untouched])
 
 
-def run_with(run: Run, value: float) -> Run:
+def run_with(run: ServingRun, value: float) -> ServingRun:
     found = read_row(run.row, {**run.cells, "metric_value": repr(float(value))})
-    assert isinstance(found, Run)
+    assert isinstance(found, ServingRun)
     return found
 
 

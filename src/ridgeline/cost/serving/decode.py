@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ridgeline.cost.collective_volume import Fabric, all_reduce_seconds
-from ridgeline.cost.operator import WIDTHS, Operator
+from ridgeline.cost.operator import WIDTHS, ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
 from ridgeline.cost.serving.kv_cache import kv_cache_bytes
 from ridgeline.hardware.facts import Device
@@ -120,14 +120,14 @@ def _step(model: ModelSpec, server: Server, seq: int, batch: int, phase: Phase) 
     )
 
 
-def _arithmetic_seconds(one: Operator, server: Server) -> float:
+def _arithmetic_seconds(one: ModelOperator, server: Server) -> float:
     if one.kind == "elementwise":
         vector = server.device.peaks.get("fp32")
         return one.flops / vector if vector else 0.0
     return one.flops / (server.device.peak(one.dtype) * server.compute_share)
 
 
-def _moved_bytes(one: Operator, server: Server, phase: Phase) -> float:
+def _moved_bytes(one: ModelOperator, server: Server, phase: Phase) -> float:
     """A cache of fewer bits shrinks the traffic of decoding's attention in proportion."""
     cached = one.kind == "attention" and phase == "decode"
     return one.moved_bytes * server.cache_bytes / 2.0 if cached else one.moved_bytes

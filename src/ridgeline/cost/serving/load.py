@@ -32,7 +32,7 @@ ROUNDS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths(Cases):
+class RequestLengths(Cases):
     """What requests look like and what the engine allows."""
 
     prompt: Floats
@@ -48,7 +48,7 @@ class Lengths(Cases):
     evicts, 0.5 where it fills the memory with what is there and evicts when it must."""
 
 
-def steady_step(hosted: Hosted, rates: Rates, lengths: Lengths, running: Floats) -> StepTime:
+def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:
     """The mean step while `running` sequences decode and as many prompts follow as they end."""
     arriving = running * lengths.prompt / lengths.answer
     piece = np.maximum(np.minimum(lengths.prompt, lengths.chunk), 1.0)
@@ -67,7 +67,7 @@ def steady_step(hosted: Hosted, rates: Rates, lengths: Lengths, running: Floats)
 
 
 def prompt_seconds(
-    hosted: Hosted, rates: Rates, lengths: Lengths, prompts: Floats, beside: Floats
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, prompts: Floats, beside: Floats
 ) -> Floats:
     """Steps that `prompts` prompts take while `beside` other sequences decode."""
     tokens = prompts * lengths.prompt
@@ -77,7 +77,9 @@ def prompt_seconds(
     return np.asarray(steps * step_time(hosted, rates, work).total)
 
 
-def first_token_seconds(hosted: Hosted, rates: Rates, lengths: Lengths, clients: Floats) -> Floats:
+def first_token_seconds(
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, clients: Floats
+) -> Floats:
     """Mean time to the first token in a closed loop that memory can hold."""
     others = np.maximum(clients - 1.0, 0.0)
     one = np.ones_like(clients)
@@ -85,14 +87,14 @@ def first_token_seconds(hosted: Hosted, rates: Rates, lengths: Lengths, clients:
     return np.asarray(rates.request_seconds + alone * (1.0 + rates.start * others / 2.0))
 
 
-def most_running(hosted: Hosted, rates: Rates, lengths: Lengths) -> Floats:
+def most_running(hosted: Hosted, rates: Rates, lengths: RequestLengths) -> Floats:
     """Sequences that run at saturation: what memory holds as admitted, or the engine's limit."""
     context = lengths.prompt + lengths.answer * lengths.reserved
     held = sequences_that_fit(hosted, rates, context) * rates.occupancy
     return np.asarray(np.minimum(held, lengths.most_sequences))
 
 
-def static_seconds(hosted: Hosted, rates: Rates, lengths: Lengths, batch: Floats) -> Floats:
+def static_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch: Floats) -> Floats:
     """A batch from start to end: its prompts, then a step for each further token."""
     none = np.zeros_like(batch)
     context = lengths.prompt + lengths.answer / 2.0
@@ -102,7 +104,7 @@ def static_seconds(hosted: Hosted, rates: Rates, lengths: Lengths, batch: Floats
     return np.asarray(first + (lengths.answer - 1.0) * each)
 
 
-def decode_seconds(hosted: Hosted, rates: Rates, lengths: Lengths, batch: Floats) -> Floats:
+def decode_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch: Floats) -> Floats:
     """A step that only decodes."""
     context = lengths.prompt + lengths.answer / 2.0
     work = _work(hosted, lengths, np.zeros_like(batch), batch, context)
@@ -110,7 +112,7 @@ def decode_seconds(hosted: Hosted, rates: Rates, lengths: Lengths, batch: Floats
 
 
 def _work(
-    hosted: Hosted, lengths: Lengths, prompt_tokens: Floats, decodes: Floats, context: Floats
+    hosted: Hosted, lengths: RequestLengths, prompt_tokens: Floats, decodes: Floats, context: Floats
 ) -> Work:
     """A step with these tokens of prompts of the usual length, taken from anywhere in them."""
     seen = np.minimum((lengths.prompt + 1.0) / 2.0, hosted.window)
@@ -125,7 +127,7 @@ def _work(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class LoadOutcome:
     """Of each run, whatever its metric."""
 
     first_token_seconds: Floats
@@ -142,8 +144,8 @@ class Outcome:
 
 
 def outcome_of(
-    hosted: Hosted, rates: Rates, lengths: Lengths, kind: Ints, number: Floats
-) -> Outcome:
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, kind: Ints, number: Floats
+) -> LoadOutcome:
     """The same for arrays of cases."""
     static, is_open = kind == KINDS.index("static"), kind == KINDS.index("open")
     most = np.maximum(most_running(hosted, rates, lengths), 1.0)
@@ -183,7 +185,7 @@ def outcome_of(
     first = np.where(burst, queued + filling, first)
     total = waves * lengths.answer * each + filling
     speed = np.where(burst, np.where(burst, number, 1.0) * lengths.answer / total, speed)
-    return Outcome(
+    return LoadOutcome(
         first_token_seconds=first,
         next_token_seconds=each,
         tokens_per_second=speed,
@@ -194,7 +196,12 @@ def outcome_of(
 
 
 def _open_running(
-    hosted: Hosted, rates: Rates, lengths: Lengths, rate: Floats, most: Floats, is_open: Bools
+    hosted: Hosted,
+    rates: Rates,
+    lengths: RequestLengths,
+    rate: Floats,
+    most: Floats,
+    is_open: Bools,
 ) -> Floats:
     """Sequences that requests at a rate keep running: rate times answer times seconds per token."""
     running = np.ones_like(most)

@@ -17,7 +17,7 @@ from ridgeline.errors import InputError
 from ridgeline.models.counts import parameter_count
 from ridgeline.plan.serving.coefficients import Calibration, Spread
 from ridgeline.plan.serving.prepared import PreparedServing, family
-from ridgeline.plan.serving.published import Run
+from ridgeline.plan.serving.published import ServingRun
 
 FAMILIES = ("first_token", "next_token", "throughput")
 CAP = 20
@@ -48,7 +48,7 @@ def spread_of(prepared: PreparedServing, errors: Floats, use: Bools) -> Spread:
     return Spread(**values, experts=factor)
 
 
-def width(runs: Sequence[Run], errors: Floats, rows: Bools) -> float | None:
+def width(runs: Sequence[ServingRun], errors: Floats, rows: Bools) -> float | None:
     """Standard deviation whose 80 % interval holds 80 % of the errors, a source `CAP` at most."""
     index = np.flatnonzero(rows)
     if len(index) < LEAST_ROWS:
@@ -61,13 +61,13 @@ def width(runs: Sequence[Run], errors: Floats, rows: Bools) -> float | None:
     return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
 
 
-def for_few_sources(runs: Sequence[Run], rows: Bools) -> float:
+def for_few_sources(runs: Sequence[ServingRun], rows: Bools) -> float:
     """How much wider a spread is to be taken that so few sources taught."""
     freedom = len({runs[i].source for i in np.flatnonzero(rows).tolist()}) - 1
     return STUDENT[min(max(freedom, 1), len(STUDENT)) - 1] / COVERAGE_80
 
 
-def sigma_of(run: Run, spread: Spread) -> float:
+def sigma_of(run: ServingRun, spread: Spread) -> float:
     """Of one run's metric."""
     value = float(getattr(spread, family(run)))
     return value * (spread.experts if run.model.experts else 1.0)
@@ -78,7 +78,7 @@ def factor_of(sigma: float) -> float:
     return float(np.exp(COVERAGE_80 * sigma))
 
 
-def features(run: Run) -> dict[str, float]:
+def features(run: ServingRun) -> dict[str, float]:
     """What the range is about."""
     return {
         "parameters": float(parameter_count(run.model)),
@@ -88,7 +88,7 @@ def features(run: Run) -> dict[str, float]:
     }
 
 
-def ranges_of(runs: Sequence[Run]) -> dict[str, list[float]]:
+def ranges_of(runs: Sequence[ServingRun]) -> dict[str, list[float]]:
     """Least and most of each feature."""
     columns: dict[str, list[float]] = {}
     for run in runs:

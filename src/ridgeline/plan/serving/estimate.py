@@ -11,8 +11,8 @@ from ridgeline.cost.serving.clock import StepClock, clock_of
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.load import (
     KINDS,
-    Lengths,
-    Outcome,
+    LoadOutcome,
+    RequestLengths,
     most_running,
     outcome_of,
     steady_step,
@@ -40,9 +40,9 @@ from ridgeline.plan.serving.coefficients import (
 )
 from ridgeline.plan.serving.coverage import factor_of
 from ridgeline.plan.serving.engines import engine as engine_called
-from ridgeline.plan.serving.published import Load
-from ridgeline.plan.serving.question import Replica, check
-from ridgeline.records.serving_plan import Deployment, Ranged, ServingEstimate
+from ridgeline.plan.serving.published import ServedLoad
+from ridgeline.plan.serving.question import ServingQuestion, check
+from ridgeline.records.serving_plan import Ranged, ReplicaDeployment, ServingEstimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Arrays:
 
     hosted: Hosted
     rates: Rates
-    lengths: Lengths
+    lengths: RequestLengths
 
     def take(self, index: object) -> Arrays:
         """The cases at these positions."""
@@ -62,7 +62,7 @@ class Arrays:
         )
 
 
-def arrays_of(replicas: list[Replica], calibration: Calibration) -> Arrays:
+def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arrays:
     """The numbers of these replicas."""
     fields = [
         host(one.model, one.device, tp=one.tp, weights=one.weights, cache=one.cache_kind)
@@ -74,7 +74,7 @@ def arrays_of(replicas: list[Replica], calibration: Calibration) -> Arrays:
     return Arrays(
         hosted=Hosted(**{name: np.array([one[name] for one in fields]) for name in HOSTED_FIELDS}),
         rates=rates_at(places(cases), calibration.logs()),
-        lengths=Lengths(
+        lengths=RequestLengths(
             prompt=np.array([max(one.prompt, 1.0) for one in replicas]),
             answer=np.array([max(one.answer, 1.0) for one in replicas]),
             chunk=np.array([float(one.chunk or engine.chunk) for one, engine in pairs]),
@@ -86,7 +86,7 @@ def arrays_of(replicas: list[Replica], calibration: Calibration) -> Arrays:
     )
 
 
-def _situation(one: Replica, link: float) -> Situation:
+def _situation(one: ServingQuestion, link: float) -> Situation:
     return Situation(
         architecture=one.device.architecture,
         precision=arithmetic(one.device, one.weights),
@@ -98,7 +98,7 @@ def _situation(one: Replica, link: float) -> Situation:
 
 
 def estimate_serving(
-    replica: Replica, load: Load, calibration: Calibration | None = None
+    replica: ServingQuestion, load: ServedLoad, calibration: Calibration | None = None
 ) -> ServingEstimate:
     """What one replica will do under a load.
 
@@ -125,7 +125,11 @@ def estimate_serving(
 
 
 def _document(
-    replica: Replica, load: Load, arrays: Arrays, found: Outcome, calibration: Calibration
+    replica: ServingQuestion,
+    load: ServedLoad,
+    arrays: Arrays,
+    found: LoadOutcome,
+    calibration: Calibration,
 ) -> ServingEstimate:
     hosted, lengths, spread = arrays.hosted, arrays.lengths, calibration.sigma
     wider = spread.experts if replica.model.experts else 1.0
@@ -145,7 +149,7 @@ def _document(
     given = load.kind == "open" and not found.saturated[0]
     sure = 1.0 if given else speed
     return ServingEstimate(
-        deployment=Deployment(
+        deployment=ReplicaDeployment(
             model=replica.model.name,
             gpu=replica.device.name,
             tp=replica.tp,
@@ -177,7 +181,7 @@ def _document(
     )
 
 
-def _assumed(replica: Replica) -> list[str]:
+def _assumed(replica: ServingQuestion) -> list[str]:
     engine = engine_called(replica.engine)
     lines = [f"an engine of the class {engine.name}: {engine.why}"]
     if not replica.cache:
@@ -195,7 +199,7 @@ def ranged(value: float, factor: float) -> Ranged:
     return Ranged(value=value, interval=(value / factor, value * factor))
 
 
-def step_clock(replica: Replica, calibration: Calibration | None = None) -> StepClock:
+def step_clock(replica: ServingQuestion, calibration: Calibration | None = None) -> StepClock:
     """The time of this replica's steps, for a simulation that drives the scheduler itself.
 
     Raises:
@@ -212,7 +216,7 @@ MOST = 32
 
 
 def speculation_gain(
-    replica: Replica,
+    replica: ServingQuestion,
     *,
     running: float,
     num_drafts: int,
@@ -262,6 +266,6 @@ def speculation_gain(
     return replace(of(num_drafts), best_num_drafts=best.num_drafts if best.speedup > 1.0 else 0)
 
 
-def _clock(replica: Replica, calibration: Calibration) -> StepClock:
+def _clock(replica: ServingQuestion, calibration: Calibration) -> StepClock:
     arrays = arrays_of([replica], calibration)
     return clock_of(arrays.hosted, arrays.rates)

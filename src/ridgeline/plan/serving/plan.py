@@ -24,8 +24,8 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import Calibration, read_calibration
 from ridgeline.plan.serving.coverage import check_range, factor_of
 from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
-from ridgeline.plan.serving.published import Load
-from ridgeline.plan.serving.question import Replica, seen
+from ridgeline.plan.serving.published import ServedLoad
+from ridgeline.plan.serving.question import ServingQuestion, seen
 from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan
 
 TENSOR_RANKS = (1, 2, 4, 8)
@@ -36,7 +36,7 @@ HEADROOM = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ServingTask:
     """What is to be served, how well."""
 
     model: ModelSpec
@@ -59,7 +59,7 @@ class Task:
 class Capacity:
     """What each candidate's replica can carry within the targets."""
 
-    replicas: list[Replica]
+    replicas: list[ServingQuestion]
     arrays: Arrays
     running: Floats
     """Requests under way; 0: the targets cannot be met."""
@@ -68,7 +68,7 @@ class Capacity:
     """Why not, where it is 0."""
 
 
-def plan_serving(task: Task, calibration: Calibration | None = None) -> ServingPlan:
+def plan_serving(task: ServingTask, calibration: Calibration | None = None) -> ServingPlan:
     """The cheapest deployment, the others, and what would change the answer.
 
     Raises:
@@ -102,7 +102,7 @@ def plan_serving(task: Task, calibration: Calibration | None = None) -> ServingP
     )
 
 
-def _check(task: Task, calibration: Calibration) -> None:
+def _check(task: ServingTask, calibration: Calibration) -> None:
     if (task.users is None) == (task.rate is None):
         raise InputError("give either users (requests under way) or rate (requests per second)")
     if not 0.0 <= task.headroom < 1.0:
@@ -116,7 +116,7 @@ def _check(task: Task, calibration: Calibration) -> None:
 
 
 def _options(
-    task: Task, calibration: Calibration
+    task: ServingTask, calibration: Calibration
 ) -> tuple[list[ServingOption], dict[str, str], int]:
     """Every candidate's best deployment, cheapest first; device → why none of it can."""
     replicas, why_not = _candidates(task, calibration)
@@ -141,7 +141,9 @@ def _options(
     return options, {gpu: why for gpu, why in why_not.items() if gpu not in served}, len(replicas)
 
 
-def _candidates(task: Task, calibration: Calibration) -> tuple[list[Replica], dict[str, str]]:
+def _candidates(
+    task: ServingTask, calibration: Calibration
+) -> tuple[list[ServingQuestion], dict[str, str]]:
     named = [catalogue.device(name) for name in task.gpus]
     devices = named or [one for one in catalogue.devices() if catalogue.prices(one.name)]
     found, why_not = [], {}
@@ -154,7 +156,7 @@ def _candidates(task: Task, calibration: Calibration) -> tuple[list[Replica], di
                 )
                 continue
             found += [
-                Replica(
+                ServingQuestion(
                     model=task.model,
                     device=device,
                     tp=tp,
@@ -170,7 +172,9 @@ def _candidates(task: Task, calibration: Calibration) -> tuple[list[Replica], di
     return found, {gpu: why for gpu, why in why_not.items() if gpu not in kept}
 
 
-def capacity_of(task: Task, replicas: list[Replica], calibration: Calibration) -> Capacity:
+def capacity_of(
+    task: ServingTask, replicas: list[ServingQuestion], calibration: Calibration
+) -> Capacity:
     """The most requests under way that each candidate's replica can have within the targets."""
     arrays = arrays_of(replicas, calibration)
     most = most_running(arrays.hosted, arrays.rates, arrays.lengths) * (1.0 - task.headroom)
@@ -205,7 +209,7 @@ def capacity_of(task: Task, replicas: list[Replica], calibration: Calibration) -
     )
 
 
-def needed(task: Task, capacity: Capacity, index: int, factor: float = 1.0) -> int:
+def needed(task: ServingTask, capacity: Capacity, index: int, factor: float = 1.0) -> int:
     """Replicas for the load, when they are `factor` times as fast as predicted."""
     if task.users is not None:
         share = task.users / (float(capacity.running[index]) * factor)
@@ -214,18 +218,20 @@ def needed(task: Task, capacity: Capacity, index: int, factor: float = 1.0) -> i
     return max(math.ceil(share - 1e-9), 1)
 
 
-def _option(task: Task, capacity: Capacity, index: int, calibration: Calibration) -> ServingOption:
+def _option(
+    task: ServingTask, capacity: Capacity, index: int, calibration: Calibration
+) -> ServingOption:
     replica = capacity.replicas[index]
     spread = calibration.sigma
     wider = spread.experts if task.model.experts else 1.0
     factor = factor_of(spread.throughput * wider)
     count = needed(task, capacity, index)
     if task.users is not None:
-        load = Load(kind="closed", number=task.users / count)
+        load = ServedLoad(kind="closed", number=task.users / count)
         full = float(capacity.running[index]) * count
         headroom = 1.0 - (1.0 - task.headroom) * task.users / full
     else:
-        load = Load(kind="open", number=(task.rate or 0.0) / count)
+        load = ServedLoad(kind="open", number=(task.rate or 0.0) / count)
         full = float(capacity.requests_per_second[index]) * count
         headroom = 1.0 - (1.0 - task.headroom) * (task.rate or 0.0) / full
     estimate = estimate_serving(replica, load, calibration)
@@ -252,9 +258,9 @@ def _option(task: Task, capacity: Capacity, index: int, calibration: Calibration
     )
 
 
-def _changes(task: Task, best: ServingOption, calibration: Calibration) -> list[Change]:
+def _changes(task: ServingTask, best: ServingOption, calibration: Calibration) -> list[Change]:
     """The answers to nearby questions."""
-    asked: list[tuple[str, Task]] = [
+    asked: list[tuple[str, ServingTask]] = [
         ("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate))),
         ("prompts twice as long", replace(task, prompt=2.0 * task.prompt)),
         ("answers twice as long", replace(task, answer=2.0 * task.answer)),
@@ -279,7 +285,7 @@ def _twice(value: float | None) -> float | None:
     return None if value is None else 2.0 * value
 
 
-def _change(what: str, task: Task, best: ServingOption, calibration: Calibration) -> Change:
+def _change(what: str, task: ServingTask, best: ServingOption, calibration: Calibration) -> Change:
     options, _, _ = _options(task, calibration)
     if not options:
         return Change(what=what, answer="nothing serves it", usd_per_hour=None, different=True)

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.cost.arrays import Floats, Ints
-from ridgeline.cost.serving.load import KINDS, Lengths, Outcome, outcome_of
+from ridgeline.cost.serving.load import KINDS, LoadOutcome, RequestLengths, outcome_of
 from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted
 from ridgeline.cost.serving.step import least_step_seconds
 from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
 from ridgeline.plan.serving.coefficients import Situation, places, rates_at
-from ridgeline.plan.serving.published import LATENCIES, Run
+from ridgeline.plan.serving.published import LATENCIES, ServingRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedServing:
     """Runs as arrays."""
 
-    runs: list[Run]
+    runs: list[ServingRun]
     hosted: Hosted
-    lengths: Lengths
+    lengths: RequestLengths
     where: dict[str, Ints]
     kind: Ints
     """Index into `KINDS`."""
@@ -35,7 +35,7 @@ class PreparedServing:
     published: Floats
 
 
-def prepare(runs: Sequence[Run]) -> PreparedServing:
+def prepare(runs: Sequence[ServingRun]) -> PreparedServing:
     """The arrays of these runs."""
     return PreparedServing(
         runs=list(runs),
@@ -43,7 +43,7 @@ def prepare(runs: Sequence[Run]) -> PreparedServing:
             name: np.array([run.hosted[name] for run in runs], dtype=np.float64)
             for name in HOSTED_FIELDS
         }),
-        lengths=Lengths(
+        lengths=RequestLengths(
             prompt=np.array([max(run.prompt, 1.0) for run in runs]),
             answer=np.array([run.answer for run in runs]),
             chunk=np.array([run.chunk for run in runs]),
@@ -57,7 +57,7 @@ def prepare(runs: Sequence[Run]) -> PreparedServing:
     )  # fmt: skip
 
 
-def situation_of(run: Run) -> Situation:
+def situation_of(run: ServingRun) -> Situation:
     """What decides a run's coefficients."""
     return Situation(
         architecture=run.device.architecture,
@@ -69,13 +69,13 @@ def situation_of(run: Run) -> Situation:
     )
 
 
-def outcome(prepared: PreparedServing, logs: Floats) -> Outcome:
+def outcome(prepared: PreparedServing, logs: Floats) -> LoadOutcome:
     """What each run should show, coefficients being at these logarithms."""
     rates = rates_at(prepared.where, logs)
     return outcome_of(prepared.hosted, rates, prepared.lengths, prepared.kind, prepared.number)
 
 
-def in_metric(prepared: PreparedServing, found: Outcome) -> Floats:
+def in_metric(prepared: PreparedServing, found: LoadOutcome) -> Floats:
     """Each row's prediction in its own metric."""
     values = np.empty(len(prepared.runs))
     for index, run in enumerate(prepared.runs):
@@ -83,7 +83,7 @@ def in_metric(prepared: PreparedServing, found: Outcome) -> Floats:
     return values
 
 
-def _one(run: Run, found: Outcome, index: int) -> float:
+def _one(run: ServingRun, found: LoadOutcome, index: int) -> float:
     first = float(found.first_token_seconds[index])
     each = float(found.next_token_seconds[index])
     speed = float(found.tokens_per_second[index]) * run.replicas
@@ -106,12 +106,12 @@ def _one(run: Run, found: Outcome, index: int) -> float:
     return speed
 
 
-def weights_read(run: Run) -> float:
+def weights_read(run: ServingRun) -> float:
     """Bytes of weights that a step of one token reads on each device."""
     return run.hosted["shared_bytes"] + run.hosted["expert_bytes"] * run.hosted["expert_share"]
 
 
-def family(run: Run) -> str:
+def family(run: ServingRun) -> str:
     """Which spread a metric has: `first_token`, `next_token` or `throughput`."""
     if run.metric.startswith("ttft"):
         return "first_token"
@@ -120,7 +120,7 @@ def family(run: Run) -> str:
     return "throughput"
 
 
-def floor_reason(run: Run, hosted: Hosted, index: int) -> str:
+def floor_reason(run: ServingRun, hosted: Hosted, index: int) -> str:
     """Why a published value cannot be: faster than reading the weights or multiplying them."""
     one = hosted.take(np.array([index]))
     kind = family(run)
@@ -147,7 +147,7 @@ def _least(hosted: Hosted, tokens: float) -> float:
     return float(least_step_seconds(hosted, np.array([max(tokens, 1.0)]))[0])
 
 
-def _speed_reason(run: Run, hosted: Hosted) -> str:
+def _speed_reason(run: ServingRun, hosted: Hosted) -> str:
     """Throughput beyond the peak of the products, or of reading weights for so few sequences."""
     per_second = {
         "requests_per_s": run.published * run.answer,

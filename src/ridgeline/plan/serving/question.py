@@ -22,7 +22,7 @@ from ridgeline.plan.serving.coverage import check_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class ServingQuestion:
     """What runs on what, for requests of what lengths."""
 
     model: ModelSpec
@@ -43,7 +43,7 @@ class Replica:
         return self.cache or default_cache(self.weights)
 
 
-def check(replica: Replica, calibration: Calibration) -> None:
+def check(replica: ServingQuestion, calibration: Calibration) -> None:
     """Refuse what does not generate, and what the fit knows nothing about."""
     check_generates(replica.model)
     asked = {
@@ -71,10 +71,10 @@ def seen(calibration: Calibration, device: Device, kind: str) -> bool:
     return bool(kinds & sixteen) if kind in sixteen else kind in kinds
 
 
-def replica_of(model: ModelSpec, gpu: str, **values: object) -> Replica:
+def replica_of(model: ModelSpec, gpu: str, **values: object) -> ServingQuestion:
     """A replica on the device called `gpu`."""
     weights = str(values.get("weights", "bf16"))
     if weights not in WEIGHT_BITS:
         raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
-    empty = Replica(model=model, device=catalogue.device(gpu), prompt=1.0, answer=1.0)
-    return replace(empty, **values)  # type: ignore[arg-type]  # the fields of Replica
+    empty = ServingQuestion(model=model, device=catalogue.device(gpu), prompt=1.0, answer=1.0)
+    return replace(empty, **values)  # type: ignore[arg-type]  # the fields of ServingQuestion

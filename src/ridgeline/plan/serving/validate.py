@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
-from ridgeline.cost.serving.load import Outcome
+from ridgeline.cost.serving.load import LoadOutcome
 from ridgeline.plan.serving.coefficients import (
     LEFT_OUT,
     Calibration,
@@ -32,7 +32,7 @@ from ridgeline.plan.serving.prepared import (
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import Run, read_table
+from ridgeline.plan.serving.published import ServingRun, read_table
 from ridgeline.plan.table_cells import Unreadable, unjudged
 from ridgeline.records.serving_validation import (
     ServingErrors,
@@ -51,7 +51,7 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
             `none` (priors from the literature alone), or a file like `calibration.toml`.
     """
     read = read_table(Path(table))
-    runs = [one for one in read if isinstance(one, Run)]
+    runs = [one for one in read if isinstance(one, ServingRun)]
     rows = {one.row: unjudged(one, ServingRow) for one in read if isinstance(one, Unreadable)}
     experts: dict[int, bool] = {}
     if runs:
@@ -103,7 +103,7 @@ def _results(
 
 def _result(
     prepared: PreparedServing,
-    found: Outcome,
+    found: LoadOutcome,
     predicted: Floats,
     index: int,
     calibration: Calibration,
@@ -130,7 +130,7 @@ def _result(
     )
 
 
-def _status(prepared: PreparedServing, found: Outcome, index: int) -> tuple[str, str]:
+def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[str, str]:
     run = prepared.runs[index]
     impossible = floor_reason(run, prepared.hosted, index)
     if impossible:
@@ -145,7 +145,7 @@ def _status(prepared: PreparedServing, found: Outcome, index: int) -> tuple[str,
             "saturated: requests queue, so that the time to the first token grows with the length"
             " of the run, which no column states"
         )
-    if run.noisy:
+    if run.note.noisy:
         return "insufficient", "the table itself says to treat this value as noisy"
     return "ok", ""
 

@@ -21,7 +21,7 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.simulate.deployment import Deployment, Setup, changed_by
 from ridgeline.plan.simulate.fit import Fitted
 from ridgeline.plan.simulate.fleet import Fleet, Simulation
-from ridgeline.plan.simulate.setup import Question, Unsure, setup_of
+from ridgeline.plan.simulate.setup import SimulationQuestion, Unsure, setup_of
 from ridgeline.records.load import Load, check_load, trace_of
 from ridgeline.records.load_test import ClientCheck, Figures, Percentiles
 from ridgeline.records.request_trace import block_tokens
@@ -69,7 +69,7 @@ def simulate_serving(
     seed = load.seed if load.seed is not None else random.SystemRandom().getrandbits(32)
     load = msgspec.structs.replace(load, seed=seed)
     trace = trace_of(load)
-    question = Question(load=load, trace=trace, seed=seed, model=model, measured=measured)
+    question = SimulationQuestion(load=load, trace=trace, seed=seed, model=model, measured=measured)
     asked = _Asked(question, say)
     changed = [(change, *changed_by(deployment, scaling, change)) for change in what_if]
     setup, unsure = setup_of(question, deployment, scaling)
@@ -113,7 +113,7 @@ class _Asked:
     Ctrl-C ends the one under way and all that would follow.
     """
 
-    question: Question
+    question: SimulationQuestion
     say: Say
     interrupted: bool = False
 

@@ -25,7 +25,7 @@ from ridgeline.records.request_trace import Traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SimulationQuestion:
     """What is the same for all fleets that are compared."""
 
     load: Load
@@ -58,7 +58,7 @@ class Unsure:
 
 
 def setup_of(
-    question: Question, deployment: Deployment, scaling: Scaling | None
+    question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None
 ) -> tuple[Setup, Unsure]:
     """On the hardware that is named, or as measured.
 
@@ -74,7 +74,7 @@ def setup_of(
 
 
 def _as_measured(
-    question: Question, deployment: Deployment, scaling: Scaling | None, measured: Fitted
+    question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, measured: Fitted
 ) -> tuple[Setup, Unsure]:
     plain = Deployment()
     for name in ("gpu", "tp", "weights", "cache", "engine"):
@@ -102,7 +102,7 @@ def _as_measured(
 
 
 def _as_published(
-    question: Question, deployment: Deployment, scaling: Scaling | None, model: ModelSpec
+    question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, model: ModelSpec
 ) -> tuple[Setup, Unsure]:
     engine_called(deployment.engine)
     prompt, answer = question.mean_lengths

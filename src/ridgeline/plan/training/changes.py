@@ -18,7 +18,7 @@ from ridgeline.cost.training.layouts import PRECISIONS, SCHEDULES, Layouts
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.plan.training.search import Candidates, judge_of, score
-from ridgeline.plan.training.task import Task, find
+from ridgeline.plan.training.task import TrainingTask, find
 from ridgeline.records.layout import Layout
 from ridgeline.records.plan import Objective, WhatIf
 
@@ -29,10 +29,10 @@ _MOST = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class UnchangedPlan:
     """The unchanged search that changes are held against."""
 
-    task: Task
+    task: TrainingTask
     families: Candidates
     objective: Objective
 
@@ -47,17 +47,19 @@ class Answer:
         return float(self.families.step_seconds[0])
 
 
-def what_ifs(answer: Answer) -> list[WhatIf]:
+def what_ifs(answer: UnchangedPlan) -> list[WhatIf]:
     """The best under every change that makes sense here, the most helpful first."""
     found = [_judged_again(answer, *change) for change in _same_space(answer)]
     found += [_searched_again(answer, name, task) for name, task in _new_spaces(answer.task)]
     return sorted(found, key=lambda one: -(one.times_faster or 0.0))
 
 
-def _same_space(answer: Answer) -> list[tuple[str, Task, Callable[[Layouts], Layouts]]]:
+def _same_space(
+    answer: UnchangedPlan,
+) -> list[tuple[str, TrainingTask, Callable[[Layouts], Layouts]]]:
     """Name, task and layouts of each change that opens no new layouts."""
     task, cluster = answer.task, answer.task.cluster
-    changes: list[tuple[str, Task, Callable[[Layouts], Layouts]]] = []
+    changes: list[tuple[str, TrainingTask, Callable[[Layouts], Layouts]]] = []
     if cluster.num_devices > 1:
         inside = replace(cluster, domain_bytes_per_second=2 * cluster.domain_bytes_per_second)
         changes.append(("twice the bandwidth inside a node", task.on(inside), _as_they_are))
@@ -91,7 +93,7 @@ def _without_bubble(layouts: Layouts) -> Layouts:
 
 
 def _judged_again(
-    answer: Answer, name: str, task: Task, change: Callable[[Layouts], Layouts]
+    answer: UnchangedPlan, name: str, task: TrainingTask, change: Callable[[Layouts], Layouts]
 ) -> WhatIf:
     layouts = change(answer.families.layouts.take(np.arange(min(len(answer.families), _MOST))))
     judge = judge_of(task.model, task.cluster, task.workload, task.coefficients, tight=True)
@@ -109,7 +111,7 @@ def _judged_again(
     return _what_if(answer, name, task, judged.layouts.at(first), seconds)
 
 
-def _new_spaces(task: Task) -> list[tuple[str, Task]]:
+def _new_spaces(task: TrainingTask) -> list[tuple[str, TrainingTask]]:
     count = task.cluster.num_devices
     changes = [
         ("twice the memory on each device", task.on(_doubled_memory(task.cluster))),
@@ -128,7 +130,7 @@ def _doubled_memory(cluster: Cluster) -> Cluster:
     return replace(cluster, device=msgspec.structs.replace(cluster.device, memory=doubled))
 
 
-def _searched_again(answer: Answer, name: str, task: Task) -> WhatIf:
+def _searched_again(answer: UnchangedPlan, name: str, task: TrainingTask) -> WhatIf:
     layout: Layout | None = None
     seconds: float | None = None
     try:
@@ -146,7 +148,11 @@ def _searched_again(answer: Answer, name: str, task: Task) -> WhatIf:
 
 
 def _what_if(
-    answer: Answer, name: str, task: Task, layout: Layout | None, seconds: float | None
+    answer: UnchangedPlan,
+    name: str,
+    task: TrainingTask,
+    layout: Layout | None,
+    seconds: float | None,
 ) -> WhatIf:
     return WhatIf(
         change=name,

@@ -16,7 +16,7 @@ from ridgeline.models.load import load_model
 from ridgeline.models.sequence import sequence_of
 from ridgeline.plan.training.coefficients import coefficients_for, fitted_rows
 from ridgeline.plan.training.measured import calibrate, read_measured
-from ridgeline.plan.training.question import Question, check
+from ridgeline.plan.training.question import TrainingQuestion, check
 from ridgeline.plan.training.stacks import stack
 from ridgeline.records.estimate import CoefficientChange, Estimate
 from ridgeline.records.layout import Layout
@@ -52,7 +52,7 @@ def predict_training(
     'fits'
     """
     spec = load_model(model)
-    question = Question(
+    question = TrainingQuestion(
         model=spec,
         cluster=parse_cluster(cluster) if isinstance(cluster, str) else cluster,
         workload=Workload(seq=sequence_of(spec, seq), stack=stack(software)),
@@ -61,7 +61,7 @@ def predict_training(
     return answer(question, measured)
 
 
-def answer(question: Question, measured: Sequence[Path] = ()) -> Estimate:
+def answer(question: TrainingQuestion, measured: Sequence[Path] = ()) -> Estimate:
     """The estimate, with what was assumed and what the measured steps changed."""
     check(question)
     coefficients = coefficients_for(question.cluster.device)
@@ -80,7 +80,7 @@ def answer(question: Question, measured: Sequence[Path] = ()) -> Estimate:
     return msgspec.structs.replace(estimate, assumed=sentences, calibrated=changes)
 
 
-def _assumed(question: Question, coefficients: Coefficients, measured: bool) -> list[str]:
+def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: bool) -> list[str]:
     device, precision = question.cluster.device, question.layout.precision
     share = coefficients.gemm[precision]
     rows = fitted_rows().get(device.architecture, {}).get(precision, 0)

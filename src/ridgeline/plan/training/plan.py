@@ -32,15 +32,15 @@ from ridgeline.models import load_model
 from ridgeline.models.sequence import sequence_of
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.explain import headline, term_sentences
-from ridgeline.plan.training.changes import Answer, what_ifs
+from ridgeline.plan.training.changes import UnchangedPlan, what_ifs
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.enumeration import skeletons
 from ridgeline.plan.training.estimate import answer
 from ridgeline.plan.training.launch_arguments import launches
-from ridgeline.plan.training.question import Question
+from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.plan.training.search import FAMILY, Candidates
 from ridgeline.plan.training.stacks import stack
-from ridgeline.plan.training.task import Outcome, Task, find, nothing_fits
+from ridgeline.plan.training.task import SearchOutcome, TrainingTask, find, nothing_fits
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout, Precision
 from ridgeline.records.plan import (
@@ -68,8 +68,8 @@ _WORDS = {
 class Sized:
     """The outcome of one cluster size."""
 
-    task: Task
-    outcome: Outcome
+    task: TrainingTask
+    outcome: SearchOutcome
 
     @property
     def device_seconds(self) -> float:
@@ -116,7 +116,9 @@ def plan_training(
     return plan_task(task, tokens=tokens, objective=objective)
 
 
-def plan_task(task: Task, *, tokens: float | None = None, objective: Objective = "time") -> Plan:
+def plan_task(
+    task: TrainingTask, *, tokens: float | None = None, objective: Objective = "time"
+) -> Plan:
     """The same for a task that is already made."""
     if tokens is not None and not tokens > 0:
         raise InputError(f"tokens is {tokens:g}; it must be above 0")
@@ -137,7 +139,7 @@ def task_of(
     seq: int | None,
     precisions: Sequence[Precision] | None = None,
     software: str = "torch",
-) -> Task:
+) -> TrainingTask:
     """The arguments of a plan, checked."""
     spec = model if isinstance(model, ModelSpec) else load_model(model)
     where = cluster if isinstance(cluster, Cluster) else parse_cluster(cluster)
@@ -147,7 +149,7 @@ def task_of(
     chosen = tuple(precisions or (_sixteen_bit(where),))
     for precision in chosen:
         _check_precision(where, precision)
-    return Task(
+    return TrainingTask(
         model=spec,
         cluster=where,
         workload=Workload(seq=length, stack=stack(software)),
@@ -171,14 +173,14 @@ def _check_precision(cluster: Cluster, precision: Precision) -> None:
         )
 
 
-def _first(task: Task, objective: Objective) -> Sized:
+def _first(task: TrainingTask, objective: Objective) -> Sized:
     outcome = find(task, objective)
     if not outcome.fits:
         raise InputError(nothing_fits(task, outcome))
     return Sized(task=task, outcome=outcome)
 
 
-def _smaller(task: Task) -> list[Sized]:
+def _smaller(task: TrainingTask) -> list[Sized]:
     """Halves, quarters, … of the cluster, as long as the model fits."""
     sizes = []
     count = task.cluster.num_devices
@@ -220,7 +222,7 @@ def _plan(
         runners_up=_runners_up(task, found.families, best),
         pareto=_pareto(chosen) if objective != "cost" else _money_front(sizes),
         knobs=_knobs(task, found.families, best),
-        what_if=what_ifs(Answer(task=task, families=found.families, objective=objective)),
+        what_if=what_ifs(UnchangedPlan(task=task, families=found.families, objective=objective)),
         bill=bill,
         launch=launches(task.model, found.families, best, task.cluster, task.workload.seq),
         searched=sum(size.outcome.found.searched for size in sizes),
@@ -230,9 +232,9 @@ def _plan(
     )
 
 
-def _with_assumptions(task: Task, best: Estimate) -> Estimate:
+def _with_assumptions(task: TrainingTask, best: Estimate) -> Estimate:
     """The estimate with everything that `predict training` says it assumes."""
-    question = Question(
+    question = TrainingQuestion(
         model=task.model, cluster=task.cluster, workload=task.workload, layout=best.layout
     )
     return msgspec.structs.replace(best, assumed=answer(question).assumed)
@@ -244,7 +246,7 @@ def _kind(layout: Layout) -> tuple[object, ...]:
     return (layout.tp, layout.pp, layout.cp > 1, layout.ep, weights_sharded, offloaded)
 
 
-def _runners_up(task: Task, families: Candidates, best: Estimate) -> list[RunnerUp]:
+def _runners_up(task: TrainingTask, families: Candidates, best: Estimate) -> list[RunnerUp]:
     kinds = {_kind(best.layout)}
     runners: list[RunnerUp] = []
     for index in range(1, len(families)):
@@ -296,7 +298,7 @@ def _money_front(sizes: list[Sized]) -> list[ParetoPoint]:
     return [_point(size.task, size.outcome.best) for size in front]
 
 
-def _point(task: Task, layout: Layout) -> ParetoPoint:
+def _point(task: TrainingTask, layout: Layout) -> ParetoPoint:
     estimate = task.estimate(layout)
     price = catalogue.typical_usd_per_device_hour(task.cluster.device.name)
     device_seconds = estimate.step_seconds * task.cluster.num_devices
@@ -309,7 +311,7 @@ def _point(task: Task, layout: Layout) -> ParetoPoint:
     )
 
 
-def _knobs(task: Task, families: Candidates, best: Estimate) -> list[KnobValue]:
+def _knobs(task: TrainingTask, families: Candidates, best: Estimate) -> list[KnobValue]:
     """For every knob and value, the best step with the knob held there."""
     values: list[KnobValue] = []
     for knob, possible in _possible(task, families).items():
@@ -327,7 +329,7 @@ def _knobs(task: Task, families: Candidates, best: Estimate) -> list[KnobValue]:
     return values
 
 
-def _possible(task: Task, families: Candidates) -> dict[str, list[int]]:
+def _possible(task: TrainingTask, families: Candidates) -> dict[str, list[int]]:
     """Knob → the values that it can have here, whether they fit or not; lone values left out."""
     found = {name: np.unique(getattr(families.layouts, name)).tolist() for name in FAMILY}
     shapes = skeletons(task.space(min(task.cluster.domain_size, task.cluster.num_devices)))

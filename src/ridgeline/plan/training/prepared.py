@@ -18,8 +18,9 @@ from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.cost.training.memory import FULL
 from ridgeline.cost.training.setting import Setting, setting_of
 from ridgeline.cost.training.step import step_flops
+from ridgeline.plan.notes import TrainingNote
 from ridgeline.plan.training.coefficients import Calibration
-from ridgeline.plan.training.published import Candidate, Convention, Run
+from ridgeline.plan.training.published import Candidate, TrainingRun
 
 OOM = VERDICTS.index("oom")
 
@@ -28,7 +29,7 @@ OOM = VERDICTS.index("oom")
 class PreparedTraining:
     """Runs as arrays."""
 
-    runs: list[Run]
+    runs: list[TrainingRun]
     chosen: list[Candidate]
     setting: Setting
     sigma: Floats
@@ -37,12 +38,12 @@ class PreparedTraining:
     """Step time; nan for rows that publish none."""
 
 
-def prepare(runs: Sequence[Run], calibration: Calibration) -> PreparedTraining:
+def prepare(runs: Sequence[TrainingRun], calibration: Calibration) -> PreparedTraining:
     """Choose a layout for every run and lay all of them out as one computation."""
     chosen = [choose(run, calibration) for run in runs]
     settings = [_setting(run, one, calibration) for run, one in zip(runs, chosen, strict=True)]
     setting = join(settings)
-    flops = counted_flops(setting, [run.convention for run in runs])
+    flops = counted_flops(setting, [run.note for run in runs])
     seconds = np.array([_seconds(run, setting, flops, i) for i, run in enumerate(runs)])
     return PreparedTraining(
         runs=list(runs),
@@ -53,7 +54,7 @@ def prepare(runs: Sequence[Run], calibration: Calibration) -> PreparedTraining:
     )
 
 
-def choose(run: Run, calibration: Calibration) -> Candidate:
+def choose(run: TrainingRun, calibration: Calibration) -> Candidate:
     """The least sharded, then fastest per sequence, of the candidates that fit in memory."""
     candidates = run.candidates
     if len(candidates) == 1:
@@ -69,22 +70,22 @@ def choose(run: Run, calibration: Calibration) -> Candidate:
     return candidates[int(np.argmin(rate))]
 
 
-def _sigma(run: Run, calibration: Calibration) -> float:
+def _sigma(run: TrainingRun, calibration: Calibration) -> float:
     coefficients = calibration(run.cluster.device)
     return coefficients.sigma if run.model.experts is None else coefficients.sigma_experts
 
 
-def _setting(run: Run, candidate: Candidate, calibration: Calibration) -> Setting:
+def _setting(run: TrainingRun, candidate: Candidate, calibration: Calibration) -> Setting:
     workload = replace(run.workload, recompute_share=candidate.recompute_share)
     layouts = stack_layouts([candidate.layout])
     return setting_of(run.model, run.cluster, workload, layouts, calibration(run.cluster.device))
 
 
-def counted_flops(setting: Setting, conventions: Sequence[Convention]) -> Floats:
+def counted_flops(setting: Setting, notes: Sequence[TrainingNote]) -> Floats:
     """FLOPs of one step over all devices, counted as each source counts them."""
     model, executed = step_flops(setting)
-    full = np.array([one.attention == "full" for one in conventions])
-    recomputed = np.array([one.recomputed for one in conventions])
+    full = np.array([one.attention == "full" for one in notes])
+    recomputed = np.array([one.recomputed for one in notes])
     layouts = setting.layouts
     devices = setting.num_devices
     layers = setting.dims.layers / layouts.pp
@@ -95,7 +96,7 @@ def counted_flops(setting: Setting, conventions: Sequence[Convention]) -> Floats
     return np.where(recomputed, executed, model) + passes * (counted - kernel)
 
 
-def _seconds(run: Run, setting: Setting, flops: Floats, index: int) -> float:
+def _seconds(run: TrainingRun, setting: Setting, flops: Floats, index: int) -> float:
     text = run.cells["metric_value"]
     if not text:
         return float("nan")

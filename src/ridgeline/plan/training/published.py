@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import msgspec
 
@@ -28,8 +28,9 @@ from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.hardware.facts import Device
 from ridgeline.models.spec import ModelSpec
 from ridgeline.models.table import spec_from_table
+from ridgeline.plan.notes import TrainingNote, read_training_note
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
-from ridgeline.plan.training.stacks import stack, stacks
+from ridgeline.plan.training.stacks import stack, stack_of
 from ridgeline.records.layout import Layout, Precision, Recompute
 
 COLUMNS = (
@@ -47,8 +48,6 @@ COLUMNS = (
 )
 """Columns without which a table cannot be read; the others may be absent, as cells may be empty."""
 METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
-Attention = Literal["full", "causal"]
-_OMNI_PATH_GIGABITS = 100.0
 PACKED_DOCUMENT = 512
 """Tokens of a fine-tuning example; packing puts many of them into one sequence."""
 RECOMPUTE_WORDS = {
@@ -81,15 +80,6 @@ POWER_LIMITED_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convention:
-    """How a source counts FLOPs."""
-
-    attention: Attention
-    recomputed: bool
-    """Whether recomputed FLOPs are counted (hardware FLOPs)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One way to fill the empty cells."""
 
@@ -99,7 +89,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TrainingRun:
     """One row that can be estimated."""
 
     row: int
@@ -110,25 +100,20 @@ class Run:
     workload: Workload
     candidates: list[Candidate]
     """What the stated cells allow; one when everything is stated."""
-    convention: Convention
+    note: TrainingNote
 
     @property
     def source(self) -> str:
         """Who published it."""
         return self.cells["source"]
 
-    @property
-    def out_of_memory(self) -> bool:
-        """The source says that this run did not fit."""
-        return bool(re.search(r"outcome=OOM", self.cells.get("note", "")))
 
-
-def read_table(path: Path) -> list[Run | Unreadable]:
+def read_table(path: Path) -> list[TrainingRun | Unreadable]:
     """Every row of a table, in order."""
     return [read_row(number, row) for number, row in enumerate(read_cells(path, COLUMNS), 1)]
 
 
-def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
+def read_row(number: int, cells: Mapping[str, str]) -> TrainingRun | Unreadable:
     """One row."""
     blank = [name for name in ("seq", "gpu", "n_gpus") if not cells[name]]
     if blank:
@@ -138,28 +123,28 @@ def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
         model = spec_from_table(cells)
     except InputError as error:
         return Unreadable(row=number, cells=cells, status="insufficient", reason=str(error))
+    note = read_training_note(cells.get("note", ""), cells.get("source_path", ""))
     try:
         _check_numbers(cells)
-        cluster = cluster_of_row(cells, whole(cells, "n_gpus") or 1)
-        software = stack_of_row(cells)
-        candidates = layouts_of_row(cells, model, software)
+        cluster = cluster_of_row(cells, note, whole(cells, "n_gpus") or 1)
+        software = stack_of_row(cells, note)
+        candidates = layouts_of_row(cells, note, model, software)
     except InputError as error:
         return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
-    note = cells.get("note", "")
     workload = Workload(
         seq=whole(cells, "seq") or 1,
         stack=software,
-        frozen_weights="task=lora" in note,
-        document=PACKED_DOCUMENT if re.search(r"task=(sft|lora)", note) else 0,
+        frozen_weights=note.adapters,
+        document=PACKED_DOCUMENT if note.fine_tuned else 0,
     )
-    return Run(
+    return TrainingRun(
         row=number,
         cells=cells,
         model=model,
         cluster=cluster,
         workload=workload,
         candidates=candidates,
-        convention=_convention(note),
+        note=note,
     )
 
 
@@ -176,36 +161,24 @@ def _check_numbers(cells: Mapping[str, str]) -> None:
             raise InputError(f"{name} is {text!r}; it must be a number above 0")
 
 
-def cluster_of_row(cells: Mapping[str, str], count: int) -> Cluster:
+def cluster_of_row(cells: Mapping[str, str], note: TrainingNote, count: int) -> Cluster:
     """The typical cluster of the device, with the network and node size that the note states."""
-    note = cells.get("note", "")
     typical = parse_cluster(f"{count}x{cells['gpu']}")
-    nodes = re.search(r"\b\d+ nodes x (\d+)", note)
-    size = int(nodes[1]) if nodes else typical.domain_size
-    cards = re.search(r"(\d+)\s*x\s*(\d+)\s*Gb", note)
-    links = re.search(r"Omni-Path (\d+) links/node", note)
-    whole = re.search(r"(\d+)\s*Gbps node", cells.get("source_path", "") + note)
-    gigabits = None
-    if cards:
-        gigabits = float(cards[1]) * float(cards[2])
-    elif links:
-        gigabits = float(links[1]) * _OMNI_PATH_GIGABITS
-    elif whole:
-        gigabits = float(whole[1])
+    size = note.node_size or typical.domain_size
+    gigabits = note.network_gigabits
     cluster = parse_cluster(
         f"{count}x{cells['gpu']}",
-        domain_size=size if nodes else None,
+        domain_size=note.node_size,
         network_bytes_per_second=None if gigabits is None else gigabits * 1e9 / 8 / size,
     )
     return replace(cluster, device=_limited(cluster.device, note))
 
 
-def _limited(device: Device, note: str) -> Device:
+def _limited(device: Device, note: TrainingNote) -> Device:
     """The part at the power that the note states: clocks go with the square root of power."""
-    stated = re.search(r"\b(\d{3,4}) ?W\b", note)
     printed = device.power.watts if device.power else 0.0
-    share = float(stated[1]) / printed if stated and printed else 1.0
-    if not stated and "power-limited" in note:
+    share = note.watts / printed if note.watts and printed else 1.0
+    if note.watts is None and note.power_limited:
         share = POWER_LIMITED_SHARE
     if not 0.3 < share < 1.0:
         return device
@@ -216,33 +189,33 @@ def _limited(device: Device, note: str) -> Device:
     )
 
 
-def stack_of_row(cells: Mapping[str, str]) -> Stack:
+def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
     """The class of software, by words of the row (`stacks.toml` says what each class does)."""
-    note = cells.get("note", "").lower()
-    words = f"{cells['source']} {cells.get('source_path', '')} {note}".lower()
-    words = words.replace("megatron formula", "").replace("megatron flops formula", "")
-    found = next((one for one in stacks() if any(re.search(cue, words) for cue in one.cues)), None)
+    words = f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}".lower()
+    found = stack_of(words.replace("megatron formula", "").replace("megatron flops formula", ""))
     if _precision(cells) == "fp16" or (found is None and "V100" in cells["gpu"]):
         found = stack("legacy")
     found = found or stack("torch")
     changes: dict[str, float | bool] = {}
-    if "pure bf16" in note:
+    if note.pure_bf16:
         changes |= {"gradient_bytes": 2.0, "reduce_bytes": 2.0, "master_bytes": 0.0}
-        changes |= {"optimizer_bytes": 2.0 if "8-bit" in note else 4.0}
-    if "fp32 grad" in note:
+        changes |= {"optimizer_bytes": 2.0 if note.eight_bit else 4.0}
+    if note.fp32_gradients:
         changes |= {"reduce_bytes": 4.0, "gradient_bytes": ACCUMULATED_GRADIENT_BYTES}
-    if re.search(r"(?<!not )chunked (ce|cross)", note):
+    if note.chunked_loss:
         changes["chunked_logits"] = True
-    if "flash" in note:
+    if note.flash_attention:
         changes["fused_attention"] = True
-    if re.search(r"\b(deepep|hybridep)\b", note):
+    if note.hierarchical_dispatch:
         changes["hierarchical_dispatch"] = True
-    if re.search(r"dualpipe|\b(ep|a2a|all-?to-?all|expert)[- ](parallel )?overlap", note):
+    if note.overlapped_experts:
         changes["overlap_experts"] = True
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def layouts_of_row(cells: Mapping[str, str], model: ModelSpec, software: Stack) -> list[Candidate]:
+def layouts_of_row(
+    cells: Mapping[str, str], note: TrainingNote, model: ModelSpec, software: Stack
+) -> list[Candidate]:
     """The layouts that the stated cells allow."""
     count = whole(cells, "n_gpus") or 1
     tp, pp, cp = (whole(cells, name) or 1 for name in ("tp", "pp", "cp"))
@@ -254,13 +227,13 @@ def layouts_of_row(cells: Mapping[str, str], model: ModelSpec, software: Stack) 
     for micro, batch in _batches(cells, dp, pp, legacy=bool(software.legacy)):
         for recompute, share in _recomputes(cells, software):
             for zero in _sharding(cells, dp * cp):
-                shards = _shards(cells, zero, dp * cp)
+                shards = _shards(note, zero, dp * cp)
                 layout = Layout(
                     dp=dp,
                     fsdp=shards,
                     zero=zero,  # type: ignore[arg-type]
                     tp=tp,
-                    sp=tp > 1 and _sequence_parallel(cells, software),
+                    sp=tp > 1 and _sequence_parallel(note, software),
                     pp=pp,
                     vpp=whole(cells, "vpp") or 1,
                     cp=cp,
@@ -276,10 +249,10 @@ def layouts_of_row(cells: Mapping[str, str], model: ModelSpec, software: Stack) 
     return found
 
 
-def _sequence_parallel(cells: Mapping[str, str], software: Stack) -> bool:
-    """As the note says; else what the framework does of itself since 2023."""
-    stated = re.search(r"(no |without )?sequence[ -]parallel", cells.get("note", "").lower())
-    return not stated[1] if stated else not software.legacy
+def _sequence_parallel(note: TrainingNote, software: Stack) -> bool:
+    """Whether it is used: the note decides, else what the framework does of itself since 2023."""
+    stated = note.sequence_parallel
+    return stated if stated is not None else not software.legacy
 
 
 def _batches(cells: Mapping[str, str], dp: int, pp: int, *, legacy: bool) -> list[tuple[int, int]]:
@@ -328,12 +301,11 @@ def _sharding(cells: Mapping[str, str], ranks: int) -> list[int]:
     return [SHARDING_WORDS[stated] if ranks > 1 else 0]
 
 
-def _shards(cells: Mapping[str, str], zero: int, ranks: int) -> int:
+def _shards(note: TrainingNote, zero: int, ranks: int) -> int:
     if zero == 0:
         return 1
-    stated = re.search(r"\bzero1=(\d+)", cells.get("note", ""))
-    if stated and ranks % int(stated[1]) == 0:
-        return int(stated[1])
+    if note.zero1_ranks and ranks % note.zero1_ranks == 0:
+        return note.zero1_ranks
     return ranks
 
 
@@ -343,8 +315,3 @@ def _precision(cells: Mapping[str, str]) -> Precision:
     if stated in get_args(Precision):
         return stated  # type: ignore[return-value]
     raise InputError(f"precision {stated!r}: use one of {', '.join(get_args(Precision))}")
-
-
-def _convention(note: str) -> Convention:
-    attention: Attention = "causal" if "attn_flops=causal" in note else "full"
-    return Convention(attention=attention, recomputed="flops=hw" in note)

@@ -14,7 +14,7 @@ from ridgeline.records.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class TrainingQuestion:
     """One run to predict."""
 
     model: ModelSpec
@@ -23,7 +23,7 @@ class Question:
     layout: Layout
 
 
-def check(question: Question) -> None:
+def check(question: TrainingQuestion) -> None:
     """Whether this layout can run at all; an `InputError` says what to change."""
     model, layout, cluster = question.model, question.layout, question.cluster
     if layout.num_devices != cluster.num_devices:

@@ -19,7 +19,7 @@ from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.plan.training.plan import SECONDS_PER_DAY, plan_task
-from ridgeline.plan.training.task import Outcome, Task, find
+from ridgeline.plan.training.task import SearchOutcome, TrainingTask, find
 from ridgeline.records.layout import Layout
 from ridgeline.records.plan import ClusterSize, Objective, Plan
 
@@ -28,14 +28,14 @@ from ridgeline.records.plan import ClusterSize, Objective, Plan
 class Met:
     """One cluster that meets the date."""
 
-    task: Task
+    task: TrainingTask
     days: float
     usd: float | None
 
 
 def plan_by_date(
-    tasks: Sequence[Task], *, tokens: float, days: float, objective: Objective = "time"
-) -> tuple[Task, Plan]:
+    tasks: Sequence[TrainingTask], *, tokens: float, days: float, objective: Objective = "time"
+) -> tuple[TrainingTask, Plan]:
     """The task on the cluster that is chosen, and its plan with all clusters that meet the date."""
     task, met = cluster_for(tasks, tokens=tokens, days=days, objective=objective)
     plan = plan_task(task, tokens=tokens)
@@ -51,8 +51,8 @@ def plan_by_date(
 
 
 def cluster_for(
-    tasks: Sequence[Task], *, tokens: float, days: float, objective: Objective = "time"
-) -> tuple[Task, list[Met]]:
+    tasks: Sequence[TrainingTask], *, tokens: float, days: float, objective: Objective = "time"
+) -> tuple[TrainingTask, list[Met]]:
     """The task on the smallest (objective `time`) or cheapest (`cost`) cluster, and all that met.
 
     Each task's cluster is the largest one of its kind that may be used.
@@ -80,7 +80,7 @@ def cluster_for(
     return _chosen(met, objective).task, met
 
 
-def sizes(task: Task, tokens: float, days: float) -> Iterator[int]:
+def sizes(task: TrainingTask, tokens: float, days: float) -> Iterator[int]:
     """Numbers of devices worth trying, ascending, up to the task's own."""
     most = task.cluster.num_devices
     least = _least_devices(task, tokens, days)
@@ -97,7 +97,7 @@ def sizes(task: Task, tokens: float, days: float) -> Iterator[int]:
     yield from sorted(tried)
 
 
-def _least_devices(task: Task, tokens: float, days: float) -> int:
+def _least_devices(task: TrainingTask, tokens: float, days: float) -> int:
     """Devices that the FLOPs alone need at full peak: a bound that no layout passes."""
     one = Layout(global_batch=1, precision=task.precisions[0])
     alone = task.sized(1)
@@ -109,24 +109,24 @@ def _least_devices(task: Task, tokens: float, days: float) -> int:
     return max(1, math.floor(tokens * per_token / (peak * days * SECONDS_PER_DAY)))
 
 
-def _arithmetic(task: Task) -> list[str]:
+def _arithmetic(task: TrainingTask) -> list[str]:
     kinds = {"mxfp8": "fp8", "nvfp4": "fp4", "fp32": "tf32"}
     return [kinds.get(name, name) for name in task.precisions]
 
 
-def _try(task: Task) -> Outcome | None:
+def _try(task: TrainingTask) -> SearchOutcome | None:
     try:
         return find(replace(task, thorough=False))
     except InputError:  # this many devices have no valid layout: try the next size
         return None
 
 
-def _days(task: Task, step_seconds: float, tokens: float) -> float:
+def _days(task: TrainingTask, step_seconds: float, tokens: float) -> float:
     steps = math.ceil(tokens / (task.global_batch * task.workload.seq))
     return steps * step_seconds / SECONDS_PER_DAY
 
 
-def _usd(task: Task, num_devices: int, days: float) -> float | None:
+def _usd(task: TrainingTask, num_devices: int, days: float) -> float | None:
     price = catalogue.typical_usd_per_device_hour(task.cluster.device.name)
     return None if price is None else price * num_devices * days * 24.0
 
@@ -142,7 +142,7 @@ def _chosen(met: Sequence[Met], objective: Objective) -> Met:
 
 
 def _too_late(
-    tasks: Sequence[Task], tokens: float, days: float, closest: tuple[float, str] | None
+    tasks: Sequence[TrainingTask], tokens: float, days: float, closest: tuple[float, str] | None
 ) -> str:
     largest = " or ".join(f"{t.cluster.num_devices}x{t.cluster.device.name}" for t in tasks)
     line = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ def stacks() -> tuple[Stack, ...]:
         return tuple(Stack(**table) for table in tables)
     except TypeError as error:
         raise InputError(f"{STACKS}: {error}") from None
+
+
+def stack_of(words: str) -> Stack | None:
+    """The class that words (in lower case) point at; None: none is named.
+
+    >>> stack_of("maxtext on tpu").name
+    'jax'
+    """
+    return next((one for one in stacks() if any(re.search(cue, words) for cue in one.cues)), None)
 
 
 def stack(name: str) -> Stack:

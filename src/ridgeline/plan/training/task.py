@@ -25,7 +25,7 @@ CHUNK = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class TrainingTask:
     """What is to be trained, and on what."""
 
     model: ModelSpec
@@ -53,14 +53,14 @@ class Task:
             schedules=self.schedules,
         )
 
-    def on(self, cluster: Cluster) -> Task:
+    def on(self, cluster: Cluster) -> TrainingTask:
         """The same task elsewhere."""
         coefficients = self.coefficients
         if cluster.device.architecture != self.cluster.device.architecture:
             coefficients = coefficients_for(cluster.device)
         return replace(self, cluster=cluster, coefficients=coefficients)
 
-    def sized(self, num_devices: int) -> Task:
+    def sized(self, num_devices: int) -> TrainingTask:
         """The same task on so many devices of the same kind."""
         return replace(self, cluster=replace(self.cluster, num_devices=num_devices))
 
@@ -70,7 +70,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SearchOutcome:
     """What the search of a task found, and how far it had to reach."""
 
     found: Found
@@ -92,24 +92,24 @@ class Outcome:
         return float(self.found.families.step_seconds[0])
 
 
-def find(task: Task, objective: Objective = "time") -> Outcome:
+def find(task: TrainingTask, objective: Objective = "time") -> SearchOutcome:
     """Search a task; reach for tight memory and tensor parallelism across domains only if needed.
 
-    Raises InputError when no layout is valid at all; when none fits, `Outcome.fits` is false.
+    Raises InputError when no layout is valid at all; when none fits, `SearchOutcome.fits` is false.
     """
     domain = min(task.cluster.domain_size, task.cluster.num_devices)
     everywhere = task.cluster.num_devices
     attempts = [(domain, False, ()), (domain, True, (_TIGHT,))]
     if everywhere > domain:
         attempts += [(everywhere, False, (_WIDE,)), (everywhere, True, (_WIDE, _TIGHT))]
-    outcome: Outcome | None = None
+    outcome: SearchOutcome | None = None
     for widest, tight, notes in attempts:
         space = task.space(widest)
         if not skeletons(space):
             continue
         judge = judge_of(task.model, task.cluster, task.workload, task.coefficients, tight=tight)
         found = search(_pieces(space), judge, objective)
-        outcome = Outcome(found=found, notes=notes)
+        outcome = SearchOutcome(found=found, notes=notes)
         if outcome.fits:
             return outcome
     if outcome is None:
@@ -121,7 +121,7 @@ _TIGHT = "every layout that runs is tight in memory: fragmentation may still exh
 _WIDE = "tensor parallelism had to leave the fast domain"
 
 
-def nothing_fits(task: Task, outcome: Outcome) -> str:
+def nothing_fits(task: TrainingTask, outcome: SearchOutcome) -> str:
     """One line: what is missing at the leanest layout, and what would fit."""
     peak = float(outcome.found.nearest.peak_bytes[0])
     capacity = float(task.cluster.device.memory.usable_bytes)
@@ -145,7 +145,7 @@ def nothing_fits(task: Task, outcome: Outcome) -> str:
     return line + f"; {enough}x{task.cluster.device.name} would fit"
 
 
-def _enough_devices(task: Task, most: int = 65_536) -> int | None:
+def _enough_devices(task: TrainingTask, most: int = 65_536) -> int | None:
     """The first doubling of the devices on which something fits."""
     quick = replace(task, thorough=False)
     count = task.cluster.num_devices * 2
@@ -160,7 +160,7 @@ def _enough_devices(task: Task, most: int = 65_536) -> int | None:
     return None
 
 
-def _no_layout(task: Task) -> str:
+def _no_layout(task: TrainingTask) -> str:
     """One line: why no layout is valid, and which global batch would do."""
     count = task.cluster.num_devices
     widest = min(task.cluster.domain_size, count)

@@ -8,7 +8,6 @@ Rows that a source marks as out of memory are judged on the memory verdict alone
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from ridgeline.plan.training.coefficients import (
     read_calibration,
 )
 from ridgeline.plan.training.prepared import PreparedTraining, prepare
-from ridgeline.plan.training.published import Run, read_table
+from ridgeline.plan.training.published import TrainingRun, read_table
 from ridgeline.records.training_validation import (
     TrainingErrors,
     TrainingOverall,
@@ -47,7 +46,7 @@ def validate_training(table: Path | str, *, calibration: str = "shipped") -> Tra
             format of `plan/training/calibration.toml`.
     """
     read = read_table(Path(table))
-    runs = [one for one in read if isinstance(one, Run)]
+    runs = [one for one in read if isinstance(one, TrainingRun)]
     results = {one.row: unjudged(one, TrainingRow) for one in read if isinstance(one, Unreadable)}
     kinds: dict[int, bool] = {}
     prepared = None
@@ -96,11 +95,11 @@ def _result(prepared: PreparedTraining, found: Estimates, index: int) -> Trainin
         ]
         predicted, low, high = ends[0], min(ends[1:]), max(ends[1:])
         error = seconds / published_seconds - 1.0
-    elif run.out_of_memory:
+    elif run.note.out_of_memory:
         reason = "out of memory: " + ("called right" if verdict == "oom" else "not foreseen")
     elif memory is None:
         reason = "nothing published to compare with"
-    status = "ok" if published is not None or memory is not None or run.out_of_memory else None
+    status = "ok" if published is not None or memory is not None or run.note.out_of_memory else None
     return TrainingRow(
         row=run.row,
         source=run.source,
@@ -128,9 +127,8 @@ def _in_metric(metric: str, published: float, published_seconds: float, seconds:
     return published * published_seconds / seconds
 
 
-def _peak_bytes(run: Run, found: Estimates, index: int) -> float:
-    tensors_only = re.search(r"\b(allocated|active)\b", run.cells.get("note", ""))
-    skipped = _NOT_TENSORS if tensors_only else ()
+def _peak_bytes(run: TrainingRun, found: Estimates, index: int) -> float:
+    skipped = _NOT_TENSORS if run.note.allocated_memory else ()
     return float(
         sum(term[index] for name, term in found.memory_terms.items() if name not in skipped)
     )
@@ -236,7 +234,7 @@ def regrets(prepared: PreparedTraining, results: dict[int, TrainingRow]) -> list
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for index, run in enumerate(prepared.runs):
         error = results[run.row].error
-        if error is None or "OUTLIER" in run.cells.get("note", ""):
+        if error is None or run.note.outlier:
             continue
         seconds = float(prepared.published_seconds[index])
         key = tuple(run.cells.get(name, "") for name in SAME)

@@ -14,7 +14,7 @@ from typing import Protocol
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.training.launch_arguments import deepspeed, fsdp, megatron, torchtitan
-from ridgeline.plan.training.launch_arguments.request import Request, Written
+from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written
 from ridgeline.plan.training.search import Candidates
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.plan import Launch
@@ -26,10 +26,10 @@ class Framework(Protocol):
     NAME: str
     CHECKED: str
 
-    def cannot(self, request: Request) -> list[str]:
+    def cannot(self, request: LaunchRequest) -> list[str]:
         """Why the framework cannot run the layout, one sentence each; empty when it can."""
 
-    def write(self, request: Request) -> Written:
+    def write(self, request: LaunchRequest) -> Written:
         """Command line and files."""
 
 
@@ -45,11 +45,13 @@ def launches(
     """
     if not model.is_causal_language_model:
         return []
-    request = Request(model=model, layout=best.layout, cluster=cluster, seq=seq)
+    request = LaunchRequest(model=model, layout=best.layout, cluster=cluster, seq=seq)
     return [_launch(framework, request, families, best) for framework in FRAMEWORKS]
 
 
-def _launch(framework: Framework, request: Request, families: Candidates, best: Estimate) -> Launch:
+def _launch(
+    framework: Framework, request: LaunchRequest, families: Candidates, best: Estimate
+) -> Launch:
     reasons = framework.cannot(request)
     chosen, slower = request, 1.0
     for index in range(len(families)):

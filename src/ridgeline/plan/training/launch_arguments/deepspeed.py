@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ridgeline.plan.training.launch_arguments.request import Request, Written, lines
+from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written, lines
 
 NAME = "deepspeed"
 CHECKED = "commit edaa72212 of 2026-08-22"
 FILE = "ds_config.json"
 
 
-def cannot(request: Request) -> list[str]:
+def cannot(request: LaunchRequest) -> list[str]:
     """Why a DeepSpeed configuration cannot express the layout."""
     layout = request.layout
     reasons = []
@@ -40,7 +40,7 @@ def cannot(request: Request) -> list[str]:
     return reasons
 
 
-def write(request: Request) -> Written:
+def write(request: LaunchRequest) -> Written:
     """The launcher's command and the configuration file."""
     launcher = "deepspeed"
     if request.num_nodes > 1:
@@ -54,7 +54,7 @@ def write(request: Request) -> Written:
     )
 
 
-def configuration(request: Request) -> dict[str, Any]:
+def configuration(request: LaunchRequest) -> dict[str, Any]:
     """The content of the file."""
     layout = request.layout
     zero: dict[str, Any] = {"stage": layout.zero}

@@ -7,13 +7,13 @@ they stay whole, which is ZeRO-1. Its shard group is dp_shard x cp; ZeRO-0 is pl
 
 from __future__ import annotations
 
-from ridgeline.plan.training.launch_arguments.request import Request, Written, lines
+from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written, lines
 
 NAME = "fsdp"
 CHECKED = "accelerate commit 16cb6eb8 of 2026-07-24"
 
 
-def cannot(request: Request) -> list[str]:
+def cannot(request: LaunchRequest) -> list[str]:
     """Why FSDP2 with accelerate cannot run the layout."""
     layout = request.layout
     reasons = []
@@ -38,7 +38,7 @@ def cannot(request: Request) -> list[str]:
     return reasons
 
 
-def write(request: Request) -> Written:
+def write(request: LaunchRequest) -> Written:
     """The launcher's command; batch sizes are the script's to set."""
     layout = request.layout
     options = [
@@ -65,7 +65,7 @@ def write(request: Request) -> Written:
     return Written(command=command)
 
 
-def _sharding(request: Request) -> list[str]:
+def _sharding(request: LaunchRequest) -> list[str]:
     layout = request.layout
     shard = layout.fsdp // layout.cp
     options = [

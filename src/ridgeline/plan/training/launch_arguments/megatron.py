@@ -9,14 +9,14 @@ optimizer, ZeRO-2 and 3 its FSDP; hybrid sharding is several optimizer instances
 from __future__ import annotations
 
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.training.launch_arguments.request import Request, Written, lines, torchrun
+from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written, lines, torchrun
 from ridgeline.records.layout import Layout
 
 NAME = "megatron-lm"
 CHECKED = "commit d98e8a64dd of 2026-08-22"
 
 
-def cannot(request: Request) -> list[str]:
+def cannot(request: LaunchRequest) -> list[str]:
     """Why Megatron-LM cannot run the layout."""
     layout, model = request.layout, request.model
     reasons = []
@@ -35,7 +35,7 @@ def cannot(request: Request) -> list[str]:
     return reasons
 
 
-def write(request: Request) -> Written:
+def write(request: LaunchRequest) -> Written:
     """The command; the data and the learning rate are the user's."""
     options = [
         *_model(request.model, request.seq),
@@ -47,7 +47,7 @@ def write(request: Request) -> Written:
     return Written(command=lines(torchrun(request), "pretrain_gpt.py", *options))
 
 
-def _parallelism(request: Request) -> list[str]:
+def _parallelism(request: LaunchRequest) -> list[str]:
     layout = request.layout
     options = [f"--tensor-model-parallel-size {layout.tp}"]
     if layout.sp:
@@ -75,7 +75,7 @@ def _stages(layers: int, pp: int) -> str:
     return '"E' + "|".join(stages) + 'L"'
 
 
-def _sharding(request: Request) -> list[str]:
+def _sharding(request: LaunchRequest) -> list[str]:
     layout = request.layout
     if layout.zero == 0:
         return ["--overlap-grad-reduce"]
@@ -92,7 +92,7 @@ def _sharding(request: Request) -> list[str]:
     return options
 
 
-def _batch(request: Request) -> list[str]:
+def _batch(request: LaunchRequest) -> list[str]:
     return [
         f"--micro-batch-size {request.layout.micro_batch}",
         f"--global-batch-size {request.layout.global_batch}",

@@ -11,7 +11,7 @@ from ridgeline.records.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class LaunchRequest:
     """One layout of one model on one cluster."""
 
     model: ModelSpec
@@ -49,7 +49,7 @@ def lines(*parts: str) -> str:
     return " \\\n    ".join(parts)
 
 
-def torchrun(request: Request) -> str:
+def torchrun(request: LaunchRequest) -> str:
     """The launcher, with the address of the first node in $MASTER_ADDR."""
     if request.num_nodes == 1:
         return f"torchrun --standalone --nproc_per_node={request.per_node}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ridgeline.plan.training.launch_arguments.request import Request, Written, lines, torchrun
+from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written, lines, torchrun
 
 NAME = "torchtitan"
 CHECKED = "commit b5bcd76c6 of 2026-08-21"
@@ -43,7 +43,7 @@ _CONVERTERS = {
 }
 
 
-def cannot(request: Request) -> list[str]:
+def cannot(request: LaunchRequest) -> list[str]:
     """Why torchtitan cannot run the layout."""
     layout, model = request.layout, request.model
     reasons = []
@@ -68,7 +68,7 @@ def cannot(request: Request) -> list[str]:
     return reasons
 
 
-def write(request: Request) -> Written:
+def write(request: LaunchRequest) -> Written:
     """A configuration module and the command that runs it."""
     command = lines(
         torchrun(request),
@@ -79,7 +79,7 @@ def write(request: Request) -> Written:
     return Written(command=command, files={"ridgeline_plan.py": _module(request)})
 
 
-def _module(request: Request) -> str:
+def _module(request: LaunchRequest) -> str:
     layout = request.layout
     package = f"torchtitan.models.{_MODULES[request.model.family]}"
     base, known = _base(request)
@@ -109,7 +109,7 @@ def _module(request: Request) -> str:
     )
 
 
-def _settings(request: Request) -> dict[str, object]:
+def _settings(request: LaunchRequest) -> dict[str, object]:
     layout = request.layout
     shard = layout.fsdp // layout.cp if layout.zero else 1
     reshard = "always" if layout.zero == 3 else "never"
@@ -142,7 +142,7 @@ def _settings(request: Request) -> dict[str, object]:
     return settings
 
 
-def _base(request: Request) -> tuple[str, bool]:
+def _base(request: LaunchRequest) -> tuple[str, bool]:
     """The registry's configuration of the model, and whether it has one; else its smallest."""
     name = re.sub(r"[^a-z0-9]+", "_", request.model.name.lower())
     for base, pattern in _REGISTRY.items():
