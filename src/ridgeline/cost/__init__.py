@@ -1,4 +1,4 @@
-"""Theory: what a step must cost, from FLOPs, bytes and counts. Arithmetic on its arguments.
+"""The theory of what a step must cost, from FLOPs, bytes and counts: arithmetic on its arguments.
 
 One operator and its limit
     roofline.py              the rate that arithmetic intensity allows; operators under one roof

@@ -13,14 +13,15 @@ from ridgeline.cost.operator import ModelOperator, Pass, elementwise, product
 from ridgeline.models.spec import LatentAttention, ModelSpec
 
 BACKWARD_FLOPS = 2.5
-"""Of the fused kernel's backward over its forward: five products for two (FlashAttention-2)."""
+"""FLOPs of the fused kernel's backward pass over those of its forward pass: five matmuls for two
+(FlashAttention-2)."""
 WITHOUT_ROTARY = ("bloom", "mpt", "t5", "bert", "gpt2", "opt")
 """Families whose positions are biases on the scores or vectors added to the embedding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widths:
-    """Of one device's heads, in elements per token."""
+    """The widths of one device's heads, in elements per token."""
 
     query: int
     key: int
@@ -31,7 +32,7 @@ class Widths:
 def attention_operators(
     model: ModelSpec, step: Pass, *, window: int, causal: bool, crossing: bool = False
 ) -> list[ModelOperator]:
-    """One attention block. `crossing`: its keys and values come from the encoder."""
+    """The operators of one attention block; `crossing`: keys and values come from the encoder."""
     if model.latent is not None:
         return _latent(model, model.latent, step, window, causal)
     heads = model.heads // step.tp

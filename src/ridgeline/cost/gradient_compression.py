@@ -67,7 +67,7 @@ class Gradient:
 
     @property
     def num_elements(self) -> int:
-        """All of them."""
+        """Elements of all matrices, biases and norms."""
         return self.other_elements + sum(rows * columns for rows, columns in self.matrices)
 
 
@@ -91,7 +91,7 @@ class Exchange:
 
     sent_bytes: float
     encode_seconds: float
-    """Of encoding and decoding, by the memory traffic they cannot avoid."""
+    """Time of encoding and decoding, by the memory traffic they cannot avoid."""
     travel_seconds: float
 
     def step_seconds(self, compute_seconds: float, hidden_seconds: float) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBill:
-    """Of one run. None: its rate was not given."""
+    """What one run costs. None: its rate was not given."""
 
     device_hours: float
     usd: float | None
@@ -37,7 +37,7 @@ class Tariff:
 
     usd_per_device_hour: float | None = None
     watts: float | None = None
-    """Of one device at full power (its share of the host included, where that is wanted)."""
+    """Power of one device at full load (its share of the host included, where that is wanted)."""
     power_share: float = 1.0
     """Mean power over full power."""
     pue: float = 1.0

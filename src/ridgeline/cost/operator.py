@@ -28,7 +28,7 @@ class ModelOperator:
     kind: Kind
     shape: str
     dtype: str
-    """Of its operands; results are in 16 bits or more."""
+    """The dtype of its operands; results are in 16 bits or more."""
     flops: float
     moved_bytes: float
     count: int = 1
@@ -43,7 +43,7 @@ class ModelOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What is computed: one step's tokens on one device."""
+    """The work of one pass: one step's tokens on one device."""
 
     phase: Literal["train", "prefill", "decode"]
     seq: int
@@ -59,7 +59,7 @@ class Pass:
 
     @property
     def tokens(self) -> int:
-        """That pass every layer."""
+        """Tokens that pass through every layer."""
         return self.batch if self.phase == "decode" else self.batch * self.seq
 
     @property

@@ -1,4 +1,4 @@
-"""The roofline: the rate that a kernel can reach, from its arithmetic intensity.
+"""The roofline model of a kernel: the rate that it can reach, from its arithmetic intensity.
 
     attainable = min(peak, intensity × bandwidth)          intensity = FLOPs / bytes moved
 

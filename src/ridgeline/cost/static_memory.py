@@ -19,18 +19,18 @@ Stage = Literal[0, 1, 2, 3]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateBytes:
-    """Bytes per parameter."""
+    """The bytes of each state per parameter."""
 
     weights: float
     gradients: float
     master: float
-    """Of a copy in higher precision that the optimizer updates; 0: there is none."""
+    """Bytes of a copy in higher precision that the optimizer updates; 0: there is none."""
     optimizer: float
-    """Of the optimizer's own state."""
+    """Bytes of the optimizer's own state."""
 
     @property
     def total(self) -> float:
-        """All together."""
+        """Bytes of all states together."""
         return self.weights + self.gradients + self.master + self.optimizer
 
 

@@ -31,7 +31,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     index: int
     name: str
-    """As the driver reports it."""
+    """The name that the driver reports."""
     device: str | None
     """Its name in our catalogue; None when we have no facts about it."""
     memory_bytes: int | None
@@ -45,7 +45,8 @@ class ToolError(Exception):
 
 
 Runner = Callable[[tuple[str, ...]], str | None]
-"""Runs a command: its output, None when it is not installed, `ToolError` when it fails."""
+"""The function that runs a command: its output, None when it is not installed, `ToolError` when it
+fails."""
 
 
 def run_tool(command: tuple[str, ...]) -> str | None:

@@ -71,7 +71,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dispatch_backward_seconds: float
     """Backward of such an operator, per recorded call."""
     launch_seconds: float | None
-    """GPU: least time per kernel when many tiny ones are queued back to back."""
+    """Least time per kernel of a GPU when many tiny ones are queued back to back."""
     host_to_device_pinned_bytes_per_second: float | None
     host_to_device_pageable_bytes_per_second: float | None
     device_to_host_pinned_bytes_per_second: float | None
@@ -90,7 +90,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     torch: str
     ridgeline: str
     date: str
-    """ISO 8601, UTC."""
+    """The date in ISO 8601, UTC."""
 
     @property
     def busy(self) -> bool:

@@ -109,7 +109,7 @@ class Interconnect(Fact, frozen=True, kw_only=True):
 
     source: str
     link: str
-    """Name in `links.toml`."""
+    """The link's name in `links.toml`."""
     count: int = 1
 
 
@@ -122,7 +122,7 @@ class Device(Fact, frozen=True, kw_only=True):
     target: str
     """What compilers call it: a CUDA compute capability (`9.0`), a gfx name; else empty."""
     year: int
-    """Of first shipment."""
+    """The year of first shipment."""
     aliases: list[str] = []
     """Other names that people use; case, blanks, `_` and `-` do not matter."""
     cuda_names: list[str] = []
@@ -222,14 +222,14 @@ class DeviceFile(Fact, frozen=True, kw_only=True):
 
 
 class LinkFile(Fact, frozen=True, kw_only=True):
-    """`links.toml`."""
+    """The content of `links.toml`."""
 
     sources: dict[str, Source]
     link: list[Link]
 
 
 class PriceFile(Fact, frozen=True, kw_only=True):
-    """`prices.toml`."""
+    """The content of `prices.toml`."""
 
     sources: dict[str, Source]
     price: list[Price]

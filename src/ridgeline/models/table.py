@@ -67,7 +67,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As the table calls it."""
+        """The name that the table gives it."""
         return self.cells.get("model", "").strip() or "model"
 
     @property

@@ -1,4 +1,4 @@
-"""Search: which layout of a training run is best, and what to serve a model on; why others lose.
+"""The search for the best layout of a training run, and for what to serve a model on.
 
 The arithmetic is `cost/`'s. `training/` and `serving/` are alike, file for file; `simulate/` drives
 the scheduler of `batching/` with the cost model as its clock; `fitting.py` is the one place where

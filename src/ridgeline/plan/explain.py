@@ -195,7 +195,7 @@ def _assumption_sentences(winner: Estimate, loser: Estimate, names: tuple[str, s
 
 
 def _stage_terms(estimate: Estimate) -> dict[str, float]:
-    """Of the fullest stage."""
+    """The memory terms of the fullest stage."""
     stages = estimate.memory.stages
     if not stages:
         return {}

@@ -27,10 +27,10 @@ STEP = 0.01
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One fitted number: where it holds, and what is believed before the data."""
+    """One number that is fitted: where it holds, and what is believed before the data."""
 
     key: str
-    """The coefficient's field."""
+    """The field of the coefficient."""
     prior: float
     spread: float
     """Standard deviation of the prior's logarithm."""

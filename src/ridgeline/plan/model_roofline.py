@@ -1,4 +1,4 @@
-"""`ridgeline roofline`: every operator of a model on the roofline of one or more devices.
+"""Every operator of a model on the roofline of one or more devices (`ridgeline roofline`).
 
 From a model's name or configuration and devices' names to the record that `report/` draws.
 """

@@ -99,6 +99,6 @@ def number(text: str) -> float | None:
 
 
 def count(text: str) -> int | None:
-    """As far as a cell has a number."""
+    """The whole number of a cell, as far as it has one."""
     value = number(text)
     return int(value) if value is not None and math.isfinite(value) else None

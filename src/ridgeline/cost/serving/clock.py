@@ -21,7 +21,7 @@ class StepClock:
 
     shared_read_seconds: float
     expert_read_seconds: float
-    """Of all routed experts."""
+    """Time of reading all routed experts."""
     expert_missed: float
     """Share of the experts that one token is not sent to."""
     token_seconds: float
@@ -37,11 +37,11 @@ class StepClock:
     window_cache_seconds: float
     window: float
     sent_seconds: float
-    """Of all-reduces, per token."""
+    """Time of all-reduces, per token."""
     fixed_device_seconds: float
     """Latency of all-reduces, starting of kernels."""
     least_device_seconds: float
-    """That the host needs to launch a step without prompts."""
+    """The least time of a step without prompts: what the host needs to launch it."""
     least_prompt_seconds: float
     """The same with prompts."""
     fixed_host_seconds: float

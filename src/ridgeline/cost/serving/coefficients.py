@@ -30,7 +30,7 @@ class Rates(Cases):
     link: Floats
     """Share of the link that an all-reduce of many bytes sustains."""
     reduce_seconds: Floats
-    """Of an all-reduce of next to nothing between two devices; grows with the logarithm."""
+    """Time of an all-reduce of next to nothing between two devices; grows with the logarithm."""
     layer_seconds: Floats
     """Per layer and step: starting and draining its kernels."""
     routing_seconds: Floats
@@ -43,13 +43,13 @@ class Rates(Cases):
     prompt_routing_seconds: Floats
     """The same on top of it per layer of routed experts."""
     step_seconds: Floats
-    """Per step: scheduling, sampling, what nothing hides."""
+    """Host time per step that nothing hides: scheduling, sampling."""
     sequence_seconds: Floats
     """The same per sequence that answers."""
     request_seconds: Floats
     """Once per request, before its prompt runs: transport, tokenising, admission."""
     start: Floats
-    """Of the requests of a closed loop, those sent when all clients start at once."""
+    """The share of a closed loop's requests that are sent when all clients start at once."""
     occupancy: Floats
     """Sequences that run at saturation over those that memory could hold as engines count."""
     reserve: Floats

@@ -27,14 +27,15 @@ class Server:
     device: Device
     tp: int = 1
     dtype: str = "bf16"
-    """Of weights and products; the KV cache has 16 bits unless `cache_bytes` says otherwise."""
+    """The dtype of weights and matmuls; the KV cache has 16 bits unless `cache_bytes` says
+    otherwise."""
     cache_bytes: float = 2.0
     """Per element of the KV cache."""
     compute_share: float = 1.0
-    """Of the peak that products and attention reach; 1 is the limit."""
+    """Share of the peak that matmuls and attention reach; 1 is the limit."""
     bandwidth_share: float = 1.0
     fixed_seconds: float = 0.0
-    """Per step: scheduling, sampling, launches that nothing hides."""
+    """Time per step that nothing hides: scheduling, sampling, launches."""
     fabric: Fabric | None = None
     """Joins the tensor-parallel devices; None: communication is not counted."""
 
@@ -45,12 +46,12 @@ class ServingStep:
 
     seconds: float
     compute_seconds: float
-    """Of products and attention at the peak they reach, traffic aside."""
+    """Time of matmuls and attention at the peak they reach, traffic aside."""
     memory_seconds: float
-    """Of all traffic at the bandwidth it reaches, arithmetic aside."""
+    """Time of all traffic at the bandwidth it reaches, arithmetic aside."""
     communication_seconds: float
     tokens_per_second: float
-    """Of all sequences together: prompt tokens in prefill, new ones in decode."""
+    """Rate of all sequences together: prompt tokens in prefill, new ones in decode."""
 
 
 def prefill(model: ModelSpec, server: Server, seq: int, batch: int = 1) -> ServingStep:

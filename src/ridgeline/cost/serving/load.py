@@ -28,7 +28,7 @@ from ridgeline.cost.serving.step import StepTime, Work, sequences_that_fit, step
 
 KINDS = ("static", "closed", "open", "saturated", "burst")
 ROUNDS = 30
-"""Of finding the sequences that an open loop keeps running (Little's law), damped."""
+"""Damped rounds of finding the sequences that an open loop keeps running (Little's law)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class RequestLengths(Cases):
     most_sequences: Floats
     """Sequences that the engine runs at once at most."""
     reserved: Floats
-    """Of an answer, what the engine keeps room for when it admits a request: 1 where it never
-    evicts, 0.5 where it fills the memory with what is there and evicts when it must."""
+    """The share of a completion that the engine keeps room for when it admits a request: 1 where it
+    never evicts, 0.5 where it fills the memory with what is there and evicts when it must."""
 
 
 def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:
@@ -128,7 +128,7 @@ def _work(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOutcome:
-    """Of each run, whatever its metric."""
+    """What each case shows under its load, whatever is published of it."""
 
     first_token_seconds: Floats
     next_token_seconds: Floats

@@ -29,9 +29,9 @@ class Hosted(Cases):
     shared_bytes: Floats
     """Weights that every step reads: all but the embedding's rows and the routed experts."""
     expert_bytes: Floats
-    """Of all routed experts."""
+    """Weights of all routed experts."""
     expert_share: Floats
-    """Of the routed experts, those that one token is sent to; 1 for dense models."""
+    """The share of the routed experts that one token is sent to; 1 for dense models."""
     shared_products: Floats
     """Multiplications of one token in linear layers, routed experts and head aside."""
     expert_products: Floats
@@ -49,9 +49,9 @@ class Hosted(Cases):
     window: Floats
     """Tokens that they see; infinite without such layers."""
     resident_bytes: Floats
-    """All weights."""
+    """Bytes of all weights."""
     memory_bytes: Floats
-    """Of the device, as programs see it."""
+    """Memory of the device, as programs see it."""
     cache_room_bytes: Floats
     """What the engine itself says that it keeps for the cache; not a number where it does not."""
     peak: Floats

@@ -1,4 +1,4 @@
-"""Speculative decoding: a small model drafts, the large one checks all drafts in one pass.
+"""The gain of speculation: a small model drafts, the large one checks all drafts in one pass.
 
 With α the chance that a draft token is accepted, γ drafts per round, and c the draft model's time
 per token over the target's time per pass:
@@ -98,7 +98,7 @@ def acceptance_rate(*, accepted: int, rounds: int, num_drafts: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of one number of drafts."""
+    """The gain of one number of drafts."""
 
     acceptance: float
     """Chance that a draft which is looked at is accepted, taken as the same for all."""

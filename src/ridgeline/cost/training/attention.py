@@ -17,9 +17,11 @@ from ridgeline.cost.training.setting import Setting
 
 BACKWARD_FACTOR = 2.5
 FORWARD_SCORE_BYTES = 13.0
-"""Per score: product writes 2, scale-mask-softmax 4, dropout 4 and its mask 1, product reads 2."""
+"""Bytes moved per score: the matmul writes 2, scale-mask-softmax 4, dropout 4 and its mask 1, the
+matmul reads 2."""
 BACKWARD_SCORE_BYTES = 21.0
-"""Per score: gradient written 2, dropout 5, softmax 6, and four reads by the three products."""
+"""Bytes moved per score: gradient written 2, dropout 5, softmax 6, and four reads by the three
+matmuls."""
 BLOCK = 128.0
 """Rows of a block of a fused kernel: what a causal mask cannot skip, and the unit of work."""
 
@@ -34,7 +36,7 @@ def attended_tokens(setting: Setting) -> Floats:
 
 
 def attention_flops(setting: Setting) -> Floats:
-    """Of one layer, micro-batch and device, as a fused kernel executes them."""
+    """FLOPs of one layer, micro-batch and device, as a fused kernel executes them."""
     dims = setting.dims
     per_pair = 2.0 * dims.heads * (dims.qk_dim + dims.value_dim) / setting.layouts.tp
     return setting.tokens * attended_tokens(setting) * per_pair

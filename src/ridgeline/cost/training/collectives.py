@@ -20,20 +20,20 @@ from ridgeline.cost.arrays import Floats, Ints
 from ridgeline.cost.training.setting import Setting
 
 TIERED_NETWORK_SHARE = 0.9
-"""Of a card's line rate that a hierarchical dispatch reaches: of 50 GB/s 45 leave the domain with
-two domains and 46 with four (DeepEP, README of 2026, table "Performance", own domain's part of the
-printed bandwidth taken off)."""
+"""The share of a card's line rate that a hierarchical dispatch reaches: of 50 GB/s 45 leave the
+domain with two domains and 46 with four (DeepEP, README of 2026, table "Performance", own domain's
+part of the printed bandwidth taken off)."""
 Numbers = NDArray[np.floating[Any]] | Ints
 """What arithmetic on layouts gives: the type checker cannot tell that it is always of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Communicating ranks."""
+    """A group of communicating ranks."""
 
     size: Floats
     local: Floats
-    """Of them, ranks within one fast domain."""
+    """Ranks of the group within one fast domain."""
 
     @property
     def nodes(self) -> Floats:
@@ -42,7 +42,7 @@ class Group:
 
 
 def group_of(setting: Setting, size: Numbers, stride: Numbers) -> Group:
-    """Ranks `stride` apart: with tensor ranks innermost, those of other groups lie between."""
+    """The group of ranks `stride` apart: tensor ranks are innermost, other groups lie between."""
     ranks = np.asarray(size, dtype=np.float64)
     local = np.clip(np.floor(setting.site.domain_size / stride), 1.0, ranks)
     return Group(size=ranks, local=local)

@@ -45,7 +45,7 @@ ACTIVATION_BYTES = 2.0
 
 
 def tensor_seconds(setting: Setting) -> Floats:
-    """Of one layer and pass over one micro-batch, none of it hidden."""
+    """Communication of one layer and pass over one micro-batch, none of it hidden."""
     layouts = setting.layouts
     group = group_of(setting, layouts.tp, np.ones(1))
     message = setting.tokens * setting.dims.hidden * ACTIVATION_BYTES
@@ -55,7 +55,7 @@ def tensor_seconds(setting: Setting) -> Floats:
 
 
 def context_seconds(setting: Setting) -> Floats:
-    """Of one layer's forward: cp - 1 sends of a block of keys and values."""
+    """Communication of one layer's forward pass: cp - 1 sends of a block of keys and values."""
     layouts, dims = setting.layouts, setting.dims
     width = (dims.key_width + dims.value_width) / layouts.tp
     message = setting.tokens * width * ACTIVATION_BYTES
@@ -64,7 +64,7 @@ def context_seconds(setting: Setting) -> Floats:
 
 
 def expert_seconds(setting: Setting) -> Floats:
-    """Of one mixture-of-experts layer and pass: dispatch and combine."""
+    """Communication of one mixture-of-experts layer and pass: dispatch and combine."""
     layouts, dims = setting.layouts, setting.dims
     group = group_of(setting, layouts.ep, np.ones(1))
     message = setting.routed_tokens * dims.hidden * ACTIVATION_BYTES
@@ -73,7 +73,7 @@ def expert_seconds(setting: Setting) -> Floats:
 
 
 def pipeline_seconds(setting: Setting) -> Floats:
-    """Of one micro-batch through one stage: activations forward, gradients back, per chunk."""
+    """Communication of one micro-batch through a stage: activations forward, gradients back."""
     layouts = setting.layouts
     split = np.where(layouts.sp, layouts.tp, 1.0)
     message = setting.tokens * setting.dims.hidden * ACTIVATION_BYTES / split
@@ -147,9 +147,9 @@ def step_reduction(setting: Setting) -> tuple[Floats, Floats]:
 
 
 LEAST_RING = 0.1
-"""Of a context ring's forward traffic: the first block cannot hide."""
+"""The share of a context ring's forward traffic that is never hidden: the first block."""
 LEAST_BUCKET = 0.05
-"""Of a step's gradient traffic: the last bucket cannot hide."""
+"""The share of a step's gradient traffic that is never hidden: the last bucket."""
 
 
 def exposed_waits(

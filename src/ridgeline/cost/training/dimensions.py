@@ -23,14 +23,14 @@ class Dimensions:
 
     layers: Floats
     moe_layers: Floats
-    """Of them, layers with routed experts."""
+    """The layers with routed experts."""
     hidden: Floats
     heads: Floats
     kv_heads: Floats
     qk_dim: Floats
-    """Of one head's query and key."""
+    """Width of one head's query and key."""
     value_dim: Floats
-    """Of one head's value."""
+    """Width of one head's value."""
     ffn: Floats
     gates: Floats
     """Up projections of the MLP: 2 with a gate, else 1."""
@@ -39,12 +39,12 @@ class Dimensions:
     expert_ffn: Floats
     shared_ffn: Floats
     q_rank: Floats
-    """Latent attention: rank of the compressed query (0: not compressed)."""
+    """Rank of the compressed query in latent attention (0: not compressed)."""
     kv_rank: Floats
-    """Latent attention: rank of the compressed key and value (0: ordinary attention)."""
+    """Rank of the compressed key and value in latent attention (0: ordinary attention)."""
     rope_dim: Floats
     outputs: Floats
-    """Of the output head: the vocabulary, or the classes; 0 without a head."""
+    """Outputs of the head: the vocabulary, or the classes; 0 without a head."""
     pooled: Floats
     """1 where the head reads one position of a sequence: it classifies."""
     untied: Floats
@@ -61,11 +61,12 @@ class Dimensions:
     expert_bias: Floats
     """1 where experts add biases and clamp: chains that grouped kernels do not fuse."""
     dense_parameters: Floats
-    """Of all layers without their routed experts: what every tensor-parallel group has once."""
+    """Parameters of all layers without their routed experts: what every tensor-parallel group has
+    once."""
     routed_parameters: Floats
-    """Of all routed experts."""
+    """Parameters of all routed experts."""
     embedding_parameters: Floats
-    """Of the input embedding with learned positions."""
+    """Parameters of the input embedding with learned positions."""
 
     @property
     def query_width(self) -> Floats:

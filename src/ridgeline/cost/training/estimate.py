@@ -1,4 +1,4 @@
-"""One training step: how long it takes, why, and whether it fits in memory.
+"""The estimate of one training step: how long it takes, why, and whether it fits in memory.
 
 `estimate_training` works on arrays of layouts: one layout or a million cost the same code. The
 time is put together in `step.py`, the memory in `memory.py`; `setting.py` turns model, cluster and
@@ -27,8 +27,8 @@ VERDICTS: tuple[Fit, Fit, Fit] = ("fits", "tight", "oom")
 TIGHT = 0.92
 """Share of the capacity above which fragmentation decides whether a run survives."""
 IMAGE_SIGMA = 0.24
-"""As wide as it takes for the interval to hold 80 % of 33 published training runs of ViTs, tiny to
-huge, on an RTX 3090 (timm, Apache-2.0). No run with images is among those that were fitted to."""
+"""The spread at which the interval holds 80 % of 33 published training runs of ViTs, tiny to huge,
+on an RTX 3090 (timm, Apache-2.0). No run with images is among those that were fitted to."""
 COVERAGE_80 = 1.2816
 """Standard deviations on each side that hold 80 % of a normal distribution."""
 
@@ -45,9 +45,9 @@ class Estimates:
     peak_bytes: Floats
     capacity_bytes: Floats
     verdict: Ints
-    """Index into `VERDICTS`."""
+    """The index into `VERDICTS`."""
     model_flops: Floats
-    """Of one step on all devices, without recomputation, causal masks counted as halves."""
+    """FLOPs of one step on all devices, without recomputation, causal masks counted as halves."""
     hardware_flops: Floats
     sigma: Floats
     """Standard deviation of log(true / predicted step time)."""

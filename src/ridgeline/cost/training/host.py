@@ -1,4 +1,4 @@
-"""Host time: launching operators, and what a step does beside the model.
+"""The time of the host: launching operators, and what a step does beside the model.
 
 An eager framework launches operators one by one; when a pass's kernels are shorter than their
 launches, the host sets the pace. Layers of routed experts also wait for counts that the host must
@@ -22,17 +22,18 @@ from ridgeline.cost.training.memory import SELECTIVE
 from ridgeline.cost.training.setting import Setting
 
 OPERATORS_PER_LAYER = 24.0
-"""Of one pass through a dense layer: norms, projections, rotary embedding, attention, MLP."""
+"""Operators of one pass through a dense layer: norms, projections, rotary embedding, attention,
+MLP."""
 OPERATORS_OF_TENSOR_PARALLELISM = 4.0
 OPERATORS_OF_LATENT_ATTENTION = 1.2 * OPERATORS_PER_LAYER
-"""Beyond ordinary attention: more projections and norms, and rotary embeddings on slices that are
-cut, joined and expanded one by one."""
+"""Operators beyond those of ordinary attention: more projections and norms, and rotary embeddings
+on slices that are cut, joined and expanded one by one."""
 OPERATORS_OF_ATTENTION_CORE = 6.0
-"""That selective recomputation launches again: scores, mask, softmax, dropout, values, and the
-random states around them."""
+"""Operators that selective recomputation launches again: scores, mask, softmax, dropout, values,
+and the random states around them."""
 OPERATORS_PER_TENSOR = 4.0
-"""Once per step: gradient added to its buffer, cast to fp32, weight copied back, and the views of
-all three (`_copy_model_grads_to_main_grads` and `_copy_main_params_to_model_params` in
+"""Operators once per step: gradient added to its buffer, cast to fp32, weight copied back, and the
+views of all three (`_copy_model_grads_to_main_grads` and `_copy_main_params_to_model_params` in
 megatron/core/optimizer/distrib_optimizer.py)."""
 TENSORS_PER_LAYER = 8.0
 TENSORS_OF_ROUTING = 3.0

@@ -36,7 +36,7 @@ from ridgeline.cost.training.setting import Setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPass:
-    """Seconds by term."""
+    """The seconds of a layer's passes by term."""
 
     forward: dict[str, Floats]
     backward: dict[str, Floats]

@@ -33,18 +33,18 @@ class Layouts:
     pp: Ints
     vpp: Ints
     schedule: Ints
-    """Index into `SCHEDULES`."""
+    """The index into `SCHEDULES`."""
     cp: Ints
     ep: Ints
     etp: Ints
     micro_batch: Ints
     global_batch: Ints
     recompute: Ints
-    """Index into `RECOMPUTES`."""
+    """The index into `RECOMPUTES`."""
     precision: Ints
-    """Index into `PRECISIONS`."""
+    """The index into `PRECISIONS`."""
     offload: Ints
-    """Index into `OFFLOADS`."""
+    """The index into `OFFLOADS`."""
     compiled: Bools
 
     def __len__(self) -> int:

@@ -44,7 +44,7 @@ class Matmul:
 
     @property
     def flops(self) -> Floats:
-        """Of the forward pass."""
+        """FLOPs of the forward pass."""
         return self.count * matmul_flops(self.rows, self.outer, self.inner)
 
 

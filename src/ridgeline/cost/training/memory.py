@@ -18,9 +18,9 @@ from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
 CONTEXT_BYTES = 1.0e9
-"""Of the device's context, its libraries and their workspaces: not seen by the allocator."""
+"""Memory of the device's context, its libraries and their workspaces: not seen by the allocator."""
 COMMUNICATOR_BYTES = 0.6e9
-"""Of one communicator's buffers (NCCL: 16 to 32 channels)."""
+"""Memory of one communicator's buffers (NCCL: 16 to 32 channels)."""
 UNFUSED_NORM_BYTES = 4.0
 """Per element that an RMS norm of separate kernels keeps beyond its input: an fp32 copy."""
 UNFUSED_GATE_BYTES = 2.0

@@ -51,7 +51,7 @@ class ClusterNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One computation: arrays of one common length, or of length one."""
+    """The numbers of one computation: arrays of one common length, or of length one."""
 
     dims: Dimensions
     site: ClusterNumbers
@@ -88,7 +88,7 @@ class Setting:
 
     @property
     def tokens(self) -> Floats:
-        """Of one micro-batch on one device, its share of a context-parallel sequence."""
+        """Tokens of one micro-batch on one device: its share of a context-parallel sequence."""
         return self.layouts.micro_batch * self.seq / self.layouts.cp
 
 

@@ -16,16 +16,17 @@ class Held:
     """Parameters of one device before data-parallel sharding."""
 
     dense: Floats
-    """Of the layers of a mean stage, routed experts left out."""
+    """Parameters of the layers of a mean stage, routed experts left out."""
     experts: Floats
     embedding: Floats
-    """Of the first stage."""
+    """Parameters of the first stage beside its layers."""
     head: Floats
-    """Of the last stage: also the tied copy that a pipelined model keeps there."""
+    """Parameters of the last stage beside its layers: also the tied copy that a pipelined model
+    keeps there."""
 
     @property
     def ends(self) -> Floats:
-        """Of embedding and head on the heavier end; both on one device without a pipeline."""
+        """Parameters of the heavier end: embedding, head, or both without a pipeline."""
         return np.maximum(self.embedding, self.head)
 
 

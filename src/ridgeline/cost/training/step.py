@@ -137,7 +137,7 @@ def local_parameters(setting: Setting) -> Floats:
 
 
 def optimizer_seconds(setting: Setting) -> Floats:
-    """Of one update."""
+    """Time of one update of the weights."""
     software, site = setting.software, setting.site
     state = software.master_bytes + software.optimizer_bytes
     moved = 2.0 * state + 2.0 * software.gradient_bytes + software.weight_bytes

@@ -21,7 +21,7 @@ class Stack:
     vendor_attention: Flag = False
     """The vendor's own fused attention, faster than FlashAttention-2 on newer parts."""
     sink_attention: Flag = False
-    """That attention also takes learned sinks."""
+    """Whether the vendor's attention also takes learned sinks."""
     fused_elementwise: Flag = False
     """Element-wise chains are hand-fused whatever the layout's `compiled` says (Megatron, XLA)."""
     modules: Flag = False
@@ -44,15 +44,16 @@ class Stack:
     a forward pass beside a backward pass (Megatron-LM's `--overlap-moe-expert-parallel-comm`)."""
     dropout: Flag = False
     weight_bytes: Number = 2.0
-    """Of the copy that the products read."""
+    """Bytes per weight of the copy that the matmuls read."""
     gradient_bytes: Number = 4.0
-    """Of the accumulated gradient."""
+    """Bytes per element of the accumulated gradient."""
     reduce_bytes: Number = 2.0
-    """Of a gradient element on the wire."""
+    """Bytes of a gradient element on the wire."""
     step_gradient_bytes: Number = 0.0
-    """Of the copy of a shard's gradients that the optimizer makes for its step."""
+    """Bytes per element of the copy of a shard's gradients that the optimizer makes for its
+    step."""
     bucket_bytes: Number = 0.0
-    """Of buffers in which gradients and weights are packed for their collectives."""
+    """Bytes of the buffers in which gradients and weights are packed for their collectives."""
     master_bytes: Number = 4.0
     optimizer_bytes: Number = 8.0
     chunked_logits: Flag = False
@@ -61,7 +62,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The task. Sequences all have `seq` tokens."""
+    """The task of a run, whose sequences all have `seq` tokens."""
 
     seq: int
     causal: bool = True
@@ -72,4 +73,4 @@ class Workload:
     """Tokens of one document when several are packed into a sequence and do not see each other;
     0: a sequence is one document."""
     recompute_share: float = 1.0
-    """Of the layers whose layout says full recomputation, those that really do it."""
+    """The share of the layers that really recompute where the layout says full recomputation."""

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 
 
 class FamilyRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[family]]`: rows of sizes under one source."""
+    """The content of one `[[family]]`: rows of sizes under one source."""
 
     source: str
     """Paper and table, or the repository whose config.json has these values."""

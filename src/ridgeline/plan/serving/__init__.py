@@ -1,4 +1,4 @@
-"""Serving before buying: what a fleet will do, how sure that is, and what to buy.
+"""What a served fleet will do before it is bought, how sure that is, and what to buy.
 
 The arithmetic of a step and of a load is `cost/serving/`'s. Here a replica is asked for
 (`question.py`) and predicted (`estimate.py`) with the shipped coefficients (`coefficients.py`,

@@ -1,4 +1,4 @@
-"""Coefficients of serving: priors, what runs they hold for, and the shipped fit.
+"""The coefficients of serving: priors, what runs they hold for, and the shipped fit.
 
 A coefficient belongs to hardware (architecture, arithmetic, kind of link), to a class of engines
 or to a kind of load, never to a model, a table or a row. `priors.toml` lists them;
@@ -34,7 +34,7 @@ class Situation:
 
     architecture: str
     precision: str
-    """Of the linear layers' products."""
+    """The dtype of the linear layers' matmuls."""
     widened: float
     """Bits that weights are widened from; 0 where they are not."""
     fabric: bool
@@ -67,7 +67,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`calibration.toml`."""
+    """The content of `calibration.toml`."""
 
     values: dict[str, float]
     """By the parameter's name."""
@@ -121,7 +121,7 @@ def rates_at(where: dict[str, Ints], logs: Floats) -> Rates:
 
 
 class LeftOutFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`left_out.toml`."""
+    """The content of `left_out.toml`."""
 
     source: dict[str, Calibration]
 

@@ -68,7 +68,7 @@ def for_few_sources(runs: Sequence[ServingRun], rows: Bools) -> float:
 
 
 def sigma_of(run: ServingRun, spread: Spread) -> float:
-    """Of one run's metric."""
+    """The spread of one run's metric."""
     value = float(getattr(spread, family(run)))
     return value * (spread.experts if run.model.experts else 1.0)
 

@@ -26,12 +26,12 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     chunk: int
     """Prompt tokens of one step at most."""
     reserved: float
-    """Of an answer's tokens, what admission keeps room for."""
+    """The share of a completion's tokens that admission keeps room for."""
     why: str
 
 
 class EngineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`engines.toml`."""
+    """The content of `engines.toml`."""
 
     engine: list[EngineClass]
 

@@ -1,4 +1,4 @@
-"""`plan serving`: the cheapest GPUs, layout and number of replicas for a load and its targets.
+"""The cheapest GPUs, layout and number of replicas for a load and its targets (`plan serving`).
 
 Every device with a known price and published runs behind it, every tp of `TENSOR_RANKS`, every kind
 of weights that is allowed is a candidate. For each, the most requests that one replica can have
@@ -30,9 +30,9 @@ from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan
 
 TENSOR_RANKS = (1, 2, 4, 8)
 LEVELS = 48
-"""Of the grid of requests under way, evenly spaced in the logarithm."""
+"""Points of the grid of requests under way, evenly spaced in the logarithm."""
 HEADROOM = 0.2
-"""Of what a replica can carry, what is left free for bursts."""
+"""The share of what a replica can carry that is left free for bursts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class ServingTask:
     users: float | None = None
     """Requests under way at once."""
     rate: float | None = None
-    """Requests per second."""
+    """Requests that arrive per second."""
     ttft_seconds: float | None = None
     itl_seconds: float | None = None
     gpus: tuple[str, ...] = ()
-    """Empty: every device with a price and published runs."""
+    """The devices that may be bought; empty: every device with a price and published runs."""
     weights: tuple[str, ...] = ("bf16", "fp8")
     engine: str = "python"
     headroom: float = HEADROOM

@@ -22,16 +22,16 @@ from ridgeline.plan.serving.published import LATENCIES, ServingRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedServing:
-    """Runs as arrays."""
+    """Published runs as arrays, one case each."""
 
     runs: list[ServingRun]
     hosted: Hosted
     lengths: RequestLengths
     where: dict[str, Ints]
     kind: Ints
-    """Index into `KINDS`."""
+    """The index into `KINDS`."""
     number: Floats
-    """Of the load."""
+    """The number of each load."""
     published: Floats
 
 

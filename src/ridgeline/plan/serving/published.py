@@ -49,7 +49,7 @@ Kind = Literal["static", "closed", "open", "saturated", "burst"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedLoad:
-    """How requests came."""
+    """The way in which requests came."""
 
     kind: Kind
     number: float = math.inf
@@ -68,7 +68,7 @@ class ServingRun:
     replicas: int
     tp: int
     precision: str
-    """Of the linear layers' products."""
+    """The dtype of the linear layers' matmuls."""
     widened: float
     """Bits that weights are widened from; 0 where they are not."""
     engine: EngineClass
@@ -84,7 +84,7 @@ class ServingRun:
 
     @property
     def source(self) -> str:
-        """Who published it."""
+        """The name of whoever published it."""
         return self.cells["source"]
 
 
@@ -98,7 +98,7 @@ def read_table(path: Path) -> list[ServingRun | Unreadable]:
 
 
 def read_row(number: int, cells: Mapping[str, str]) -> ServingRun | Unreadable:
-    """One row."""
+    """The run of one row, or why it cannot be predicted."""
     try:
         return _run(number, cells)
     except Insufficient as lack:

@@ -30,7 +30,7 @@ class ServingQuestion:
     tp: int = 1
     weights: str = "bf16"
     cache: str = ""
-    """Empty: what such checkpoints come with."""
+    """What the cache is kept in; empty: what such checkpoints come with."""
     engine: str = "python"
     prompt: float
     answer: float

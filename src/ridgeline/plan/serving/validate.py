@@ -1,4 +1,4 @@
-"""`ridgeline validate serving`: the model's error on a table of published serving runs.
+"""The serving model's error on a table of published runs (`ridgeline validate serving`).
 
 Errors are predicted / published - 1 in the row's own metric. By default each row is predicted by
 coefficients that never saw its source (`left_out.toml`); a source that no fit has seen is

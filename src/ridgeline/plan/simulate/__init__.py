@@ -1,4 +1,4 @@
-"""A fleet simulated: the scheduler that serves, on a clock that is not real.
+"""The simulation of a fleet: the scheduler that serves, on a clock that is not real.
 
 `replica.py` drives one `batching.scheduler.Scheduler`, whose steps take the time that a clock says
 (`cost/serving/clock.py`, its numbers from published runs or fitted to a measured engine by

@@ -19,12 +19,12 @@ class EngineTime:
     request_seconds: float = 0.0
     """From a client's sending to the scheduler, and from the engine back to the client."""
     factor: float = 1.0
-    """On every step: to see what a slower or faster engine would do."""
+    """The factor on every step: to see what a slower or faster engine would do."""
     most: StepWork | None = None
     """The largest step that the clock was fitted to, with what may still be asked; None: any."""
 
     def seconds(self, work: StepWork) -> float:
-        """Of one step.
+        """The time of one step.
 
         Raises:
             InputError: A step like that was never measured.

@@ -34,13 +34,13 @@ from ridgeline.records.step_log import StepRow, StepWork
 LEAST_ROWS = 20
 """Steps with prompts, and steps without: fewer tell too little."""
 MOST_ROWS = 300
-"""Of either kind that are fitted to, spread over the log."""
+"""Steps of either kind that are fitted to at most, spread over the log."""
 LOSS_SCALE = 0.1
 """Error in log from which the loss grows linearly."""
 STALL = math.log(3.0)
 """Error in log from which something else held the machine up."""
 SEGMENTS = 20
-"""Of the log, between which the engine's speed is seen to vary."""
+"""Segments of the log, between which the engine's speed is seen to vary."""
 LOOSE = 4.0
 """Standard deviation of what is believed of a logarithm before the log: next to nothing."""
 _NAMES = ("shared_read", "token", "sequence", "pair", "cache", "fixed_host")
@@ -126,7 +126,7 @@ def outside_of(fitted: Fitted, alone: Path, chunk: int) -> Fitted:
 
 
 def seconds_of(clock: StepClock, work: StepWork) -> float:
-    """Of one step."""
+    """The time that a clock gives one step."""
     return clock(**work._asdict())
 
 

@@ -34,7 +34,7 @@ class Simulation:
 
     run: Exchanges
     steps: int
-    """Of all engines."""
+    """Steps of all engines together."""
     replica_seconds: float
     most_replicas: int
     replicas: list[tuple[float, int]]
@@ -54,7 +54,7 @@ class _Ticket:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """One run."""
+    """The simulation of one run, request by request."""
 
     setup: Setup
     requests: Iterator[Planned]

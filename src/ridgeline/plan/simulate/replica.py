@@ -37,7 +37,7 @@ class Drafting:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """Driven by `fleet.py`: `begin` where it is idle, `end` at `ends`."""
+    """A replica that `fleet.py` drives: `begin` where it is idle, `end` at `ends`."""
 
     time: EngineTime
     limits: Limits
@@ -50,10 +50,10 @@ class Replica:
     gap: Callable[[float, int], None] | None = None
     """Told how long further tokens came after those before, and how many did; None: nobody asks."""
     bulk: bool = True
-    """Off: every step by itself, to compare."""
+    """Whether equal steps are taken together; off: every step by itself, to compare."""
     scheduler: Scheduler = field(init=False)
     ends: float | None = None
-    """Of the step under way; None: idle."""
+    """The end of the step under way; None: idle."""
     open: dict[Sequence, Exchange] = field(default_factory=dict)
     adopting: list[Sequence] = field(default_factory=list)
     """Prefilled elsewhere, their keys and values here, without room so far."""
@@ -73,7 +73,7 @@ class Replica:
         return self.scheduler.has_work or bool(self.adopting)
 
     def add(self, sequence: Sequence, exchange: Exchange, now: float) -> None:
-        """Queue a request.
+        """Put a request into the queue.
 
         Raises:
             Refusal: The queue is full, or the prompt too long.

@@ -1,4 +1,4 @@
-"""A whole forecast: the fleet, how sure it is, and what other fleets would do."""
+"""A whole forecast of a fleet: how sure it is, and what other fleets would do."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _Asked:
     interrupted: bool = False
 
     def simulation(self, setup: Setup) -> Simulation:
-        """Run it.
+        """Simulate one fleet under the load.
 
         A load whose prompts share nothing can find only its own blocks again, after a preemption.
         So it is first run without looking for any, and again in full where someone was preempted.

@@ -52,9 +52,10 @@ class Unsure:
     """Standard deviations of logarithms."""
 
     step: float
-    """Of the engine's steps."""
+    """The spread of the engine's steps."""
     first_token: float = 0.0
-    """Of the time to the first token, as it scattered in the published runs; 0: steps say all."""
+    """The spread of the time to the first token, as it scattered in the published runs; 0: steps
+    say all."""
 
 
 def setup_of(

@@ -26,21 +26,21 @@ class Slot:
     state: State = "stopped"
     began: float = 0.0
     replica: Replica | None = None
-    """Of states other than stopped and starting."""
+    """The engine, in states other than stopped and starting."""
     pending: dict[int, int] = field(default_factory=dict)
     """Request → its uncached prompt tokens, until its first token."""
 
 
 @dataclass(slots=True)
 class Slots:
-    """All of them."""
+    """All replicas that there may be."""
 
     slots: list[Slot]
     make: Callable[[], Replica]
     """A new engine, empty."""
     startup_seconds: float
     steps: int = 0
-    """Of replicas that have ended, as the following."""
+    """Steps of replicas that have ended; the next two fields count those as well."""
     preemptions: int = 0
     replica_seconds: float = 0.0
     most: int = 0
@@ -49,11 +49,11 @@ class Slots:
 
     @property
     def ready(self) -> list[Slot]:
-        """Those that take requests."""
+        """The slots that take requests."""
         return [one for one in self.slots if one.state == "ready"]
 
     def start(self, slot: Slot, now: float) -> None:
-        """Begin to load."""
+        """Begin to load a replica."""
         slot.state, slot.began = "starting", now
         self._note(now)
 

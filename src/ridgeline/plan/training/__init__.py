@@ -1,4 +1,4 @@
-"""Training before buying: how long a step will take, how sure that is, and which layout is best.
+"""What a training run will take before it is started, how sure that is, and which layout is best.
 
 The arithmetic of one layout is `cost/training/`'s. Here a run is asked for (`question.py`) and
 predicted (`estimate.py`) with the shipped coefficients (`coefficients.py`, `stacks.py`) or those

@@ -38,12 +38,12 @@ class UnchangedPlan:
 
     @property
     def best(self) -> Layout:
-        """Its best layout."""
+        """The best layout of the search."""
         return self.families.layouts.at(0)
 
     @property
     def step_seconds(self) -> float:
-        """Of its best layout."""
+        """The step time of its best layout."""
         return float(self.families.step_seconds[0])
 
 

@@ -1,4 +1,4 @@
-"""Coefficients of training: priors, and the shipped fit; TOML beside this file, read once.
+"""The coefficients of training: priors, and the shipped fit; TOML beside this file, read once.
 
 `priors.toml` says what is believed about each coefficient without any published run;
 `calibration.toml` holds the fitted values: one table for all devices, and one per architecture
@@ -34,7 +34,7 @@ Calibration = Callable[[Device], Coefficients]
 
 
 class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`calibration.toml`: coefficients by name, as in `Coefficients`."""
+    """The content of `calibration.toml`: coefficients by name, as in `Coefficients`."""
 
     all: dict[str, Any]
     architecture: dict[str, dict[str, Any]] = {}

@@ -36,7 +36,7 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.records.layout import Precision, Schedule
 
 _ACTIVATION_BYTES = 2
-"""Of one element of a layer's input in mixed precision."""
+"""Bytes of one element of a layer's input in mixed precision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ class Space:
     all data ranks, micro-batches that are powers of two, experts that are not split."""
     domain_size: int = 8
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
-    """Of a pipeline. `zero-bubble` is not tried by default: as ZB-H1 needs it (Qi et al. 2024),
-    with one chunk per rank, none of the frameworks that we write arguments for has it."""
+    """Schedules of a pipeline. `zero-bubble` is not tried by default: as ZB-H1 needs it (Qi et al.
+    2024), with one chunk per rank, none of the frameworks that we write arguments for has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Skeleton:
 
 
 def divisors(number: int) -> list[int]:
-    """In ascending order.
+    """The divisors of a number in ascending order.
 
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
@@ -147,7 +147,7 @@ def _sequence_parallel(space: Space, skeleton: Skeleton) -> bool:
 
 
 def _shardings(space: Space, skeleton: Skeleton) -> Ints:
-    """Columns: zero, fsdp."""
+    """Choices of sharding, with the columns zero and fsdp."""
     rows = [(0, 1)]
     ranks = skeleton.dp * skeleton.cp
     usual = (ranks, max(space.domain_size // skeleton.tp, 1))
@@ -159,7 +159,7 @@ def _shardings(space: Space, skeleton: Skeleton) -> Ints:
 
 
 def _experts(space: Space, skeleton: Skeleton) -> Ints:
-    """Columns: ep, etp."""
+    """Choices for experts, with the columns ep and etp."""
     experts = space.model.experts
     if experts is None:
         return np.array([(1, 1)], dtype=np.int64)
@@ -175,7 +175,7 @@ def _experts(space: Space, skeleton: Skeleton) -> Ints:
 
 
 def _passes(space: Space, skeleton: Skeleton) -> Ints:
-    """Columns: micro_batch, vpp, schedule."""
+    """Choices of the passes, with the columns micro_batch, vpp and schedule."""
     layers = _layers(space.model)
     per_rank = space.global_batch // skeleton.dp
     share = skeleton.cp * (skeleton.tp if _sequence_parallel(space, skeleton) else 1)
@@ -218,7 +218,7 @@ _COLUMNS = (
     ("recompute",),
     ("precision",),
 )
-"""Of the tables of `_axes`, in its order."""
+"""Column names of the tables of `_axes`, in its order."""
 
 
 def _expand(space: Space, skeleton: Skeleton, size: int) -> Iterator[dict[str, Ints]]:

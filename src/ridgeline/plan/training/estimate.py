@@ -1,4 +1,4 @@
-"""`ridgeline predict training`: one layout of one model on one cluster, as an estimate."""
+"""The estimate of one layout of one model on one cluster (`ridgeline predict training`)."""
 
 from __future__ import annotations
 

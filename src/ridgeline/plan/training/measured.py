@@ -55,7 +55,7 @@ CURE = 'give a doctor record, or {"step_seconds": 1.23, "layout": {"tp": 2, ...}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStep:
-    """One measured run."""
+    """A step that a user measured."""
 
     model: ModelSpec
     workload: Workload

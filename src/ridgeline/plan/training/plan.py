@@ -1,4 +1,4 @@
-"""`plan_training`: the best layout of a training run, and everything one asks next.
+"""The best layout of a training run, and everything one asks next (`plan_training`).
 
 The search is exhaustive over `enumeration.py`'s space with the cost model of
 `cost/training/estimate.py`; this file turns what it found into a plan: runners-up with why they

@@ -27,7 +27,7 @@ OOM = VERDICTS.index("oom")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedTraining:
-    """Runs as arrays."""
+    """Published runs as arrays, one row each."""
 
     runs: list[TrainingRun]
     chosen: list[Candidate]

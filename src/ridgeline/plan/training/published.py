@@ -70,13 +70,14 @@ PRECISION_WORDS = {
     "fp4": "nvfp4",
 }
 SELECTIVE_SHARES = {"selective-layer": 0.5, "selective-op": 0.6}
-"""torchtitan's modes: every second layer, or of each layer every second product and all that is
-element-wise (what is kept is the input, attention's output and half of the products: 43 % of a
-Llama layer)."""
+"""Shares of torchtitan's modes: every second layer, or of each layer every second matmul and all
+that is element-wise (what is kept is the input, attention's output and half of the matmuls: 43 % of
+a Llama layer)."""
 ACCUMULATED_GRADIENT_BYTES = 6.0
 """A gradient in 16 bits beside the fp32 sum that it is added to."""
 POWER_LIMITED_SHARE = 0.7
-"""Of its printed power that a part has when a source says that it is limited but not how far."""
+"""The share of its printed power that a part has when a source says that it is limited but not how
+far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Candidate:
 
     layout: Layout
     recompute_share: float = 1.0
-    """Of the layers, when recomputation is full."""
+    """The share of the layers that recompute, when recomputation is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ class TrainingRun:
 
     @property
     def source(self) -> str:
-        """Who published it."""
+        """The name of whoever published it."""
         return self.cells["source"]
 
 
@@ -114,7 +115,7 @@ def read_table(path: Path) -> list[TrainingRun | Unreadable]:
 
 
 def read_row(number: int, cells: Mapping[str, str]) -> TrainingRun | Unreadable:
-    """One row."""
+    """The run of one row, or why it cannot be estimated."""
     blank = [name for name in ("seq", "gpu", "n_gpus") if not cells[name]]
     if blank:
         reason = f"{', '.join(blank)} is blank; fill it in"

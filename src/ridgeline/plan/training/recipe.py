@@ -18,7 +18,7 @@ from ridgeline.records.recipe import (
 _LEARNING_RATES = ((20e9, 3.0e-4), (float("inf"), 1.5e-4))
 """Up to so many parameters, this rate (LLaMA, arXiv 2302.13971, table 2)."""
 _FINAL_SHARE = 0.1
-"""Of the peak rate, at the end of the cosine (section 2.3 there)."""
+"""The share of the peak rate at the end of the cosine (section 2.3 there)."""
 
 
 def recipe_of(plan: Plan, config: str, model: ModelSpec, cluster: Cluster) -> Recipe:

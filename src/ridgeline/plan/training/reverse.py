@@ -1,4 +1,4 @@
-"""The reverse question: the smallest or cheapest cluster that trains this in so many days.
+"""The smallest or cheapest cluster that trains this in so many days: the reverse question.
 
 Sizes are tried upwards from what the arithmetic alone needs at full peak: whole fast domains, in
 steps of a quarter of a power of two. The smallest is the first that meets the date. The cheapest

@@ -61,7 +61,7 @@ class Candidates:
         return len(self.step_seconds)
 
     def take(self, which: Ints | Bools) -> Candidates:
-        """Those at these positions, or where this mask is true."""
+        """The candidates at these positions, or where this mask is true."""
         return Candidates(
             layouts=self.layouts.take(which),
             step_seconds=self.step_seconds[which],
@@ -129,7 +129,7 @@ class _Keeper:
             self.flush()
 
     def flush(self) -> None:
-        """Judge what waits."""
+        """Judge the layouts that wait."""
         if not self.waiting:
             return
         layouts = join_layouts([layouts for layouts, _ in self.waiting])
@@ -159,7 +159,7 @@ def score(candidates: Candidates, limit_bytes: float, objective: Objective) -> F
 
 
 def pareto(candidates: Candidates) -> Candidates:
-    """Those that no other candidate beats in time and memory at once, fastest first."""
+    """The candidates that no other beats in time and memory at once, fastest first."""
     order = np.lexsort((candidates.peak_bytes, candidates.step_seconds))
     peaks = candidates.peak_bytes[order]
     least_before = np.concatenate([[np.inf], np.minimum.accumulate(peaks)[:-1]])

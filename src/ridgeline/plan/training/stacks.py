@@ -26,7 +26,7 @@ class StackFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def stacks() -> tuple[Stack, ...]:
-    """The software classes."""
+    """Every class of training software."""
     tables = read_toml(STACKS, StackFile).stack
     try:
         return tuple(Stack(**table) for table in tables)

@@ -83,12 +83,12 @@ class SearchOutcome:
 
     @property
     def best(self) -> Layout:
-        """The best layout."""
+        """The best layout that was found."""
         return self.found.families.layouts.at(0)
 
     @property
     def step_seconds(self) -> float:
-        """Of the best layout."""
+        """The step time of the best layout."""
         return float(self.found.families.step_seconds[0])
 
 
@@ -122,7 +122,7 @@ _WIDE = "tensor parallelism had to leave the fast domain"
 
 
 def nothing_fits(task: TrainingTask, outcome: SearchOutcome) -> str:
-    """One line: what is missing at the leanest layout, and what would fit."""
+    """The message when nothing fits: what is missing at the leanest layout, and what would fit."""
     peak = float(outcome.found.nearest.peak_bytes[0])
     capacity = float(task.cluster.device.memory.usable_bytes)
     if peak <= capacity:
@@ -161,7 +161,7 @@ def _enough_devices(task: TrainingTask, most: int = 65_536) -> int | None:
 
 
 def _no_layout(task: TrainingTask) -> str:
-    """One line: why no layout is valid, and which global batch would do."""
+    """The message when no layout is valid: why, and which global batch would do."""
     count = task.cluster.num_devices
     widest = min(task.cluster.domain_size, count)
     free = replace(task.space(widest), global_batch=0)  # 0: every number divides it

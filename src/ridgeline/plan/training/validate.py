@@ -1,4 +1,4 @@
-"""`ridgeline validate training`: the cost model's error on a table of published runs.
+"""The training model's error on a table of published runs (`ridgeline validate training`).
 
 Errors are of step time, predicted / published - 1, whatever a source prints: throughput, TFLOP/s
 and MFU are converted with the source's own way of counting. Figures are taken per source and then

@@ -1,4 +1,4 @@
-"""DeepSpeed: its JSON configuration and the launcher's command line.
+"""The layout for DeepSpeed: its JSON configuration and the launcher's command line.
 
 Names are those of `deepspeed/runtime/config.py`, `zero/config.py`, `zero/offload_config.py` and
 `tensor_parallel/config.py`. Tensor parallelism is its AutoTP. Pipelines and experts are written

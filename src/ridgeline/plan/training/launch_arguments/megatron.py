@@ -1,4 +1,4 @@
-"""Megatron-LM: command-line options of `pretrain_gpt.py`.
+"""The layout for Megatron-LM: command-line options of `pretrain_gpt.py`.
 
 Names are those of `megatron/training/arguments.py` and of the fields of `TransformerConfig`,
 `ModelParallelConfig` and `DistributedDataParallelConfig`, which the parser turns into options.

@@ -1,4 +1,4 @@
-"""torchtitan: a Python configuration, which is how its runs are described since 2026.
+"""The layout for torchtitan: a Python configuration, which describes its runs since 2026.
 
 Names are those of `torchtitan/config/configs.py` (`ParallelismConfig`, `TrainingConfig`),
 `torchtitan/distributed/activation_checkpoint.py` and `torchtitan/distributed/parallel_dims.py`.
