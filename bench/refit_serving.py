@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ import numpy as np
 import tomli_w
 
 from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.training.estimate import COVERAGE_80
+from ridgeline.models.counts import parameter_count
 from ridgeline.plan.fitting import RobustFit
 from ridgeline.plan.serving.coefficients import CALIBRATION, LEFT_OUT, Spread, priors
-from ridgeline.plan.serving.coverage import ranges_of, spread_of
 from ridgeline.plan.serving.prepared import (
     PreparedServing,
     family,
@@ -44,6 +46,14 @@ LOSS_SCALE = 0.08
 """Error in log from which the loss grows linearly: about the noise between releases."""
 OFFSET = 0.10
 """Standard deviation of what a source's version, flags and client do to all of its rows."""
+FAMILIES = ("first_token", "next_token", "throughput")
+CAP = 20
+"""Rows that one source counts for in a spread."""
+LEAST_ROWS = 6
+"""Rows of a kind from which its spread is taken; fewer leave what is believed."""
+STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356)
+"""Where Student's t with 1, 2, … degrees of freedom has a tenth of its mass to the right: a spread
+known from few sources is less sure than one known from many (Student, Biometrika 6, 1908)."""
 HEAD = """\
 # Written by bench/refit_serving.py; change priors.toml or the table, not this file.
 # What each number means: cost/serving/coefficients.py. What was believed before: priors.toml.
@@ -158,6 +168,61 @@ def fit_without(prepared: PreparedServing, use: Bools, start: Floats) -> dict[st
         str(source): fit(problem_of(prepared, use & (sources != source)), start)
         for source in dict.fromkeys(sources.tolist())
     }
+
+
+def spread_of(prepared: PreparedServing, errors: Floats, use: Bools) -> Spread:
+    """Spreads whose 80 % intervals hold 80 % of these errors of sources left out."""
+    believed = Spread()
+    kinds = np.array([family(run) for run in prepared.runs])
+    experts = np.array([run.model.experts is not None for run in prepared.runs])
+    values = {}
+    for kind in FAMILIES:
+        rows = use & (kinds == kind) & ~experts
+        found = width(prepared.runs, errors, rows)
+        few = for_few_sources(prepared.runs, rows)
+        values[kind] = getattr(believed, kind) if found is None else found * few
+    scaled = errors / np.array([values[kind] for kind in kinds])
+    found = width(prepared.runs, scaled, use & experts)
+    factor = believed.experts if found is None else max(found, 1.0)
+    return Spread(**values, experts=factor)
+
+
+def width(runs: Sequence[ServingRun], errors: Floats, rows: Bools) -> float | None:
+    """Standard deviation whose 80 % interval holds 80 % of the errors, a source `CAP` at most."""
+    index = np.flatnonzero(rows)
+    if len(index) < LEAST_ROWS:
+        return None
+    names = [runs[i].source for i in index.tolist()]
+    weights = np.array([min(names.count(name), CAP) / names.count(name) for name in names])
+    sizes = np.abs(errors[index])
+    order = np.argsort(sizes)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
+
+
+def for_few_sources(runs: Sequence[ServingRun], rows: Bools) -> float:
+    """How much wider a spread is to be taken that so few sources taught."""
+    freedom = len({runs[i].source for i in np.flatnonzero(rows).tolist()}) - 1
+    return STUDENT[min(max(freedom, 1), len(STUDENT)) - 1] / COVERAGE_80
+
+
+def features(run: ServingRun) -> dict[str, float]:
+    """What the range is about."""
+    return {
+        "parameters": float(parameter_count(run.model)),
+        "tp": float(run.tp),
+        "prompt": run.prompt,
+        "completion": run.completion,
+    }
+
+
+def ranges_of(runs: Sequence[ServingRun]) -> dict[str, list[float]]:
+    """Least and most of each feature."""
+    columns: dict[str, list[float]] = {}
+    for run in runs:
+        for name, value in features(run).items():
+            columns.setdefault(name, []).append(value)
+    return {name: [min(values), max(values)] for name, values in columns.items()}
 
 
 def document(logs: Floats, spread: Spread) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ridgeline.plan.serving.question import replica_of
 
 
 def arrays(model: str = "Llama-3.1-8B", gpu: str = "H100", **values: object) -> Arrays:
-    asked = {"weights": "bf16", "prompt": 1000.0, "answer": 200.0} | values
+    asked = {"weights": "bf16", "prompt": 1000.0, "completion": 200.0} | values
     return arrays_of([replica_of(load_model(model), gpu, **asked)], prior_calibration())
 
 
@@ -132,8 +132,8 @@ def test_a_batch_takes_its_prompts_and_then_a_step_per_token() -> None:
 
 
 def test_engines_that_never_evict_run_fewer() -> None:
-    eager = arrays(answer=4000.0, engine="python", most_sequences=10_000.0)
-    careful = arrays(answer=4000.0, engine="native", most_sequences=10_000.0)
+    eager = arrays(completion=4000.0, engine="python", most_sequences=10_000.0)
+    careful = arrays(completion=4000.0, engine="native", most_sequences=10_000.0)
     some, fewer = (
         most_running(case.hosted, case.rates, case.lengths)[0] for case in (eager, careful)
     )

@@ -18,7 +18,7 @@ from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models import load_model
 from ridgeline.models.sequence import image_tokens
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.training.estimate import answer, predict_training
+from ridgeline.plan.training.estimate import estimate_question, predict_training
 from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.records.layout import Layout
 
@@ -60,7 +60,7 @@ def published() -> list[tuple[ModelSpec, int, float]]:
 def images_per_second(model: ModelSpec, batch: int) -> float:
     """As timm measured: one device, eager, fp16."""
     layout = Layout(micro_batch=batch, global_batch=batch, precision="fp16", compiled=False)
-    found = answer(
+    found = estimate_question(
         TrainingQuestion(
             model=model,
             cluster=parse_cluster("1xRTX 3090"),

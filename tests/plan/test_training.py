@@ -88,7 +88,7 @@ def test_changes_are_not_worse_than_keeping_the_layout(plan: Plan) -> None:
     assert half.num_devices == 8
     assert half.times_faster is not None
     assert 0.3 < half.times_faster < 1
-    assert by_name["matrix products in fp8"].layout is not None
+    assert by_name["matmuls in fp8"].layout is not None
 
 
 def test_the_bill_follows_from_the_step(plan: Plan) -> None:

@@ -54,7 +54,7 @@ def plan_serving(
     task = ServingTask(
         model=load_model(model),
         prompt=prompt,
-        answer=answer,
+        completion=answer,
         users=users,
         rate=rate,
         ttft_seconds=None if ttft is None else seconds_of("--ttft", ttft),

@@ -68,7 +68,7 @@ def predict_serving(
         cache=cache,
         engine=engine,
         prompt=prompt,
-        answer=answer,
+        completion=answer,
     )
     found = estimate_serving(replica, _load(users, rate))
     if drafts is not None or acceptance is not None or draft_model:

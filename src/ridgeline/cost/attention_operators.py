@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ridgeline.cost.operator import ModelOperator, Pass, elementwise, product
+from ridgeline.cost.operator import ModelOperator, Pass, elementwise, matmul
 from ridgeline.models.spec import LatentAttention, ModelSpec
 
 BACKWARD_FLOPS = 2.5
@@ -43,15 +43,15 @@ def attention_operators(
     fused = widths.query + widths.key + widths.value
     found = []
     if crossing:
-        found.append(product(f"{tag}q", step.tokens, model.hidden, widths.query, step=step))
+        found.append(matmul(f"{tag}q", step.tokens, model.hidden, widths.query, step=step))
         if step.phase != "decode":
             pair = widths.key + widths.value
-            found.append(product(f"{tag}kv", step.tokens, model.hidden, pair, step=step))
+            found.append(matmul(f"{tag}kv", step.tokens, model.hidden, pair, step=step))
     else:
-        found.append(product("qkv", step.tokens, model.hidden, fused, step=step))
+        found.append(matmul("qkv", step.tokens, model.hidden, fused, step=step))
         found += _on_queries_and_keys(model, widths, step)
     found.append(_kernel(f"{tag}attention", widths, heads, d, step, window, causal))
-    found.append(product(f"{tag}out", step.tokens, widths.output, model.hidden, step=step))
+    found.append(matmul(f"{tag}out", step.tokens, widths.output, model.hidden, step=step))
     return found
 
 
@@ -136,7 +136,7 @@ def _full_kernel(
 
 
 def _attention_dtype(step: Pass) -> str:
-    """Attention stays in 16 bits where the products go below."""
+    """Attention stays in 16 bits where the matmuls go below."""
     return step.dtype if step.operand_bytes >= 2.0 else "bf16"
 
 
@@ -149,9 +149,9 @@ def _latent(
     qk, cached = latent.nope_dim + latent.rope_dim, latent.kv_rank + latent.rope_dim
     found = []
     if latent.q_rank:
-        found.append(product("q down", tokens, h, latent.q_rank, step=step))
-    found.append(product("q up", tokens, latent.q_rank or h, heads * qk, step=step))
-    found.append(product("kv down", tokens, h, cached, step=step))
+        found.append(matmul("q down", tokens, h, latent.q_rank, step=step))
+    found.append(matmul("q up", tokens, latent.q_rank or h, heads * qk, step=step))
+    found.append(matmul("kv down", tokens, h, cached, step=step))
     rotated = heads * latent.rope_dim + latent.rope_dim
     found.append(elementwise("rotary", tokens, rotated, passes=(2, 2), flops=3, step=step))
     output = heads * latent.value_dim
@@ -159,11 +159,11 @@ def _latent(
         found += _absorbed(latent, heads, step)
     else:
         up = heads * (latent.nope_dim + latent.value_dim)
-        found.append(product("kv up", tokens, latent.kv_rank, up, step=step))
+        found.append(matmul("kv up", tokens, latent.kv_rank, up, step=step))
         widths = Widths(query=heads * qk, key=heads * qk, value=output, output=output)
         sizes = (qk, latent.value_dim)
         found.append(_full_kernel("attention", widths, heads, sizes, step, window, causal))
-    found.append(product("out", tokens, output, h, step=step))
+    found.append(matmul("out", tokens, output, h, step=step))
     return found
 
 
@@ -183,7 +183,7 @@ def _absorbed(latent: LatentAttention, heads: int, step: Pass) -> list[ModelOper
     )
     rank, nope, value = latent.kv_rank, latent.nope_dim, latent.value_dim
     return [
-        product("q absorb", step.batch, nope, rank, step=step, groups=heads),
+        matmul("q absorb", step.batch, nope, rank, step=step, groups=heads),
         kernel,
-        product("value absorb", step.batch, rank, value, step=step, groups=heads),
+        matmul("value absorb", step.batch, rank, value, step=step, groups=heads),
     ]

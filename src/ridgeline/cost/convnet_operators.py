@@ -1,6 +1,6 @@
 """The operators of a convolutional network, forward and backward, with FLOPs and bytes.
 
-The conventions are those of `operators.py`. A convolution is the product that it is computed as
+The conventions are those of `operators.py`. A convolution is the matmul that it is computed as
 (implicit GEMM; Chetlur et al., cuDNN, 1410.0759, section 3): rows are output places, inner is
 kernel² · channels per group, outer the output channels; its traffic counts images and weights
 themselves, not their unrolled copies. Batch norm reads its input twice in training (statistics,
@@ -28,7 +28,7 @@ def convnet_operators(
 
     >>> from ridgeline.models.convnets import load_convnet
     >>> operators = convnet_operators(load_convnet("resnet50"), 1, "prefill")
-    >>> macs = sum(one.flops * one.count for one in operators if one.kind == "product") / 2
+    >>> macs = sum(one.flops * one.count for one in operators if one.kind == "matmul") / 2
     >>> round(macs / 1e9, 2)
     4.09
     """
@@ -61,17 +61,17 @@ def _passes(one: convnet.ConvOperator, step: Pass, *, is_first: bool) -> Iterato
     weights = one.parameters
     flops = 2.0 * one.macs * step.batch
     read, written = step.operand_bytes, step.activation_bytes
-    yield _product(one, step, "", "forward", flops, read * (inputs + weights) + written * outputs)
+    yield _matmul(one, step, "", "forward", flops, read * (inputs + weights) + written * outputs)
     if not step.trains:
         return
     if not is_first:
         moved = read * (outputs + weights) + written * inputs
-        yield _product(one, step, ", input gradient", "backward", flops, moved)
+        yield _matmul(one, step, ", input gradient", "backward", flops, moved)
     moved = read * (inputs + outputs) + written * weights
-    yield _product(one, step, ", weight gradient", "backward", flops, moved)
+    yield _matmul(one, step, ", weight gradient", "backward", flops, moved)
 
 
-def _product(
+def _matmul(
     one: convnet.ConvOperator,
     step: Pass,
     suffix: str,
@@ -88,7 +88,7 @@ def _product(
     return ModelOperator(
         name=f"{name}{suffix}",
         direction=direction,
-        kind="product",
+        kind="matmul",
         shape=f"{step.batch}{places} x {one.out_channels}",
         dtype=step.dtype,
         flops=flops,

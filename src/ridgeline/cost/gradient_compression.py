@@ -53,7 +53,7 @@ PASSES = {
 take at the least: fp16 reads 4 and writes 2 bytes, and back; int8 reads twice for the scale;
 sign the same; random-k adds to its error feedback, clears what it sends and writes the result;
 top-k selects, gathers, keeps the rest as error feedback and scatters the result (a sort in place
-of a selection would be several times dearer). PowerSGD's follow from its products."""
+of a selection would be several times dearer). PowerSGD's follow from its matmuls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

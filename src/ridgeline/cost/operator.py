@@ -10,13 +10,13 @@ from typing import Literal
 
 from ridgeline.errors import InputError
 
-Kind = Literal["product", "attention", "elementwise"]
+Kind = Literal["matmul", "attention", "elementwise"]
 Direction = Literal["forward", "backward"]
 
 WIDTHS = {
     "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5,
 }  # fmt: skip
-"""Bytes of an operand's element by arithmetic."""
+"""Bytes of an operand's element by dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,7 @@ class Pass:
 
     def __post_init__(self) -> None:
         if self.dtype not in WIDTHS:
-            raise InputError(
-                f"{self.dtype}: not a known arithmetic; use one of {', '.join(WIDTHS)}"
-            )
+            raise InputError(f"{self.dtype}: not a known dtype; use one of {', '.join(WIDTHS)}")
 
     @property
     def tokens(self) -> int:
@@ -69,7 +67,7 @@ class Pass:
 
     @property
     def operand_bytes(self) -> float:
-        """Per element of what products read."""
+        """Per element of what matmuls read."""
         return WIDTHS[self.dtype]
 
     @property
@@ -78,13 +76,13 @@ class Pass:
         return max(2.0, self.operand_bytes)
 
 
-def product(
+def matmul(
     name: str, rows: float, inner: float, outer: float, *, step: Pass, groups: float = 1
 ) -> ModelOperator:
-    """`groups` independent products (rows x inner) · (inner x outer) in one launch.
+    """`groups` independent matmuls (rows x inner) · (inner x outer) in one launch.
 
     >>> step = Pass(phase="prefill", seq=1, batch=1, tp=1, dtype="bf16")
-    >>> one = product("up", 4, 2, 3, step=step)
+    >>> one = matmul("up", 4, 2, 3, step=step)
     >>> one.flops, one.moved_bytes
     (48.0, 52.0)
     """
@@ -96,7 +94,7 @@ def product(
         return ModelOperator(
             name=f"{name}{suffix}",
             direction=direction,
-            kind="product",
+            kind="matmul",
             shape=f"{many}{m:.10g} x {k:.10g} · {k:.10g} x {n:.10g}",
             dtype=step.dtype,
             flops=2.0 * m * k * n * groups,

@@ -2,7 +2,7 @@
 
 Conventions, the same for all:
 
-- a product (rows x inner) · (inner x outer) does 2 · rows · inner · outer FLOPs; its backward is
+- a matmul (rows x inner) · (inner x outer) does 2 · rows · inner · outer FLOPs; its backward is
   two more of them, for the gradient of the input and of the weight;
 - each operand is read once and each result written once, as by a kernel whose blocks stay in
   cache (Williams et al. 2009, section 3.1: compulsory traffic);
@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ridgeline.cost.attention_operators import attention_operators
-from ridgeline.cost.operator import ModelOperator, Pass, elementwise, product
+from ridgeline.cost.operator import ModelOperator, Pass, elementwise, matmul
 from ridgeline.errors import InputError
 from ridgeline.models.counts import is_decoder, is_mixture, num_layers
 from ridgeline.models.spec import Experts, ModelSpec
@@ -91,7 +91,7 @@ def end_operators(
     columns = outputs.get(model.head, model.num_classes) // tp
     if columns:
         rows = rows if model.head in outputs else batch
-        found.append(product("head", rows, model.hidden, columns, step=step))
+        found.append(matmul("head", rows, model.hidden, columns, step=step))
     found = _with_backward(found, step)
     if step.trains and columns:
         logits = rows * columns
@@ -202,9 +202,9 @@ def _mlp(
         step=step,
     )
     return [
-        product(f"{tag}up", tokens, model.hidden, ups * width, step=step, groups=groups),
+        matmul(f"{tag}up", tokens, model.hidden, ups * width, step=step, groups=groups),
         chain,
-        product(f"{tag}down", tokens, width, model.hidden, step=step, groups=groups),
+        matmul(f"{tag}down", tokens, width, model.hidden, step=step, groups=groups),
     ]
 
 
@@ -216,7 +216,7 @@ def _mixture(model: ModelSpec, experts: Experts, step: Pass) -> list[ModelOperat
     reached = min(reached, float(routed))
     h = model.hidden
     found = [
-        product("router", step.tokens, h, experts.num_experts, step=step),
+        matmul("router", step.tokens, h, experts.num_experts, step=step),
         elementwise("dispatch", routed, h, passes=(2, 2), flops=0, step=step),
         *_mlp(model, experts.ffn // step.tp, step, "expert ", routed / reached, reached),
         elementwise("combine", routed, h, passes=(2, 3), flops=2, step=step),

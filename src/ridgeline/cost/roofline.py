@@ -87,9 +87,9 @@ def place_operators(
     """Operators in `dtype` on a device; order is kept.
 
     >>> from ridgeline.hardware import device
-    >>> from ridgeline.cost.operator import Pass, product
+    >>> from ridgeline.cost.operator import Pass, matmul
     >>> step = Pass(phase="prefill", seq=4096, batch=1, tp=1, dtype="bf16")
-    >>> roof = place_operators([product("up", 4096, 4096, 4096, step=step)], device("h100"), "bf16")
+    >>> roof = place_operators([matmul("up", 4096, 4096, 4096, step=step)], device("h100"), "bf16")
     >>> roof.operators[0].bound, round(roof.operators[0].intensity_flops_per_byte)
     ('compute', 1365)
     """

@@ -46,7 +46,7 @@ RECIPES = {
 }
 """Recipe → its states. `mixed adam` is the paper's (fp16 gradients); Megatron-LM accumulates in
 fp32. torch.autocast is `fp32 adam` here: it keeps fp32 weights and casts on the fly. fp8 training
-as Transformer Engine does it keeps 16-bit weights beside the fp8 copy: memory grows, products get
+as Transformer Engine does it keeps 16-bit weights beside the fp8 copy: memory grows, matmuls get
 faster. 8-bit Adam: Dettmers et al., 2110.02861. `frozen 16-bit`: the base under adapters."""
 
 

@@ -22,7 +22,7 @@ DTYPES = (
     "fp6",
     "fp4",
 )
-"""Kinds of arithmetic that have a peak of their own. `fp64` and `fp32` are those of the vector
+"""The dtypes that have a peak of their own. `fp64` and `fp32` are those of the vector
 units; the others, with `fp64_tensor`, of the matrix units."""
 
 
@@ -43,7 +43,7 @@ class Source(Fact, frozen=True, kw_only=True):
 
 
 class Peaks(Fact, frozen=True, kw_only=True):
-    """Dense operations per second by kind of arithmetic; None: the device has no such units."""
+    """Dense operations per second by dtype; None: the device has no such units."""
 
     source: str
     fp64: float | None = None
@@ -144,7 +144,7 @@ class Device(Fact, frozen=True, kw_only=True):
         989400000000000.0
         """
         if dtype not in DTYPES:
-            raise InputError(f"{dtype}: not a known arithmetic; use one of {', '.join(DTYPES)}")
+            raise InputError(f"{dtype}: not a known dtype; use one of {', '.join(DTYPES)}")
         rate: float | None = getattr(self.peak_flops_per_second, dtype)
         if rate is None:
             known = ", ".join(self.peaks)
@@ -153,13 +153,13 @@ class Device(Fact, frozen=True, kw_only=True):
 
     @property
     def peaks(self) -> dict[str, float]:
-        """The kinds of arithmetic that the device has, with their dense rates."""
+        """The dtypes that the device has, with their dense rates."""
         rates = ((dtype, getattr(self.peak_flops_per_second, dtype)) for dtype in DTYPES)
         return {dtype: rate for dtype, rate in rates if rate is not None}
 
     @property
     def training_dtype(self) -> str:
-        """The 16-bit arithmetic that mixed-precision training uses here."""
+        """The 16-bit dtype that mixed-precision training uses here."""
         return "bf16" if self.peak_flops_per_second.bf16 is not None else "fp16"
 
     def ridge_flops_per_byte(self, dtype: str | None = None, *, headline: bool = False) -> float:

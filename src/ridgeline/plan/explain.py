@@ -18,7 +18,7 @@ from ridgeline.records.input_file import read_json
 from ridgeline.records.layout import Layout
 
 TERMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "gemm": ("matrix products", ("precision", "tp", "etp", "cp", "micro_batch", "ep")),
+    "gemm": ("matmuls", ("precision", "tp", "etp", "cp", "micro_batch", "ep")),
     "attention": ("attention", ("cp", "tp", "micro_batch")),
     "elementwise": ("element-wise work", ("sp", "tp", "compiled", "precision")),
     "recompute": ("recomputation", ("recompute",)),

@@ -36,7 +36,7 @@ def model_roofline(
     seq: int | None = None,
     phase: Phase = "train",
 ) -> ModelRoofline:
-    """One pass of a model in each device's 16-bit arithmetic.
+    """One pass of a model in each device's 16-bit dtype.
 
     `model` is a preset, a `config.json`, sizes as text, or the name of a convolutional network.
     `seq` defaults to 4096 or what the model allows; images have none.

@@ -16,12 +16,12 @@ from ridgeline.records.serving_plan import ServingEstimate
 
 LLAMA = load_model("Llama-3.1-8B")
 TASK = ServingTask(
-    model=LLAMA, prompt=1000.0, answer=250.0, rate=40.0, ttft_seconds=1.0, itl_seconds=0.03
+    model=LLAMA, prompt=1000.0, completion=250.0, rate=40.0, ttft_seconds=1.0, itl_seconds=0.03
 )
 
 
 def estimate(load: ServedLoad, **values: object) -> ServingEstimate:
-    asked = {"weights": "fp8", "prompt": 1000.0, "answer": 250.0} | values
+    asked = {"weights": "fp8", "prompt": 1000.0, "completion": 250.0} | values
     return estimate_serving(replica_of(LLAMA, "H100", **asked), load)
 
 
@@ -42,7 +42,7 @@ def test_too_many_requests_saturate_a_replica() -> None:
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [({"prompt": 1e6}, "prompt 1e"), ({"tp": 64}, "tp 64"), ({"answer": 1e6}, "answer 1e")],
+    [({"prompt": 1e6}, "prompt 1e"), ({"tp": 64}, "tp 64"), ({"completion": 1e6}, "completion 1e")],
 )
 def test_what_no_published_run_is_near_to_is_refused(values: dict[str, float], words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -50,14 +50,14 @@ def test_what_no_published_run_is_near_to_is_refused(values: dict[str, float], w
 
 
 def test_hardware_that_no_published_run_used_is_refused() -> None:
-    replica = replica_of(LLAMA, "MI300X", weights="bf16", prompt=1000.0, answer=250.0)
+    replica = replica_of(LLAMA, "MI300X", weights="bf16", prompt=1000.0, completion=250.0)
     with pytest.raises(InputError, match="no published run of CDNA 3"):
         estimate_serving(replica, ServedLoad(kind="saturated"))
 
 
 def test_a_model_that_does_not_fit_says_what_to_do() -> None:
     replica = replica_of(
-        load_model("Llama-3.1-70B"), "L40S", weights="fp8", prompt=10.0, answer=10.0
+        load_model("Llama-3.1-70B"), "L40S", weights="fp8", prompt=10.0, completion=10.0
     )
     with pytest.raises(InputError, match="raise tp or take fewer bits"):
         estimate_serving(replica, ServedLoad(kind="saturated"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.setting import Hosted
-from ridgeline.cost.serving.step import BLEND, StepTime, Work, step_time
+from ridgeline.cost.serving.step import StepTime, Work, blended, step_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class StepClock:
     expert_missed: float
     """Share of the experts that one token is not sent to."""
     token_seconds: float
-    """Products of one token."""
-    answer_seconds: float
-    """Products of the head for one sequence that answers."""
+    """Matmuls of one token."""
+    head_seconds: float
+    """Matmuls of the head for one sequence that is sampled."""
     sequence_seconds: float
     """Host time of the same."""
     pair_seconds: float
@@ -60,23 +60,28 @@ class StepClock:
         Args:
             prompt_tokens: Of all prompts, computed in this step.
             prompt_pairs: Query and key pairs of these: of n tokens behind m, n m + n (n + 1) / 2.
-            prompts_done: Prompts that end in this step and so answer.
+            prompts_done: Prompts that end in this step and so are sampled.
             decodes: Sequences that get one more token.
             decode_context: Tokens in all their caches together.
         """
         tokens = prompt_tokens + decodes
-        answering = decodes + prompts_done
+        sampled = decodes + prompts_done
         met: float = 1.0 - self.expert_missed**tokens
         read = self.shared_read_seconds + self.expert_read_seconds * met
-        products = tokens * self.token_seconds + answering * self.answer_seconds
-        linear: float = (read**BLEND + products**BLEND) ** (1.0 / BLEND)
+        matmuls = tokens * self.token_seconds + sampled * self.head_seconds
         seen = min(prompt_pairs, prompt_tokens * self.window)
         attention = prompt_pairs * self.pair_seconds + seen * self.window_pair_seconds
         recent = min(float(decode_context), decodes * self.window)
         cache = decode_context * self.cache_seconds + recent * self.window_cache_seconds
-        device = linear + attention + cache + tokens * self.sent_seconds + self.fixed_device_seconds
+        device = (
+            blended(read, matmuls)
+            + attention
+            + cache
+            + tokens * self.sent_seconds
+            + self.fixed_device_seconds
+        )
         least = self.least_prompt_seconds if prompt_tokens else self.least_device_seconds
-        host = self.fixed_host_seconds + answering * self.sequence_seconds
+        host = self.fixed_host_seconds + sampled * self.sequence_seconds
         return max(device, least) + host
 
 
@@ -98,7 +103,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
     def value(array: object) -> float:
         return float(np.asarray(array)[0])
 
-    empty, token, answer = of(), of(prompts=1.0), of(done=1.0)
+    empty, token, head = of(), of(prompts=1.0), of(done=1.0)
     reading = hosted.bandwidth * rates.memory * rates.unpack
     pair = 2.0 / (hosted.peak_sixteen * rates.attention)
     cached = 1.0 / (hosted.bandwidth * rates.cache)
@@ -107,8 +112,8 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         shared_read_seconds=value(hosted.shared_bytes / reading),
         expert_read_seconds=value(hosted.expert_bytes / reading),
         expert_missed=1.0 - value(hosted.expert_share),
-        token_seconds=value(token.products),
-        answer_seconds=value(answer.products),
+        token_seconds=value(token.matmuls),
+        head_seconds=value(head.matmuls),
         sequence_seconds=value(rates.sequence_seconds),
         pair_seconds=value(hosted.pair_products * pair),
         window_pair_seconds=value(hosted.window_pair_products * pair),

@@ -18,7 +18,7 @@ class Rates(Cases):
     gemm: Floats
     """Share of the peak that linear layers sustain over a full step."""
     expert_gemm: Floats
-    """Rate of the grouped products of routed experts over that."""
+    """Rate of the grouped matmuls of routed experts over that."""
     attention: Floats
     """Share of the 16-bit peak that a prompt's attention sustains."""
     memory: Floats
@@ -45,7 +45,7 @@ class Rates(Cases):
     step_seconds: Floats
     """Host time per step that nothing hides: scheduling, sampling."""
     sequence_seconds: Floats
-    """The same per sequence that answers."""
+    """The same per sequence that is sampled."""
     request_seconds: Floats
     """Once per request, before its prompt runs: transport, tokenising, admission."""
     start: Floats

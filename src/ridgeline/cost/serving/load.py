@@ -2,7 +2,7 @@
 
 A load is one of three. *Static*: a batch starts together and ends together. *Closed loop*: so many
 clients each send the next request when the last is answered. *Saturated*: requests never run out,
-and memory limits how many run. With B sequences of mean prompt p and answer o running, a step
+and memory limits how many run. With B sequences of mean prompt p and completion o running, a step
 brings B tokens, and each of the B slots needs one new prompt every o tokens: prompts of B p / o
 tokens come per step on average (Agrawal et al., 2403.02310, section 2). An engine runs them in
 chunks of at most `chunk` tokens beside the decodes:
@@ -12,7 +12,7 @@ chunks of at most `chunk` tokens beside the decodes:
 
 Time to the first token: the prompt's own steps, beside the decodes, and the wait for prompts that
 arrived with it. All n clients of a closed loop start at once, and so the first of so many requests
-of each waits for (n - 1) / 2 others; what follows is spread over an answer's time.
+of each waits for (n - 1) / 2 others; what follows is spread over a completion's time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RequestLengths(Cases):
 
     prompt: Floats
     """Tokens of a prompt, mean."""
-    answer: Floats
-    """Tokens of an answer, mean, 1 or more."""
+    completion: Floats
+    """Tokens of a completion, mean, 1 or more."""
     chunk: Floats
     """Prompt tokens of one step at most."""
     most_sequences: Floats
@@ -50,11 +50,11 @@ class RequestLengths(Cases):
 
 def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:
     """The mean step while `running` sequences decode and as many prompts follow as they end."""
-    arriving = running * lengths.prompt / lengths.answer
+    arriving = running * lengths.prompt / lengths.completion
     piece = np.maximum(np.minimum(lengths.prompt, lengths.chunk), 1.0)
     share = np.minimum(arriving / piece, 1.0)
     carried = np.maximum(arriving, piece)
-    context = lengths.prompt + lengths.answer / 2.0
+    context = lengths.prompt + lengths.completion / 2.0
     plain = step_time(hosted, rates, _work(hosted, lengths, 0.0 * running, running, context))
     mixed = step_time(hosted, rates, _work(hosted, lengths, carried, running, context))
     names = StepTime.__dataclass_fields__
@@ -72,7 +72,7 @@ def prompt_seconds(
     """Steps that `prompts` prompts take while `beside` other sequences decode."""
     tokens = prompts * lengths.prompt
     steps = np.maximum(np.ceil(tokens / lengths.chunk), 1.0)
-    context = lengths.prompt + lengths.answer / 2.0
+    context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, tokens / steps, beside, context)
     return np.asarray(steps * step_time(hosted, rates, work).total)
 
@@ -89,7 +89,7 @@ def first_token_seconds(
 
 def most_running(hosted: Hosted, rates: Rates, lengths: RequestLengths) -> Floats:
     """Sequences that run at saturation: what memory holds as admitted, or the engine's limit."""
-    context = lengths.prompt + lengths.answer * lengths.reserved
+    context = lengths.prompt + lengths.completion * lengths.reserved
     held = sequences_that_fit(hosted, rates, context) * rates.occupancy
     return np.asarray(np.minimum(held, lengths.most_sequences))
 
@@ -97,16 +97,16 @@ def most_running(hosted: Hosted, rates: Rates, lengths: RequestLengths) -> Float
 def static_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch: Floats) -> Floats:
     """A batch from start to end: its prompts, then a step for each further token."""
     none = np.zeros_like(batch)
-    context = lengths.prompt + lengths.answer / 2.0
+    context = lengths.prompt + lengths.completion / 2.0
     first = prompt_seconds(hosted, rates, lengths, batch, none)
     work = _work(hosted, lengths, none, batch, context)
     each = step_time(hosted, rates, work).total
-    return np.asarray(first + (lengths.answer - 1.0) * each)
+    return np.asarray(first + (lengths.completion - 1.0) * each)
 
 
 def decode_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch: Floats) -> Floats:
     """A step that only decodes."""
-    context = lengths.prompt + lengths.answer / 2.0
+    context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, np.zeros_like(batch), batch, context)
     return step_time(hosted, rates, work).total
 
@@ -134,7 +134,7 @@ class LoadOutcome:
     next_token_seconds: Floats
     """Mean over a request of the time between its tokens."""
     tokens_per_second: Floats
-    """Answers' tokens, of one replica."""
+    """Tokens of completions, of one replica."""
     running: Floats
     """Sequences that decode at once."""
     saturated: Bools
@@ -151,11 +151,11 @@ def outcome_of(
     most = np.maximum(most_running(hosted, rates, lengths), 1.0)
     full = steady_step(hosted, rates, lengths, most).total
     wanted = np.where(is_open, _open_running(hosted, rates, lengths, number, most, is_open), number)
-    held = np.maximum(sequences_that_fit(hosted, rates, lengths.prompt + lengths.answer), 1.0)
+    held = np.maximum(sequences_that_fit(hosted, rates, lengths.prompt + lengths.completion), 1.0)
     limit = np.where(static, held, most)
     running = np.minimum(wanted, limit)
     # Clients that start together reach their longest together: a closed loop needs room for whole
-    # answers, whatever the engine admits.
+    # completions, whatever the engine admits.
     closed = kind == KINDS.index("closed")
     most_whole = np.minimum(held * rates.occupancy, lengths.most_sequences)
     saturated = np.where(static, number > held, wanted >= np.where(closed, np.inf, limit))
@@ -174,24 +174,24 @@ def outcome_of(
     first = np.where(static, batch_first, np.where(is_open, open_first, closed_first))
     each = np.where(static, alone, steady)
     whole = static_seconds(hosted, rates, lengths, running)
-    cycle = first + (lengths.answer - 1.0) * each
-    speed = running * lengths.answer / np.where(static, whole, cycle)
+    cycle = first + (lengths.completion - 1.0) * each
+    speed = running * lengths.completion / np.where(static, whole, cycle)
     speed = np.where(saturated & ~static, most / full, speed)
-    speed = np.where(is_open & ~saturated, number * lengths.answer, speed)
+    speed = np.where(is_open & ~saturated, number * lengths.completion, speed)
     burst = kind == KINDS.index("burst")
     waves = np.maximum(number / most, 1.0)
-    queued = np.where(burst, (waves - 1.0) / 2.0 * lengths.answer * each, 0.0)
+    queued = np.where(burst, (waves - 1.0) / 2.0 * lengths.completion * each, 0.0)
     filling = 0.5 * prompt_seconds(hosted, rates, lengths, running, none)
     first = np.where(burst, queued + filling, first)
-    total = waves * lengths.answer * each + filling
-    speed = np.where(burst, np.where(burst, number, 1.0) * lengths.answer / total, speed)
+    total = waves * lengths.completion * each + filling
+    speed = np.where(burst, np.where(burst, number, 1.0) * lengths.completion / total, speed)
     return LoadOutcome(
         first_token_seconds=first,
         next_token_seconds=each,
         tokens_per_second=speed,
         running=running,
         saturated=saturated & ~burst,
-        fits=sequences_that_fit(hosted, rates, lengths.prompt + lengths.answer) >= 1.0,
+        fits=sequences_that_fit(hosted, rates, lengths.prompt + lengths.completion) >= 1.0,
     )
 
 
@@ -203,11 +203,11 @@ def _open_running(
     most: Floats,
     is_open: Bools,
 ) -> Floats:
-    """Sequences that requests at a rate keep running: rate times answer times seconds per token."""
+    """Sequences that requests at a rate keep running: rate x completion x seconds per token."""
     running = np.ones_like(most)
     if not is_open.any():
         return running
-    per_second = np.where(is_open, rate, 1.0) * lengths.answer
+    per_second = np.where(is_open, rate, 1.0) * lengths.completion
     for _ in range(ROUNDS):
         seconds = steady_step(hosted, rates, lengths, np.minimum(running, most)).total
         running = 0.5 * running + 0.5 * per_second * seconds

@@ -22,7 +22,7 @@ from ridgeline.models.spec import ModelSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosted(Cases):
-    """A model on the devices of one replica. Bytes, FLOPs and products are those of one device."""
+    """A model on the devices of one replica. Bytes, FLOPs and matmuls are those of one device."""
 
     layers: Floats
     hidden: Floats
@@ -37,7 +37,7 @@ class Hosted(Cases):
     expert_products: Floats
     """The same in the routed experts that it is sent to."""
     head_products: Floats
-    """The same in the head, which only tokens that answer pass."""
+    """The same in the head, which only sampled tokens pass."""
     pair_products: Floats
     """Multiplications of one query with one key and value, over all layers of full attention."""
     window_pair_products: Floats
@@ -55,7 +55,7 @@ class Hosted(Cases):
     cache_room_bytes: Floats
     """What the engine itself says that it keeps for the cache; not a number where it does not."""
     peak: Floats
-    """Dense FLOP/s of the linear layers' arithmetic."""
+    """Dense FLOP/s of the linear layers' dtype."""
     peak_sixteen: Floats
     """Dense FLOP/s in 16 bits: attention and head."""
     bandwidth: Floats
@@ -93,7 +93,7 @@ MULTIPLIED_AS = {
     **dict.fromkeys(("fp4", "nvfp4", "mxfp4"), "fp4"),
     "w8a8": "int8",
 }
-"""Weights → products of the same width, where a device has them."""
+"""Weights → matmuls of the same width, where a device has them."""
 CACHE_BYTES = {
     **dict.fromkeys(("bf16", "fp16", "bfloat16", "float16", "half"), 2.0),
     **dict.fromkeys(("fp8", "int8", "float8"), 1.0),
@@ -102,7 +102,7 @@ CACHE_BYTES = {
 
 
 def check_generates(model: ModelSpec) -> None:
-    """Refuse a model that answers no prompt."""
+    """Refuse a model that generates no text."""
     if not model.is_causal_language_model:
         raise InputError(f"{model.name} is no causal language model; only those generate tokens")
 
@@ -158,7 +158,7 @@ def host(
         "resident_bytes": shared_bytes + expert_bytes + (embedding - tied) / tp,
         "memory_bytes": float(device.memory.usable_bytes),
         "cache_room_bytes": math.nan,
-        "peak": device.peak(arithmetic(device, weights)) * clock,
+        "peak": device.peak(matmul_dtype(device, weights)) * clock,
         "peak_sixteen": device.peak(device.training_dtype) * clock,
         "bandwidth": device.memory.bandwidth_bytes_per_second,
         "ranks": float(tp),
@@ -166,8 +166,8 @@ def host(
     }
 
 
-def arithmetic(device: Device, weights: str) -> str:
-    """The kind of products that weights of this kind are multiplied with on a device.
+def matmul_dtype(device: Device, weights: str) -> str:
+    """The kind of matmuls that weights of this kind are multiplied with on a device.
 
     Weights that the device cannot multiply, and all that are quantised alone, are widened to 16
     bits; 4-bit floats run as such where the device can.
@@ -178,7 +178,7 @@ def arithmetic(device: Device, weights: str) -> str:
 
 def is_widened(device: Device, weights: str) -> bool:
     """Whether weights are stored in fewer bits than they are multiplied with."""
-    done = {"fp8": 8.0, "int8": 8.0, "fp4": 4.5}.get(arithmetic(device, weights), 16.0)
+    done = {"fp8": 8.0, "int8": 8.0, "fp4": 4.5}.get(matmul_dtype(device, weights), 16.0)
     return _known(weights, WEIGHT_BITS, "weights") < done
 
 

@@ -1,12 +1,12 @@
 """The time of one step of a serving engine: prompt tokens and decodes in one forward pass.
 
-    linear layers    (w^p + g^p)^(1/p), w: weights read, g: their products       p = `BLEND`
-    attention        cache of every decode read; products of every prompt token with its context
+    linear layers    (w^p + g^p)^(1/p), w: weights read, g: their matmuls       p = `BLEND`
+    attention        cache of every decode read; matmuls of every prompt token with its context
     tensor parallel  two all-reduces a layer: latency, and 2 (n-1)/n of the activations
     launches         a least time per layer, of kernels that have next to nothing to do
-    host             a fixed time per step, and one per sequence that answers
+    host             a fixed time per step, and one per sequence that is sampled
 
-Reading and products of linear layers overlap, so that the longer one counts but for the ridge,
+Reading and matmuls of linear layers overlap, so that the longer one counts but for the ridge,
 where neither hides the other (Williams et al., "Roofline", CACM 52(4), 2009). A step reads all
 weights once, of a routed layer those of the experts that some token of the step is sent to: of E
 experts with k per token, T tokens miss one with (1 - k/E)^T. Eager engines cannot launch faster
@@ -19,6 +19,7 @@ Everything is an array over cases, one number a case; a case alone is an array o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,8 +27,9 @@ from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.setting import Hosted, cached_bytes
 
+N = TypeVar("N", float, Floats)
 BLEND = 4.0
-"""How sharp the ridge is: at equal times of reading and products the sum is 1.19 times either."""
+"""How sharp the ridge is: at equal times of reading and matmuls the sum is 1.19 times either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,22 +42,22 @@ class Work(Cases):
     window_pairs: Floats
     """The same in layers that see a window."""
     prompts_done: Floats
-    """Prompts that end in this step, and so answer."""
+    """Prompts that end in this step, and so are sampled."""
     decodes: Floats
     """Sequences that get one more token."""
     decode_context: Floats
     """Tokens in the cache of one of them, on average."""
 
 
-TERMS = ("weights", "products", "attention", "cache", "communication", "launches", "host")
+TERMS = ("weights", "matmuls", "attention", "cache", "communication", "launches", "host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime(Cases):
-    """Seconds of a step by term. `total` is less than their sum: reading hides behind products."""
+    """Seconds of a step by term. `total` is less than their sum: reading hides behind matmuls."""
 
     weights: Floats
-    products: Floats
+    matmuls: Floats
     attention: Floats
     cache: Floats
     communication: Floats
@@ -67,13 +69,13 @@ class StepTime(Cases):
 def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     """Seconds of a step. Cases are matched by position."""
     tokens = work.prompt_tokens + work.decodes
-    answering = work.decodes + work.prompts_done
+    sampled = work.decodes + work.prompts_done
     read = hosted.shared_bytes + hosted.expert_bytes * experts_met(hosted.expert_share, tokens)
     weights = read / (hosted.bandwidth * rates.memory * rates.unpack)
     linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm)
     routed = 2.0 * hosted.expert_products / (hosted.peak * rates.gemm * rates.expert_gemm)
     head = 2.0 * hosted.head_products / (hosted.peak_sixteen * rates.gemm)
-    products = tokens * (linear + routed) + answering * head
+    matmuls = tokens * (linear + routed) + sampled * head
     pairs = (
         hosted.pair_products * work.prompt_pairs + hosted.window_pair_products * work.window_pairs
     )
@@ -82,15 +84,14 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     cache = cache / (hosted.bandwidth * rates.cache)
     communication = _communication(hosted, rates, tokens)
     launches = hosted.layers * (rates.layer_seconds + hosted.routed * rates.routing_seconds)
-    host = rates.step_seconds + rates.sequence_seconds * answering
-    blended = (weights**BLEND + products**BLEND) ** (1.0 / BLEND)
-    device = blended + attention + cache + communication + launches
+    host = rates.step_seconds + rates.sequence_seconds * sampled
+    device = blended(weights, matmuls) + attention + cache + communication + launches
     launched = rates.prompt_seconds + hosted.routed * rates.prompt_routing_seconds
     launched = np.where(work.prompt_tokens > 0.0, launched, 0.0)
     total = np.maximum(device, hosted.layers * np.maximum(rates.eager_seconds, launched)) + host
     return StepTime(
         weights=weights,
-        products=products,
+        matmuls=matmuls,
         attention=attention,
         cache=cache,
         communication=communication,
@@ -98,6 +99,12 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
         host=host,
         total=total,
     )
+
+
+def blended(reading: N, multiplying: N) -> N:
+    """Seconds of reading and multiplying beside each other, for numbers and for arrays alike."""
+    seconds: N = (reading**BLEND + multiplying**BLEND) ** (1.0 / BLEND)
+    return seconds
 
 
 def experts_met(share: Floats, tokens: Floats) -> Floats:

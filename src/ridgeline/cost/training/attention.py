@@ -1,8 +1,8 @@
 """Time of softmax attention itself: fused (FlashAttention) or through the score matrix.
 
 Fused: FLOPs 4·s²·d per head and sequence forward (halved by a causal mask), 2.5 times that
-backward, five products instead of two because scores are recomputed (Dao, "FlashAttention-2",
-arXiv 2307.08691, section 4.1). Unfused: every product is full, and the scores of `heads · s²`
+backward, five matmuls instead of two because scores are recomputed (Dao, "FlashAttention-2",
+arXiv 2307.08691, section 4.1). Unfused: every matmul is full, and the scores of `heads · s²`
 elements pass through memory (5·a·s²·b bytes kept per layer; Korthikanti et al., arXiv 2205.05198,
 section 4.1, counts the same tensors).
 """

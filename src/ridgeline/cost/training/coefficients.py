@@ -21,7 +21,7 @@ class Coefficients:
     """
 
     gemm: dict[str, float]
-    """Share of the peak that a large, aligned matrix product sustains, by layout precision. It
+    """Share of the peak that a large, aligned matmul sustains, by layout precision. It
     includes the clock that the part's power limit leaves."""
     gemm_half_depth: Number = 128.0
     """Depth (elements of K, times bytes per element / 2) at which a tile is half filled."""
@@ -47,7 +47,7 @@ class Coefficients:
     all_to_all: Number = 0.6
     """Share of the bandwidth that an all-to-all reaches."""
     tensor_overlap: Number = 0.3
-    """Share of tensor-parallel communication that modern stacks hide under products."""
+    """Share of tensor-parallel communication that modern stacks hide under matmuls."""
     data_overlap: Number = 0.8
     """Share of the backward pass that can hide gradient and parameter traffic."""
     shard_copies: Number = 12.0
@@ -68,13 +68,13 @@ class Coefficients:
     routing: Number = 4.0
     """Passes over the routed tokens that dispatching, permuting and combining experts take."""
     expert_gemm: Number = 0.8
-    """Rate of grouped products over that of dense ones of the same size."""
+    """Rate of grouped matmuls over that of dense ones of the same size."""
     step_overhead: Number = 0.01
     """Seconds per step outside the model: loss reading, clipping, logging, data."""
     straggle: Number = 0.0
     """Slowdown per doubling of the nodes: jitter and waiting for the slowest."""
     cast_traffic: Number = 2.0
-    """Extra passes over a low-precision product's 16-bit operands: casts, scales, transposes."""
+    """Extra passes over a low-precision matmul's 16-bit operands: casts, scales, transposes."""
     sigma: float = 0.12
     """Standard deviation of log(true / predicted) on sources outside the calibration."""
     sigma_experts: float = 0.25

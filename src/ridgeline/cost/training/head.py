@@ -1,4 +1,4 @@
-"""The output head and the loss: one product with the vocabulary, and softmax cross entropy.
+"""The output head and the loss: one matmul with the vocabulary, and softmax cross entropy.
 
 A classifier multiplies one position of each sequence with its classes.
 
@@ -21,7 +21,7 @@ EAGER_BYTES = 34.0
 
 
 def head_matmul(setting: Setting) -> Matmul:
-    """The product with the (tensor-parallel) vocabulary or classes; it stays in 16 bits."""
+    """The matmul with the (tensor-parallel) vocabulary or classes; it stays in 16 bits."""
     outputs = setting.dims.outputs / setting.layouts.tp
     return Matmul(
         name="head",
@@ -39,9 +39,9 @@ def head_rows(setting: Setting) -> Floats:
 
 
 def head_seconds(setting: Setting, sixteen: Setting) -> dict[str, Floats]:
-    """Products and cross entropy of one micro-batch, forward and backward together.
+    """Matmuls and cross entropy of one micro-batch, forward and backward together.
 
-    `sixteen` is the setting with 16-bit products.
+    `sixteen` is the setting with 16-bit matmuls.
     """
     matmul = head_matmul(setting)
     weights = np.where(setting.frozen_weights, 0.0, 1.0)

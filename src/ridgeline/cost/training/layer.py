@@ -43,7 +43,7 @@ class LayerPass:
 
 
 def layer_pass(setting: Setting) -> LayerPass:
-    """Products, attention and element-wise work of the mean layer."""
+    """Matmuls, attention and element-wise work of the mean layer."""
     forward: Floats = np.zeros(1)
     backward: Floats = np.zeros(1)
     casts: Floats = np.zeros(1)
@@ -62,7 +62,7 @@ def layer_pass(setting: Setting) -> LayerPass:
 
 
 def layer_matmuls(setting: Setting) -> list[tuple[Matmul, Floats]]:
-    """Products of the mean layer, each with the share of layers that has it."""
+    """Matmuls of the mean layer, each with the share of layers that has it."""
     dims, layouts, tokens = setting.dims, setting.layouts, setting.tokens
     moe = dims.moe_layers / dims.layers
     found = [(one, np.ones(1)) for one in attention_matmuls(setting)]
@@ -84,7 +84,7 @@ def total(terms: Mapping[str, Floats]) -> Floats:
 
 
 def in_sixteen_bits(setting: Setting) -> Setting:
-    """The same setting with 16-bit products: logits stay in them."""
+    """The same setting with 16-bit matmuls: logits stay in them."""
     return replace(
         setting,
         width=np.maximum(setting.width, 2.0),

@@ -31,16 +31,16 @@ from ridgeline.cost.training.setting import Setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matmul:
-    """`count` products (rows x inner) · (inner x outer) of one layer's forward pass."""
+    """`count` matmuls (rows x inner) · (inner x outer) of one layer's forward pass."""
 
     name: str
     rows: Floats
     inner: Floats
     outer: Floats
     count: Floats
-    """Independent products of this shape in one launch; 0 where the model has none."""
+    """Independent matmuls of this shape in one launch; 0 where the model has none."""
     grouped: bool = False
-    """Many small products in one launch: routed experts. One expert alone is a dense matmul."""
+    """Many small matmuls in one launch: routed experts. One expert alone is a dense matmul."""
 
     @property
     def flops(self) -> Floats:
@@ -83,7 +83,7 @@ def attention_matmuls(setting: Setting) -> list[Matmul]:
 
 
 def mlp_matmuls(dims: Dimensions, tokens: Floats, width: Floats, tag: str) -> list[Matmul]:
-    """Up (and gate, in one product) and down projection of an MLP of this width per device."""
+    """Up (and gate, in one matmul) and down projection of an MLP of this width per device."""
     count = np.where(width > 0, 1.0, 0.0)
     up = dims.gates * width
     return [
@@ -93,7 +93,7 @@ def mlp_matmuls(dims: Dimensions, tokens: Floats, width: Floats, tag: str) -> li
 
 
 def expert_matmuls(setting: Setting) -> list[Matmul]:
-    """Routed experts of one layer on one device: experts/ep products over all routed tokens."""
+    """Routed experts of one layer on one device: experts/ep matmuls over all routed tokens."""
     dims, tokens = setting.dims, setting.routed_tokens
     ep, etp = setting.layouts.ep, setting.layouts.etp
     experts = np.maximum(dims.experts, 1.0)
@@ -110,7 +110,7 @@ def expert_matmuls(setting: Setting) -> list[Matmul]:
 
 
 def matmul_seconds(setting: Setting, matmul: Matmul, phase: str) -> Floats:
-    """Time of a product's forward, of its input's gradient (`dgrad`) or its weight's (`wgrad`)."""
+    """Time of a matmul's forward, of its input's gradient (`dgrad`) or its weight's (`wgrad`)."""
     rows, outer, inner = {
         "forward": (matmul.rows, matmul.outer, matmul.inner),
         "dgrad": (matmul.rows, matmul.inner, matmul.outer),
@@ -132,7 +132,7 @@ def matmul_seconds(setting: Setting, matmul: Matmul, phase: str) -> Floats:
 
 
 def cast_seconds(setting: Setting, matmul: Matmul) -> Floats:
-    """Casting the operands of a low-precision product: read 16 bits, write 8 or 4, twice over.
+    """Casting the operands of a low-precision matmul: read 16 bits, write 8 or 4, twice over.
 
     Both layouts of each operand are needed, one forward and one backward (Micikevicius et al.,
     "FP8 formats for deep learning", arXiv 2209.05433).

@@ -43,7 +43,7 @@ def layer_activation_bytes(setting: Setting) -> Floats:
     tp, h = layouts.tp, dims.hidden
     drop = np.where(software.dropout, 1.0, 0.0)
     streams = np.where(layouts.sp, h / tp, h * 1.0)
-    # Inputs of two norms, of the products behind them (kept whole by every tensor rank without
+    # Inputs of two norms, of the matmuls behind them (kept whole by every tensor rank without
     # sequence parallelism), and two dropout masks of one byte.
     whole = (8.0 + 2.0 * drop) * streams
     latent = np.where(dims.kv_rank > 0, dims.kv_rank + dims.rope_dim + dims.q_rank, 0.0)

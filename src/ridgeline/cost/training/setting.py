@@ -93,7 +93,7 @@ class Setting:
 
 
 def peak_of(device: Device, precision: str) -> float:
-    """Dense peak of an arithmetic; nan where the device has none (that layout cannot run)."""
+    """Dense peak of a dtype; nan where the device has none (that layout cannot run)."""
     peaks = device.peaks
     wanted = _PEAKS.get(precision, precision)
     if wanted not in peaks and precision in ("bf16", "fp16"):

@@ -1,6 +1,6 @@
 """Where one training step's time goes, term by term, and the FLOPs that it does.
 
-micro-batch  = products + attention + element-wise + recomputation + exposed waits, or the
+micro-batch  = matmuls + attention + element-wise + recomputation + exposed waits, or the
 launches where those take longer: in each pass by itself where experts are routed
 pipeline     = micro-batches x slowest stage + (pp - 1)/vpp x mean stage
 step         = pipeline + exposed gradient traffic + optimizer + work beside the model

@@ -30,7 +30,7 @@ class Stack:
     legacy: Flag = False
     """Frameworks of 2019 to 2022: slow host, no overlap of communication."""
     overlap_tensor: Flag = False
-    """Tensor-parallel communication runs beside the products (user buffers, async TP)."""
+    """Tensor-parallel communication runs beside the matmuls (user buffers, async TP)."""
     overlap_data: Flag = True
     """Gradient and parameter traffic runs beside the backward pass."""
     expert_rate: Number = 1.0

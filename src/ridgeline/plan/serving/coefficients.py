@@ -1,6 +1,6 @@
 """The coefficients of serving: priors, what runs they hold for, and the shipped fit.
 
-A coefficient belongs to hardware (architecture, arithmetic, kind of link), to a class of engines
+A coefficient belongs to hardware (architecture, dtype, kind of link), to a class of engines
 or to a kind of load, never to a model, a table or a row. `priors.toml` lists them;
 `calibration.toml` holds their fitted values, and `left_out.toml` those of fits without one source
 each.
@@ -77,7 +77,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rows: dict[str, dict[str, int]] = {}
     """Architecture → weights' precision → published runs that the fit has seen."""
     ranges: dict[str, list[float]] = {}
-    """Least and most of what the fitted runs had: tp, running, prompt, answer, parameters."""
+    """Least and most of what the fitted runs had: tp, running, prompt, completion, parameters."""
 
     def logs(self) -> Floats:
         """Logarithms in the order of the priors; a name that is not there keeps its prior."""

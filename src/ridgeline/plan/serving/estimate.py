@@ -21,10 +21,10 @@ from ridgeline.cost.serving.setting import (
     HOSTED_FIELDS,
     WEIGHT_BITS,
     Hosted,
-    arithmetic,
     cached_bytes,
     host,
     is_widened,
+    matmul_dtype,
 )
 from ridgeline.cost.serving.speculation import Forecast, forecast
 from ridgeline.cost.serving.step import TERMS
@@ -76,7 +76,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
         rates=rates_at(places(cases), calibration.logs()),
         lengths=RequestLengths(
             prompt=np.array([max(one.prompt, 1.0) for one in replicas]),
-            answer=np.array([max(one.answer, 1.0) for one in replicas]),
+            completion=np.array([max(one.completion, 1.0) for one in replicas]),
             chunk=np.array([float(one.chunk or engine.chunk) for one, engine in pairs]),
             most_sequences=np.array(
                 [float(one.most_sequences or engine.most_sequences) for one, engine in pairs]
@@ -89,7 +89,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
 def _situation(one: ServingQuestion, link: float) -> Situation:
     return Situation(
         architecture=one.device.architecture,
-        precision=arithmetic(one.device, one.weights),
+        precision=matmul_dtype(one.device, one.weights),
         widened=WEIGHT_BITS[one.weights] if is_widened(one.device, one.weights) else 0.0,
         fabric=link == peer_bandwidth_bytes_per_second(one.device),
         engine=one.engine,
@@ -118,7 +118,7 @@ def estimate_serving(
     if not found.fits[0]:
         raise InputError(
             f"{replica.model.name} in {replica.weights} and one request of"
-            f" {replica.prompt + replica.answer:.0f} tokens do not fit in {replica.tp} x"
+            f" {replica.prompt + replica.completion:.0f} tokens do not fit in {replica.tp} x"
             f" {replica.device.name}; raise tp or take fewer bits"
         )
     return _document(replica, load, arrays, found, known)
@@ -138,7 +138,7 @@ def _document(
         for sigma in (spread.first_token, spread.next_token, spread.throughput)
     )
     ttft, tpot = float(found.first_token_seconds[0]), float(found.next_token_seconds[0])
-    steps = max(replica.answer - 1.0, 0.0)
+    steps = max(replica.completion - 1.0, 0.0)
     tokens = float(found.tokens_per_second[0])
     running = found.running
     most = np.maximum(most_running(hosted, arrays.rates, lengths), 1.0)
@@ -158,7 +158,7 @@ def _document(
             engine=replica.engine,
         ),
         prompt_tokens=replica.prompt,
-        answer_tokens=replica.answer,
+        answer_tokens=replica.completion,
         load=load.kind if math.isinf(load.number) else f"{load.kind} {load.number:g}",
         ttft_seconds=ranged(ttft, first),
         tpot_seconds=ranged(tpot, each),
@@ -167,7 +167,7 @@ def _document(
             interval=(ttft / first + steps * tpot / each, ttft * first + steps * tpot * each),
         ),
         output_tokens_per_second=ranged(tokens, sure),
-        requests_per_second=ranged(tokens / max(replica.answer, 1.0), sure),
+        requests_per_second=ranged(tokens / max(replica.completion, 1.0), sure),
         most_output_tokens_per_second=ranged(float((most / full.total)[0]), speed),
         running=float(running[0]),
         most_running=float(most[0]),
@@ -245,7 +245,7 @@ def speculation_gain(
         raise InputError("--drafts must be 1 or more and --acceptance between 0 and 1")
     known = calibration or read_calibration()
     count = max(round(running), 1)
-    context = round(count * (replica.prompt + replica.answer / 2.0))
+    context = round(count * (replica.prompt + replica.completion / 2.0))
     clock = _clock(replica, known)
     drafting = 0.0
     if draft is not None:

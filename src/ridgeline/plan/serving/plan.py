@@ -16,7 +16,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import most_running, prompt_seconds, steady_step
-from ridgeline.cost.serving.setting import arithmetic
+from ridgeline.cost.serving.setting import matmul_dtype
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.models.counts import parameter_count
@@ -41,7 +41,7 @@ class ServingTask:
 
     model: ModelSpec
     prompt: float
-    answer: float
+    completion: float
     users: float | None = None
     """Requests under way at once."""
     rate: float | None = None
@@ -69,7 +69,7 @@ class Capacity:
 
 
 def plan_serving(task: ServingTask, calibration: Calibration | None = None) -> ServingPlan:
-    """The cheapest deployment, the others, and what would change the answer.
+    """The cheapest deployment, the others, and what would change the plan.
 
     Raises:
         InputError: When nothing can serve the load within the targets, or no fit covers it.
@@ -89,7 +89,7 @@ def plan_serving(task: ServingTask, calibration: Calibration | None = None) -> S
     return ServingPlan(
         model=task.model.name,
         prompt_tokens=task.prompt,
-        answer_tokens=task.answer,
+        answer_tokens=task.completion,
         users=task.users,
         rate=task.rate,
         ttft_target_seconds=task.ttft_seconds,
@@ -110,7 +110,7 @@ def _check(task: ServingTask, calibration: Calibration) -> None:
     asked = {
         "parameters": float(parameter_count(task.model)),
         "prompt": task.prompt,
-        "answer": task.answer,
+        "completion": task.completion,
     }
     check_range(calibration, asked)
 
@@ -149,10 +149,10 @@ def _candidates(
     found, why_not = [], {}
     for device in devices:
         for weights in task.weights:
-            kind = arithmetic(device, weights)
+            kind = matmul_dtype(device, weights)
             if not seen(calibration, device, kind):
                 why_not[device.name] = (
-                    f"no published run of {device.architecture} with {kind} products is in the fit"
+                    f"no published run of {device.architecture} with {kind} matmuls is in the fit"
                 )
                 continue
             found += [
@@ -163,7 +163,7 @@ def _candidates(
                     weights=weights,
                     engine=task.engine,
                     prompt=task.prompt,
-                    answer=task.answer,
+                    completion=task.completion,
                 )
                 for tp in TENSOR_RANKS
                 if not task.model.heads % tp
@@ -186,7 +186,7 @@ def capacity_of(
     one = np.ones_like(running)
     first = prompt_seconds(grid.hosted, grid.rates, grid.lengths, one, running)
     first = first + grid.rates.request_seconds + 0.5 * each
-    rate = running / (first + (task.answer - 1.0) * each)
+    rate = running / (first + (task.completion - 1.0) * each)
     soon = first <= (task.ttft_seconds or math.inf)
     quick = each <= (task.itl_seconds or math.inf)
     good = (soon & quick & (most[index] >= 1.0)).reshape(len(replicas), LEVELS)
@@ -263,7 +263,7 @@ def _changes(task: ServingTask, best: ServingOption, calibration: Calibration) -
     asked: list[tuple[str, ServingTask]] = [
         ("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate))),
         ("prompts twice as long", replace(task, prompt=2.0 * task.prompt)),
-        ("answers twice as long", replace(task, answer=2.0 * task.answer)),
+        ("completions twice as long", replace(task, completion=2.0 * task.completion)),
     ]
     if task.itl_seconds is not None:
         asked.append(("half the time per token", replace(task, itl_seconds=task.itl_seconds / 2)))

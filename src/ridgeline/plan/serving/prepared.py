@@ -45,7 +45,7 @@ def prepare(runs: Sequence[ServingRun]) -> PreparedServing:
         }),
         lengths=RequestLengths(
             prompt=np.array([max(run.prompt, 1.0) for run in runs]),
-            answer=np.array([run.answer for run in runs]),
+            completion=np.array([run.completion for run in runs]),
             chunk=np.array([run.chunk for run in runs]),
             most_sequences=np.array([run.most_sequences for run in runs]),
             reserved=np.array([run.engine.reserved for run in runs]),
@@ -90,15 +90,15 @@ def _one(run: ServingRun, found: LoadOutcome, index: int) -> float:
     metric = run.metric
     if metric in LATENCIES:
         kind = metric.partition("_")[0]
-        whole = first + (run.answer - 1.0) * each
+        whole = first + (run.completion - 1.0) * each
         seconds = {"ttft": first, "e2e": whole}.get(kind, each)
         return seconds / LATENCIES[metric]
     if metric == "output_tokens_per_s_per_gpu":
         return speed / (run.replicas * run.tp)
     if metric == "total_tokens_per_s":
-        return speed * (run.prompt + run.answer) / run.answer
+        return speed * (run.prompt + run.completion) / run.completion
     if metric == "requests_per_s":
-        return speed / run.answer
+        return speed / run.completion
     if metric == "tokens_per_s_batch1":
         return 1.0 / each
     if metric == "bandwidth_gbs":
@@ -148,15 +148,15 @@ def _least(hosted: Hosted, tokens: float) -> float:
 
 
 def _speed_reason(run: ServingRun, hosted: Hosted) -> str:
-    """Throughput beyond the peak of the products, or of reading weights for so few sequences."""
+    """Throughput beyond the peak of the matmuls, or of reading weights for so few sequences."""
     per_second = {
-        "requests_per_s": run.published * run.answer,
+        "requests_per_s": run.published * run.completion,
         "output_tokens_per_s_per_gpu": run.published * run.tp * run.replicas,
-        "total_tokens_per_s": run.published * run.answer / (run.prompt + run.answer),
+        "total_tokens_per_s": run.published * run.completion / (run.prompt + run.completion),
     }.get(run.metric, run.published)
     per_replica = per_second / run.replicas
-    steps = 1e6  # so many tokens that products decide
-    least = _least(hosted, steps) / steps * (1.0 + run.prompt / run.answer)
+    steps = 1e6  # so many tokens that matmuls decide
+    least = _least(hosted, steps) / steps * (1.0 + run.prompt / run.completion)
     if run.load.kind in ("static", "closed"):
         running = max(run.load.number, 1.0)
         least = max(least, _least(hosted, running) / running)

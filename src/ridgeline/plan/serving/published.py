@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ridgeline.cost.serving.setting import WEIGHT_BITS, arithmetic, default_cache, host, is_widened
+from ridgeline.cost.serving.setting import (
+    WEIGHT_BITS,
+    default_cache,
+    host,
+    is_widened,
+    matmul_dtype,
+)
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
@@ -43,7 +49,7 @@ RATES = (
     "tokens_per_s_batch1", "requests_per_s", "bandwidth_gbs",
 )  # fmt: skip
 STREAM_TOKENS = 512.0
-"""Prompt or answer of a single stream whose lengths are not stated."""
+"""Prompt or completion of a single stream whose lengths are not stated."""
 Kind = Literal["static", "closed", "open", "saturated", "burst"]
 
 
@@ -74,7 +80,7 @@ class ServingRun:
     engine: EngineClass
     load: ServedLoad
     prompt: float
-    answer: float
+    completion: float
     most_sequences: float
     chunk: float
     hosted: Mapping[str, float]
@@ -129,7 +135,7 @@ def _run(number: int, cells: Mapping[str, str]) -> ServingRun:
     engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}")
     load = load_of(cells["batch_or_concurrency"], note)
     single = metric in ("tokens_per_s_batch1", "bandwidth_gbs")
-    prompt, answer = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
+    prompt, completion = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
     hosted = host(model, device, tp=tp, weights=weights, cache=cache, power=power)
     if note.cache_tokens is not None:
         kept = hosted["cache_bytes"] + hosted["window_cache_bytes"]
@@ -141,12 +147,12 @@ def _run(number: int, cells: Mapping[str, str]) -> ServingRun:
         device=device,
         replicas=count // tp,
         tp=tp,
-        precision=arithmetic(device, weights),
+        precision=matmul_dtype(device, weights),
         widened=WEIGHT_BITS[weights] if is_widened(device, weights) else 0.0,
         engine=engine,
         load=load,
         prompt=prompt,
-        answer=max(answer, 1.0),
+        completion=max(completion, 1.0),
         most_sequences=note.most_sequences or float(engine.most_sequences),
         chunk=note.chunk or float(engine.chunk),
         hosted=hosted,

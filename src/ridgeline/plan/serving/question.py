@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from ridgeline.cost.serving.setting import (
     WEIGHT_BITS,
-    arithmetic,
     check_generates,
     default_cache,
+    matmul_dtype,
 )
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
@@ -33,7 +33,7 @@ class ServingQuestion:
     """What the cache is kept in; empty: what such checkpoints come with."""
     engine: str = "python"
     prompt: float
-    answer: float
+    completion: float
     chunk: float | None = None
     most_sequences: float | None = None
 
@@ -50,17 +50,17 @@ def check(replica: ServingQuestion, calibration: Calibration) -> None:
         "parameters": float(parameter_count(replica.model)),
         "tp": float(replica.tp),
         "prompt": replica.prompt,
-        "answer": replica.answer,
+        "completion": replica.completion,
     }
     check_range(calibration, asked)
-    kind = arithmetic(replica.device, replica.weights)
+    kind = matmul_dtype(replica.device, replica.weights)
     if calibration.rows and not seen(calibration, replica.device, kind):
         known = ", ".join(
             f"{name} ({', '.join(counts)})" for name, counts in calibration.rows.items()
         )
         raise InputError(
             f"{replica.device.name}: no published run of {replica.device.architecture} with {kind}"
-            f" products is in the fit, so that no interval would be honest; known: {known}"
+            f" matmuls is in the fit, so that no interval would be honest; known: {known}"
         )
 
 
@@ -76,5 +76,5 @@ def replica_of(model: ModelSpec, gpu: str, **values: object) -> ServingQuestion:
     weights = str(values.get("weights", "bf16"))
     if weights not in WEIGHT_BITS:
         raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
-    empty = ServingQuestion(model=model, device=catalogue.device(gpu), prompt=1.0, answer=1.0)
+    empty = ServingQuestion(model=model, device=catalogue.device(gpu), prompt=1.0, completion=1.0)
     return replace(empty, **values)  # type: ignore[arg-type]  # the fields of ServingQuestion

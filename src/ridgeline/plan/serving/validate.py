@@ -33,7 +33,7 @@ from ridgeline.plan.serving.prepared import (
     prepare,
 )
 from ridgeline.plan.serving.published import ServingRun, read_table
-from ridgeline.plan.table_cells import Unreadable, unjudged
+from ridgeline.plan.table_cells import Unreadable, error_figures, overall_figures, unjudged
 from ridgeline.records.serving_validation import (
     ServingErrors,
     ServingOverall,
@@ -137,8 +137,8 @@ def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[
         return "refused", impossible
     if not found.fits[index]:
         return "refused", (
-            f"{run.model.name} and one sequence of {run.prompt + run.answer:.0f} tokens do not fit"
-            f" in {run.tp} x {run.device.name}"
+            f"{run.model.name} and one sequence of {run.prompt + run.completion:.0f} tokens do not"
+            f" fit in {run.tp} x {run.device.name}"
         )
     if family(run) == "first_token" and found.saturated[index]:
         return "insufficient", (
@@ -152,18 +152,9 @@ def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[
 
 def errors_of(rows: Sequence[ServingRow]) -> ServingErrors:
     """Errors of these rows, taken together."""
-    timed = [row for row in rows if row.error is not None]
-    if not timed:
-        return ServingErrors(rows=0)
-    errors = np.array([row.error for row in timed], dtype=float)
-    return ServingErrors(
-        rows=len(timed),
-        median=float(np.median(np.abs(errors))),
-        p90=float(np.quantile(np.abs(errors), 0.9)),
-        bias=float(np.median(errors)),
-        coverage=float(np.mean([_inside(row) for row in timed])),
-        mean_of_sources=float(np.mean(_medians(timed))),
-    )
+    medians = _medians([row for row in rows if row.error is not None])
+    mean = float(np.mean(medians)) if medians else None
+    return ServingErrors(**error_figures(rows), mean_of_sources=mean)
 
 
 def _medians(rows: Sequence[ServingRow]) -> list[float]:
@@ -172,11 +163,6 @@ def _medians(rows: Sequence[ServingRow]) -> list[float]:
         float(np.median([abs(row.error or 0.0) for row in rows if row.source == source]))
         for source in sources
     ]
-
-
-def _inside(row: ServingRow) -> bool:
-    low, high, published = row.low or 0.0, row.high or 0.0, row.published or 0.0
-    return low <= published <= high
 
 
 def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str, ServingErrors]:
@@ -191,17 +177,8 @@ def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str
 
 
 def _overall(rows: Sequence[ServingRow], experts: dict[int, bool]) -> ServingOverall:
-    whole = errors_of(rows)
-    statuses = [row.status for row in rows]
     return ServingOverall(
-        rows=len(rows),
-        ok=statuses.count("ok"),
-        refused=statuses.count("refused"),
-        insufficient=statuses.count("insufficient"),
-        median=whole.median,
-        p90=whole.p90,
-        bias=whole.bias,
-        coverage=whole.coverage,
+        **overall_figures(rows, [row.status for row in rows]),
         dense=errors_of([row for row in rows if experts.get(row.row) is False]),
         experts=errors_of([row for row in rows if experts.get(row.row) is True]),
     )

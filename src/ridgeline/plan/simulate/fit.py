@@ -4,8 +4,8 @@ The terms are those of `cost/serving/step.py`, in seconds of this engine and wit
 
     (w^p + (t T)^p)^(1/p) + a A + q Q + c C + f        w, t, a, q, c, f >= 0, p = `BLEND`
 
-for a step of T tokens in all, A sequences that answer, Q pairs of query and key, and C tokens in
-the caches of those that decode. Logarithms of the six are fitted by robust least squares of
+for a step of T tokens in all, A sequences that are sampled, Q pairs of query and key, and C tokens
+in the caches of those that decode. Logarithms of the six are fitted by robust least squares of
 log(fitted / measured), so that none can be below 0; steps with and without prompts weigh the same.
 At the end all are scaled, so that the whole log takes as long as it did.
 """
@@ -138,7 +138,7 @@ def clock_of(logs: Floats) -> StepClock:
         expert_read_seconds=0.0,
         expert_missed=0.0,
         token_seconds=values["token"],
-        answer_seconds=0.0,
+        head_seconds=0.0,
         sequence_seconds=values["sequence"],
         pair_seconds=values["pair"],
         window_pair_seconds=0.0,

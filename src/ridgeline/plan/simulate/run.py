@@ -34,7 +34,7 @@ from ridgeline.records.simulated import (
     Simulated,
 )
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 LATENCIES = ("ttft_seconds", "tpot_seconds", "itl_seconds", "e2e_seconds")
 
 
@@ -47,7 +47,7 @@ def simulate_serving(
     scaling: Scaling | None = None,
     what_if: Sequence[str] = (),
     interval: bool = True,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> Simulated:
     """Simulate a load on a fleet.
 
@@ -59,7 +59,7 @@ def simulate_serving(
         scaling: Of a fleet that scales; begins with `deployment.replicas`.
         what_if: Other fleets, each as `key=value,…` (`what_if.py`).
         interval: Also simulate a slower and a faster engine.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: What was asked cannot be, or lies outside what the times were fitted to.
@@ -70,10 +70,10 @@ def simulate_serving(
     load = msgspec.structs.replace(load, seed=seed)
     trace = trace_of(load)
     question = SimulationQuestion(load=load, trace=trace, seed=seed, model=model, measured=measured)
-    asked = _Asked(question, say)
+    asked = _Asked(question, on_progress)
     changed = [(change, *changed_by(deployment, scaling, change)) for change in what_if]
     setup, unsure = setup_of(question, deployment, scaling)
-    say(f"{describe(load)}; Ctrl-C ends it early")
+    on_progress(f"{describe(load)}; Ctrl-C ends it early")
     found = asked.simulation(setup)
     figures = asked.figures(found)
     if found.run.interrupted and not figures.requests.ok:
@@ -114,7 +114,7 @@ class _Asked:
     """
 
     question: SimulationQuestion
-    say: Say
+    on_progress: OnProgress
     interrupted: bool = False
 
     def simulation(self, setup: Setup) -> Simulation:
@@ -136,7 +136,7 @@ class _Asked:
             concurrency=load.concurrency if load.arrivals == "closed" else None,
             seconds=load.sending_seconds,
             prefix_tokens=block_tokens(load.length_scale),
-            say=lambda sent: self.say(f"{sent} requests sent"),
+            on_progress=lambda sent: self.on_progress(f"{sent} requests sent"),
         )
         found = fleet.simulate()
         self.interrupted = self.interrupted or found.run.interrupted
@@ -148,7 +148,7 @@ class _Asked:
         """The same load on another deployment; None: interrupted."""
         if self.interrupted:
             return None
-        self.say(f"what if {change}")
+        self.on_progress(f"what if {change}")
         setup, _ = setup_of(self.question, deployment, scaling)
         found = self.simulation(setup)
         if found.run.interrupted:
@@ -167,7 +167,7 @@ class _Asked:
         for word, factor in (("slower", step), ("faster", 1.0 / step)):
             if self.interrupted:
                 return None
-            self.say(f"the same with an engine {step - 1.0:.0%} {word}")
+            self.on_progress(f"the same with an engine {step - 1.0:.0%} {word}")
             time = replace(setup.time, factor=factor, most=None)  # what was asked is in range
             others.append(self.figures(self.simulation(replace(setup, time=time))))
         if self.interrupted:

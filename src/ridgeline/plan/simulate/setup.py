@@ -37,7 +37,7 @@ class SimulationQuestion:
 
     @property
     def mean_lengths(self) -> tuple[float, float]:
-        """Tokens of a prompt and of an answer."""
+        """Tokens of a prompt and of a completion."""
         if not self.trace:
             return float(self.load.input_tokens), float(self.load.output_tokens)
         count = len(self.trace)
@@ -106,7 +106,7 @@ def _as_published(
     question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, model: ModelSpec
 ) -> tuple[Setup, Unsure]:
     engine_called(deployment.engine)
-    prompt, answer = question.mean_lengths
+    prompt, completion = question.mean_lengths
     replica = replica_of(
         model,
         deployment.gpu,
@@ -115,7 +115,7 @@ def _as_published(
         cache=deployment.cache,
         engine=deployment.engine,
         prompt=prompt,
-        answer=answer,
+        completion=completion,
     )
     calibration = read_calibration()
     clock = step_clock(replica, calibration)
@@ -123,11 +123,11 @@ def _as_published(
     size = np.array([float(deployment.block_size)])
     fitting = int(sequences_that_fit(arrays.hosted, arrays.rates, size)[0])
     blocks = fitting if deployment.kv_blocks is None else deployment.kv_blocks
-    if blocks * deployment.block_size < prompt + answer:
+    if blocks * deployment.block_size < prompt + completion:
         raise InputError(
             f"{model.name} in {deployment.weights} leaves room for"
             f" {blocks * deployment.block_size} tokens on {deployment.tp} x {deployment.gpu}, and"
-            f" a request has {prompt + answer:.0f}: raise --tp or take fewer bits"
+            f" a request has {prompt + completion:.0f}: raise --tp or take fewer bits"
         )
     per_token = float((cached_bytes(arrays.hosted, np.array([1e4])) / 1e4)[0])
     setup = Setup(

@@ -1,4 +1,4 @@
-"""What would change the answer: the best layout where one thing is different.
+"""What would change the plan: the best layout where one thing is different.
 
 Faster links, another precision or schedule leave the space as it is: the best layout of every
 family of the search is judged again. More memory or another number of devices open new layouts:
@@ -47,18 +47,18 @@ class UnchangedPlan:
         return float(self.families.step_seconds[0])
 
 
-def what_ifs(answer: UnchangedPlan) -> list[WhatIf]:
+def what_ifs(unchanged: UnchangedPlan) -> list[WhatIf]:
     """The best under every change that makes sense here, the most helpful first."""
-    found = [_judged_again(answer, *change) for change in _same_space(answer)]
-    found += [_searched_again(answer, name, task) for name, task in _new_spaces(answer.task)]
+    found = [_judged_again(unchanged, *change) for change in _same_space(unchanged)]
+    found += [_searched_again(unchanged, name, task) for name, task in _new_spaces(unchanged.task)]
     return sorted(found, key=lambda one: -(one.times_faster or 0.0))
 
 
 def _same_space(
-    answer: UnchangedPlan,
+    unchanged: UnchangedPlan,
 ) -> list[tuple[str, TrainingTask, Callable[[Layouts], Layouts]]]:
     """Name, task and layouts of each change that opens no new layouts."""
-    task, cluster = answer.task, answer.task.cluster
+    task, cluster = unchanged.task, unchanged.task.cluster
     changes: list[tuple[str, TrainingTask, Callable[[Layouts], Layouts]]] = []
     if cluster.num_devices > 1:
         inside = replace(cluster, domain_bytes_per_second=2 * cluster.domain_bytes_per_second)
@@ -71,8 +71,8 @@ def _same_space(
             name = f"fast domains of {LARGE_DOMAIN} devices"
             changes.append((name, task.on(rack), _as_they_are))
     if "fp8" in cluster.device.peaks and "fp8" not in task.precisions:
-        changes.append(("matrix products in fp8", task, _in_fp8))
-    if (answer.families.layouts.pp > 1).any():
+        changes.append(("matmuls in fp8", task, _in_fp8))
+    if (unchanged.families.layouts.pp > 1).any():
         changes.append(("a zero-bubble pipeline schedule", task, _without_bubble))
     return changes
 
@@ -93,9 +93,11 @@ def _without_bubble(layouts: Layouts) -> Layouts:
 
 
 def _judged_again(
-    answer: UnchangedPlan, name: str, task: TrainingTask, change: Callable[[Layouts], Layouts]
+    unchanged: UnchangedPlan, name: str, task: TrainingTask, change: Callable[[Layouts], Layouts]
 ) -> WhatIf:
-    layouts = change(answer.families.layouts.take(np.arange(min(len(answer.families), _MOST))))
+    layouts = change(
+        unchanged.families.layouts.take(np.arange(min(len(unchanged.families), _MOST)))
+    )
     judge = judge_of(task.model, task.cluster, task.workload, task.coefficients, tight=True)
     judged = Candidates(
         layouts=layouts,
@@ -104,11 +106,11 @@ def _judged_again(
     )
     judged = judged.take(judged.peak_bytes <= judge.limit_bytes)
     if not len(judged):
-        return _what_if(answer, name, task, None, None)
-    scores = score(judged, judge.limit_bytes, answer.objective)
+        return _what_if(unchanged, name, task, None, None)
+    scores = score(judged, judge.limit_bytes, unchanged.objective)
     first = int(np.lexsort((judged.peak_bytes, scores))[0])
     seconds = float(judged.step_seconds[first])
-    return _what_if(answer, name, task, judged.layouts.at(first), seconds)
+    return _what_if(unchanged, name, task, judged.layouts.at(first), seconds)
 
 
 def _new_spaces(task: TrainingTask) -> list[tuple[str, TrainingTask]]:
@@ -130,25 +132,25 @@ def _doubled_memory(cluster: Cluster) -> Cluster:
     return replace(cluster, device=msgspec.structs.replace(cluster.device, memory=doubled))
 
 
-def _searched_again(answer: UnchangedPlan, name: str, task: TrainingTask) -> WhatIf:
+def _searched_again(unchanged: UnchangedPlan, name: str, task: TrainingTask) -> WhatIf:
     layout: Layout | None = None
     seconds: float | None = None
     try:
-        outcome = find(replace(task, thorough=False), answer.objective)
+        outcome = find(replace(task, thorough=False), unchanged.objective)
     except InputError:  # the changed cluster has no valid layout: an answer, not a failure
         outcome = None
     if outcome is not None and outcome.fits:
         layout, seconds = outcome.best, outcome.step_seconds
-    same_size = task.cluster.num_devices == answer.task.cluster.num_devices
-    if same_size and answer.objective != "memory":
-        kept = task.estimate(answer.best).step_seconds
+    same_size = task.cluster.num_devices == unchanged.task.cluster.num_devices
+    if same_size and unchanged.objective != "memory":
+        kept = task.estimate(unchanged.best).step_seconds
         if seconds is None or kept < seconds:
-            layout, seconds = answer.best, kept
-    return _what_if(answer, name, task, layout, seconds)
+            layout, seconds = unchanged.best, kept
+    return _what_if(unchanged, name, task, layout, seconds)
 
 
 def _what_if(
-    answer: UnchangedPlan,
+    unchanged: UnchangedPlan,
     name: str,
     task: TrainingTask,
     layout: Layout | None,
@@ -158,6 +160,6 @@ def _what_if(
         change=name,
         num_devices=task.cluster.num_devices,
         step_seconds=seconds,
-        times_faster=None if seconds is None else answer.step_seconds / seconds,
+        times_faster=None if seconds is None else unchanged.step_seconds / seconds,
         layout=layout,
     )

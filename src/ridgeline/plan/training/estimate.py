@@ -58,10 +58,10 @@ def predict_training(
         workload=Workload(seq=sequence_of(spec, seq), stack=stack(software)),
         layout=layout,
     )
-    return answer(question, measured)
+    return estimate_question(question, measured)
 
 
-def answer(question: TrainingQuestion, measured: Sequence[Path] = ()) -> Estimate:
+def estimate_question(question: TrainingQuestion, measured: Sequence[Path] = ()) -> Estimate:
     """The estimate, with what was assumed and what the measured steps changed."""
     check(question)
     coefficients = coefficients_for(question.cluster.device)
@@ -96,6 +96,6 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
     return [
         *images,
         *units,
-        f"matrix products reach {share:.0%} of the {precision} peak ({origin})",
+        f"matmuls reach {share:.0%} of the {precision} peak ({origin})",
         f"software of the class {stack_used.name}; --software names another",
     ]

@@ -35,7 +35,7 @@ from ridgeline.plan.explain import headline, term_sentences
 from ridgeline.plan.training.changes import UnchangedPlan, what_ifs
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.enumeration import skeletons
-from ridgeline.plan.training.estimate import answer
+from ridgeline.plan.training.estimate import estimate_question
 from ridgeline.plan.training.launch_arguments import launches
 from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.plan.training.search import FAMILY, Candidates
@@ -98,7 +98,7 @@ def plan_training(
         tokens: Of the whole run, for days, money and energy.
         objective: `time` of a step; `memory` of the fullest device; `cost`: device-hours, over
             the cluster and its halves, quarters, …
-        precisions: Of the matrix products; by default the device's 16-bit arithmetic.
+        precisions: The dtype of the matmuls; by default the device's 16-bit dtype.
         software: The class of software whose costs are counted (`plan/training/stacks.toml`).
 
     >>> plan = plan_training("gpt2", "8xA100", global_batch=64, seq=1024)
@@ -168,7 +168,7 @@ def _check_precision(cluster: Cluster, precision: Precision) -> None:
         raise InputError(f"unknown precision {precision!r}; use {', '.join(PRECISIONS)}")
     if math.isnan(peak_of(cluster.device, precision)):
         raise InputError(
-            f"{cluster.device.name} has no {precision} arithmetic; it has"
+            f"{cluster.device.name} has no {precision} units; it has"
             f" {', '.join(cluster.device.peaks)}"
         )
 
@@ -237,7 +237,7 @@ def _with_assumptions(task: TrainingTask, best: Estimate) -> Estimate:
     question = TrainingQuestion(
         model=task.model, cluster=task.cluster, workload=task.workload, layout=best.layout
     )
-    return msgspec.structs.replace(best, assumed=answer(question).assumed)
+    return msgspec.structs.replace(best, assumed=estimate_question(question).assumed)
 
 
 def _kind(layout: Layout) -> tuple[object, ...]:

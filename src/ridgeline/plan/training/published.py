@@ -6,7 +6,7 @@ competent user would make, and never by looking at the measured value:
 - dp: what is left of the devices. Micro-batch: the fastest that fits in memory. Recomputation:
   the cheapest that fits (none, then the attention core, then all). Sharding: replicated where it
   fits, then ZeRO-1, then fully sharded. Global batch: one micro-batch per rank, four per stage
-  of a pipeline. A bare `A100` is the 80 GB SXM part. Precision: the device's 16-bit arithmetic.
+  of a pipeline. A bare `A100` is the 80 GB SXM part. Precision: the device's 16-bit dtype.
 - Network, node size and power are those that the note states, else typical of the device.
 - The class of software comes from words in source and note (`stacks.toml`).
 """

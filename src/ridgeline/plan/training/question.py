@@ -50,7 +50,7 @@ def check(question: TrainingQuestion) -> None:
     if math.isnan(peak_of(cluster.device, layout.precision)):
         raise InputError(
             f"--precision {layout.precision}: {cluster.device.name} has no"
-            f" {layout.precision} arithmetic; it has"
+            f" {layout.precision} units; it has"
             f" {', '.join(peaks)}"
         )
 

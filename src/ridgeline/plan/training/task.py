@@ -129,7 +129,7 @@ def nothing_fits(task: TrainingTask, outcome: SearchOutcome) -> str:
         return (
             f"the cost model has no step time for {task.model.name} ({task.model.kind}) in"
             f" {', '.join(task.precisions)} on {task.cluster.device.name}: it knows language"
-            " models on devices with a published rate of that arithmetic"
+            " models on devices with a published rate of that dtype"
         )
     layout = outcome.found.nearest.layouts.at(0)
     what = f"{task.cluster.num_devices}x{task.cluster.device.name}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.training.estimate import COVERAGE_80, VERDICTS, Estimates, estimate_setting
-from ridgeline.plan.table_cells import Unreadable, number, unjudged
+from ridgeline.plan.table_cells import Unreadable, error_figures, number, overall_figures, unjudged
 from ridgeline.plan.training.coefficients import (
     CALIBRATION,
     Calibration,
@@ -136,26 +136,10 @@ def _peak_bytes(run: TrainingRun, found: Estimates, index: int) -> float:
 
 def summarise(rows: Sequence[TrainingRow]) -> TrainingErrors:
     """Errors of these rows, taken together."""
-    timed = [row for row in rows if row.error is not None]
-    errors = np.array([row.error for row in timed], dtype=float)
     memory = _memory_errors(rows)
-    if not timed:
-        return TrainingErrors(rows=0, memory_rows=len(memory), memory_median=_median(memory))
-    inside = [_inside(row) for row in timed]
     return TrainingErrors(
-        rows=len(timed),
-        median=float(np.median(np.abs(errors))),
-        p90=float(np.quantile(np.abs(errors), 0.9)),
-        bias=float(np.median(errors)),
-        coverage=float(np.mean(inside)),
-        memory_rows=len(memory),
-        memory_median=_median(memory),
+        **error_figures(rows), memory_rows=len(memory), memory_median=_median(memory)
     )
-
-
-def _inside(row: TrainingRow) -> bool:
-    assert row.low is not None and row.high is not None and row.published is not None  # noqa: PT018
-    return row.low <= row.published <= row.high
 
 
 def _memory_errors(rows: Sequence[TrainingRow]) -> Floats:
@@ -191,7 +175,6 @@ def average(parts: Sequence[TrainingErrors]) -> TrainingErrors:
 def _overall(
     rows: list[TrainingRow], kinds: dict[int, bool], regret: Sequence[float]
 ) -> TrainingOverall:
-    whole = summarise(rows)
     sources = list(dict.fromkeys(row.source for row in rows))
     halves = []
     for experts in (False, True):
@@ -201,16 +184,8 @@ def _overall(
         )
     oom = [row for row in rows if row.reason.startswith("out of memory")]
     memory = _memory_errors(rows)
-    statuses = [row.status for row in rows]
     return TrainingOverall(
-        rows=len(rows),
-        ok=statuses.count("ok"),
-        refused=statuses.count("refused"),
-        insufficient=statuses.count("insufficient"),
-        median=whole.median,
-        p90=whole.p90,
-        bias=whole.bias,
-        coverage=whole.coverage,
+        **overall_figures(rows, [row.status for row in rows]),
         dense=halves[0],
         experts=halves[1],
         memory_rows=len(memory),

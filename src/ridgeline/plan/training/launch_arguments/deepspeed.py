@@ -36,7 +36,7 @@ def cannot(request: LaunchRequest) -> list[str]:
     if layout.recompute == "selective":
         reasons.append("its checkpointing is per layer")
     if layout.precision not in ("fp32", "fp16", "bf16"):
-        reasons.append(f"it has no {layout.precision} products of its own")
+        reasons.append(f"it has no {layout.precision} matmuls of its own")
     return reasons
 
 
