@@ -35,7 +35,7 @@ from ridgeline.plan.serving.prepared import (
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import ServingRun, read_table
+from ridgeline.plan.serving.published import PublishedServing, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_serving.csv"
 SOURCE_ROWS = 10
@@ -68,7 +68,9 @@ def main() -> None:
     if options.table == PUBLISHED and not PUBLISHED.exists():
         print(f"{PUBLISHED} is not here: nothing to fit to")
         return
-    prepared = prepare([one for one in read_table(options.table) if isinstance(one, ServingRun)])
+    prepared = prepare(
+        [one for one in read_table(options.table) if isinstance(one, PublishedServing)]
+    )
     use = usable(prepared)
     logs = fit(problem_of(prepared, use))
     for parameter, value in zip(priors(), np.exp(logs), strict=True):
@@ -187,7 +189,7 @@ def spread_of(prepared: PreparedServing, errors: Floats, use: Bools) -> Spread:
     return Spread(**values, experts=factor)
 
 
-def width(runs: Sequence[ServingRun], errors: Floats, rows: Bools) -> float | None:
+def width(runs: Sequence[PublishedServing], errors: Floats, rows: Bools) -> float | None:
     """Standard deviation whose 80 % interval holds 80 % of the errors, a source `CAP` at most."""
     index = np.flatnonzero(rows)
     if len(index) < LEAST_ROWS:
@@ -200,13 +202,13 @@ def width(runs: Sequence[ServingRun], errors: Floats, rows: Bools) -> float | No
     return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
 
 
-def for_few_sources(runs: Sequence[ServingRun], rows: Bools) -> float:
+def for_few_sources(runs: Sequence[PublishedServing], rows: Bools) -> float:
     """How much wider a spread is to be taken that so few sources taught."""
     freedom = len({runs[i].source for i in np.flatnonzero(rows).tolist()}) - 1
     return STUDENT[min(max(freedom, 1), len(STUDENT)) - 1] / COVERAGE_80
 
 
-def features(run: ServingRun) -> dict[str, float]:
+def features(run: PublishedServing) -> dict[str, float]:
     """What the range is about."""
     return {
         "parameters": float(parameter_count(run.model)),
@@ -216,7 +218,7 @@ def features(run: ServingRun) -> dict[str, float]:
     }
 
 
-def ranges_of(runs: Sequence[ServingRun]) -> dict[str, list[float]]:
+def ranges_of(runs: Sequence[PublishedServing]) -> dict[str, list[float]]:
     """Least and most of each feature."""
     columns: dict[str, list[float]] = {}
     for run in runs:

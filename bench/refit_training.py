@@ -34,7 +34,7 @@ from ridgeline.plan.training.coefficients import (
 )
 from ridgeline.plan.training.measured import Observed, fit, predict_logs
 from ridgeline.plan.training.prepared import PreparedTraining, prepare
-from ridgeline.plan.training.published import TrainingRun, read_table
+from ridgeline.plan.training.published import PublishedTraining, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_training_cv.json"
@@ -57,7 +57,7 @@ def main() -> None:
     if options.table == PUBLISHED and not PUBLISHED.exists():
         print(f"{PUBLISHED} is not here: nothing to fit to")
         return
-    runs = [one for one in read_table(options.table) if isinstance(one, TrainingRun)]
+    runs = [one for one in read_table(options.table) if isinstance(one, PublishedTraining)]
     parameters = priors()
     logs = np.log([one.prior for one in parameters])
     prepared = prepare(runs, prior_coefficients)
@@ -158,7 +158,7 @@ def sigma_of_experts(
     return float(np.sqrt(np.mean(squares)))
 
 
-def release_ratios(runs: Sequence[TrainingRun]) -> list[tuple[int, float]]:
+def release_ratios(runs: Sequence[PublishedTraining]) -> list[tuple[int, float]]:
     """(releases, best over worst) of every configuration whose note states both."""
     found = []
     for run in runs:
@@ -167,13 +167,13 @@ def release_ratios(runs: Sequence[TrainingRun]) -> list[tuple[int, float]]:
     return found
 
 
-def release_spread(runs: Sequence[TrainingRun]) -> float:
+def release_spread(runs: Sequence[PublishedTraining]) -> float:
     """Standard deviation of log throughput between releases, by the range of normal samples."""
     squares = [(np.log(ratio) / RANGES[count]) ** 2 for count, ratio in release_ratios(runs)]
     return float(np.sqrt(np.mean(squares))) if squares else 0.0
 
 
-def between_releases(runs: Sequence[TrainingRun]) -> dict[str, dict[str, float]]:
+def between_releases(runs: Sequence[PublishedTraining]) -> dict[str, dict[str, float]]:
     """How far the same configuration moved between releases of its publisher's software."""
     report = {}
     for kind, experts in (("dense", False), ("experts", True)):

@@ -13,7 +13,7 @@ from ridgeline.errors import InputError
 from ridgeline.plan.table_cells import Unreadable
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.prepared import choose
-from ridgeline.plan.training.published import COLUMNS, TrainingRun, read_row, read_table
+from ridgeline.plan.training.published import COLUMNS, PublishedTraining, read_row, read_table
 from ridgeline.plan.training.validate import validate_training
 
 HEADER = (
@@ -37,9 +37,9 @@ def table(tmp_path: Path, *rows: str, header: str = HEADER) -> Path:
     return path
 
 
-def run_of(**changes: str) -> TrainingRun:
+def run_of(**changes: str) -> PublishedTraining:
     found = read_row(1, cells(**changes))
-    assert isinstance(found, TrainingRun), found
+    assert isinstance(found, PublishedTraining), found
     return found
 
 
@@ -227,7 +227,7 @@ def test_the_shipped_calibration_is_what_a_fit_would_find() -> None:
     from ridgeline.plan.training.coefficients import prior_coefficients, priors
     from ridgeline.plan.training.prepared import prepare
 
-    runs = [one for one in read_table(published_table()) if isinstance(one, TrainingRun)]
+    runs = [one for one in read_table(published_table()) if isinstance(one, PublishedTraining)]
     prepared = prepare(runs, coefficients_for)
     parameters = priors()
     start = np.log([_shipped(one.architecture, one.key, one.precisions) for one in parameters])

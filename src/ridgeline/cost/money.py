@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunBill:
+class Spending:
     """What one run costs. None: its rate was not given."""
 
     device_hours: float
@@ -44,7 +44,7 @@ class Tariff:
     co2_grams_per_kilowatt_hour: float | None = None
 
 
-def bill(num_devices: int, seconds: float, tariff: Tariff) -> RunBill:
+def bill(num_devices: int, seconds: float, tariff: Tariff) -> Spending:
     """What `num_devices` cost for this long.
 
     >>> spent = bill(64, 86400.0, Tariff(usd_per_device_hour=2.5, watts=700.0, pue=1.2))
@@ -61,7 +61,7 @@ def bill(num_devices: int, seconds: float, tariff: Tariff) -> RunBill:
     carbon = None
     if joules is not None and tariff.co2_grams_per_kilowatt_hour is not None:
         carbon = joules / 3.6e6 * tariff.co2_grams_per_kilowatt_hour / 1e3
-    return RunBill(device_hours=hours, usd=usd, energy_joules=joules, co2_kilograms=carbon)
+    return Spending(device_hours=hours, usd=usd, energy_joules=joules, co2_kilograms=carbon)
 
 
 def run_seconds(num_tokens: float, tokens_per_step: float, step_seconds: float) -> float:

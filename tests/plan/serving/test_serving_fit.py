@@ -18,10 +18,10 @@ from ridgeline.plan.serving.coefficients import (
 )
 from ridgeline.plan.serving.coverage import Spread, factor_of
 from ridgeline.plan.serving.prepared import in_metric, outcome, prepare
-from ridgeline.plan.serving.published import ServingRun, read_row
+from ridgeline.plan.serving.published import PublishedServing, read_row
 
 
-def runs(num: int = 12) -> list[ServingRun]:
+def runs(num: int = 12) -> list[PublishedServing]:
     found = []
     for row in range(num):
         changes = {
@@ -33,7 +33,7 @@ def runs(num: int = 12) -> list[ServingRun]:
             "metric_value": "1",
         }
         run = read_row(row, CELLS | changes)
-        assert isinstance(run, ServingRun)
+        assert isinstance(run, PublishedServing)
         found.append(run)
     return found
 
@@ -63,9 +63,9 @@ def test_a_slower_memory_is_found_again() -> None:
     assert found[untouched] == pytest.approx(start[untouched])
 
 
-def run_with(run: ServingRun, value: float) -> ServingRun:
+def run_with(run: PublishedServing, value: float) -> PublishedServing:
     found = read_row(run.row, {**run.cells, "metric_value": repr(float(value))})
-    assert isinstance(found, ServingRun)
+    assert isinstance(found, PublishedServing)
     return found
 
 

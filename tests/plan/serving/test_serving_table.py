@@ -12,7 +12,7 @@ from ridgeline.plan.notes import read_serving_note
 from ridgeline.plan.serving.engines import engine_of
 from ridgeline.plan.serving.published import (
     COLUMNS,
-    ServingRun,
+    PublishedServing,
     load_of,
     read_row,
     read_table,
@@ -54,9 +54,9 @@ def table(path: Path, *rows: dict[str, str]) -> Path:
     return file
 
 
-def run_of(**changes: str) -> ServingRun:
+def run_of(**changes: str) -> PublishedServing:
     found = read_row(1, CELLS | changes)
-    assert isinstance(found, ServingRun), found
+    assert isinstance(found, PublishedServing), found
     return found
 
 

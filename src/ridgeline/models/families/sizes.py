@@ -94,7 +94,7 @@ def num_labels(keys: Keys) -> int:
 
 
 def windows(keys: Keys, *, every: int | None, default: int = 0) -> Windows:
-    """Sliding windows: where `layer_types` lists them, else all layers but one of `every`.
+    """The windows of a model: where `layer_types` lists them, else all layers but one of `every`.
 
     `every=None`: there are windows only where `layer_types` says so.
     """

@@ -15,13 +15,13 @@ from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import InputError
 from ridgeline.plan.serving.coefficients import Calibration, Spread
 from ridgeline.plan.serving.prepared import family
-from ridgeline.plan.serving.published import ServingRun
+from ridgeline.plan.serving.published import PublishedServing
 
 BEYOND = 2.0
 """How far beyond the fitted range, as a factor, a question is still answered."""
 
 
-def sigma_of(run: ServingRun, spread: Spread) -> float:
+def sigma_of(run: PublishedServing, spread: Spread) -> float:
     """The spread of one run's metric."""
     value = float(getattr(spread, family(run)))
     return value * (spread.experts if run.model.experts else 1.0)

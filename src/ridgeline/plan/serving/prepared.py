@@ -17,14 +17,14 @@ from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted
 from ridgeline.cost.serving.step import least_step_seconds
 from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
 from ridgeline.plan.serving.coefficients import Situation, places, rates_at
-from ridgeline.plan.serving.published import LATENCIES, ServingRun
+from ridgeline.plan.serving.published import LATENCIES, PublishedServing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedServing:
     """Published runs as arrays, one case each."""
 
-    runs: list[ServingRun]
+    runs: list[PublishedServing]
     hosted: Hosted
     lengths: RequestLengths
     where: dict[str, Ints]
@@ -35,7 +35,7 @@ class PreparedServing:
     published: Floats
 
 
-def prepare(runs: Sequence[ServingRun]) -> PreparedServing:
+def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
     """The arrays of these runs."""
     return PreparedServing(
         runs=list(runs),
@@ -57,7 +57,7 @@ def prepare(runs: Sequence[ServingRun]) -> PreparedServing:
     )  # fmt: skip
 
 
-def situation_of(run: ServingRun) -> Situation:
+def situation_of(run: PublishedServing) -> Situation:
     """What decides a run's coefficients."""
     return Situation(
         architecture=run.device.architecture,
@@ -83,7 +83,7 @@ def in_metric(prepared: PreparedServing, found: LoadOutcome) -> Floats:
     return values
 
 
-def _one(run: ServingRun, found: LoadOutcome, index: int) -> float:
+def _one(run: PublishedServing, found: LoadOutcome, index: int) -> float:
     first = float(found.first_token_seconds[index])
     each = float(found.next_token_seconds[index])
     speed = float(found.tokens_per_second[index]) * run.replicas
@@ -106,12 +106,12 @@ def _one(run: ServingRun, found: LoadOutcome, index: int) -> float:
     return speed
 
 
-def weights_read(run: ServingRun) -> float:
+def weights_read(run: PublishedServing) -> float:
     """Bytes of weights that a step of one token reads on each device."""
     return run.hosted["shared_bytes"] + run.hosted["expert_bytes"] * run.hosted["expert_share"]
 
 
-def family(run: ServingRun) -> str:
+def family(run: PublishedServing) -> str:
     """Which spread a metric has: `first_token`, `next_token` or `throughput`."""
     if run.metric.startswith("ttft"):
         return "first_token"
@@ -120,7 +120,7 @@ def family(run: ServingRun) -> str:
     return "throughput"
 
 
-def floor_reason(run: ServingRun, hosted: Hosted, index: int) -> str:
+def floor_reason(run: PublishedServing, hosted: Hosted, index: int) -> str:
     """Why a published value cannot be: faster than reading the weights or multiplying them."""
     one = hosted.take(np.array([index]))
     kind = family(run)
@@ -147,7 +147,7 @@ def _least(hosted: Hosted, tokens: float) -> float:
     return float(least_step_seconds(hosted, np.array([max(tokens, 1.0)]))[0])
 
 
-def _speed_reason(run: ServingRun, hosted: Hosted) -> str:
+def _speed_reason(run: PublishedServing, hosted: Hosted) -> str:
     """Throughput beyond the peak of the matmuls, or of reading weights for so few sequences."""
     per_second = {
         "requests_per_s": run.published * run.completion,

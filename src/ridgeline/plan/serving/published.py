@@ -64,7 +64,7 @@ class ServedLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingRun:
+class PublishedServing:
     """One row that can be predicted."""
 
     row: int
@@ -98,12 +98,12 @@ class Insufficient(Exception):
     """Too little is stated."""
 
 
-def read_table(path: Path) -> list[ServingRun | Unreadable]:
+def read_table(path: Path) -> list[PublishedServing | Unreadable]:
     """Every row of a table, in order."""
     return [read_row(number, row) for number, row in enumerate(read_cells(path, COLUMNS), 1)]
 
 
-def read_row(number: int, cells: Mapping[str, str]) -> ServingRun | Unreadable:
+def read_row(number: int, cells: Mapping[str, str]) -> PublishedServing | Unreadable:
     """The run of one row, or why it cannot be predicted."""
     try:
         return _run(number, cells)
@@ -113,7 +113,7 @@ def read_row(number: int, cells: Mapping[str, str]) -> ServingRun | Unreadable:
         return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
 
 
-def _run(number: int, cells: Mapping[str, str]) -> ServingRun:
+def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
     note = read_serving_note(cells.get("note", ""))
     metric, published = _value(cells)
     if note.speculative:
@@ -140,7 +140,7 @@ def _run(number: int, cells: Mapping[str, str]) -> ServingRun:
     if note.cache_tokens is not None:
         kept = hosted["cache_bytes"] + hosted["window_cache_bytes"]
         hosted |= {"cache_room_bytes": note.cache_tokens * kept}
-    return ServingRun(
+    return PublishedServing(
         row=number,
         cells=cells,
         model=model,

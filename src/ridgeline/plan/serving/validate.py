@@ -32,7 +32,7 @@ from ridgeline.plan.serving.prepared import (
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import ServingRun, read_table
+from ridgeline.plan.serving.published import PublishedServing, read_table
 from ridgeline.plan.table_cells import Unreadable, error_figures, overall_figures, unjudged
 from ridgeline.records.serving_validation import (
     ServingErrors,
@@ -51,7 +51,7 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
             `none` (priors from the literature alone), or a file like `calibration.toml`.
     """
     read = read_table(Path(table))
-    runs = [one for one in read if isinstance(one, ServingRun)]
+    runs = [one for one in read if isinstance(one, PublishedServing)]
     rows = {one.row: unjudged(one, ServingRow) for one in read if isinstance(one, Unreadable)}
     experts: dict[int, bool] = {}
     if runs:

@@ -20,7 +20,7 @@ from ridgeline.cost.training.setting import Setting, setting_of
 from ridgeline.cost.training.step import step_flops
 from ridgeline.plan.notes import TrainingNote
 from ridgeline.plan.training.coefficients import Calibration
-from ridgeline.plan.training.published import Candidate, TrainingRun
+from ridgeline.plan.training.published import Candidate, PublishedTraining
 
 OOM = VERDICTS.index("oom")
 
@@ -29,7 +29,7 @@ OOM = VERDICTS.index("oom")
 class PreparedTraining:
     """Published runs as arrays, one row each."""
 
-    runs: list[TrainingRun]
+    runs: list[PublishedTraining]
     chosen: list[Candidate]
     setting: Setting
     sigma: Floats
@@ -38,7 +38,7 @@ class PreparedTraining:
     """Step time; nan for rows that publish none."""
 
 
-def prepare(runs: Sequence[TrainingRun], calibration: Calibration) -> PreparedTraining:
+def prepare(runs: Sequence[PublishedTraining], calibration: Calibration) -> PreparedTraining:
     """Choose a layout for every run and lay all of them out as one computation."""
     chosen = [choose(run, calibration) for run in runs]
     settings = [_setting(run, one, calibration) for run, one in zip(runs, chosen, strict=True)]
@@ -54,7 +54,7 @@ def prepare(runs: Sequence[TrainingRun], calibration: Calibration) -> PreparedTr
     )
 
 
-def choose(run: TrainingRun, calibration: Calibration) -> Candidate:
+def choose(run: PublishedTraining, calibration: Calibration) -> Candidate:
     """The least sharded, then fastest per sequence, of the candidates that fit in memory."""
     candidates = run.candidates
     if len(candidates) == 1:
@@ -70,12 +70,12 @@ def choose(run: TrainingRun, calibration: Calibration) -> Candidate:
     return candidates[int(np.argmin(rate))]
 
 
-def _sigma(run: TrainingRun, calibration: Calibration) -> float:
+def _sigma(run: PublishedTraining, calibration: Calibration) -> float:
     coefficients = calibration(run.cluster.device)
     return coefficients.sigma if run.model.experts is None else coefficients.sigma_experts
 
 
-def _setting(run: TrainingRun, candidate: Candidate, calibration: Calibration) -> Setting:
+def _setting(run: PublishedTraining, candidate: Candidate, calibration: Calibration) -> Setting:
     workload = replace(run.workload, recompute_share=candidate.recompute_share)
     layouts = stack_layouts([candidate.layout])
     return setting_of(run.model, run.cluster, workload, layouts, calibration(run.cluster.device))
@@ -96,7 +96,7 @@ def counted_flops(setting: Setting, notes: Sequence[TrainingNote]) -> Floats:
     return np.where(recomputed, executed, model) + passes * (counted - kernel)
 
 
-def _seconds(run: TrainingRun, setting: Setting, flops: Floats, index: int) -> float:
+def _seconds(run: PublishedTraining, setting: Setting, flops: Floats, index: int) -> float:
     text = run.cells["metric_value"]
     if not text:
         return float("nan")

@@ -90,7 +90,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRun:
+class PublishedTraining:
     """One row that can be estimated."""
 
     row: int
@@ -109,12 +109,12 @@ class TrainingRun:
         return self.cells["source"]
 
 
-def read_table(path: Path) -> list[TrainingRun | Unreadable]:
+def read_table(path: Path) -> list[PublishedTraining | Unreadable]:
     """Every row of a table, in order."""
     return [read_row(number, row) for number, row in enumerate(read_cells(path, COLUMNS), 1)]
 
 
-def read_row(number: int, cells: Mapping[str, str]) -> TrainingRun | Unreadable:
+def read_row(number: int, cells: Mapping[str, str]) -> PublishedTraining | Unreadable:
     """The run of one row, or why it cannot be estimated."""
     blank = [name for name in ("seq", "gpu", "n_gpus") if not cells[name]]
     if blank:
@@ -138,7 +138,7 @@ def read_row(number: int, cells: Mapping[str, str]) -> TrainingRun | Unreadable:
         frozen_weights=note.adapters,
         document=PACKED_DOCUMENT if note.fine_tuned else 0,
     )
-    return TrainingRun(
+    return PublishedTraining(
         row=number,
         cells=cells,
         model=model,

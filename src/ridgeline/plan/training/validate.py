@@ -25,7 +25,7 @@ from ridgeline.plan.training.coefficients import (
     read_calibration,
 )
 from ridgeline.plan.training.prepared import PreparedTraining, prepare
-from ridgeline.plan.training.published import TrainingRun, read_table
+from ridgeline.plan.training.published import PublishedTraining, read_table
 from ridgeline.records.training_validation import (
     TrainingErrors,
     TrainingOverall,
@@ -46,7 +46,7 @@ def validate_training(table: Path | str, *, calibration: str = "shipped") -> Tra
             format of `plan/training/calibration.toml`.
     """
     read = read_table(Path(table))
-    runs = [one for one in read if isinstance(one, TrainingRun)]
+    runs = [one for one in read if isinstance(one, PublishedTraining)]
     results = {one.row: unjudged(one, TrainingRow) for one in read if isinstance(one, Unreadable)}
     kinds: dict[int, bool] = {}
     prepared = None
@@ -127,7 +127,7 @@ def _in_metric(metric: str, published: float, published_seconds: float, seconds:
     return published * published_seconds / seconds
 
 
-def _peak_bytes(run: TrainingRun, found: Estimates, index: int) -> float:
+def _peak_bytes(run: PublishedTraining, found: Estimates, index: int) -> float:
     skipped = _NOT_TENSORS if run.note.allocated_memory else ()
     return float(
         sum(term[index] for name, term in found.memory_terms.items() if name not in skipped)
