@@ -27,11 +27,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
-    """A record of arrays: what all such records can do."""
+    """A record of arrays, or of such records: what all of them can do."""
 
     def take(self, which: object) -> Self:
         """The cases at these positions, or where this mask is true."""
-        return type(self)(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return type(self)(
+            **{
+                name: value.take(which) if isinstance(value, Cases) else value[which]
+                for name, value in values.items()
+            }
+        )
 
 
 def as_arrays(record: T) -> T:

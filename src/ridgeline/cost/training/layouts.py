@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.cost.arrays import Bools, Ints
+from ridgeline.cost.arrays import Bools, Cases, Ints
 from ridgeline.records.layout import Layout
 
 RECOMPUTES = ("none", "selective", "full")
@@ -22,7 +22,7 @@ OFFLOADS = ("none", "optimizer", "optimizer+parameters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layouts:
+class Layouts(Cases):
     """Arrays of one length; the fields are those of `Layout`."""
 
     dp: Ints
@@ -54,10 +54,6 @@ class Layouts:
     def num_microbatches(self) -> Ints:
         """Micro-batches of one step through each data-parallel rank."""
         return self.global_batch // (self.dp * self.micro_batch)
-
-    def take(self, which: Ints | Bools) -> Layouts:
-        """The layouts at these positions, or where this mask is true."""
-        return Layouts(**{name: getattr(self, name)[which] for name in self.__slots__})
 
     def at(self, index: int) -> Layout:
         """One of them, as a record."""

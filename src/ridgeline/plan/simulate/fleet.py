@@ -95,7 +95,7 @@ class Fleet:
         self._counts = Counts(setup.scaling)
         for slot in self._slots.slots[: asked.replicas]:
             self._slots.start(slot, 0.0)
-            self._slots.is_up(slot)
+            self._slots.mark_ready(slot)
         if setup.scaling is not None:
             self._policy = policy_of(setup.scaling)
 
@@ -256,19 +256,19 @@ class Fleet:
                 setup.kv_blocks, asked.block_size, prefix=asked.prefix_cache and setup.named
             ),
             drafting=drafting,
-            started=self._started,
-            ended=self._ended,
-            gap=self._counts.further if setup.scaling is not None else None,
+            on_first_token=self._first_token,
+            on_end=self._end,
+            on_gap=self._counts.further if setup.scaling is not None else None,
             bulk=self.bulk,
         )
 
-    def _started(self, sequence: Sequence, now: float) -> None:
+    def _first_token(self, sequence: Sequence, now: float) -> None:
         request = self._under_way[sequence]
         if request.slot is not None:
             request.slot.pending.pop(request.number, None)
         self._counts.first(request.number, now)
 
-    def _ended(self, sequence: Sequence, now: float) -> None:
+    def _end(self, sequence: Sequence, now: float) -> None:
         request = self._under_way.pop(sequence)
         exchange = request.exchange
         if sequence.finish_reason is FinishReason.HANDOVER:
@@ -310,7 +310,7 @@ class Fleet:
         def ready(now: float) -> None:
             if slot.state != "starting" or slot.began != began:
                 return  # it was not wanted any more
-            self._slots.is_up(slot)
+            self._slots.mark_ready(slot)
             self._routes.started(slot.index, self.setup.kv_blocks)
             waiting, self._backlog = self._backlog, []
             for request in waiting:

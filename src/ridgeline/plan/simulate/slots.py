@@ -57,8 +57,8 @@ class Slots:
         slot.state, slot.began = "starting", now
         self._note(now)
 
-    def is_up(self, slot: Slot) -> None:
-        """It takes requests from now on."""
+    def mark_ready(self, slot: Slot) -> None:
+        """Let a replica take requests from now on."""
         slot.state, slot.replica, slot.pending = "ready", self.make(), {}
 
     def end_if_drained(self, slot: Slot, now: float) -> None:

@@ -12,12 +12,12 @@ separately; a test holds it equal to what `estimate_training` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ridgeline.cost.arrays import Bools, Floats, Ints
+from ridgeline.cost.arrays import Cases, Floats, Ints, join
 from ridgeline.cost.training import memory
 from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.estimate import TIGHT, estimate_training
@@ -50,7 +50,7 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class Candidates(Cases):
     """Layouts with what the cost model says of each; arrays of one length."""
 
     layouts: Layouts
@@ -59,14 +59,6 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.step_seconds)
-
-    def take(self, which: Ints | Bools) -> Candidates:
-        """The candidates at these positions, or where this mask is true."""
-        return Candidates(
-            layouts=self.layouts.take(which),
-            step_seconds=self.step_seconds[which],
-            peak_bytes=self.peak_bytes[which],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +124,7 @@ class _Keeper:
         """Judge the layouts that wait."""
         if not self.waiting:
             return
-        layouts = join_layouts([layouts for layouts, _ in self.waiting])
+        layouts = join([layouts for layouts, _ in self.waiting])
         peaks = np.concatenate([peaks for _, peaks in self.waiting])
         self.waiting, self.held = [], 0
         judged = Candidates(
@@ -141,12 +133,12 @@ class _Keeper:
         judged = judged.take(np.isfinite(judged.step_seconds))
         self.feasible += len(judged)
         best_here = best_of_families(judged, self.judge.limit_bytes, self.objective)
-        self.families = best_here if self.families is None else join(self.families, best_here)
+        self.families = best_here if self.families is None else join([self.families, best_here])
         if len(self.families) > self.crowd:
             self.families = best_of_families(self.families, self.judge.limit_bytes, self.objective)
             self.crowd = max(_FEW, 2 * len(self.families))
         front = pareto(judged)
-        self.front = front if self.front is None else pareto(join(self.front, front))
+        self.front = front if self.front is None else pareto(join([self.front, front]))
 
 
 def score(candidates: Candidates, limit_bytes: float, objective: Objective) -> Floats:
@@ -176,23 +168,6 @@ def best_of_families(
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = codes[order][1:] != codes[order][:-1]
     return candidates.take(order[first])
-
-
-def join_layouts(parts: Sequence[Layouts]) -> Layouts:
-    """All of them, one after the other."""
-    names = [one.name for one in fields(Layouts)]
-    return Layouts(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    )
-
-
-def join(first: Candidates, second: Candidates) -> Candidates:
-    """Both, one after the other."""
-    return Candidates(
-        layouts=join_layouts([first.layouts, second.layouts]),
-        step_seconds=np.concatenate([first.step_seconds, second.step_seconds]),
-        peak_bytes=np.concatenate([first.peak_bytes, second.peak_bytes]),
-    )
 
 
 def _family_codes(layouts: Layouts) -> Ints:
