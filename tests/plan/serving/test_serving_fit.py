@@ -11,12 +11,13 @@ from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.plan.serving.coefficients import (
     CALIBRATION,
     LEFT_OUT,
+    Spread,
+    factor_of,
     prior_calibration,
     priors,
     read_calibration,
     read_left_out,
 )
-from ridgeline.plan.serving.coverage import Spread, factor_of
 from ridgeline.plan.serving.prepared import in_metric, outcome, prepare
 from ridgeline.plan.serving.published import PublishedServing, read_row
 

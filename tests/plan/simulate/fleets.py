@@ -17,8 +17,7 @@ PREFIX_TOKENS = 8
 
 def clock(**seconds: float) -> StepClock:
     """A clock of the given terms; all others are 0."""
-    zeros = dict.fromkeys(StepClock.__dataclass_fields__, 0.0)
-    return StepClock(**zeros | {"window": math.inf} | seconds)
+    return StepClock(**seconds)
 
 
 LINEAR = clock(fixed_host_seconds=0.01, token_seconds=0.001, cache_seconds=1e-5, pair_seconds=1e-7)

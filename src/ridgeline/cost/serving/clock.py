@@ -6,6 +6,7 @@ worked out once; a test holds the two together. One call takes about a microseco
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,32 +20,32 @@ from ridgeline.cost.serving.step import StepTime, Work, blended, step_time
 class StepClock:
     """Seconds of a step of one replica, by what the step computes."""
 
-    shared_read_seconds: float
-    expert_read_seconds: float
+    shared_read_seconds: float = 0.0
+    expert_read_seconds: float = 0.0
     """Time of reading all routed experts."""
-    expert_missed: float
+    expert_missed: float = 0.0
     """Share of the experts that one token is not sent to."""
-    token_seconds: float
+    token_seconds: float = 0.0
     """Matmuls of one token."""
-    head_seconds: float
+    head_seconds: float = 0.0
     """Matmuls of the head for one sequence that is sampled."""
-    sequence_seconds: float
+    sequence_seconds: float = 0.0
     """Host time of the same."""
-    pair_seconds: float
-    window_pair_seconds: float
-    cache_seconds: float
+    pair_seconds: float = 0.0
+    window_pair_seconds: float = 0.0
+    cache_seconds: float = 0.0
     """Reading one token of the cache, layers of full attention."""
-    window_cache_seconds: float
-    window: float
-    sent_seconds: float
+    window_cache_seconds: float = 0.0
+    window: float = math.inf
+    sent_seconds: float = 0.0
     """Time of all-reduces, per token."""
-    fixed_device_seconds: float
+    fixed_device_seconds: float = 0.0
     """Latency of all-reduces, starting of kernels."""
-    least_device_seconds: float
+    least_device_seconds: float = 0.0
     """The least time of a step without prompts: what the host needs to launch it."""
-    least_prompt_seconds: float
+    least_prompt_seconds: float = 0.0
     """The same with prompts."""
-    fixed_host_seconds: float
+    fixed_host_seconds: float = 0.0
 
     def __call__(
         self,

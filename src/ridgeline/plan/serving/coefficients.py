@@ -4,6 +4,9 @@ A coefficient belongs to hardware (architecture, dtype, kind of link), to a clas
 or to a kind of load, never to a model, a table or a row. `priors.toml` lists them;
 `calibration.toml` holds their fitted values, and `left_out.toml` those of fits without one source
 each.
+
+Errors are taken as normal in the logarithm with one spread per kind of metric; each source's own
+version, flags and client are in it, since each was predicted by coefficients that never saw it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats, Ints
 from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import InputError
 from ridgeline.plan.fitting import Parameter, PriorFile
 from ridgeline.records.input_file import read_toml
@@ -64,6 +68,11 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     throughput: float = 0.25
     experts: float = 1.3
     """Times as wide for mixtures of experts."""
+
+
+def factor_of(sigma: float) -> float:
+    """An 80 % interval reaches from the prediction over this to the prediction times this."""
+    return float(np.exp(COVERAGE_80 * sigma))
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

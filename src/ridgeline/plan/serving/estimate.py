@@ -34,11 +34,11 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     Calibration,
     Situation,
+    factor_of,
     places,
     rates_at,
     read_calibration,
 )
-from ridgeline.plan.serving.coverage import factor_of
 from ridgeline.plan.serving.engines import engine as engine_called
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check

@@ -21,11 +21,10 @@ from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.serving.coefficients import Calibration, read_calibration
-from ridgeline.plan.serving.coverage import check_range, factor_of
+from ridgeline.plan.serving.coefficients import Calibration, factor_of, read_calibration
 from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
 from ridgeline.plan.serving.published import ServedLoad
-from ridgeline.plan.serving.question import ServingQuestion, seen
+from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
 from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan
 
 TENSOR_RANKS = (1, 2, 4, 8)

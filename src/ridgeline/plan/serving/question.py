@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ridgeline.cost.serving.setting import (
@@ -18,7 +19,9 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     Calibration,
 )
-from ridgeline.plan.serving.coverage import check_range
+
+BEYOND = 2.0
+"""How far beyond the fitted range, as a factor, a question is still answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +81,21 @@ def replica_of(model: ModelSpec, gpu: str, **values: object) -> ServingQuestion:
         raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
     empty = ServingQuestion(model=model, device=catalogue.device(gpu), prompt=1.0, completion=1.0)
     return replace(empty, **values)  # type: ignore[arg-type]  # the fields of ServingQuestion
+
+
+def check_range(calibration: Calibration, asked: Mapping[str, float]) -> None:
+    """Refuse what no fitted run is near to.
+
+    Raises:
+        InputError: With what was asked and what is known.
+    """
+    for name, value in asked.items():
+        if name not in calibration.ranges:
+            continue
+        low, high = calibration.ranges[name]
+        if not low / BEYOND <= value <= high * BEYOND:
+            raise InputError(
+                f"{name} {value:.4g} is outside what the model was fitted to"
+                f" ({low:.4g} to {high:.4g}, a factor of {BEYOND:g} allowed): no honest interval;"
+                " measure one run and fit to it, or ask within the range"
+            )

@@ -19,11 +19,12 @@ from ridgeline.cost.serving.load import LoadOutcome
 from ridgeline.plan.serving.coefficients import (
     LEFT_OUT,
     Calibration,
+    Spread,
+    factor_of,
     prior_calibration,
     read_calibration,
     read_left_out,
 )
-from ridgeline.plan.serving.coverage import factor_of, sigma_of
 from ridgeline.plan.serving.prepared import (
     PreparedServing,
     family,
@@ -109,7 +110,7 @@ def _result(
     calibration: Calibration,
 ) -> ServingRow:
     run, value = prepared.runs[index], float(predicted[index])
-    spread = factor_of(sigma_of(run, calibration.sigma))
+    spread = factor_of(_sigma_of(run, calibration.sigma))
     status, reason = _status(prepared, found, index)
     judged = status == "ok"
     return ServingRow(
@@ -128,6 +129,12 @@ def _result(
         status=status,
         reason=reason,
     )
+
+
+def _sigma_of(run: PublishedServing, spread: Spread) -> float:
+    """The spread of one run's metric."""
+    value = float(getattr(spread, family(run)))
+    return value * (spread.experts if run.model.experts else 1.0)
 
 
 def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.clock import StepClock
 from ridgeline.errors import InputError
 from ridgeline.plan.fitting import RobustFit
-from ridgeline.plan.serving.coverage import BEYOND
+from ridgeline.plan.serving.question import BEYOND
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.records.input_file import read_json
 from ridgeline.records.load_test import Lengths, Percentiles
@@ -43,7 +43,10 @@ SEGMENTS = 20
 """Segments of the log, between which the engine's speed is seen to vary."""
 LOOSE = 4.0
 """Standard deviation of what is believed of a logarithm before the log: next to nothing."""
-_NAMES = ("shared_read", "token", "sequence", "pair", "cache", "fixed_host")
+_TERMS = (
+    "shared_read_seconds", "token_seconds", "sequence_seconds", "pair_seconds", "cache_seconds",
+    "fixed_host_seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,25 +135,7 @@ def seconds_of(clock: StepClock, work: StepWork) -> float:
 
 def clock_of(logs: Floats) -> StepClock:
     """The clock whose terms have these logarithms, in the order of the formula."""
-    values = dict(zip(_NAMES, np.exp(logs).tolist(), strict=True))
-    return StepClock(
-        shared_read_seconds=values["shared_read"],
-        expert_read_seconds=0.0,
-        expert_missed=0.0,
-        token_seconds=values["token"],
-        head_seconds=0.0,
-        sequence_seconds=values["sequence"],
-        pair_seconds=values["pair"],
-        window_pair_seconds=0.0,
-        cache_seconds=values["cache"],
-        window_cache_seconds=0.0,
-        window=math.inf,
-        sent_seconds=0.0,
-        fixed_device_seconds=0.0,
-        least_device_seconds=0.0,
-        least_prompt_seconds=0.0,
-        fixed_host_seconds=values["fixed_host"],
-    )
+    return StepClock(**dict(zip(_TERMS, np.exp(logs).tolist(), strict=True)))
 
 
 def _problem(rows: Sequence[StepRow]) -> RobustFit:
