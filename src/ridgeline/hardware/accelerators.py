@@ -41,7 +41,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ToolError(Exception):
-    """A vendor's tool is installed and did not give an answer."""
+    """A vendor's tool is installed and did not respond."""
 
 
 Runner = Callable[[tuple[str, ...]], str | None]

@@ -19,7 +19,7 @@ from ridgeline.models.convnet import ConvNet
 from ridgeline.models.convnets import convnet_names, load_convnet
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.load import load_model
-from ridgeline.models.presets import shelf
+from ridgeline.models.presets import known_presets
 from ridgeline.models.sequence import check_sequence, image_tokens
 from ridgeline.models.spec import ModelSpec
 from ridgeline.records.roofline import ModelRoofline
@@ -89,7 +89,9 @@ def _find(name: str | Path) -> ModelSpec | ConvNet:
         return load_model(name)
     except InputError:
         near = difflib.get_close_matches(text.casefold(), convnet_names().owners, n=3, cutoff=0.7)
-        known = difflib.get_close_matches(text.casefold(), shelf().names.owners, n=1, cutoff=0.7)
+        known = difflib.get_close_matches(
+            text.casefold(), known_presets().names.owners, n=1, cutoff=0.7
+        )
         if not near or known or "=" in text or Path(text).suffix:
             raise
         names = list(dict.fromkeys(convnet_names().owners[one] for one in near))

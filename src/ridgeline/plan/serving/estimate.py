@@ -145,7 +145,7 @@ def _document(
     full = steady_step(hosted, arrays.rates, lengths, most)
     step = steady_step(hosted, arrays.rates, lengths, running)
     breakdown = {name: float(getattr(step, name)[0]) for name in TERMS}
-    # An open loop below saturation answers what arrives: its throughput is not in doubt.
+    # An open loop below saturation serves what arrives: its throughput is not in doubt.
     given = load.kind == "open" and not found.saturated[0]
     sure = 1.0 if given else speed
     return ServingEstimate(

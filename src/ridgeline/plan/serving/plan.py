@@ -258,7 +258,7 @@ def _option(
 
 
 def _changes(task: ServingTask, best: ServingOption, calibration: Calibration) -> list[Change]:
-    """The answers to nearby questions."""
+    """The best deployments of nearby questions."""
     asked: list[tuple[str, ServingTask]] = [
         ("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate))),
         ("prompts twice as long", replace(task, prompt=2.0 * task.prompt)),

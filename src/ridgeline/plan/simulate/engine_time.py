@@ -71,6 +71,6 @@ class EngineTime:
             value, known = getattr(work, name), getattr(self.most, name)
             if value > known:
                 raise InputError(
-                    f"--steps: a step with {name} {value} is needed, and the log answers for"
+                    f"--steps: a step with {name} {value} is needed, and the log holds for"
                     f" {known} at most: log a run under a higher load, or ask for less"
                 )

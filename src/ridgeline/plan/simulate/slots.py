@@ -133,7 +133,7 @@ class Slots:
 
 @dataclass(slots=True)
 class Counts:
-    """Tokens in time and late, as `serve/cluster/punctuality.py` counts them."""
+    """Tokens in time and late, as the autoscaler of `serve/` counts them."""
 
     scaling: Scaling | None
     first_tokens: int = 0
@@ -151,14 +151,14 @@ class Counts:
         return sum(came < since for came in self.without.values())
 
     def first(self, request: int, now: float) -> None:
-        """The first token of an answer."""
+        """Count the first token of a completion."""
         came = self.without.pop(request)
         limit = self.scaling.ttft_seconds if self.scaling else None
         self.first_tokens += 1
         self.late_first_tokens += limit is not None and now - came > limit
 
     def further(self, waited_seconds: float, count: int) -> None:
-        """Further tokens, each so long after the one before."""
+        """Count further tokens, each so long after the one before."""
         limit = self.scaling.itl_seconds if self.scaling else None
         self.next_tokens += count
         if limit is not None and waited_seconds > limit:

@@ -137,7 +137,7 @@ def _searched_again(unchanged: UnchangedPlan, name: str, task: TrainingTask) -> 
     seconds: float | None = None
     try:
         outcome = find(replace(task, thorough=False), unchanged.objective)
-    except InputError:  # the changed cluster has no valid layout: an answer, not a failure
+    except InputError:  # the changed cluster has no valid layout: a result, not a failure
         outcome = None
     if outcome is not None and outcome.fits:
         layout, seconds = outcome.best, outcome.step_seconds

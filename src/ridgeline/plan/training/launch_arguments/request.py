@@ -1,4 +1,4 @@
-"""What a framework's file is asked for, and what it answers."""
+"""What a framework's file is asked for, and what it gives."""
 
 from __future__ import annotations
 
