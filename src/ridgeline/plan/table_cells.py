@@ -53,7 +53,7 @@ def error_figures(rows: Sequence[ValidationRow]) -> dict[str, Any]:
     """The fields that the errors of a set of rows have in both validations."""
     judged = [row for row in rows if row.error is not None]
     if not judged:
-        return {"rows": 0}
+        return {"rows": 0, "median": None, "p90": None, "bias": None, "coverage": None}
     errors = np.array([row.error for row in judged], dtype=float)
     inside = [(row.low or 0.0) <= (row.published or 0.0) <= (row.high or 0.0) for row in judged]
     return {
