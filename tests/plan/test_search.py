@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.tasks import a_mixture, a_model, a_task
 
+from ridgeline.cost.arrays import join
 from ridgeline.cost.training.estimate import estimate_training
 from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.hardware.cluster import parse_cluster
@@ -16,7 +17,6 @@ from ridgeline.plan.training.search import (
     Candidates,
     Judge,
     best_of_families,
-    join,
     judge_of,
     pareto,
     search,
@@ -127,7 +127,7 @@ def test_nothing_on_the_front_is_dominated_and_nothing_off_it_is_free(
 def test_the_front_of_parts_is_the_front_of_the_whole(
     first: list[tuple[float, float]], second: list[tuple[float, float]]
 ) -> None:
-    joined = pareto(join(pareto(candidates(first)), pareto(candidates(second))))
+    joined = pareto(join([pareto(candidates(first)), pareto(candidates(second))]))
     whole = pareto(candidates(first + second))
     assert joined.step_seconds.tolist() == whole.step_seconds.tolist()
     assert joined.peak_bytes.tolist() == whole.peak_bytes.tolist()

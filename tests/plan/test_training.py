@@ -157,7 +157,7 @@ def test_when_nothing_fits_the_line_says_how_much_is_missing_and_what_would_do()
         ({"global_batch": 0}, "global batch is 0"),
         ({"seq": 0}, "--seq 0: it must be 1 or more"),
         ({"tokens": -1.0}, "tokens is -1"),
-        ({"precisions": ["fp8"], "cluster": "8xA100"}, "has no fp8 arithmetic"),
+        ({"precisions": ["fp8"], "cluster": "8xA100"}, "has no fp8 units"),
         ({"precisions": ["bf61"]}, "unknown precision 'bf61'"),
         ({"model": "gpt2", "seq": 8192}, "learned positions for 1024"),
         ({"cluster": "13xH100", "global_batch": 64}, "nearest that can: 52 or 65"),
