@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ridgeline.plan.validate import validate_training
+from ridgeline.plan.training.validate import validate_training
 from ridgeline.records.validation import TrainingErrors, TrainingValidation
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
@@ -30,7 +30,7 @@ Predicted against published step times and peak memory of `{table}`, regenerated
 `make accuracy`. Errors are |predicted / published - 1| of step time, taken per source and then
 averaged over sources. *Left out*: every source predicted by coefficients that were fitted without
 it. *Calibrated*: by the shipped coefficients, which have seen it. *Literature alone*: by the priors
-of `plan/priors.toml`, which no table has moved.
+of `plan/training/priors.toml`, which no table has moved.
 
 The form of the model, the priors and the classes of software were settled while looking at these
 same runs, so a source that is left out is new to the coefficients but not to the author. Errors on

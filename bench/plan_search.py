@@ -59,8 +59,8 @@ print(json.dumps({"seconds": time.process_time() - start, "runs": len(runs), "go
 
 def one_search(model: str, device: str, count: int, batch: int, seq: int) -> None:
     """In a process of its own: search the whole space, print one JSON line."""
-    from ridgeline.plan.task import find
-    from ridgeline.plan.training import task_of
+    from ridgeline.plan.training.plan import task_of
+    from ridgeline.plan.training.task import find
 
     task = task_of(model, f"{count}x{device}", global_batch=batch, seq=seq)
     start = time.process_time()
@@ -103,10 +103,10 @@ def beside_calculon(checkout: str, python: str) -> None:
     """The layouts that both can express, on one core each."""
     import numpy as np
 
-    from ridgeline.cost.layouts import Layouts
-    from ridgeline.plan.enumeration import chunks
-    from ridgeline.plan.judge import judge_of
-    from ridgeline.plan.training import task_of
+    from ridgeline.cost.training.layouts import Layouts
+    from ridgeline.plan.training.enumeration import chunks
+    from ridgeline.plan.training.plan import task_of
+    from ridgeline.plan.training.search import judge_of
 
     print("\nGPT-3 175B, the same layouts in both, one core")
     print(f"{'devices':>8}{'layouts':>10}{'ours/s':>12}{'Calculon/s':>12}{'ratio':>8}")

@@ -3,43 +3,48 @@
     python bench/refit_training.py shared/data/published_training.csv            only report
     python bench/refit_training.py shared/data/published_training.csv --write    and ship it
 
-Writes `src/ridgeline/plan/calibration.toml` and, with the errors of every source predicted by
-coefficients that never saw it, `docs/results/accuracy_training_cv.json`.
+Writes `src/ridgeline/plan/training/calibration.toml` and, with the errors of every source
+predicted by coefficients that never saw it, `docs/results/accuracy_training_cv.json`.
+
+Every source weighs as much as `SOURCE_ROWS` rows at most, so that a long table does not outvote a
+short one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import tomli_w
 
-from ridgeline.cost.layouts import Bools, Floats
-from ridgeline.cost.training import COVERAGE_80
-from ridgeline.plan.calibration import CALIBRATION
-from ridgeline.plan.prepared import Prepared, prepare
-from ridgeline.plan.priors import prior_coefficients, priors
-from ridgeline.plan.published import Run, read_table
-from ridgeline.plan.refit import (
+from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.training.estimate import COVERAGE_80
+from ridgeline.plan.training.coefficients import (
+    CALIBRATION,
+    TEXTBOOK_SHARES,
+    Calibration,
     Parameter,
     calibration_with,
-    fit,
-    leave_one_source_out,
-    observed,
-    predict_logs,
-    usable,
+    prior_coefficients,
+    priors,
 )
+from ridgeline.plan.training.measured import Observed, fit, predict_logs
+from ridgeline.plan.training.prepared import PreparedTraining, prepare
+from ridgeline.plan.training.published import PublishedTraining, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_training.csv"
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_training_cv.json"
-RELEASES = re.compile(r"same config across (\d+) releases: ([\d.]+)\.\.([\d.]+)")
 RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534, 7: 2.704, 8: 2.847}
 """Mean range of so many normal samples in standard deviations (d2 of control charts; Tippett,
 "On the extreme individuals and the range of samples", Biometrika 17, 1925)."""
+SOURCE_ROWS = 6
+"""Rows that one source counts for, however many it has."""
+EXPERT_WEIGHT = 0.3
+"""Weight of a mixture-of-experts row: the same layout moves by a factor of two between releases."""
 REFILLS = 2
 """Times that empty cells are filled again with the coefficients just fitted."""
 
@@ -52,13 +57,13 @@ def main() -> None:
     if options.table == PUBLISHED and not PUBLISHED.exists():
         print(f"{PUBLISHED} is not here: nothing to fit to")
         return
-    runs = [one for one in read_table(options.table) if isinstance(one, Run)]
+    runs = [one for one in read_table(options.table) if isinstance(one, PublishedTraining)]
     parameters = priors()
     logs = np.log([one.prior for one in parameters])
     prepared = prepare(runs, prior_coefficients)
     for _ in range(REFILLS):
         seen = observed(prepared, np.ones(len(runs), dtype=bool))
-        logs = fit(seen, parameters, logs, base=prior_coefficients).logs
+        logs = fit(seen, parameters, logs, base=prior_coefficients)
         prepared = prepare(runs, calibration_with(parameters, logs, prior_coefficients))
     for parameter, value in zip(parameters, np.exp(logs), strict=True):
         print(f"{parameter.name:34s} {parameter.prior:10.4g} -> {value:10.4g}")
@@ -85,7 +90,48 @@ def main() -> None:
         RESULTS.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def sigma_of(prepared: Prepared, errors: Floats, rows: Bools) -> float:
+def observed(prepared: PreparedTraining, use: Bools) -> Observed:
+    """Published runs, those where `use` is true, sources weighing alike."""
+    use = use & usable(prepared)
+    keys = [(run.source, run.model.experts is not None) for run in prepared.runs]
+    counts = Counter(key for key, used in zip(keys, use.tolist(), strict=True) if used)
+    weights = [
+        min(counts[key], SOURCE_ROWS) / counts[key] * (EXPERT_WEIGHT if key[1] else 1.0)
+        if counts[key]
+        else 0.0
+        for key in keys
+    ]
+    return Observed(
+        devices=[run.cluster.device for run in prepared.runs],
+        setting=prepared.setting,
+        log_seconds=np.log(np.where(use, prepared.published_seconds, 1.0)),
+        weights=np.where(use, weights, 0.0),
+    )
+
+
+def leave_one_source_out(
+    prepared: PreparedTraining, parameters: Sequence[Parameter], start: Floats, base: Calibration
+) -> Floats:
+    """Log error of every row under coefficients fitted without its source."""
+    sources = np.array([run.source for run in prepared.runs])
+    errors = np.full(len(sources), np.nan)
+    for source in sorted(set(sources)):
+        held = sources == source
+        seen = observed(prepared, ~held)
+        found = fit(seen, parameters, start, base=base, rounds=12)
+        calibration = calibration_with(parameters, found, base)
+        predicted = predict_logs(seen.devices, prepared.setting, calibration)
+        errors[held] = (predicted - np.log(prepared.published_seconds))[held]
+    return errors
+
+
+def usable(prepared: PreparedTraining) -> Bools:
+    """Rows to fit: those with a time that their source does not call an outlier."""
+    marked = np.array([run.note.outlier for run in prepared.runs])
+    return np.asarray(np.isfinite(prepared.published_seconds) & ~marked)
+
+
+def sigma_of(prepared: PreparedTraining, errors: Floats, rows: Bools) -> float:
     """The spread whose 80 % interval holds 80 % of the errors, sources weighing alike."""
     use = rows & np.isfinite(errors)
     sources = np.array([run.source for run in prepared.runs])[use]
@@ -96,7 +142,9 @@ def sigma_of(prepared: Prepared, errors: Floats, rows: Bools) -> float:
     return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
 
 
-def sigma_of_experts(prepared: Prepared, errors: Floats, rows: Bools, dense: float) -> float:
+def sigma_of_experts(
+    prepared: PreparedTraining, errors: Floats, rows: Bools, dense: float
+) -> float:
     """The same where few sources are known: their mean square with what is believed without them.
 
     That is the spread of dense models, and beside it the spread of one configuration between
@@ -110,23 +158,22 @@ def sigma_of_experts(prepared: Prepared, errors: Floats, rows: Bools, dense: flo
     return float(np.sqrt(np.mean(squares)))
 
 
-def release_ratios(runs: Sequence[Run]) -> list[tuple[int, float]]:
+def release_ratios(runs: Sequence[PublishedTraining]) -> list[tuple[int, float]]:
     """(releases, best over worst) of every configuration whose note states both."""
     found = []
     for run in runs:
-        stated = RELEASES.search(run.cells.get("note", ""))
-        if stated:
-            found.append((int(stated[1]), float(stated[3]) / float(stated[2])))
+        if run.note.releases:
+            found.append((run.note.releases.count, run.note.releases.ratio))
     return found
 
 
-def release_spread(runs: Sequence[Run]) -> float:
+def release_spread(runs: Sequence[PublishedTraining]) -> float:
     """Standard deviation of log throughput between releases, by the range of normal samples."""
     squares = [(np.log(ratio) / RANGES[count]) ** 2 for count, ratio in release_ratios(runs)]
     return float(np.sqrt(np.mean(squares))) if squares else 0.0
 
 
-def between_releases(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+def between_releases(runs: Sequence[PublishedTraining]) -> dict[str, dict[str, float]]:
     """How far the same configuration moved between releases of its publisher's software."""
     report = {}
     for kind, experts in (("dense", False), ("experts", True)):
@@ -143,7 +190,7 @@ def between_releases(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     return report
 
 
-def coverage(prepared: Prepared, errors: Floats, experts: Bools) -> dict[str, float]:
+def coverage(prepared: PreparedTraining, errors: Floats, experts: Bools) -> dict[str, float]:
     """Mean over sources of the share of rows inside the interval that the others suggest."""
     sources = np.array([run.source for run in prepared.runs])
     found = {}
@@ -160,7 +207,7 @@ def coverage(prepared: Prepared, errors: Floats, experts: Bools) -> dict[str, fl
     return found
 
 
-def by_source(prepared: Prepared, errors: Floats, experts: Bools) -> dict[str, object]:
+def by_source(prepared: PreparedTraining, errors: Floats, experts: Bools) -> dict[str, object]:
     """Median, 90th percentile and bias of the errors by source, and their means."""
     sources = np.array([run.source for run in prepared.runs])
     report: dict[str, object] = {}
@@ -185,7 +232,7 @@ def figures(errors: Floats) -> dict[str, float]:
     }
 
 
-def rows_seen(prepared: Prepared) -> dict[str, dict[str, int]]:
+def rows_seen(prepared: PreparedTraining) -> dict[str, dict[str, int]]:
     """Architecture → precision → rows in the fit."""
     seen: dict[str, dict[str, int]] = {}
     for run, one, used in zip(prepared.runs, prepared.chosen, usable(prepared), strict=True):
@@ -203,8 +250,7 @@ def write_calibration(
     table: str,
 ) -> None:
     """The coefficients as `calibration.toml`, all devices and overrides by architecture."""
-    shares = {"fp32": 0.7, "bf16": 0.7, "fp16": 0.7, "fp8": 0.55, "mxfp8": 0.55, "nvfp4": 0.4}
-    common: dict[str, object] = {"gemm": shares}
+    common: dict[str, object] = {"gemm": TEXTBOOK_SHARES}
     special: dict[str, dict[str, object]] = {}
     for parameter, value in zip(parameters, np.exp(logs).tolist(), strict=True):
         rounded = float(f"{value:.4g}")
@@ -220,7 +266,7 @@ def write_calibration(
     common |= {"sigma": round(sigmas[0], 4), "sigma_experts": round(sigmas[1], 4)}
     head = (
         "# Written by bench/refit_training.py; change priors.toml or the table, not this file.\n"
-        "# What each number means: cost/coefficients.py. What was believed before: priors.toml.\n"
+        "# What each number means: cost/training/coefficients.py; what was believed: priors.toml.\n"
         f"# Fitted to {table}; the spreads sigma are those of sources left out of the fit.\n\n"
     )
     CALIBRATION.write_text(

@@ -2,11 +2,12 @@
 
     python bench/shaped_network.py [collectives] [crossing] [training] [loss]        (as root)
 
-`collectives`: all-reduces of gloo by size, hosts and rate, against `cost/collectives.py` with the
-bandwidth and step latency measured on the same links. `crossing`: where a ring overtakes recursive
-doubling, on links with a delay. `training`: steps of a small language model with each way to agree
-on gradients, against `cost/gradient_compression.py` and `cost/local_sgd.py`, from the measured
-compute, encoding and link alone. `loss`: what each way does to the loss, on unshaped links.
+`collectives`: all-reduces of gloo by size, hosts and rate, against
+`cost/training/collectives.py` with the bandwidth and step latency measured on the same links.
+`crossing`: where a ring overtakes recursive doubling, on links with a delay. `training`: steps of a
+small language model with each way to agree on gradients, against `cost/gradient_compression.py`,
+from the measured compute, encoding and link alone. `loss`: what each way does to the loss, on
+unshaped links.
 
 Each prints a table in Markdown; `docs/results/shaped_network.md` holds those of one machine.
 Links get a bandwidth but no added delay (`namespaces.py`), but for `crossing` (`distant_hosts.py`).
@@ -30,7 +31,6 @@ import torch
 from distant_hosts import DistantHosts
 from namespaces import Hosts, NotPermitted, bytes_per_second
 
-from ridgeline.cost.coefficients import Coefficients
 from ridgeline.cost.collective_volume import (
     Fabric,
     all_reduce_bytes,
@@ -38,12 +38,12 @@ from ridgeline.cost.collective_volume import (
     ring_all_reduce_seconds,
     ring_from_bytes,
 )
-from ridgeline.cost.collectives import all_reduce_seconds, group_of
-from ridgeline.cost.gradient_compression import Compression, Gradient, exchange
-from ridgeline.cost.layouts import stack_layouts
-from ridgeline.cost.local_sgd import local_step_seconds
-from ridgeline.cost.setting import Setting, setting_of
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.gradient_compression import Compression, Gradient, exchange, local_step_seconds
+from ridgeline.cost.training.coefficients import Coefficients
+from ridgeline.cost.training.collectives import all_reduce_seconds, group_of
+from ridgeline.cost.training.layouts import stack_layouts
+from ridgeline.cost.training.setting import Setting, setting_of
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.presets import preset
 from ridgeline.records.layout import Layout
@@ -119,7 +119,7 @@ def measure(
 
 
 def site(world: int, link: dict[str, float]) -> Setting:
-    """Hosts with one device each, as `cost/collectives.py` sees them: nothing calibrated."""
+    """Hosts with one device each, as `collectives.py` sees them: nothing calibrated."""
     plain = Coefficients(gemm={"bf16": 1.0}, network=1.0, congestion=0.0, bulk_latency=1.0)
     layouts = stack_layouts([Layout(dp=world, global_batch=world)])
     setting = setting_of(

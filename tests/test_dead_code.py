@@ -30,7 +30,7 @@ OPENED_BY_OTHERS = {
     "hardware/facts.py": "what stands in the tables, with its source",
     "launch/kube/manifest.py": "PyYAML calls its dumper",
     "launch/cluster_file.py": "keys of a file, passed on as they are",
-    "plan/launch_arguments/": "the release that the option names were checked against",
+    "plan/training/launch_arguments/": "the release that the option names were checked against",
     "models/flags.py": "keys of a dictionary",
     "models/presets/": "what publishers say, which the counts are tested against",
     "diagnose/trace_verdict.py": "the room's door from Python",

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from ridgeline.models import ModelSpec, load_model, parameter_count
     from ridgeline.plan.explain import explain
     from ridgeline.plan.model_roofline import model_roofline
-    from ridgeline.plan.predict import predict_training
     from ridgeline.plan.simulate.deployment import Deployment
     from ridgeline.plan.simulate.run import simulate_serving
-    from ridgeline.plan.training import plan_training
-    from ridgeline.plan.validate import validate_training
+    from ridgeline.plan.training.estimate import predict_training
+    from ridgeline.plan.training.plan import plan_training
+    from ridgeline.plan.training.validate import validate_training
     from ridgeline.records import Finding, Ledger, StepProfile
     from ridgeline.records.compression import CompressionLedger, Evaluation
     from ridgeline.records.load import Load
@@ -84,8 +84,8 @@ _HOMES = {
     "model_roofline": "ridgeline.plan.model_roofline",
     "parameter_count": "ridgeline.models",
     "parse_cluster": "ridgeline.hardware.cluster",
-    "plan_training": "ridgeline.plan.training",
-    "predict_training": "ridgeline.plan.predict",
+    "plan_training": "ridgeline.plan.training.plan",
+    "predict_training": "ridgeline.plan.training.estimate",
     "read_recipe": "ridgeline.records.recipe_file",
     "read_run": "ridgeline.measure.compare.runs",
     "run_with_stack": "ridgeline.tune.stack",
@@ -93,7 +93,7 @@ _HOMES = {
     "this_machine": "ridgeline.hardware",
     "train_recipe": "ridgeline.train.start",
     "tune": "ridgeline.tune",
-    "validate_training": "ridgeline.plan.validate",
+    "validate_training": "ridgeline.plan.training.validate",
 }
 """Public name → the module that defines it, or the room that it is the name of."""
 

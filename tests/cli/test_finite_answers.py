@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ridgeline.cli.main import run
-from ridgeline.cost.layouts import PRECISIONS
+from ridgeline.cost.training.layouts import PRECISIONS
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import devices
 from ridgeline.models import preset, preset_names

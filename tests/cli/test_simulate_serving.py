@@ -120,7 +120,7 @@ def test_a_measured_engine_needs_no_gpu(capsys: pytest.CaptureFixture[str], tmp_
     assert 0.2 < found.ttft_seconds.p50 < 2.0
     assert "--kv-blocks" in complaint(capsys, *measured, *load)
     assert "tells of the engine" in complaint(capsys, *measured, *load, "--gpu", "H100")
-    assert "the log answers for" in complaint(
+    assert "the log holds for" in complaint(
         capsys, *measured, "--kv-blocks", "500", *load, "--rate", "50", "--input-tokens", "2000"
     )
 

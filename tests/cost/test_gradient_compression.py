@@ -12,9 +12,11 @@ from ridgeline.cost.gradient_compression import (
     Gradient,
     best_compression,
     exchange,
+    local_sgd_speedup,
+    local_step_seconds,
     message_bytes,
+    sync_interval_for,
 )
-from ridgeline.cost.local_sgd import local_sgd_speedup, local_step_seconds, sync_interval_for
 
 RESNET = Gradient(matrices=((64, 147), (256, 64), (512, 4608), (2048, 512), (1000, 2048)))
 LARGE = Gradient(matrices=((4096, 4096),) * 100, other_elements=4096 * 100)

@@ -8,18 +8,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from ridgeline.cost.host import launch_seconds, update_seconds
-from ridgeline.cost.layouts import stack_layouts
-from ridgeline.cost.products import Product, seconds
-from ridgeline.cost.setting import Setting, setting_of
-from ridgeline.cost.step import stalled_seconds
-from ridgeline.cost.training import estimate_one
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.estimate import estimate_one
+from ridgeline.cost.training.host import launch_seconds, update_seconds
+from ridgeline.cost.training.layouts import stack_layouts
+from ridgeline.cost.training.matmuls import Matmul, matmul_seconds
+from ridgeline.cost.training.setting import Setting, setting_of
+from ridgeline.cost.training.step import stalled_seconds
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.presets import preset
 from ridgeline.models.spec import Experts, LatentAttention, ModelSpec
-from ridgeline.plan.calibration import coefficients_for, stack
-from ridgeline.plan.priors import prior_coefficients
+from ridgeline.plan.training.coefficients import coefficients_for, prior_coefficients
+from ridgeline.plan.training.stacks import stack
 from ridgeline.records.layout import Layout
 
 WORK = Workload(seq=1024, stack=stack("megatron"))
@@ -71,7 +71,7 @@ def test_tiny_models_step_as_slowly_as_megatrons_own_tests(
 
 
 def test_latent_attention_launches_twice_as_much_as_a_dense_layer() -> None:
-    """2.2 times on H100 and GB200, 1.9 on A100: see `cost/host.py`."""
+    """2.2 times on H100 and GB200, 1.9 on A100: see `cost/training/host.py`."""
     layout = FOUR
     full = np.zeros(1, dtype=bool)
     ordinary = launch_seconds(setting(TINY, layout), np.ones(1), full)[0][0]
@@ -114,18 +114,16 @@ def test_every_parameter_costs_the_host_its_share_of_an_update() -> None:
     dense = update_seconds(setting(TINY, FOUR))[0]
     assert dense < split < whole
     frozen = setting(TINY, FOUR)
-    frozen = replace(
-        frozen, software=replace(frozen.software, frozen_weights=np.ones(1, dtype=bool))
-    )
+    frozen = replace(frozen, frozen_weights=np.ones(1, dtype=bool))
     assert update_seconds(frozen)[0] == 0.0
 
 
 def test_one_expert_alone_is_a_dense_product() -> None:
     where = setting(TINY, FOUR)
     one, big = np.ones(1), np.full(1, 8192.0)
-    alone = Product(name="one", rows=big, inner=big, outer=big, count=one, grouped=True)
-    dense = Product(name="dense", rows=big, inner=big, outer=big, count=one)
-    many = Product(name="four", rows=big, inner=big, outer=big, count=4.0 * one, grouped=True)
-    time = seconds(where, dense, "forward")[0]
-    assert seconds(where, alone, "forward")[0] == time
-    assert seconds(where, many, "forward")[0] > 4.0 * time
+    alone = Matmul(name="one", rows=big, inner=big, outer=big, count=one, grouped=True)
+    dense = Matmul(name="dense", rows=big, inner=big, outer=big, count=one)
+    many = Matmul(name="four", rows=big, inner=big, outer=big, count=4.0 * one, grouped=True)
+    time = matmul_seconds(where, dense, "forward")[0]
+    assert matmul_seconds(where, alone, "forward")[0] == time
+    assert matmul_seconds(where, many, "forward")[0] > 4.0 * time

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.inference import (
+from ridgeline.cost.serving.clock import clock_of
+from ridgeline.cost.serving.load import (
+    decode_seconds,
+    first_token_seconds,
+    most_running,
+    static_seconds,
+    steady_step,
+)
+from ridgeline.cost.serving.step import (
     TERMS,
     Work,
     experts_met,
@@ -15,21 +23,14 @@ from ridgeline.cost.inference import (
     sequences_that_fit,
     step_time,
 )
-from ridgeline.cost.serving_clock import clock_of
-from ridgeline.cost.serving_load import (
-    decode_seconds,
-    first_token_seconds,
-    most_running,
-    static_seconds,
-    steady_step,
-)
 from ridgeline.models import load_model
 from ridgeline.plan.serving.coefficients import prior_calibration
-from ridgeline.plan.serving.estimate import Arrays, arrays_of, replica_of
+from ridgeline.plan.serving.estimate import Arrays, arrays_of
+from ridgeline.plan.serving.question import replica_of
 
 
 def arrays(model: str = "Llama-3.1-8B", gpu: str = "H100", **values: object) -> Arrays:
-    asked = {"weights": "bf16", "prompt": 1000.0, "answer": 200.0} | values
+    asked = {"weights": "bf16", "prompt": 1000.0, "completion": 200.0} | values
     return arrays_of([replica_of(load_model(model), gpu, **asked)], prior_calibration())
 
 
@@ -131,8 +132,8 @@ def test_a_batch_takes_its_prompts_and_then_a_step_per_token() -> None:
 
 
 def test_engines_that_never_evict_run_fewer() -> None:
-    eager = arrays(answer=4000.0, engine="python", most_sequences=10_000.0)
-    careful = arrays(answer=4000.0, engine="native", most_sequences=10_000.0)
+    eager = arrays(completion=4000.0, engine="python", most_sequences=10_000.0)
+    careful = arrays(completion=4000.0, engine="native", most_sequences=10_000.0)
     some, fewer = (
         most_running(case.hosted, case.rates, case.lengths)[0] for case in (eager, careful)
     )

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.bubble import bubble_seconds
-from ridgeline.cost.coefficients import Coefficients
-from ridgeline.cost.collectives import (
+from ridgeline.cost.training.coefficients import Coefficients
+from ridgeline.cost.training.collectives import (
     all_reduce_seconds,
     dispatch_seconds,
     gather_seconds,
     group_of,
 )
-from ridgeline.cost.gemm import alignment, utilisation
-from ridgeline.cost.layouts import stack_layouts
-from ridgeline.cost.setting import Setting, setting_of
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.layouts import stack_layouts
+from ridgeline.cost.training.matmuls import alignment, utilisation
+from ridgeline.cost.training.setting import Setting, setting_of
+from ridgeline.cost.training.step import bubble_seconds
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.presets import preset
 from ridgeline.records.layout import Layout

@@ -16,7 +16,7 @@ from ridgeline.cost.learning_rate import (
     warmup,
 )
 from ridgeline.cost.money import Tariff, bill, run_seconds
-from ridgeline.cost.precision import precision_speedup
+from ridgeline.cost.roofline import precision_speedup
 from ridgeline.cost.static_memory import RECIPES, Stage, activation_bytes, zero_bytes
 from ridgeline.hardware import device
 from ridgeline.models import load_model

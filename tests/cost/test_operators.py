@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ridgeline.cost.attention_operators import pairs
 from ridgeline.cost.convnet_operators import convnet_operators
-from ridgeline.cost.kv_cache import kv_cache_bytes, layer_bytes_per_token
-from ridgeline.cost.operator import Operator
-from ridgeline.cost.operator_roofline import place_operators
+from ridgeline.cost.operator import ModelOperator
 from ridgeline.cost.operators import end_operators, layer_operators, model_operators
+from ridgeline.cost.roofline import place_operators
+from ridgeline.cost.serving.kv_cache import kv_cache_bytes, layer_bytes_per_token
 from ridgeline.errors import InputError
 from ridgeline.hardware import device
 from ridgeline.models import ModelSpec, load_model, preset_names
@@ -27,7 +27,7 @@ DECODERS = [name for name in preset_names() if load_model(name).kind == "decoder
 SEQ = 512
 
 
-def flops(operators: list[Operator], kind: str = "product") -> float:
+def flops(operators: list[ModelOperator], kind: str = "matmul") -> float:
     return sum(one.flops * one.count for one in operators if one.kind == kind)
 
 
@@ -88,7 +88,7 @@ def test_decoding_reads_the_weights_and_the_cache_once(name: str) -> None:
     model = load_model(name)
     found = model_operators(model, 1000, 4, phase="decode")
     attention = sum(one.moved_bytes * one.count for one in found if one.kind == "attention")
-    products = sum(one.moved_bytes * one.count for one in found if one.kind == "product")
+    products = sum(one.moved_bytes * one.count for one in found if one.kind == "matmul")
     layers = total_layers_parameters(model)
     weights = 2.0 * (layers.total + model.vocab * model.hidden)
     assert attention == pytest.approx(kv_cache_bytes(model, 1000, 4), rel=0.02)
@@ -157,7 +157,7 @@ def test_every_layer_of_every_preset_has_operators() -> None:
     [
         ({"tp": 3}, "tp 3 does not divide the 4 heads"),
         ({"batch": 0}, "must be 1 or more"),
-        ({"dtype": "fp7"}, "fp7: not a known arithmetic"),
+        ({"dtype": "fp7"}, "fp7: not a known dtype"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(call: dict[str, object], message: str) -> None:

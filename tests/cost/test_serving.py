@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.cost.collective_volume import Fabric
-from ridgeline.cost.decode import Server, decode, most_sequences, prefill, weight_bytes
-from ridgeline.cost.kv_cache import bytes_per_token, kv_cache_bytes
-from ridgeline.cost.speculative import (
-    best_num_drafts,
-    expected_tokens,
-    speculative_speedup,
-)
+from ridgeline.cost.serving.decode import Server, decode, most_sequences, prefill, weight_bytes
+from ridgeline.cost.serving.kv_cache import bytes_per_token, kv_cache_bytes
+from ridgeline.cost.serving.speculation import best_num_drafts, expected_tokens, speculative_speedup
 from ridgeline.hardware import device
 from ridgeline.models import load_model
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ridgeline.cost.speculative import acceptance_rate, forecast
+from ridgeline.cost.serving.speculation import acceptance_rate, forecast
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 0.8, 1.0])

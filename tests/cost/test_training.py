@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.cost.coefficients import Coefficients
-from ridgeline.cost.layouts import stack_layouts
-from ridgeline.cost.setting import join_settings, setting_of
-from ridgeline.cost.training import Estimates, estimate_one, estimate_setting, estimate_training
-from ridgeline.cost.workload import Stack, Workload
+from ridgeline.cost.arrays import join
+from ridgeline.cost.training.coefficients import Coefficients
+from ridgeline.cost.training.estimate import (
+    Estimates,
+    estimate_one,
+    estimate_setting,
+    estimate_training,
+)
+from ridgeline.cost.training.layouts import stack_layouts
+from ridgeline.cost.training.setting import setting_of
+from ridgeline.cost.training.workload import Stack, Workload
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models.presets import preset
 from ridgeline.records.layout import Layout
@@ -122,7 +128,7 @@ def test_rows_of_different_models_and_devices_are_what_each_is_alone() -> None:
         setting_of(model, place, WORK, stack_layouts([layout]), COEFFICIENTS)
         for model, place, layout in cases
     ]
-    together = estimate_setting(join_settings(parts), np.zeros(len(parts)))
+    together = estimate_setting(join(parts), np.zeros(len(parts)))
     for index, part in enumerate(parts):
         alone = estimate_setting(part, np.zeros(1))
         assert together.step_seconds[index] == pytest.approx(alone.step_seconds[0])
@@ -156,7 +162,7 @@ def test_model_flops_are_six_per_parameter_and_token_plus_attention() -> None:
 
 def test_activations_of_a_gpt_layer_are_34_bytes_per_token_and_width() -> None:
     """Korthikanti et al., arXiv 2205.05198, table 2: 34·s·b·h with dropout, scores apart."""
-    from ridgeline.cost.memory import layer_activation_bytes, score_bytes
+    from ridgeline.cost.training.memory import layer_activation_bytes, score_bytes
 
     stack = Stack(fused_attention=False, fused_elementwise=True, dropout=True)
     work = Workload(seq=1024, stack=stack)

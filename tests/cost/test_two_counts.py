@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ridgeline.cost.layouts import stack_layouts
 from ridgeline.cost.operators import model_operators
-from ridgeline.cost.training import estimate_training
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.estimate import estimate_training
+from ridgeline.cost.training.layouts import stack_layouts
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models import load_model
-from ridgeline.plan.calibration import coefficients_for
+from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.records.layout import Layout
 
 SEQ = 4096

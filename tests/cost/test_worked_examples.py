@@ -13,11 +13,11 @@ import pytest
 
 from ridgeline.cost.amdahl import stacked
 from ridgeline.cost.collective_volume import all_reduce_bytes
-from ridgeline.cost.kv_cache import kv_cache_bytes
 from ridgeline.cost.money import run_cost
 from ridgeline.cost.operators import model_operators
 from ridgeline.cost.pipeline_schedule import ChunkSeconds, bubble_fraction, simulate
-from ridgeline.cost.speculative import expected_tokens, speculative_speedup
+from ridgeline.cost.serving.kv_cache import kv_cache_bytes
+from ridgeline.cost.serving.speculation import expected_tokens, speculative_speedup
 from ridgeline.cost.static_memory import (
     RECIPES,
     Stage,

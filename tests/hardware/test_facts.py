@@ -118,7 +118,7 @@ def test_a_device_without_an_arithmetic_says_which_it_has() -> None:
 
 
 def test_an_unknown_arithmetic_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"bfloat16: not a known arithmetic.*bf16"):
+    with pytest.raises(InputError, match=r"bfloat16: not a known dtype.*bf16"):
         catalogue.device("a100").peak("bfloat16")
 
 

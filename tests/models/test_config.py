@@ -21,7 +21,7 @@ from ridgeline.models import (
     read_config,
     spec_from_config,
 )
-from ridgeline.models.presets import shelf
+from ridgeline.models.presets import known_presets
 
 LLAMA = {
     "model_type": "llama",
@@ -71,7 +71,7 @@ def write(folder: Path, config: Any) -> Path:
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_what_transformers_saves_is_the_preset(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    keys = dict(shelf().presets[name].config)
+    keys = dict(known_presets().presets[name].config)
     config = transformers.AutoConfig.for_model(keys.pop("model_type"), **keys)
     config.save_pretrained(tmp_path)
     read = read_config(tmp_path)
@@ -169,7 +169,7 @@ def test_a_bad_file_is_one_line_with_its_name_and_the_key(
     assert "\n" not in str(caught.value)
 
 
-PRESET_KEYS = [dict(one.config) for one in shelf().presets.values()]
+PRESET_KEYS = [dict(one.config) for one in known_presets().presets.values()]
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),

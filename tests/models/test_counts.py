@@ -20,7 +20,7 @@ from ridgeline.models.counts import (
     parameter_parts,
 )
 from ridgeline.models.flags import model_from_flags
-from ridgeline.models.presets import preset, preset_names, shelf
+from ridgeline.models.presets import known_presets, preset, preset_names
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -56,7 +56,9 @@ def count_in_transformers(config: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_counts_what_transformers_builds(name: str) -> None:
-    assert parameter_count(preset(name)) == count_in_transformers(shelf().presets[name].config)
+    assert parameter_count(preset(name)) == count_in_transformers(
+        known_presets().presets[name].config
+    )
 
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 5, "num_attention_heads": 4, "vocab_size": 97}
@@ -163,7 +165,7 @@ def test_learned_positions_of_mpt_are_one_vector_each() -> None:
     assert more - less == 33 * 64
 
 
-PUBLISHED = {name: one.published_parameters for name, one in shelf().presets.items()}
+PUBLISHED = {name: one.published_parameters for name, one in known_presets().presets.items()}
 
 
 @pytest.mark.parametrize("name", [name for name, total in PUBLISHED.items() if total])

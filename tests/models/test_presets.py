@@ -11,7 +11,7 @@ import pytest
 from ridgeline.errors import InputError
 from ridgeline.models import load_model, model_from_flags, model_from_text, parameter_count
 from ridgeline.models.names import fold
-from ridgeline.models.presets import FOLDER, preset_names, shelf
+from ridgeline.models.presets import FOLDER, known_presets, preset_names
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_name_as_people_type_it_finds_its_model(typed: str, name: str) -> None
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_is_found_and_has_a_source(name: str) -> None:
     assert load_model(name).name == name
-    assert len(shelf().presets[name].source) > 10
+    assert len(known_presets().presets[name].source) > 10
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_wrong_file_of_presets_is_named(
     edited: Callable[[str, str], Path], old: str, new: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        shelf(edited(old, new))
+        known_presets(edited(old, new))
     assert "gpt.toml" in str(caught.value)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.spec import Experts, ModelSpec
-from ridgeline.plan.calibration import coefficients_for
-from ridgeline.plan.enumeration import Space
-from ridgeline.plan.task import Task
+from ridgeline.plan.training.coefficients import coefficients_for
+from ridgeline.plan.training.enumeration import Space
+from ridgeline.plan.training.task import TrainingTask
 
 
 def a_model(**changes: object) -> ModelSpec:
@@ -27,9 +27,9 @@ def a_mixture() -> ModelSpec:
 def a_task(
     cluster: str = "16xH100", *, model: ModelSpec | None = None, global_batch: int = 32,
     seq: int = 2048,
-) -> Task:  # fmt: skip
+) -> TrainingTask:  # fmt: skip
     where = parse_cluster(cluster)
-    return Task(
+    return TrainingTask(
         model=model or a_model(),
         cluster=where,
         workload=Workload(seq=seq),

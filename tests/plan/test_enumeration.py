@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.tasks import a_mixture, a_model, a_space
 
-from ridgeline.plan.enumeration import Space, chunks, divisors, skeletons
+from ridgeline.plan.training.enumeration import Space, chunks, divisors, skeletons
 from ridgeline.records.layout import Layout
 
 LAYERS = 12

@@ -7,11 +7,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from ridgeline.cost.training import estimate_one
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.estimate import estimate_one
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models.load import load_model
-from ridgeline.plan.calibration import coefficients_for, stack
+from ridgeline.plan.training.coefficients import coefficients_for
+from ridgeline.plan.training.stacks import stack
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
 

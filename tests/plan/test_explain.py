@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from tests.plan.tasks import a_mixture, a_model, a_task
 
-from ridgeline.cost.training import estimate_training
+from ridgeline.cost.training.estimate import estimate_training
 from ridgeline.errors import InputError
-from ridgeline.plan.enumeration import chunks
 from ridgeline.plan.explain import TERMS, explain, read_estimate
-from ridgeline.plan.training import plan_training
+from ridgeline.plan.training.enumeration import chunks
+from ridgeline.plan.training.plan import plan_training
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
 

@@ -11,14 +11,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from ridgeline.cost.training import COVERAGE_80, IMAGE_SIGMA
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.estimate import COVERAGE_80, IMAGE_SIGMA
+from ridgeline.cost.training.workload import Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models import load_model
 from ridgeline.models.sequence import image_tokens
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.predict import Question, answer, predict_training
+from ridgeline.plan.training.estimate import estimate_question, predict_training
+from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.records.layout import Layout
 
 SHAPES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12),
@@ -59,8 +60,8 @@ def published() -> list[tuple[ModelSpec, int, float]]:
 def images_per_second(model: ModelSpec, batch: int) -> float:
     """As timm measured: one device, eager, fp16."""
     layout = Layout(micro_batch=batch, global_batch=batch, precision="fp16", compiled=False)
-    found = answer(
-        Question(
+    found = estimate_question(
+        TrainingQuestion(
             model=model,
             cluster=parse_cluster("1xRTX 3090"),
             workload=Workload(seq=image_tokens(model)),

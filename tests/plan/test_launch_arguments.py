@@ -15,16 +15,16 @@ from tests.plan.tasks import a_mixture, a_model, a_space, a_task
 
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.enumeration import chunks
-from ridgeline.plan.launch_arguments import FRAMEWORKS, deepspeed, fsdp, launches, megatron
-from ridgeline.plan.launch_arguments import torchtitan as titan
-from ridgeline.plan.launch_arguments.request import Request
-from ridgeline.plan.task import find
+from ridgeline.plan.training.enumeration import chunks
+from ridgeline.plan.training.launch_arguments import FRAMEWORKS, deepspeed, fsdp, launches, megatron
+from ridgeline.plan.training.launch_arguments import torchtitan as titan
+from ridgeline.plan.training.launch_arguments.request import LaunchRequest
+from ridgeline.plan.training.task import find
 from ridgeline.records.layout import Layout
 
 
-def request(model: ModelSpec | None = None, num: int = 16, **layout: object) -> Request:
-    return Request(
+def request(model: ModelSpec | None = None, num: int = 16, **layout: object) -> LaunchRequest:
+    return LaunchRequest(
         model=model or a_model(),
         layout=Layout(**layout),  # type: ignore[arg-type]
         cluster=parse_cluster(f"{num}xH100"),
@@ -71,7 +71,9 @@ def test_what_a_framework_can_run_is_written_and_counts_every_device(framework: 
     written = 0
     for layout in SPACE:
         model = a_mixture() if layout.ep > 1 or layout.etp > 1 else a_model()
-        asked = Request(model=model, layout=layout, cluster=parse_cluster("16xH100"), seq=2048)
+        asked = LaunchRequest(
+            model=model, layout=layout, cluster=parse_cluster("16xH100"), seq=2048
+        )
         if framework.cannot(asked):
             continue
         written += 1
@@ -119,7 +121,9 @@ def test_every_name_that_is_written_is_one_that_the_framework_has(framework: Any
     used: set[str] = set()
     for layout in SPACE:
         model = a_mixture() if layout.ep > 1 or layout.etp > 1 else a_model()
-        asked = Request(model=model, layout=layout, cluster=parse_cluster("16xH100"), seq=2048)
+        asked = LaunchRequest(
+            model=model, layout=layout, cluster=parse_cluster("16xH100"), seq=2048
+        )
         if framework.cannot(asked):
             continue
         written = framework.write(asked)
@@ -140,7 +144,9 @@ def test_the_accelerate_launcher_accepts_its_arguments() -> None:
     parser = launch.launch_command_parser()
     checked = 0
     for layout in SPACE:
-        asked = Request(model=a_model(), layout=layout, cluster=parse_cluster("16xH100"), seq=2048)
+        asked = LaunchRequest(
+            model=a_model(), layout=layout, cluster=parse_cluster("16xH100"), seq=2048
+        )
         if fsdp.cannot(asked):
             continue
         text = fsdp.write(asked).command.replace("$NODE_RANK", "0").replace("$MASTER_ADDR", "h")
@@ -234,7 +240,9 @@ def test_torchtitan_starts_from_the_configuration_of_that_size(
 
 def test_a_rack_of_trays_is_launched_by_tray() -> None:
     layout = Layout(dp=72, global_batch=72)
-    asked = Request(model=a_model(), layout=layout, cluster=parse_cluster("72xGB200"), seq=2048)
+    asked = LaunchRequest(
+        model=a_model(), layout=layout, cluster=parse_cluster("72xGB200"), seq=2048
+    )
     assert (asked.num_nodes, asked.per_node) == (18, 4)
     assert "--nnodes=18 --nproc_per_node=4" in megatron.write(asked).command
 

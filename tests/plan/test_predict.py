@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import InputError
-from ridgeline.plan.predict import predict_training
+from ridgeline.plan.training.estimate import predict_training
 from ridgeline.records.layout import Layout
 
 LAYOUT = Layout(dp=8, fsdp=8, zero=3, global_batch=16, recompute="full")

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from ridgeline.cost.scaling import ScalingCurve
-from ridgeline.cost.workload import Workload
+from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models import load_model
-from ridgeline.plan.calibration import coefficients_for
-from ridgeline.plan.scaling_curves import training_scaling
+from ridgeline.plan.training.coefficients import coefficients_for
+from ridgeline.plan.training.scaling_curves import training_scaling
 from ridgeline.records.layout import Layout
 
 

@@ -8,24 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plan.tasks import a_mixture, a_model, a_task
 
-from ridgeline.cost.layouts import stack_layouts
-from ridgeline.cost.training import estimate_training
+from ridgeline.cost.arrays import join
+from ridgeline.cost.training.estimate import estimate_training
+from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.hardware.cluster import parse_cluster
-from ridgeline.plan.enumeration import chunks
-from ridgeline.plan.judge import judge_of
-from ridgeline.plan.search import (
+from ridgeline.plan.training.enumeration import chunks
+from ridgeline.plan.training.search import (
     Candidates,
     Judge,
     best_of_families,
-    join,
+    judge_of,
     pareto,
     search,
 )
-from ridgeline.plan.task import Task, find
+from ridgeline.plan.training.task import TrainingTask, find
 from ridgeline.records.layout import Layout
 
 
-def judge(task: Task) -> Judge:
+def judge(task: TrainingTask) -> Judge:
     return judge_of(task.model, task.cluster, task.workload, task.coefficients)
 
 
@@ -127,7 +127,7 @@ def test_nothing_on_the_front_is_dominated_and_nothing_off_it_is_free(
 def test_the_front_of_parts_is_the_front_of_the_whole(
     first: list[tuple[float, float]], second: list[tuple[float, float]]
 ) -> None:
-    joined = pareto(join(pareto(candidates(first)), pareto(candidates(second))))
+    joined = pareto(join([pareto(candidates(first)), pareto(candidates(second))]))
     whole = pareto(candidates(first + second))
     assert joined.step_seconds.tolist() == whole.step_seconds.tolist()
     assert joined.peak_bytes.tolist() == whole.peak_bytes.tolist()

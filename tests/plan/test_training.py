@@ -9,9 +9,8 @@ from tests.plan.tasks import a_mixture, a_model, a_task
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
-from ridgeline.plan.bill import bill_of
-from ridgeline.plan.reverse import cluster_for, sizes
-from ridgeline.plan.training import plan_task, plan_training, task_of
+from ridgeline.plan.training.plan import bill_of, plan_task, plan_training, task_of
+from ridgeline.plan.training.reverse import cluster_for, sizes
 from ridgeline.records.plan import Plan
 
 
@@ -89,7 +88,7 @@ def test_changes_are_not_worse_than_keeping_the_layout(plan: Plan) -> None:
     assert half.num_devices == 8
     assert half.times_faster is not None
     assert 0.3 < half.times_faster < 1
-    assert by_name["matrix products in fp8"].layout is not None
+    assert by_name["matmuls in fp8"].layout is not None
 
 
 def test_the_bill_follows_from_the_step(plan: Plan) -> None:
@@ -158,7 +157,7 @@ def test_when_nothing_fits_the_line_says_how_much_is_missing_and_what_would_do()
         ({"global_batch": 0}, "global batch is 0"),
         ({"seq": 0}, "--seq 0: it must be 1 or more"),
         ({"tokens": -1.0}, "tokens is -1"),
-        ({"precisions": ["fp8"], "cluster": "8xA100"}, "has no fp8 arithmetic"),
+        ({"precisions": ["fp8"], "cluster": "8xA100"}, "has no fp8 units"),
         ({"precisions": ["bf61"]}, "unknown precision 'bf61'"),
         ({"model": "gpt2", "seq": 8192}, "learned positions for 1024"),
         ({"cluster": "13xH100", "global_batch": 64}, "nearest that can: 52 or 65"),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from ridgeline.errors import InputError
-from ridgeline.plan.calibration import coefficients_for
-from ridgeline.plan.prepared import choose
-from ridgeline.plan.published import COLUMNS, Run, read_row, read_table
 from ridgeline.plan.table_cells import Unreadable
-from ridgeline.plan.validate import validate_training
+from ridgeline.plan.training.coefficients import coefficients_for
+from ridgeline.plan.training.prepared import choose
+from ridgeline.plan.training.published import COLUMNS, PublishedTraining, read_row, read_table
+from ridgeline.plan.training.validate import validate_training
 
 HEADER = (
     "source,model,params_b,layers,hidden,ffn,heads,kv_heads,vocab,seq,gpu,n_gpus,dp,tp,pp,"
@@ -37,9 +37,9 @@ def table(tmp_path: Path, *rows: str, header: str = HEADER) -> Path:
     return path
 
 
-def run_of(**changes: str) -> Run:
+def run_of(**changes: str) -> PublishedTraining:
     found = read_row(1, cells(**changes))
-    assert isinstance(found, Run), found
+    assert isinstance(found, PublishedTraining), found
     return found
 
 
@@ -88,7 +88,7 @@ def test_a_row_that_cannot_be_estimated_says_why(
 
 
 def test_every_metric_is_converted_by_its_own_counting() -> None:
-    from ridgeline.plan.prepared import prepare
+    from ridgeline.plan.training.prepared import prepare
 
     run = run_of()
     seconds = prepare([run], coefficients_for).published_seconds[0]
@@ -222,16 +222,17 @@ def test_accuracy_has_not_got_worse_than_the_committed_figures() -> None:
 
 def test_the_shipped_calibration_is_what_a_fit_would_find() -> None:
     """No coefficient was edited by hand: the fit's cost is flat where the file stands."""
-    from ridgeline.plan.prepared import prepare
-    from ridgeline.plan.priors import prior_coefficients, priors
-    from ridgeline.plan.refit import fit, observed
+    from bench.refit_training import fit, observed
 
-    runs = [one for one in read_table(published_table()) if isinstance(one, Run)]
+    from ridgeline.plan.training.coefficients import prior_coefficients, priors
+    from ridgeline.plan.training.prepared import prepare
+
+    runs = [one for one in read_table(published_table()) if isinstance(one, PublishedTraining)]
     prepared = prepare(runs, coefficients_for)
     parameters = priors()
     start = np.log([_shipped(one.architecture, one.key, one.precisions) for one in parameters])
     seen = observed(prepared, np.ones(len(runs), dtype=bool))
-    moved = fit(seen, parameters, start, base=prior_coefficients, rounds=3).logs
+    moved = fit(seen, parameters, start, base=prior_coefficients, rounds=3)
     assert math.exp(float(np.max(np.abs(moved - start)))) < 1.15
 
 

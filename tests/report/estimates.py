@@ -49,13 +49,13 @@ def an_estimate(step_seconds: float = 2.0, memory: float = 1.0, **changes: objec
         flops_convention="6 N + 6 L a d s per token, causal half",
         memory=a_memory(memory),
         breakdown={
-            "products": 0.6 * step_seconds,
+            "matmuls": 0.6 * step_seconds,
             "attention": 0.15 * step_seconds,
             "tensor_communication": 0.1 * step_seconds,
             "bubble": 0.15 * step_seconds,
             "offload": 0.0,
         },
-        bottleneck="products",
+        bottleneck="matmuls",
         assumed=["network: 400 Gb/s per device is typical of H100 nodes"],
     )
 

@@ -22,7 +22,7 @@ from tests.report.estimates import (
 from tests.report.test_figures import with_colors
 from tests.report.test_html import EVIL, own_part
 
-from ridgeline.cost.estimate_timeline import timeline_of
+from ridgeline.cost.pipeline_schedule import timeline_of
 from ridgeline.records.layout import Layout
 from ridgeline.report import planning_figures
 from ridgeline.report.figures import Figure

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ridgeline.cli.simulate_serving",
         "a load on a fleet, by the very scheduler that serves",
     ),
+    "calc": ("ridgeline.cli.calc", "one textbook formula, from its arguments"),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
 """Command → (module, one line of help). The module defines a function of the command's name, with
@@ -48,7 +49,7 @@ PANELS: dict[str, str] = {
     word: panel
     for panel, words in {
         "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
-        "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate",
+        "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch",
         "Serve": "serve generate loadtest bench draft-heads kernels",
         "Compress": "compress evaluate",

@@ -38,11 +38,11 @@ def plan_serving(
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
     from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cost.serving.setting import WEIGHT_BITS
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
-    from ridgeline.plan.serving.hosting import WEIGHT_BITS
-    from ridgeline.plan.serving.search import Task
-    from ridgeline.plan.serving.search import plan_serving as plan
+    from ridgeline.plan.serving.plan import ServingTask
+    from ridgeline.plan.serving.plan import plan_serving as plan
 
     if min(prompt, answer) < 1 or any(value is not None and value <= 0 for value in (users, rate)):
         raise InputError("--prompt and --answer must be 1 or more, --users and --rate above 0")
@@ -51,10 +51,10 @@ def plan_serving(
     strange = [word for word in allowed if word not in WEIGHT_BITS]
     if strange:
         raise InputError(f"--weights {strange[0]}: use some of {', '.join(WEIGHT_BITS)}")
-    task = Task(
+    task = ServingTask(
         model=load_model(model),
         prompt=prompt,
-        answer=answer,
+        completion=answer,
         users=users,
         rate=rate,
         ttft_seconds=None if ttft is None else seconds_of("--ttft", ttft),

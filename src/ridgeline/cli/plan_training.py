@@ -15,7 +15,7 @@ from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.models import ModelSpec
-    from ridgeline.plan.task import Task
+    from ridgeline.plan.training.task import TrainingTask
     from ridgeline.records.plan import Objective, Plan
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -57,13 +57,13 @@ def plan_training(
     json: Json = False,
 ) -> None:
     """The best layout of a training run out of every valid one, and why the others lose."""
-    from ridgeline.plan import training
+    from ridgeline.plan.training.plan import task_of
 
     if objective not in ("time", "cost", "memory"):
         raise InputError(f"--objective {objective}: use time, cost or memory")
     amount = None if tokens is None else _amount(tokens)
     tasks = [
-        training.task_of(
+        task_of(
             model,
             cluster_of(text, domain_size, network, oversubscription),
             global_batch=global_batch,
@@ -77,7 +77,7 @@ def plan_training(
         _check_trainable(tasks[0].model)
     task, plan = _planned(tasks, amount, days, objective)  # type: ignore[arg-type]
     if write is not None:
-        from ridgeline.plan.recipe import recipe_of
+        from ridgeline.plan.training.recipe import recipe_of
         from ridgeline.records.recipe_file import write_recipe
 
         write_recipe(write, recipe_of(plan, model, task.model, task.cluster))
@@ -95,18 +95,18 @@ def _check_trainable(model: ModelSpec) -> None:
 
 
 def _planned(
-    tasks: list[Task], tokens: float | None, days: float | None, objective: Objective
-) -> tuple[Task, Plan]:
+    tasks: list[TrainingTask], tokens: float | None, days: float | None, objective: Objective
+) -> tuple[TrainingTask, Plan]:
     """The plan of the only task, or of that on the cluster which meets the date."""
     if days is None:
-        from ridgeline.plan.training import plan_task
+        from ridgeline.plan.training.plan import plan_task
 
         if len(tasks) > 1:
             raise InputError("--cluster names several kinds: that is for --days; name one")
         return tasks[0], plan_task(tasks[0], tokens=tokens, objective=objective)
     if tokens is None:
         raise InputError("--days needs --tokens: how long a run is depends on it")
-    from ridgeline.plan.reverse import plan_by_date
+    from ridgeline.plan.training.reverse import plan_by_date
 
     return plan_by_date(tasks, tokens=tokens, days=days, objective=objective)
 
@@ -123,9 +123,9 @@ def _amount(text: str) -> float:
     return value
 
 
-def _write_page(path: Path, plan: Plan, task: Task) -> None:
+def _write_page(path: Path, plan: Plan, task: TrainingTask) -> None:
     from ridgeline.cli.show import write_text
-    from ridgeline.plan.scaling_curves import training_scaling
+    from ridgeline.plan.training.scaling_curves import training_scaling
     from ridgeline.report.planning_page import planning_page
 
     page = planning_page(

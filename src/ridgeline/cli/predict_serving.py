@@ -21,8 +21,8 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ridgeline.plan.serving.estimate import Replica
-    from ridgeline.plan.serving.published import Load
+    from ridgeline.plan.serving.published import ServedLoad
+    from ridgeline.plan.serving.question import ServingQuestion
     from ridgeline.records.serving_plan import ServingEstimate, Speculation
 
 
@@ -54,7 +54,8 @@ def predict_serving(
     from ridgeline.cli.show import print_json, print_view
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
-    from ridgeline.plan.serving.estimate import estimate_serving, replica_of
+    from ridgeline.plan.serving.estimate import estimate_serving
+    from ridgeline.plan.serving.question import replica_of
 
     if min(prompt, answer, tp) < 1:
         raise InputError("--prompt, --answer and --tp must be 1 or more")
@@ -67,7 +68,7 @@ def predict_serving(
         cache=cache,
         engine=engine,
         prompt=prompt,
-        answer=answer,
+        completion=answer,
     )
     found = estimate_serving(replica, _load(users, rate))
     if drafts is not None or acceptance is not None or draft_model:
@@ -82,14 +83,14 @@ def predict_serving(
 
 
 def _speculation(
-    replica: Replica,
+    replica: ServingQuestion,
     found: ServingEstimate,
     drafts: int | None,
     acceptance: float | None,
     draft_model: str,
 ) -> Speculation:
     from ridgeline.models import load_model
-    from ridgeline.plan.serving.speculation import speculation_gain
+    from ridgeline.plan.serving.estimate import speculation_gain
     from ridgeline.records.serving_plan import Speculation
 
     if drafts is None or acceptance is None:
@@ -108,8 +109,8 @@ def _speculation(
     )
 
 
-def _load(users: float | None, rate: float | None) -> Load:
-    from ridgeline.plan.serving.published import Load
+def _load(users: float | None, rate: float | None) -> ServedLoad:
+    from ridgeline.plan.serving.published import ServedLoad
 
     if users is not None and rate is not None:
         raise InputError("give --users or --rate, not both")
@@ -117,7 +118,7 @@ def _load(users: float | None, rate: float | None) -> Load:
     if value is not None and value <= 0:
         raise InputError("--users and --rate must be above 0")
     if users is not None:
-        return Load(kind="closed", number=users)
+        return ServedLoad(kind="closed", number=users)
     if rate is not None:
-        return Load(kind="open", number=rate)
-    return Load(kind="saturated")
+        return ServedLoad(kind="open", number=rate)
+    return ServedLoad(kind="saturated")

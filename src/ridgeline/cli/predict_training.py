@@ -61,7 +61,7 @@ def predict_training(
     import msgspec
 
     from ridgeline.cli.show import print_json, print_view, write_text
-    from ridgeline.plan import predict
+    from ridgeline.plan.training import estimate
     from ridgeline.records.layout import Layout
 
     place = cluster_of(cluster, domain_size, network, oversubscription)
@@ -97,7 +97,7 @@ def predict_training(
         layout = msgspec.convert(values, Layout)
     except msgspec.ValidationError as error:
         raise InputError(f"layout: {error}") from None
-    found = predict.predict_training(
+    found = estimate.predict_training(
         model, place, seq=seq, layout=layout, software=software, measured=calibrate or ()
     )
     if html is not None:

@@ -211,7 +211,7 @@ def simulate_serving(
             scaling=scaling,
             what_if=what_if or (),
             interval=interval,
-            say=say,
+            on_progress=say,
         )
     if html is not None:
         from ridgeline.report.simulated_page import simulated_page

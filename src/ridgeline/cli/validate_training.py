@@ -23,7 +23,7 @@ def validate_training(
 ) -> None:
     """How far the cost model is from published runs, by source and over all."""
     from ridgeline.cli.show import print_json, print_view
-    from ridgeline.plan.validate import validate_training as validate
+    from ridgeline.plan.training.validate import validate_training as validate
 
     found = validate(table, calibration=calibration)
     if json:

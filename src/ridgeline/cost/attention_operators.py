@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ridgeline.cost.operator import Operator, Pass, elementwise, product
+from ridgeline.cost.operator import ModelOperator, Pass, elementwise, matmul
 from ridgeline.models.spec import LatentAttention, ModelSpec
 
 BACKWARD_FLOPS = 2.5
-"""Of the fused kernel's backward over its forward: five products for two (FlashAttention-2)."""
+"""FLOPs of the fused kernel's backward pass over those of its forward pass: five matmuls for two
+(FlashAttention-2)."""
 WITHOUT_ROTARY = ("bloom", "mpt", "t5", "bert", "gpt2", "opt")
 """Families whose positions are biases on the scores or vectors added to the embedding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widths:
-    """Of one device's heads, in elements per token."""
+    """The widths of one device's heads, in elements per token."""
 
     query: int
     key: int
@@ -30,8 +31,8 @@ class Widths:
 
 def attention_operators(
     model: ModelSpec, step: Pass, *, window: int, causal: bool, crossing: bool = False
-) -> list[Operator]:
-    """One attention block. `crossing`: its keys and values come from the encoder."""
+) -> list[ModelOperator]:
+    """The operators of one attention block; `crossing`: keys and values come from the encoder."""
     if model.latent is not None:
         return _latent(model, model.latent, step, window, causal)
     heads = model.heads // step.tp
@@ -42,15 +43,15 @@ def attention_operators(
     fused = widths.query + widths.key + widths.value
     found = []
     if crossing:
-        found.append(product(f"{tag}q", step.tokens, model.hidden, widths.query, step=step))
+        found.append(matmul(f"{tag}q", step.tokens, model.hidden, widths.query, step=step))
         if step.phase != "decode":
             pair = widths.key + widths.value
-            found.append(product(f"{tag}kv", step.tokens, model.hidden, pair, step=step))
+            found.append(matmul(f"{tag}kv", step.tokens, model.hidden, pair, step=step))
     else:
-        found.append(product("qkv", step.tokens, model.hidden, fused, step=step))
+        found.append(matmul("qkv", step.tokens, model.hidden, fused, step=step))
         found += _on_queries_and_keys(model, widths, step)
     found.append(_kernel(f"{tag}attention", widths, heads, d, step, window, causal))
-    found.append(product(f"{tag}out", step.tokens, widths.output, model.hidden, step=step))
+    found.append(matmul(f"{tag}out", step.tokens, widths.output, model.hidden, step=step))
     return found
 
 
@@ -67,7 +68,7 @@ def pairs(seq: int, window: int, *, causal: bool) -> int:
     return window * (window + 1) // 2 + (seq - window) * window
 
 
-def _on_queries_and_keys(model: ModelSpec, widths: Widths, step: Pass) -> list[Operator]:
+def _on_queries_and_keys(model: ModelSpec, widths: Widths, step: Pass) -> list[ModelOperator]:
     """Norms and rotary embedding of queries and keys, each a pass of its own."""
     both = widths.query + widths.key
     found = []
@@ -80,13 +81,13 @@ def _on_queries_and_keys(model: ModelSpec, widths: Widths, step: Pass) -> list[O
 
 def _kernel(
     name: str, widths: Widths, heads: int, head_dim: int, step: Pass, window: int, causal: bool
-) -> Operator:
+) -> ModelOperator:
     """The fused kernel of equal query and value sizes."""
     if step.phase == "decode":
         seen = min(step.seq, window) if window else step.seq
         cached = seen * (widths.key + widths.value)
         own = widths.query + widths.output + widths.key + widths.value
-        return Operator(
+        return ModelOperator(
             name=name,
             direction="forward",
             kind="attention",
@@ -106,13 +107,13 @@ def _full_kernel(
     step: Pass,
     window: int,
     causal: bool,
-) -> Operator:
+) -> ModelOperator:
     """The fused kernel over whole sequences; `sizes` of a head's query and value."""
     seen = pairs(step.seq, window, causal=causal)
     elements = widths.query + widths.key + widths.value + widths.output
     row_sums = 4.0 * heads * step.tokens
     whole = step.tokens * elements * step.activation_bytes
-    forward = Operator(
+    forward = ModelOperator(
         name=name,
         direction="forward",
         kind="attention",
@@ -135,22 +136,22 @@ def _full_kernel(
 
 
 def _attention_dtype(step: Pass) -> str:
-    """Attention stays in 16 bits where the products go below."""
+    """Attention stays in 16 bits where the matmuls go below."""
     return step.dtype if step.operand_bytes >= 2.0 else "bf16"
 
 
 def _latent(
     model: ModelSpec, latent: LatentAttention, step: Pass, window: int, causal: bool
-) -> list[Operator]:
+) -> list[ModelOperator]:
     """Multi-head latent attention; the down-projections are whole on every device."""
     tokens, h = step.tokens, model.hidden
     heads = model.heads // step.tp
     qk, cached = latent.nope_dim + latent.rope_dim, latent.kv_rank + latent.rope_dim
     found = []
     if latent.q_rank:
-        found.append(product("q down", tokens, h, latent.q_rank, step=step))
-    found.append(product("q up", tokens, latent.q_rank or h, heads * qk, step=step))
-    found.append(product("kv down", tokens, h, cached, step=step))
+        found.append(matmul("q down", tokens, h, latent.q_rank, step=step))
+    found.append(matmul("q up", tokens, latent.q_rank or h, heads * qk, step=step))
+    found.append(matmul("kv down", tokens, h, cached, step=step))
     rotated = heads * latent.rope_dim + latent.rope_dim
     found.append(elementwise("rotary", tokens, rotated, passes=(2, 2), flops=3, step=step))
     output = heads * latent.value_dim
@@ -158,18 +159,18 @@ def _latent(
         found += _absorbed(latent, heads, step)
     else:
         up = heads * (latent.nope_dim + latent.value_dim)
-        found.append(product("kv up", tokens, latent.kv_rank, up, step=step))
+        found.append(matmul("kv up", tokens, latent.kv_rank, up, step=step))
         widths = Widths(query=heads * qk, key=heads * qk, value=output, output=output)
         sizes = (qk, latent.value_dim)
         found.append(_full_kernel("attention", widths, heads, sizes, step, window, causal))
-    found.append(product("out", tokens, output, h, step=step))
+    found.append(matmul("out", tokens, output, h, step=step))
     return found
 
 
-def _absorbed(latent: LatentAttention, heads: int, step: Pass) -> list[Operator]:
+def _absorbed(latent: LatentAttention, heads: int, step: Pass) -> list[ModelOperator]:
     """Queries into the latent space, attention over the latent cache, values out of it."""
     cached = latent.kv_rank + latent.rope_dim
-    kernel = Operator(
+    kernel = ModelOperator(
         name="attention",
         direction="forward",
         kind="attention",
@@ -182,7 +183,7 @@ def _absorbed(latent: LatentAttention, heads: int, step: Pass) -> list[Operator]
     )
     rank, nope, value = latent.kv_rank, latent.nope_dim, latent.value_dim
     return [
-        product("q absorb", step.batch, nope, rank, step=step, groups=heads),
+        matmul("q absorb", step.batch, nope, rank, step=step, groups=heads),
         kernel,
-        product("value absorb", step.batch, rank, value, step=step, groups=heads),
+        matmul("value absorb", step.batch, rank, value, step=step, groups=heads),
     ]

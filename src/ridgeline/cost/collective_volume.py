@@ -1,4 +1,4 @@
-"""What collectives move: bytes that each rank sends, and the least time that takes.
+"""The bytes that collectives move, and the least time that takes.
 
     all-gather, reduce-scatter, all-to-all   (n - 1)/n · S
     all-reduce                             2 (n - 1)/n · S        (a reduce-scatter, an all-gather)
@@ -25,7 +25,7 @@ class Fabric:
     domain_bytes_per_second: float
     network_bytes_per_second: float
     domain_latency_seconds: float = 0.0
-    """Of one step of a collective."""
+    """The latency of one step of a collective."""
     network_latency_seconds: float = 0.0
 
 

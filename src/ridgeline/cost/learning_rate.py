@@ -77,7 +77,7 @@ class GradientNoise:
 
     @property
     def noise_scale(self) -> float:
-        """B_simple = tr(Σ)/|G|²: the batch at which signal and noise are even, in examples."""
+        """The batch at which signal and noise are even, in examples: B_simple = tr(Σ)/|G|²."""
         return self.noise / self.signal
 
 

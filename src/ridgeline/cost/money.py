@@ -5,6 +5,10 @@
 
 PUE (power usage effectiveness) is what the building draws over what the machines draw. Prices,
 powers and intensities are the caller's: they differ by place and day.
+
+A slower start (compilation) has paid for itself in faster steps after
+
+    steps = extra start-up / (step before - step after)
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
-    """Of one run. None: its rate was not given."""
+class Spending:
+    """What one run costs. None: its rate was not given."""
 
     device_hours: float
     usd: float | None
@@ -33,14 +37,14 @@ class Tariff:
 
     usd_per_device_hour: float | None = None
     watts: float | None = None
-    """Of one device at full power (its share of the host included, where that is wanted)."""
+    """Power of one device at full load (its share of the host included, where that is wanted)."""
     power_share: float = 1.0
     """Mean power over full power."""
     pue: float = 1.0
     co2_grams_per_kilowatt_hour: float | None = None
 
 
-def bill(num_devices: int, seconds: float, tariff: Tariff) -> Bill:
+def bill(num_devices: int, seconds: float, tariff: Tariff) -> Spending:
     """What `num_devices` cost for this long.
 
     >>> spent = bill(64, 86400.0, Tariff(usd_per_device_hour=2.5, watts=700.0, pue=1.2))
@@ -57,7 +61,7 @@ def bill(num_devices: int, seconds: float, tariff: Tariff) -> Bill:
     carbon = None
     if joules is not None and tariff.co2_grams_per_kilowatt_hour is not None:
         carbon = joules / 3.6e6 * tariff.co2_grams_per_kilowatt_hour / 1e3
-    return Bill(device_hours=hours, usd=usd, energy_joules=joules, co2_kilograms=carbon)
+    return Spending(device_hours=hours, usd=usd, energy_joules=joules, co2_kilograms=carbon)
 
 
 def run_seconds(num_tokens: float, tokens_per_step: float, step_seconds: float) -> float:
@@ -98,3 +102,17 @@ def run_cost(
     return RunCost(
         cumulative=cumulative, step_seconds=seconds, run_seconds=steps * seconds, usd=usd
     )
+
+
+def steps_to_pay(
+    extra_startup_seconds: float, before_seconds: float, after_seconds: float
+) -> float | None:
+    """Steps after which the faster step has earned the slower start; None: never.
+
+    >>> steps_to_pay(30.0, 0.5, 0.2), steps_to_pay(-1.0, 0.5, 0.2), steps_to_pay(30.0, 0.5, 0.5)
+    (100.0, 0.0, None)
+    """
+    saved = before_seconds - after_seconds
+    if extra_startup_seconds <= 0.0:
+        return 0.0
+    return extra_startup_seconds / saved if saved > 0.0 else None

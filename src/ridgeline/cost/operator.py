@@ -10,17 +10,17 @@ from typing import Literal
 
 from ridgeline.errors import InputError
 
-Kind = Literal["product", "attention", "elementwise"]
+Kind = Literal["matmul", "attention", "elementwise"]
 Direction = Literal["forward", "backward"]
 
 WIDTHS = {
     "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5,
 }  # fmt: skip
-"""Bytes of an operand's element by arithmetic."""
+"""Bytes of an operand's element by dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class ModelOperator:
     """FLOPs and bytes are of one occurrence; `count` says how often it occurs."""
 
     name: str
@@ -28,11 +28,11 @@ class Operator:
     kind: Kind
     shape: str
     dtype: str
-    """Of its operands; results are in 16 bits or more."""
+    """The dtype of its operands; results are in 16 bits or more."""
     flops: float
     moved_bytes: float
     count: int = 1
-    backward: tuple[Operator, ...] = ()
+    backward: tuple[ModelOperator, ...] = ()
     """What the backward pass does for it."""
 
     @property
@@ -43,7 +43,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What is computed: one step's tokens on one device."""
+    """The work of one pass: one step's tokens on one device."""
 
     phase: Literal["train", "prefill", "decode"]
     seq: int
@@ -53,13 +53,11 @@ class Pass:
 
     def __post_init__(self) -> None:
         if self.dtype not in WIDTHS:
-            raise InputError(
-                f"{self.dtype}: not a known arithmetic; use one of {', '.join(WIDTHS)}"
-            )
+            raise InputError(f"{self.dtype}: not a known dtype; use one of {', '.join(WIDTHS)}")
 
     @property
     def tokens(self) -> int:
-        """That pass every layer."""
+        """Tokens that pass through every layer."""
         return self.batch if self.phase == "decode" else self.batch * self.seq
 
     @property
@@ -69,7 +67,7 @@ class Pass:
 
     @property
     def operand_bytes(self) -> float:
-        """Per element of what products read."""
+        """Per element of what matmuls read."""
         return WIDTHS[self.dtype]
 
     @property
@@ -78,25 +76,25 @@ class Pass:
         return max(2.0, self.operand_bytes)
 
 
-def product(
+def matmul(
     name: str, rows: float, inner: float, outer: float, *, step: Pass, groups: float = 1
-) -> Operator:
-    """`groups` independent products (rows x inner) · (inner x outer) in one launch.
+) -> ModelOperator:
+    """`groups` independent matmuls (rows x inner) · (inner x outer) in one launch.
 
     >>> step = Pass(phase="prefill", seq=1, batch=1, tp=1, dtype="bf16")
-    >>> one = product("up", 4, 2, 3, step=step)
+    >>> one = matmul("up", 4, 2, 3, step=step)
     >>> one.flops, one.moved_bytes
     (48.0, 52.0)
     """
 
-    def one_way(suffix: str, direction: Direction, m: float, k: float, n: float) -> Operator:
+    def one_way(suffix: str, direction: Direction, m: float, k: float, n: float) -> ModelOperator:
         read = step.operand_bytes * k * (m + n)
         written = step.activation_bytes * m * n
         many = f"{groups:.4g} x " if groups > 1 else ""
-        return Operator(
+        return ModelOperator(
             name=f"{name}{suffix}",
             direction=direction,
-            kind="product",
+            kind="matmul",
             shape=f"{many}{m:.10g} x {k:.10g} · {k:.10g} x {n:.10g}",
             dtype=step.dtype,
             flops=2.0 * m * k * n * groups,
@@ -113,13 +111,13 @@ def product(
 
 def elementwise(
     name: str, rows: float, columns: float, *, passes: tuple[int, int], flops: float, step: Pass
-) -> Operator:
+) -> ModelOperator:
     """A fused chain over rows x columns elements.
 
     `passes`: how many such arrays it reads or writes, and how many its backward does; the
     backward counts twice the FLOPs.
     """
-    forward = Operator(
+    forward = ModelOperator(
         name=name,
         direction="forward",
         kind="elementwise",

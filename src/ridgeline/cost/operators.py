@@ -2,7 +2,7 @@
 
 Conventions, the same for all:
 
-- a product (rows x inner) · (inner x outer) does 2 · rows · inner · outer FLOPs; its backward is
+- a matmul (rows x inner) · (inner x outer) does 2 · rows · inner · outer FLOPs; its backward is
   two more of them, for the gradient of the input and of the weight;
 - each operand is read once and each result written once, as by a kernel whose blocks stay in
   cache (Williams et al. 2009, section 3.1: compulsory traffic);
@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ridgeline.cost.attention_operators import attention_operators
-from ridgeline.cost.operator import Operator, Pass, elementwise, product
+from ridgeline.cost.operator import ModelOperator, Pass, elementwise, matmul
 from ridgeline.errors import InputError
 from ridgeline.models.counts import is_decoder, is_mixture, num_layers
 from ridgeline.models.spec import Experts, ModelSpec
@@ -41,7 +41,7 @@ def layer_operators(
     dtype: str = "bf16",
     *,
     layer: int | None = None,
-) -> list[Operator]:
+) -> list[ModelOperator]:
     """Operators of one layer, in order; by default of the last (experts come after dense layers).
 
     >>> from ridgeline.models import load_model
@@ -75,7 +75,7 @@ def end_operators(
     tp: int = 1,
     phase: Phase = "train",
     dtype: str = "bf16",
-) -> list[Operator]:
+) -> list[ModelOperator]:
     """What stands before the first layer and behind the last: embedding, head, loss.
 
     Serving needs the logits of each sequence's last token alone.
@@ -91,12 +91,12 @@ def end_operators(
     columns = outputs.get(model.head, model.num_classes) // tp
     if columns:
         rows = rows if model.head in outputs else batch
-        found.append(product("head", rows, model.hidden, columns, step=step))
+        found.append(matmul("head", rows, model.hidden, columns, step=step))
     found = _with_backward(found, step)
     if step.trains and columns:
         logits = rows * columns
         found.append(
-            Operator(
+            ModelOperator(
                 name="loss",
                 direction="forward",
                 kind="elementwise",
@@ -116,7 +116,7 @@ def model_operators(
     tp: int = 1,
     phase: Phase = "train",
     dtype: str = "bf16",
-) -> list[Operator]:
+) -> list[ModelOperator]:
     """All operators of one pass; those that are alike stand once, with their `count`.
 
     >>> from ridgeline.models import load_model
@@ -125,7 +125,7 @@ def model_operators(
     [64, 32, 1]
     """
     first = model.layers if phase == "decode" and model.kind == "encoder-decoder" else 0
-    counts: dict[Operator, int] = {}
+    counts: dict[ModelOperator, int] = {}
     kinds: dict[tuple[bool, bool, bool], list[int]] = {}
     for layer in range(first, num_layers(model)):
         key = (is_mixture(model, layer), is_decoder(model, layer), is_windowed(model, layer))
@@ -144,7 +144,7 @@ def model_operators(
     return sorted(passed, key=lambda one: one.direction == "backward")
 
 
-def _count(counts: dict[Operator, int], one: Operator, layers: int) -> None:
+def _count(counts: dict[ModelOperator, int], one: ModelOperator, layers: int) -> None:
     alone = replace(one, count=1)
     counts[alone] = counts.get(alone, 0) + one.count * layers
 
@@ -173,12 +173,12 @@ def _step(model: ModelSpec, seq: int, batch: int, tp: int, phase: Phase, dtype: 
     return Pass(phase=phase, seq=seq, batch=batch, tp=tp, dtype=dtype)
 
 
-def _elementwise_norms(model: ModelSpec, step: Pass) -> list[Operator]:
+def _elementwise_norms(model: ModelSpec, step: Pass) -> list[ModelOperator]:
     norm = elementwise("norm", step.tokens, model.hidden, passes=(2, 3), flops=5, step=step)
     return [replace(norm, count=model.norms_per_layer)]
 
 
-def _residuals(model: ModelSpec, step: Pass) -> Operator:
+def _residuals(model: ModelSpec, step: Pass) -> ModelOperator:
     """One addition behind attention and one behind the MLP; a parallel block adds both at once."""
     reads, flops, count = (4, 2, 1) if model.parallel_block else (3, 1, 2)
     one = elementwise(
@@ -189,7 +189,7 @@ def _residuals(model: ModelSpec, step: Pass) -> Operator:
 
 def _mlp(
     model: ModelSpec, width: int, step: Pass, tag: str, rows: float | None = None, groups: float = 1
-) -> list[Operator]:
+) -> list[ModelOperator]:
     """Up (with gate), activation, down; of `groups` experts with `rows` tokens each."""
     ups = 2 if model.gated_mlp else 1
     tokens = step.tokens if rows is None else rows
@@ -202,13 +202,13 @@ def _mlp(
         step=step,
     )
     return [
-        product(f"{tag}up", tokens, model.hidden, ups * width, step=step, groups=groups),
+        matmul(f"{tag}up", tokens, model.hidden, ups * width, step=step, groups=groups),
         chain,
-        product(f"{tag}down", tokens, width, model.hidden, step=step, groups=groups),
+        matmul(f"{tag}down", tokens, width, model.hidden, step=step, groups=groups),
     ]
 
 
-def _mixture(model: ModelSpec, experts: Experts, step: Pass) -> list[Operator]:
+def _mixture(model: ModelSpec, experts: Experts, step: Pass) -> list[ModelOperator]:
     """Router, dispatch, the experts that get tokens, combination; and shared experts."""
     routed = step.tokens * experts.top_k
     chance = experts.top_k / experts.num_experts
@@ -216,7 +216,7 @@ def _mixture(model: ModelSpec, experts: Experts, step: Pass) -> list[Operator]:
     reached = min(reached, float(routed))
     h = model.hidden
     found = [
-        product("router", step.tokens, h, experts.num_experts, step=step),
+        matmul("router", step.tokens, h, experts.num_experts, step=step),
         elementwise("dispatch", routed, h, passes=(2, 2), flops=0, step=step),
         *_mlp(model, experts.ffn // step.tp, step, "expert ", routed / reached, reached),
         elementwise("combine", routed, h, passes=(2, 3), flops=2, step=step),
@@ -226,7 +226,7 @@ def _mixture(model: ModelSpec, experts: Experts, step: Pass) -> list[Operator]:
     return found
 
 
-def _with_backward(forward: Sequence[Operator], step: Pass) -> list[Operator]:
+def _with_backward(forward: Sequence[ModelOperator], step: Pass) -> list[ModelOperator]:
     """The backward operators behind the forward ones, in reverse order."""
     plain = [replace(one, backward=()) for one in forward]
     if not step.trains:

@@ -24,7 +24,7 @@ to the layer's input and to its weights."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StageWork:
     """One block of work of one rank."""
 
     kind: Kind
@@ -35,7 +35,7 @@ class Work:
 
 def work_order(
     schedule: Schedule, *, num_stages: int, num_microbatches: int, num_chunks: int = 1
-) -> list[list[Work]]:
+) -> list[list[StageWork]]:
     """What each rank does, in order.
 
     >>> order = work_order("1f1b", num_stages=2, num_microbatches=2)
@@ -63,22 +63,24 @@ def work_order(
     return [_zero_bubble(rank, num_stages, num_microbatches) for rank in ranks]
 
 
-def _gpipe(num_microbatches: int) -> list[Work]:
-    forwards = [Work("forward", 0, index) for index in range(num_microbatches)]
-    return forwards + [Work("backward", 0, index) for index in range(num_microbatches)]
+def _gpipe(num_microbatches: int) -> list[StageWork]:
+    forwards = [StageWork("forward", 0, index) for index in range(num_microbatches)]
+    return forwards + [StageWork("backward", 0, index) for index in range(num_microbatches)]
 
 
-def _one_forward_one_backward(rank: int, num_stages: int, num_microbatches: int) -> list[Work]:
+def _one_forward_one_backward(rank: int, num_stages: int, num_microbatches: int) -> list[StageWork]:
     warm = min(num_stages - 1 - rank, num_microbatches)
-    work = [Work("forward", 0, index) for index in range(warm)]
+    work = [StageWork("forward", 0, index) for index in range(warm)]
     for index in range(num_microbatches):
         if warm + index < num_microbatches:
-            work.append(Work("forward", 0, warm + index))
-        work.append(Work("backward", 0, index))
+            work.append(StageWork("forward", 0, warm + index))
+        work.append(StageWork("backward", 0, index))
     return work
 
 
-def _interleaved(rank: int, num_stages: int, num_microbatches: int, num_chunks: int) -> list[Work]:
+def _interleaved(
+    rank: int, num_stages: int, num_microbatches: int, num_chunks: int
+) -> list[StageWork]:
     """Groups of p micro-batches pass chunk after chunk; backwards meet the chunks in reverse."""
     visits = [
         (chunk, start + offset)
@@ -88,23 +90,23 @@ def _interleaved(rank: int, num_stages: int, num_microbatches: int, num_chunks: 
     ]
     total = len(visits)
     warm = min((num_stages - 1 - rank) * 2 + (num_chunks - 1) * num_stages, total)
-    work = [Work("forward", chunk, index) for chunk, index in visits[:warm]]
+    work = [StageWork("forward", chunk, index) for chunk, index in visits[:warm]]
     for place, (chunk, index) in enumerate(visits):
         if warm + place < total:
-            work.append(Work("forward", *visits[warm + place]))
-        work.append(Work("backward", num_chunks - 1 - chunk, index))
+            work.append(StageWork("forward", *visits[warm + place]))
+        work.append(StageWork("backward", num_chunks - 1 - chunk, index))
     return work
 
 
-def _zero_bubble(rank: int, num_stages: int, num_microbatches: int) -> list[Work]:
+def _zero_bubble(rank: int, num_stages: int, num_microbatches: int) -> list[StageWork]:
     """1F1B's order of forwards and input halves; weight halves fill in, `rank` behind."""
-    work: list[Work] = []
+    work: list[StageWork] = []
     for block in _one_forward_one_backward(rank, num_stages, num_microbatches):
         if block.kind == "forward":
             work.append(block)
             continue
-        work.append(Work("input", 0, block.microbatch))
+        work.append(StageWork("input", 0, block.microbatch))
         if block.microbatch >= rank:
-            work.append(Work("weight", 0, block.microbatch - rank))
+            work.append(StageWork("weight", 0, block.microbatch - rank))
     left = range(max(num_microbatches - rank, 0), num_microbatches)
-    return work + [Work("weight", 0, index) for index in left]
+    return work + [StageWork("weight", 0, index) for index in left]

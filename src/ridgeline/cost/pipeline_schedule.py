@@ -10,6 +10,12 @@ backward that of the part after it, `p2p_seconds` later when that part lives on 
 
 with F, B, W the forward and the two halves of the backward; the last line holds while W is not
 the longest of the three (past that the weight halves themselves fill up and spill over).
+
+`timeline_of` draws the step of an estimate. An estimate has the step's terms summed; this cuts them
+back into micro-batches: what repeats with each of them, over their number, is the mean stage's
+time. Of it the forward has a third and the backward's two halves a third each (three matmuls of
+equal FLOPs, see `operators.py`); recomputation counts to the backward. Stages are drawn alike:
+imbalance is in the estimate's `bubble`, not in the picture.
 """
 
 from __future__ import annotations
@@ -17,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ridgeline.cost.pipeline_order import Kind, Work, work_order
+from ridgeline.cost.pipeline_order import Kind, StageWork, work_order
+from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Schedule
 
 
@@ -132,7 +139,7 @@ def simulate(
 
 
 def _place(
-    order: Sequence[Sequence[Work]], times: Sequence[ChunkSeconds], p2p_seconds: float
+    order: Sequence[Sequence[StageWork]], times: Sequence[ChunkSeconds], p2p_seconds: float
 ) -> list[list[Block]]:
     """Walk all ranks until nothing is left; a round in which nothing can start is a deadlock."""
     num_stages = len(order)
@@ -167,7 +174,7 @@ def _place(
 
 
 def _ready(
-    work: Work,
+    work: StageWork,
     place: int,
     num_places: int,
     num_stages: int,
@@ -214,3 +221,37 @@ def _peak_live(stage: Sequence[Block]) -> int:
         elif block.kind in ("backward", "weight"):
             live -= 1
     return peak
+
+
+ONCE_PER_STEP = ("bubble", "data", "optimizer", "straggle")
+"""Terms that no micro-batch repeats."""
+
+
+def timeline_of(estimate: Estimate) -> Timeline | None:
+    """The pipeline part of the step; None where there is none.
+
+    None, too, for interleaving whose last group has fewer micro-batches than there are stages:
+    `pipeline_order.py` has no order for that.
+    """
+    layout = estimate.layout
+    microbatches = layout.num_microbatches
+    schedule: Schedule = "interleaved" if layout.vpp > 1 else layout.schedule
+    if layout.pp == 1 or (schedule == "interleaved" and microbatches % layout.pp):
+        return None
+    repeated = sum(
+        seconds for term, seconds in estimate.breakdown.items() if term not in ONCE_PER_STEP
+    )
+    again = estimate.breakdown.get("recompute", 0.0)
+    blocks = microbatches * layout.vpp
+    third = (repeated - again) / 3.0 / blocks
+    return simulate(
+        schedule,
+        num_stages=layout.pp,
+        num_microbatches=microbatches,
+        num_chunks=layout.vpp,
+        seconds=ChunkSeconds(
+            forward_seconds=third,
+            backward_input_seconds=third + again / blocks,
+            backward_weight_seconds=third,
+        ),
+    )

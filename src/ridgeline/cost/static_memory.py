@@ -12,23 +12,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ridgeline.errors import InputError
+
 Stage = Literal[0, 1, 2, 3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateBytes:
-    """Bytes per parameter."""
+    """The bytes of each state per parameter."""
 
     weights: float
     gradients: float
     master: float
-    """Of a copy in higher precision that the optimizer updates; 0: there is none."""
+    """Bytes of a copy in higher precision that the optimizer updates; 0: there is none."""
     optimizer: float
-    """Of the optimizer's own state."""
+    """Bytes of the optimizer's own state."""
 
     @property
     def total(self) -> float:
-        """All together."""
+        """Bytes of all states together."""
         return self.weights + self.gradients + self.master + self.optimizer
 
 
@@ -44,8 +46,19 @@ RECIPES = {
 }
 """Recipe → its states. `mixed adam` is the paper's (fp16 gradients); Megatron-LM accumulates in
 fp32. torch.autocast is `fp32 adam` here: it keeps fp32 weights and casts on the fly. fp8 training
-as Transformer Engine does it keeps 16-bit weights beside the fp8 copy: memory grows, products get
+as Transformer Engine does it keeps 16-bit weights beside the fp8 copy: memory grows, matmuls get
 faster. 8-bit Adam: Dettmers et al., 2110.02861. `frozen 16-bit`: the base under adapters."""
+
+
+def recipe(name: str) -> StateBytes:
+    """The states of the recipe called `name`.
+
+    Raises:
+        InputError: There is no such recipe.
+    """
+    if name not in RECIPES:
+        raise InputError(f"recipe {name!r}: use one of {', '.join(RECIPES)}")
+    return RECIPES[name]
 
 
 def static_bytes(num_parameters: float, recipe: StateBytes) -> float:

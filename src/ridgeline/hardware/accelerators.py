@@ -31,7 +31,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     index: int
     name: str
-    """As the driver reports it."""
+    """The name that the driver reports."""
     device: str | None
     """Its name in our catalogue; None when we have no facts about it."""
     memory_bytes: int | None
@@ -41,11 +41,12 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ToolError(Exception):
-    """A vendor's tool is installed and did not give an answer."""
+    """A vendor's tool is installed and did not respond."""
 
 
 Runner = Callable[[tuple[str, ...]], str | None]
-"""Runs a command: its output, None when it is not installed, `ToolError` when it fails."""
+"""The function that runs a command: its output, None when it is not installed, `ToolError` when it
+fails."""
 
 
 def run_tool(command: tuple[str, ...]) -> str | None:

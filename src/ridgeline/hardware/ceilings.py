@@ -31,7 +31,7 @@ TORCH_DTYPES = {
     "int8": "int8",
     "": "fp32",
 }
-"""torch's names of number formats → the arithmetic whose ceiling holds for them."""
+"""torch's names of number formats → the dtype whose ceiling holds for them."""
 
 PROBE_DEVICES = ("cpu", "cuda")
 
@@ -46,14 +46,14 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`cpu` or `cuda` (which is also PyTorch's name for ROCm)."""
     device_name: str
     matmul_flops_per_second: dict[str, float]
-    """Best sustained rate of a square matmul by arithmetic: `fp64`, `fp32`, `fp32_medium` (CPU:
+    """Best sustained rate of a square matmul by dtype: `fp64`, `fp32`, `fp32_medium` (CPU:
     float32_matmul_precision "medium"), `tf32` (GPU: "high"), `bf16`, `fp16`, `int8`."""
     matmul_sizes: dict[str, int]
     """The side of the matrices at which that rate was seen."""
     matmul_floor_seconds: dict[str, float] = {}
-    """Time of one matmul of side 64 by arithmetic: what a small one takes whatever its size."""
+    """Time of one matmul of side 64 by dtype: what a small one takes whatever its size."""
     skipped: dict[str, str]
-    """Arithmetic that was not measured, or only by a small pilot, with the reason."""
+    """Dtypes that were not measured, or only by a small pilot, with the reason."""
     bandwidth_bytes_per_second: float
     """Best over patterns and thread counts."""
     bandwidth_by_pattern: dict[str, float]
@@ -71,7 +71,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dispatch_backward_seconds: float
     """Backward of such an operator, per recorded call."""
     launch_seconds: float | None
-    """GPU: least time per kernel when many tiny ones are queued back to back."""
+    """Least time per kernel of a GPU when many tiny ones are queued back to back."""
     host_to_device_pinned_bytes_per_second: float | None
     host_to_device_pageable_bytes_per_second: float | None
     device_to_host_pinned_bytes_per_second: float | None
@@ -90,7 +90,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     torch: str
     ridgeline: str
     date: str
-    """ISO 8601, UTC."""
+    """The date in ISO 8601, UTC."""
 
     @property
     def busy(self) -> bool:
@@ -98,7 +98,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.cpu_time_share is not None and self.cpu_time_share < BUSY_SHARE
 
     def matmul_peak(self, dtype: str) -> float | None:
-        """FLOP/s of matmuls in an arithmetic named as torch does (`float32`), None: unknown."""
+        """FLOP/s of matmuls in a dtype named as torch does (`float32`), None: unknown."""
         return self.matmul_flops_per_second.get(TORCH_DTYPES.get(dtype, dtype))
 
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupLimits:
-    """None: no limit."""
+    """The limits of our control groups; None: no limit."""
 
     cores: float | None
     memory_bytes: int | None

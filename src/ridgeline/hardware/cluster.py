@@ -1,4 +1,4 @@
-"""A cluster: so many devices of one kind, grouped in fast domains, joined by a network.
+"""The cluster of a run: so many devices of one kind, grouped in fast domains, joined by a network.
 
 `parse_cluster("64xH100")` gives a typical cluster of that device; everything it assumes is in
 `assumed`, and every field can be overridden.
@@ -28,7 +28,7 @@ class Cluster:
     domain_bytes_per_second: float
     domain_latency_seconds: float
     network_bytes_per_second: float
-    """Of one device's share of its node's network cards."""
+    """Bandwidth of one device's share of its node's network cards."""
     network_latency_seconds: float
     oversubscription: float = 1.0
     """How many times less bandwidth the network's core has than its edge."""

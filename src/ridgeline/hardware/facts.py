@@ -22,7 +22,7 @@ DTYPES = (
     "fp6",
     "fp4",
 )
-"""Kinds of arithmetic that have a peak of their own. `fp64` and `fp32` are those of the vector
+"""The dtypes that have a peak of their own. `fp64` and `fp32` are those of the vector
 units; the others, with `fp64_tensor`, of the matrix units."""
 
 
@@ -43,7 +43,7 @@ class Source(Fact, frozen=True, kw_only=True):
 
 
 class Peaks(Fact, frozen=True, kw_only=True):
-    """Dense operations per second by kind of arithmetic; None: the device has no such units."""
+    """Dense operations per second by dtype; None: the device has no such units."""
 
     source: str
     fp64: float | None = None
@@ -109,7 +109,7 @@ class Interconnect(Fact, frozen=True, kw_only=True):
 
     source: str
     link: str
-    """Name in `links.toml`."""
+    """The link's name in `links.toml`."""
     count: int = 1
 
 
@@ -122,7 +122,7 @@ class Device(Fact, frozen=True, kw_only=True):
     target: str
     """What compilers call it: a CUDA compute capability (`9.0`), a gfx name; else empty."""
     year: int
-    """Of first shipment."""
+    """The year of first shipment."""
     aliases: list[str] = []
     """Other names that people use; case, blanks, `_` and `-` do not matter."""
     cuda_names: list[str] = []
@@ -144,7 +144,7 @@ class Device(Fact, frozen=True, kw_only=True):
         989400000000000.0
         """
         if dtype not in DTYPES:
-            raise InputError(f"{dtype}: not a known arithmetic; use one of {', '.join(DTYPES)}")
+            raise InputError(f"{dtype}: not a known dtype; use one of {', '.join(DTYPES)}")
         rate: float | None = getattr(self.peak_flops_per_second, dtype)
         if rate is None:
             known = ", ".join(self.peaks)
@@ -153,13 +153,13 @@ class Device(Fact, frozen=True, kw_only=True):
 
     @property
     def peaks(self) -> dict[str, float]:
-        """The kinds of arithmetic that the device has, with their dense rates."""
+        """The dtypes that the device has, with their dense rates."""
         rates = ((dtype, getattr(self.peak_flops_per_second, dtype)) for dtype in DTYPES)
         return {dtype: rate for dtype, rate in rates if rate is not None}
 
     @property
     def training_dtype(self) -> str:
-        """The 16-bit arithmetic that mixed-precision training uses here."""
+        """The 16-bit dtype that mixed-precision training uses here."""
         return "bf16" if self.peak_flops_per_second.bf16 is not None else "fp16"
 
     def ridge_flops_per_byte(self, dtype: str | None = None, *, headline: bool = False) -> float:
@@ -222,14 +222,14 @@ class DeviceFile(Fact, frozen=True, kw_only=True):
 
 
 class LinkFile(Fact, frozen=True, kw_only=True):
-    """`links.toml`."""
+    """The content of `links.toml`."""
 
     sources: dict[str, Source]
     link: list[Link]
 
 
 class PriceFile(Fact, frozen=True, kw_only=True):
-    """`prices.toml`."""
+    """The content of `prices.toml`."""
 
     sources: dict[str, Source]
     price: list[Price]

@@ -61,12 +61,12 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kind: str
     """`Data`, `Instruction` or `Unified`."""
     size_bytes: int
-    """Of one instance."""
+    """The size of one instance."""
     num_instances: int
 
     @property
     def total_bytes(self) -> int:
-        """Of all instances together."""
+        """The size of all instances together."""
         return self.size_bytes * self.num_instances
 
 
@@ -75,7 +75,7 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     model: str
     architecture: str
-    """`x86_64`, `aarch64`, `arm64`."""
+    """The name of the architecture: `x86_64`, `aarch64`, `arm64`."""
     num_sockets: int
     num_physical_cores: int
     num_logical_cores: int
@@ -159,7 +159,7 @@ def _linux_cpu(root: Path, num_affinity: int, limits: CgroupLimits) -> Cpu:
 
 
 def _cpuinfo(root: Path) -> list[dict[str, str]]:
-    """`/proc/cpuinfo`: one block per logical processor."""
+    """The content of `/proc/cpuinfo`: one block per logical processor."""
     blocks: list[dict[str, str]] = []
     for line in _text(root / "proc/cpuinfo").splitlines():
         key, colon, value = line.partition(":")

@@ -12,7 +12,7 @@ from ridgeline.records.input_file import read_toml
 
 FILE = Path(__file__).with_name("nodes.toml")
 FALLBACK_HOST_LINK = "pcie-4-x16"
-"""Of a device whose way to its host is not on record."""
+"""The host link of a device whose way to its host is not on record."""
 
 
 class Node(Fact, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Node(Fact, frozen=True, kw_only=True):
 
 
 class NodeFile(Fact, frozen=True, kw_only=True):
-    """`nodes.toml`."""
+    """The content of `nodes.toml`."""
 
     sources: dict[str, Source]
     node: list[Node]

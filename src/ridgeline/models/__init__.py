@@ -7,7 +7,7 @@ published tables, `convnet.py` lists the operators of CNNs.
 """
 
 from ridgeline.models.config import read_config, spec_from_config
-from ridgeline.models.convnet import ConvNet, Operator
+from ridgeline.models.convnet import ConvNet, ConvOperator
 from ridgeline.models.convnets import load_convnet
 from ridgeline.models.counts import (
     Parameters,
@@ -26,10 +26,10 @@ from ridgeline.models.table import TableModel, read_table_model, spec_from_table
 
 __all__ = [
     "ConvNet",
+    "ConvOperator",
     "Experts",
     "LatentAttention",
     "ModelSpec",
-    "Operator",
     "Parameters",
     "TableModel",
     "active_parameter_count",

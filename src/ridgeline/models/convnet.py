@@ -15,7 +15,7 @@ Kind = Literal["conv", "linear", "norm", "activation", "pool", "add", "scale"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class ConvOperator:
     """One operator over one image: `in_channels` planes of `in_size` squared in, and out alike."""
 
     name: str
@@ -32,7 +32,7 @@ class Operator:
 
     @property
     def parameters(self) -> int:
-        """Weights and biases."""
+        """Weights and biases of the operator."""
         if self.kind == "norm":
             return 2 * self.out_channels
         if self.kind not in ("conv", "linear"):
@@ -42,7 +42,7 @@ class Operator:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates: each weight meets each place of the output once."""
+        """Multiply-accumulates of the operator: each weight meets each place of the output once."""
         if self.kind not in ("conv", "linear"):
             return 0
         weights = self.out_channels * (self.in_channels // self.groups) * self.kernel**2
@@ -56,7 +56,7 @@ class Operator:
 
     @property
     def output_elements(self) -> int:
-        """Numbers written."""
+        """Elements that the operator writes."""
         return self.out_channels * self.out_size**2
 
 
@@ -66,16 +66,16 @@ class ConvNet:
 
     name: str
     image_size: int
-    operators: tuple[Operator, ...]
+    operators: tuple[ConvOperator, ...]
 
     @property
     def parameters(self) -> int:
-        """Of all operators."""
+        """Parameters of all operators together."""
         return sum(operator.parameters for operator in self.operators)
 
     @property
     def macs(self) -> int:
-        """Of all operators, for one image, forward."""
+        """Multiply-accumulates of all operators, for one image, forward."""
         return sum(operator.macs for operator in self.operators)
 
 
@@ -88,7 +88,7 @@ class Builder:
     def __init__(self, *, channels: int, size: int) -> None:
         self.channels = channels
         self.size = size
-        self.operators: list[Operator] = []
+        self.operators: list[ConvOperator] = []
 
     def conv(
         self,
@@ -108,7 +108,7 @@ class Builder:
             self.activation(name)
 
     def activation(self, name: str) -> None:
-        """An element-wise function."""
+        """Add an element-wise function."""
         self._add(f"{name}.activation", "activation", self.channels)
 
     def pool(self, name: str, *, kernel: int, stride: int) -> None:
@@ -161,7 +161,7 @@ class Builder:
     ) -> None:
         size = -(-self.size // stride)
         self.operators.append(
-            Operator(
+            ConvOperator(
                 name=name,
                 kind=kind,
                 in_channels=self.channels,

@@ -34,7 +34,7 @@ class Parameters:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Parameters of all parts together."""
         return sum(getattr(self, part.name) for part in fields(self))
 
     def __add__(self, more: Parameters) -> Parameters:

@@ -22,17 +22,18 @@ class Sizes(TypedDict, total=False):
     heads: Required[int]
     vocab: Required[int]
     kv_heads: int
-    """Default: `heads`."""
+    """Key and value heads; default: `heads`."""
     head_dim: int
-    """Default: hidden / heads."""
+    """Width of one head; default: hidden / heads."""
     ffn: int
-    """Default: 4 · hidden; gated, two thirds of that (Llama), rounded up to a multiple of 256."""
+    """Width of the MLP; default: 4 · hidden; gated, two thirds of that (Llama), rounded up to a
+    multiple of 256."""
     gated: bool
-    """Default: false when `ffn` is 4 · hidden or absent, else true."""
+    """Whether the MLP is gated; default: false when `ffn` is 4 · hidden or absent, else true."""
     tied: bool
-    """Default: not gated."""
+    """Whether the head shares the embedding; default: not gated."""
     positions: int
-    """Learned positions; 0: rotary or none. Default: 0."""
+    """Number of learned positions; 0: rotary or none. Default: 0."""
     bias: bool
     """Biases on all projections. Default: not gated."""
     experts: int

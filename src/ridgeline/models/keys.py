@@ -36,7 +36,7 @@ class Keys:
         return self._number(names, default, least=0)
 
     def flag(self, *names: str, default: bool) -> bool:
-        """True or false."""
+        """A key that is true or false."""
         name = self._find(names)
         if name is None:
             return default
@@ -46,7 +46,7 @@ class Keys:
         return value
 
     def text(self, *names: str, default: str) -> str:
-        """A string."""
+        """A key that is a string."""
         name = self._find(names)
         if name is None:
             return default

@@ -9,7 +9,7 @@ from ridgeline.errors import InputError
 from ridgeline.models.config import read_config
 from ridgeline.models.convnets import convnet_names
 from ridgeline.models.flags import model_from_text
-from ridgeline.models.presets import preset, shelf
+from ridgeline.models.presets import known_presets, preset
 from ridgeline.models.spec import ModelSpec
 
 
@@ -29,11 +29,11 @@ def load_model(name_or_path: str | Path) -> ModelSpec:
     bare = os.sep not in text and not text.endswith(".json")
     if "=" in text and not path.exists():
         return model_from_text(text)
-    if bare and shelf().names.get(text) is not None:
+    if bare and known_presets().names.get(text) is not None:
         return preset(text)
     if (text and path.exists()) or text.endswith(".json") or text.startswith((".", os.sep, "~")):
         return read_config(path.expanduser())
-    convnet = None if shelf().names.get(text) else convnet_names().get(text)
+    convnet = None if known_presets().names.get(text) else convnet_names().get(text)
     if convnet is not None:
         raise InputError(
             f"model {text!r} is a convolutional network, and this works on transformers; of"

@@ -1,4 +1,4 @@
-"""Libraries that say more than whoever asked for an answer wants to read."""
+"""Libraries that print more than anybody wants to read, made quiet."""
 
 from __future__ import annotations
 

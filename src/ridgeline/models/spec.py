@@ -27,8 +27,8 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dense_layers: int = 0
     """Leading layers with the dense MLP of width `ModelSpec.ffn` (DeepSeek)."""
     every: int = 1
-    """Of the layers, one in this many is a mixture, the last of each group; the others are
-    dense (`decoder_sparse_step` of Qwen-MoE)."""
+    """The number of layers of which one is a mixture, the last of each group; the others are dense
+    (`decoder_sparse_step` of Qwen-MoE)."""
     bias: bool = False
     """Whether expert projections have biases (GPT-OSS)."""
     router_bias: bool = False
@@ -39,7 +39,7 @@ class LatentAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     kv_rank: int
     q_rank: int
-    """0: queries are not compressed."""
+    """Rank of the compressed query; 0: queries are not compressed."""
     nope_dim: int
     """Width of a head's query and key that carries no position."""
     rope_dim: int
@@ -48,15 +48,15 @@ class LatentAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A transformer. Encoder-decoders count their decoder in `decoder_layers`."""
+    """The shape of a transformer. Encoder-decoders count their decoder in `decoder_layers`."""
 
     name: str
-    """As the user or the preset calls it."""
+    """The name that the user or the preset gives it."""
     family: str
     """The HF `model_type` (`llama`, `gpt2`, …) or `generic`."""
     kind: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
     layers: int
-    """Of the only stack; of an encoder-decoder, of the encoder."""
+    """Layers of the only stack; of an encoder-decoder, of the encoder."""
     hidden: int
     """Width of the residual stream."""
     heads: int

@@ -31,7 +31,7 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.keys import LARGEST
-from ridgeline.models.presets import preset_spec, shelf
+from ridgeline.models.presets import known_presets, preset_spec
 from ridgeline.models.spec import Experts, LatentAttention, ModelSpec
 
 LINEAGES: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """As the table calls it."""
+        """The name that the table gives it."""
         return self.cells.get("model", "").strip() or "model"
 
     @property
@@ -158,7 +158,7 @@ def read_table_model(cells: Mapping[str, str]) -> TableModel:
 
 def _preset(row: Row) -> ModelSpec | None:
     """The preset of this name, if it has every size that the row gives."""
-    canonical = shelf().names.get(row.name)
+    canonical = known_presets().names.get(row.name)
     if canonical is None:
         return None
     spec = preset_spec(canonical)

@@ -18,7 +18,7 @@ from ridgeline.records.input_file import read_json
 from ridgeline.records.layout import Layout
 
 TERMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "gemm": ("matrix products", ("precision", "tp", "etp", "cp", "micro_batch", "ep")),
+    "gemm": ("matmuls", ("precision", "tp", "etp", "cp", "micro_batch", "ep")),
     "attention": ("attention", ("cp", "tp", "micro_batch")),
     "elementwise": ("element-wise work", ("sp", "tp", "compiled", "precision")),
     "recompute": ("recomputation", ("recompute",)),
@@ -195,7 +195,7 @@ def _assumption_sentences(winner: Estimate, loser: Estimate, names: tuple[str, s
 
 
 def _stage_terms(estimate: Estimate) -> dict[str, float]:
-    """Of the fullest stage."""
+    """The memory terms of the fullest stage."""
     stages = estimate.memory.stages
     if not stages:
         return {}

@@ -1,4 +1,4 @@
-"""`ridgeline roofline`: every operator of a model on the roofline of one or more devices.
+"""Every operator of a model on the roofline of one or more devices (`ridgeline roofline`).
 
 From a model's name or configuration and devices' names to the record that `report/` draws.
 """
@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ridgeline.cost.convnet_operators import convnet_operators
-from ridgeline.cost.operator import WIDTHS, Operator
-from ridgeline.cost.operator_roofline import place_operators
+from ridgeline.cost.operator import WIDTHS, ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
+from ridgeline.cost.roofline import place_operators
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device as find_device
 from ridgeline.models.convnet import ConvNet
 from ridgeline.models.convnets import convnet_names, load_convnet
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.load import load_model
-from ridgeline.models.presets import shelf
+from ridgeline.models.presets import known_presets
 from ridgeline.models.sequence import check_sequence, image_tokens
 from ridgeline.models.spec import ModelSpec
 from ridgeline.records.roofline import ModelRoofline
@@ -36,7 +36,7 @@ def model_roofline(
     seq: int | None = None,
     phase: Phase = "train",
 ) -> ModelRoofline:
-    """One pass of a model in each device's 16-bit arithmetic.
+    """One pass of a model in each device's 16-bit dtype.
 
     `model` is a preset, a `config.json`, sizes as text, or the name of a convolutional network.
     `seq` defaults to 4096 or what the model allows; images have none.
@@ -54,7 +54,7 @@ def model_roofline(
         raise InputError(f"{', '.join(devices)}: a device is named twice; keep one")
     shape = model if isinstance(model, ModelSpec | ConvNet) else _find(model)
     length = _length(shape, seq)
-    by_dtype: dict[str, list[Operator]] = {}
+    by_dtype: dict[str, list[ModelOperator]] = {}
     for part in parts:
         dtype = part.training_dtype
         if dtype in by_dtype:
@@ -89,7 +89,9 @@ def _find(name: str | Path) -> ModelSpec | ConvNet:
         return load_model(name)
     except InputError:
         near = difflib.get_close_matches(text.casefold(), convnet_names().owners, n=3, cutoff=0.7)
-        known = difflib.get_close_matches(text.casefold(), shelf().names.owners, n=1, cutoff=0.7)
+        known = difflib.get_close_matches(
+            text.casefold(), known_presets().names.owners, n=1, cutoff=0.7
+        )
         if not near or known or "=" in text or Path(text).suffix:
             raise
         names = list(dict.fromkeys(convnet_names().owners[one] for one in near))

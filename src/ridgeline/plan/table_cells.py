@@ -1,4 +1,4 @@
-"""Tables of published runs as cells: what reading one has in common, whatever its columns say."""
+"""Tables of published runs: what reading and judging one has in common, whatever its columns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.records.input_file import csv_rows, read_text
+from ridgeline.records.validation import ValidationRow
 
 Row = TypeVar("Row")
 
@@ -44,6 +47,28 @@ def unjudged(one: Unreadable, row: Callable[..., Row]) -> Row:
         status=one.status,
         reason=one.reason,
     )
+
+
+def error_figures(rows: Sequence[ValidationRow]) -> dict[str, Any]:
+    """The fields that the errors of a set of rows have in both validations."""
+    judged = [row for row in rows if row.error is not None]
+    if not judged:
+        return {"rows": 0, "median": None, "p90": None, "bias": None, "coverage": None}
+    errors = np.array([row.error for row in judged], dtype=float)
+    inside = [(row.low or 0.0) <= (row.published or 0.0) <= (row.high or 0.0) for row in judged]
+    return {
+        "rows": len(judged),
+        "median": float(np.median(np.abs(errors))),
+        "p90": float(np.quantile(np.abs(errors), 0.9)),
+        "bias": float(np.median(errors)),
+        "coverage": float(np.mean(inside)),
+    }
+
+
+def overall_figures(rows: Sequence[ValidationRow], statuses: Sequence[str]) -> dict[str, Any]:
+    """The fields that the summary of all rows has in both validations."""
+    counts = {status: statuses.count(status) for status in ("ok", "refused", "insufficient")}
+    return error_figures(rows) | counts | {"rows": len(rows)}
 
 
 def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -99,6 +124,6 @@ def number(text: str) -> float | None:
 
 
 def count(text: str) -> int | None:
-    """As far as a cell has a number."""
+    """The whole number of a cell, as far as it has one."""
     value = number(text)
     return int(value) if value is not None and math.isfinite(value) else None

@@ -15,7 +15,7 @@ class PlacedOperator(Computed, frozen=True, kw_only=True):
 
     name: str
     direction: Literal["forward", "backward"]
-    kind: Literal["product", "attention", "elementwise"]
+    kind: Literal["matmul", "attention", "elementwise"]
     shape: str
     dtype: str
     count: int

@@ -18,7 +18,7 @@ class Ranged(Computed, frozen=True, kw_only=True):
     interval: Pair
 
 
-class Deployment(Computed, frozen=True, kw_only=True):
+class ReplicaDeployment(Computed, frozen=True, kw_only=True):
     """What runs on what."""
 
     model: str
@@ -50,7 +50,7 @@ class ServingEstimate(
 ):
     """One replica under one load."""
 
-    deployment: Deployment
+    deployment: ReplicaDeployment
     prompt_tokens: float
     answer_tokens: float
     load: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.estimate_timeline import timeline_of
+from ridgeline.cost.pipeline_schedule import timeline_of
 from ridgeline.records.estimate import Estimate
 from ridgeline.report import planning_figures, quantity, sections
 from ridgeline.report.figures import Figure

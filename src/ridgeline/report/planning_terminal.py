@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ridgeline.cost.estimate_timeline import timeline_of
+from ridgeline.cost.pipeline_schedule import timeline_of
 from ridgeline.records.estimate import Estimate, MemoryEstimate
 from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable

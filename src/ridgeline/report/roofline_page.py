@@ -99,7 +99,7 @@ def share_figure(roof: ModelRoofline) -> Figure:
     """The least time of each device by kind of work and bound."""
     kinds = [
         (f"{kind}, {bound}-bound", kind, bound)
-        for kind in ("product", "attention", "elementwise")
+        for kind in ("matmul", "attention", "elementwise")
         for bound in ("compute", "memory")
     ]
     traces: list[Figure] = []

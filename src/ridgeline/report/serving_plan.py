@@ -16,7 +16,7 @@ from ridgeline.report.fitted_table import FittedTable
 
 WORDS = {
     "weights": "reading weights",
-    "products": "products of linear layers",
+    "matmuls": "matmuls of linear layers",
     "attention": "attention of prompts",
     "cache": "reading the cache",
     "communication": "all-reduces",

@@ -24,7 +24,7 @@ from ridgeline.checkpoints.names import original_name
 from ridgeline.checkpoints.skeleton import empty_model
 from ridgeline.errors import InputError, in_words
 from ridgeline.models import load_model
-from ridgeline.models.presets import shelf
+from ridgeline.models.presets import known_presets
 from ridgeline.records.input_file import read_json
 from ridgeline.records.recipe import Recipe, RecipeModel
 from ridgeline.train.ranks import Ranks
@@ -189,7 +189,7 @@ def _config_values(name_or_path: str) -> dict[str, object]:
     """The keys of the config.json that `load_model` would read."""
     path = Path(name_or_path).expanduser()
     bare = "/" not in name_or_path and not name_or_path.endswith(".json")
-    if bare and (shelf().names.get(name_or_path) is not None or not path.exists()):
-        return dict(shelf().presets[shelf().names.find(name_or_path)].config)
+    if bare and (known_presets().names.get(name_or_path) is not None or not path.exists()):
+        return dict(known_presets().presets[known_presets().names.find(name_or_path)].config)
     file = path / "config.json" if path.is_dir() else path
     return read_json(file, dict[str, object])

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ridgeline.cost.break_even import steps_to_pay
-from ridgeline.cost.money import RunCost, run_cost
+from ridgeline.cost.money import RunCost, run_cost, steps_to_pay
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.records import Ledger, LedgerRow, RunBill, StepProfile

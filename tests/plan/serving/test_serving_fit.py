@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.refit_serving import fit, problem_of
 from tests.plan.serving.test_serving_table import CELLS
 
-from ridgeline.cost.inference import Rates
+from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.plan.serving.coefficients import (
     CALIBRATION,
     LEFT_OUT,
+    Spread,
+    factor_of,
     prior_calibration,
     priors,
     read_calibration,
     read_left_out,
 )
-from ridgeline.plan.serving.coverage import Spread, factor_of
-from ridgeline.plan.serving.fit import fit, problem_of
-from ridgeline.plan.serving.outcome import in_metric, outcome, prepare
-from ridgeline.plan.serving.published import Run, read_row
+from ridgeline.plan.serving.prepared import in_metric, outcome, prepare
+from ridgeline.plan.serving.published import PublishedServing, read_row
 
 
-def runs(num: int = 12) -> list[Run]:
+def runs(num: int = 12) -> list[PublishedServing]:
     found = []
     for row in range(num):
         changes = {
@@ -33,7 +34,7 @@ def runs(num: int = 12) -> list[Run]:
             "metric_value": "1",
         }
         run = read_row(row, CELLS | changes)
-        assert isinstance(run, Run)
+        assert isinstance(run, PublishedServing)
         found.append(run)
     return found
 
@@ -63,9 +64,9 @@ def test_a_slower_memory_is_found_again() -> None:
     assert found[untouched] == pytest.approx(start[untouched])
 
 
-def run_with(run: Run, value: float) -> Run:
+def run_with(run: PublishedServing, value: float) -> PublishedServing:
     found = read_row(run.row, {**run.cells, "metric_value": repr(float(value))})
-    assert isinstance(found, Run)
+    assert isinstance(found, PublishedServing)
     return found
 
 

@@ -8,22 +8,25 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.models import load_model
-from ridgeline.plan.serving.estimate import estimate_serving, replica_of
-from ridgeline.plan.serving.published import Load
-from ridgeline.plan.serving.search import Task, plan_serving
+from ridgeline.plan.serving.estimate import estimate_serving
+from ridgeline.plan.serving.plan import ServingTask, plan_serving
+from ridgeline.plan.serving.published import ServedLoad
+from ridgeline.plan.serving.question import replica_of
 from ridgeline.records.serving_plan import ServingEstimate
 
 LLAMA = load_model("Llama-3.1-8B")
-TASK = Task(model=LLAMA, prompt=1000.0, answer=250.0, rate=40.0, ttft_seconds=1.0, itl_seconds=0.03)
+TASK = ServingTask(
+    model=LLAMA, prompt=1000.0, completion=250.0, rate=40.0, ttft_seconds=1.0, itl_seconds=0.03
+)
 
 
-def estimate(load: Load, **values: object) -> ServingEstimate:
-    asked = {"weights": "fp8", "prompt": 1000.0, "answer": 250.0} | values
+def estimate(load: ServedLoad, **values: object) -> ServingEstimate:
+    asked = {"weights": "fp8", "prompt": 1000.0, "completion": 250.0} | values
     return estimate_serving(replica_of(LLAMA, "H100", **asked), load)
 
 
 def test_an_open_loop_below_saturation_answers_what_arrives() -> None:
-    found = estimate(Load(kind="open", number=5.0))
+    found = estimate(ServedLoad(kind="open", number=5.0))
     assert found.requests_per_second.value == pytest.approx(5.0)
     assert not found.saturated
     # Little's law: requests under way are those that arrive while one is answered.
@@ -31,7 +34,7 @@ def test_an_open_loop_below_saturation_answers_what_arrives() -> None:
 
 
 def test_too_many_requests_saturate_a_replica() -> None:
-    found = estimate(Load(kind="open", number=1e4))
+    found = estimate(ServedLoad(kind="open", number=1e4))
     assert found.saturated
     most = found.most_output_tokens_per_second.value
     assert found.output_tokens_per_second.value == pytest.approx(most)
@@ -39,25 +42,25 @@ def test_too_many_requests_saturate_a_replica() -> None:
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [({"prompt": 1e6}, "prompt 1e"), ({"tp": 64}, "tp 64"), ({"answer": 1e6}, "answer 1e")],
+    [({"prompt": 1e6}, "prompt 1e"), ({"tp": 64}, "tp 64"), ({"completion": 1e6}, "completion 1e")],
 )
 def test_what_no_published_run_is_near_to_is_refused(values: dict[str, float], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        estimate(Load(kind="closed", number=8.0), **values)
+        estimate(ServedLoad(kind="closed", number=8.0), **values)
 
 
 def test_hardware_that_no_published_run_used_is_refused() -> None:
-    replica = replica_of(LLAMA, "MI300X", weights="bf16", prompt=1000.0, answer=250.0)
+    replica = replica_of(LLAMA, "MI300X", weights="bf16", prompt=1000.0, completion=250.0)
     with pytest.raises(InputError, match="no published run of CDNA 3"):
-        estimate_serving(replica, Load(kind="saturated"))
+        estimate_serving(replica, ServedLoad(kind="saturated"))
 
 
 def test_a_model_that_does_not_fit_says_what_to_do() -> None:
     replica = replica_of(
-        load_model("Llama-3.1-70B"), "L40S", weights="fp8", prompt=10.0, answer=10.0
+        load_model("Llama-3.1-70B"), "L40S", weights="fp8", prompt=10.0, completion=10.0
     )
     with pytest.raises(InputError, match="raise tp or take fewer bits"):
-        estimate_serving(replica, Load(kind="saturated"))
+        estimate_serving(replica, ServedLoad(kind="saturated"))
 
 
 def test_a_plan_meets_its_targets_at_the_least_price() -> None:

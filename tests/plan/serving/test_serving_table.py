@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import InputError
+from ridgeline.plan.notes import read_serving_note
 from ridgeline.plan.serving.engines import engine_of
 from ridgeline.plan.serving.published import (
     COLUMNS,
-    Run,
+    PublishedServing,
     load_of,
     read_row,
     read_table,
@@ -53,9 +54,9 @@ def table(path: Path, *rows: dict[str, str]) -> Path:
     return file
 
 
-def run_of(**changes: str) -> Run:
+def run_of(**changes: str) -> PublishedServing:
     found = read_row(1, CELLS | changes)
-    assert isinstance(found, Run), found
+    assert isinstance(found, PublishedServing), found
     return found
 
 
@@ -104,7 +105,7 @@ def test_a_row_that_cannot_be_predicted_says_why(
     ],
 )
 def test_a_load_is_read_from_words(words: str, note: str, kind: str, number: float) -> None:
-    found = load_of(words, note)
+    found = load_of(words, read_serving_note(note))
     assert (found.kind, found.number) == (kind, number)
 
 

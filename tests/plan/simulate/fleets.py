@@ -7,7 +7,7 @@ from typing import Any
 
 from ridgeline.batching.load.workload import Planned
 from ridgeline.batching.scaling.settings import Scaling
-from ridgeline.cost.serving_clock import StepClock
+from ridgeline.cost.serving.clock import StepClock
 from ridgeline.plan.simulate.deployment import Deployment, Setup
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.plan.simulate.fleet import Fleet, Simulation
@@ -17,8 +17,7 @@ PREFIX_TOKENS = 8
 
 def clock(**seconds: float) -> StepClock:
     """A clock of the given terms; all others are 0."""
-    zeros = dict.fromkeys(StepClock.__dataclass_fields__, 0.0)
-    return StepClock(**zeros | {"window": math.inf} | seconds)
+    return StepClock(**seconds)
 
 
 LINEAR = clock(fixed_host_seconds=0.01, token_seconds=0.001, cache_seconds=1e-5, pair_seconds=1e-7)

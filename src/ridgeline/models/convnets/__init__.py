@@ -19,7 +19,7 @@ from ridgeline.models.names import Names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """One network's recipe."""
+    """The recipe of one network."""
 
     build: Callable[[Builder], None]
     """Adds the operators from image to classes."""

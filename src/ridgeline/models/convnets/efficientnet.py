@@ -23,7 +23,7 @@ STAGES = (
     (6, 5, 2, 192, 4),
     (6, 3, 1, 320, 1),
 )
-"""EfficientNet-B0's table 1."""
+"""The stages of EfficientNet-B0, its table 1."""
 SCALES = (
     # width, depth, image size
     (1.0, 1.0, 224),

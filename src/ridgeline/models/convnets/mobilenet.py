@@ -1,4 +1,4 @@
-"""MobileNet: V1 (arXiv 1704.04861, table 1), V2 (1801.04381, table 2), V3 (1905.02244).
+"""The family of MobileNets: V1 (1704.04861, table 1), V2 (1801.04381, table 2), V3 (1905.02244).
 
 The rows of V3 are tables 1 and 2 of its paper.
 """
@@ -76,7 +76,7 @@ def mobilenet_v1(net: Builder) -> None:
 
 
 def mobilenet_v2(net: Builder) -> None:
-    """Inverted bottlenecks."""
+    """The second MobileNet, of inverted bottlenecks."""
     net.conv("stem", 32, kernel=3, stride=2)
     for stage, (expansion, out, layers, stride) in enumerate(V2, 1):
         for layer in range(layers):

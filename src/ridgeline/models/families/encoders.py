@@ -1,4 +1,4 @@
-"""Encoders: BERT, T5's two stacks, and ViT over image patches.
+"""Readers of models that encode: BERT, T5's two stacks, and ViT over image patches.
 
 BERT (arXiv 1810.04805), T5 (1910.10683; version 1.1 gates the MLP and unties the head), ViT
 (2010.11929).

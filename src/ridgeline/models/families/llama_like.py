@@ -108,7 +108,7 @@ def _gemma(keys: Keys, **traits: object) -> ModelSpec:
 
 
 def phi3(keys: Keys) -> ModelSpec:
-    """Phi-3 and Phi-4: fused projections, without biases."""
+    """A model of Phi-3 or Phi-4: fused projections, without biases."""
     return decoder(keys, gated_mlp=True, **windows(keys, every=0))
 
 

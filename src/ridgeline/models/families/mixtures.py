@@ -1,4 +1,4 @@
-"""Mixtures of experts: Mixtral, Qwen-MoE, GPT-OSS, and DeepSeek with latent attention.
+"""Models with routed experts: Mixtral, Qwen-MoE, GPT-OSS, and DeepSeek with latent attention.
 
 Mixtral (arXiv 2401.04088), Qwen2-MoE (2407.10671), Qwen3-MoE (2505.09388), GPT-OSS (2508.10925),
 DeepSeek-V2 (2405.04434), DeepSeek-V3 (2412.19437; also Moonlight, 2502.16982).

@@ -67,7 +67,7 @@ def decoder(keys: Keys, **traits: Any) -> ModelSpec:
 
 
 def head_dim(keys: Keys, hidden: int, heads: int) -> int:
-    """As given, else the hidden size over the heads, which must be whole."""
+    """The head's width as given, else the hidden size over the heads, which must be whole."""
     if keys.has("head_dim"):
         return keys.size("head_dim")
     if hidden % heads:
@@ -94,7 +94,7 @@ def num_labels(keys: Keys) -> int:
 
 
 def windows(keys: Keys, *, every: int | None, default: int = 0) -> Windows:
-    """Sliding windows: `layer_types` if the file lists them, else full in one layer of `every`.
+    """The windows of a model: where `layer_types` lists them, else all layers but one of `every`.
 
     `every=None`: there are windows only where `layer_types` says so.
     """

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 
 
 class FamilyRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[family]]`: rows of sizes under one source."""
+    """The content of one `[[family]]`: rows of sizes under one source."""
 
     source: str
     """Paper and table, or the repository whose config.json has these values."""
@@ -54,7 +54,7 @@ class Preset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class KnownPresets:
     """Every preset of a folder, and all the names that they go by."""
 
     presets: dict[str, Preset]
@@ -67,23 +67,23 @@ def preset(name: str) -> ModelSpec:
     >>> preset("llama3 8b").hidden
     4096
     """
-    return preset_spec(shelf().names.find(name))
+    return preset_spec(known_presets().names.find(name))
 
 
 @functools.cache
 def preset_spec(canonical: str) -> ModelSpec:
     """The model under exactly this name."""
-    known = shelf().presets[canonical]
+    known = known_presets().presets[canonical]
     return spec_from_config(known.config, place=known.place, name=canonical)
 
 
 def preset_names() -> list[str]:
     """Canonical names, in the order of the files."""
-    return list(shelf().presets)
+    return list(known_presets().presets)
 
 
 @functools.cache
-def shelf(folder: Path = FOLDER) -> Shelf:
+def known_presets(folder: Path = FOLDER) -> KnownPresets:
     """Read and cross-check all files of presets."""
     presets: dict[str, Preset] = {}
     names = Names("model")
@@ -98,7 +98,7 @@ def shelf(folder: Path = FOLDER) -> Shelf:
                     raise InputError(f"{path}: aliases name {owner!r}, which no row is called")
                 for alias in aliases:
                     names.claim(alias, owner, place=str(path))
-    return Shelf(presets=presets, names=names)
+    return KnownPresets(presets=presets, names=names)
 
 
 def _row(path: Path, family: FamilyRows, row: list[Any]) -> Preset:

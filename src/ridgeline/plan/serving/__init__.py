@@ -1,8 +1,8 @@
-"""Serving before buying: what a fleet will do, how sure that is, and what to buy.
+"""What a served fleet will do before it is bought, how sure that is, and what to buy.
 
-The arithmetic of a step is `cost/inference.py`, that of a load `cost/serving_load.py`. Here a
-model is put on devices (`hosting.py`), published runs are read (`published.py`) and predicted
-(`outcome.py`), the few coefficients are fitted to them (`fit.py`, `priors.toml`), errors are judged
-(`validate.py`), and deployments searched (`search.py`). No torch, no measuring, no printing. Start
-reading at `outcome.py`.
+The arithmetic of a step and of a load is `cost/serving/`'s. Here a replica is asked for
+(`question.py`) and predicted (`estimate.py`) with the shipped coefficients (`coefficients.py`,
+`engines.py`); published runs are read (`published.py`), laid out as one computation (`prepared.py`)
+and judged (`validate.py`); deployments are searched (`plan.py`). The files of `training/` have the
+same names. Start reading at `estimate.py`.
 """

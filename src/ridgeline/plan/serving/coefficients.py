@@ -1,9 +1,12 @@
-"""Coefficients of serving: priors, what runs they hold for, and the shipped fit.
+"""The coefficients of serving: priors, what runs they hold for, and the shipped fit.
 
-A coefficient belongs to hardware (architecture, arithmetic, kind of link), to a class of engines
+A coefficient belongs to hardware (architecture, dtype, kind of link), to a class of engines
 or to a kind of load, never to a model, a table or a row. `priors.toml` lists them;
 `calibration.toml` holds their fitted values, and `left_out.toml` those of fits without one source
 each.
+
+Errors are taken as normal in the logarithm with one spread per kind of metric; each source's own
+version, flags and client are in it, since each was predicted by coefficients that never saw it.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ridgeline.cost.inference import Rates
-from ridgeline.cost.layouts import Floats, Ints
+from ridgeline.cost.arrays import Floats, Ints
+from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import InputError
+from ridgeline.plan.fitting import Parameter, PriorFile
 from ridgeline.records.input_file import read_toml
 
 FOLDER = Path(__file__).parent
@@ -33,7 +38,7 @@ class Situation:
 
     architecture: str
     precision: str
-    """Of the linear layers' products."""
+    """The dtype of the linear layers' matmuls."""
     widened: float
     """Bits that weights are widened from; 0 where they are not."""
     fabric: bool
@@ -43,52 +48,16 @@ class Situation:
     """Whether requests come over the network one by one, not as a batch in the same process."""
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One fitted number: where it holds, what is believed before the data."""
-
-    key: str
-    """Field of `Rates`."""
-    prior: float
-    spread: float
-    """Standard deviation of the prior's logarithm."""
-    low: float
-    high: float
-    why: str
-    architecture: str = ""
-    """Start of the architecture's name; empty: all."""
-    precisions: list[str] = []
-    bits: int = 0
-    """Of weights that are widened, rounded down; 0: all."""
-    fabric: bool | None = None
-    engine: str = ""
-    load: str = ""
-    """`served` or `batch`; empty: both."""
-
-    @property
-    def name(self) -> str:
-        """As it is written in files and reports."""
-        joined = {True: "fabric", False: "bus", None: ""}[self.fabric]
-        bits = f"{self.bits}-bit" if self.bits else ""
-        kinds = "/".join(self.precisions)
-        parts = [self.key, self.architecture, kinds, bits, joined, self.engine, self.load]
-        return " ".join(part for part in parts if part)
-
-    def holds(self, case: Situation) -> bool:
-        """Whether this is about such a case."""
-        return (
-            case.architecture.startswith(self.architecture)
-            and (not self.precisions or case.precision in self.precisions)
-            and (not self.bits or int(case.widened) == self.bits)
-            and (self.fabric is None or self.fabric is case.fabric)
-            and self.engine in ("", case.engine)
-            and self.load in ("", "served" if case.served else "batch")
-        )
-
-
-class PriorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`priors.toml`."""
-
-    parameter: list[Parameter]
+def holds(one: Parameter, case: Situation) -> bool:
+    """Whether a coefficient is about such a case."""
+    return (
+        case.architecture.startswith(one.architecture)
+        and (not one.precisions or case.precision in one.precisions)
+        and (not one.bits or int(case.widened) == one.bits)
+        and (one.fabric is None or one.fabric is case.fabric)
+        and one.engine in ("", case.engine)
+        and one.load in ("", "served" if case.served else "batch")
+    )
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,8 +70,13 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Times as wide for mixtures of experts."""
 
 
+def factor_of(sigma: float) -> float:
+    """An 80 % interval reaches from the prediction over this to the prediction times this."""
+    return float(np.exp(COVERAGE_80 * sigma))
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`calibration.toml`."""
+    """The content of `calibration.toml`."""
 
     values: dict[str, float]
     """By the parameter's name."""
@@ -112,7 +86,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rows: dict[str, dict[str, int]] = {}
     """Architecture → weights' precision → published runs that the fit has seen."""
     ranges: dict[str, list[float]] = {}
-    """Least and most of what the fitted runs had: tp, running, prompt, answer, parameters."""
+    """Least and most of what the fitted runs had: tp, running, prompt, completion, parameters."""
 
     def logs(self) -> Floats:
         """Logarithms in the order of the priors; a name that is not there keeps its prior."""
@@ -122,7 +96,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 @functools.cache
 def priors() -> tuple[Parameter, ...]:
     """Every coefficient with its prior."""
-    return tuple(read_toml(PRIORS, PriorFile).parameter)
+    return read_toml(PRIORS, PriorFile).parameter
 
 
 def prior_calibration() -> Calibration:
@@ -144,7 +118,7 @@ def places(cases: Sequence[Situation]) -> dict[str, Ints]:
     found = {}
     for key in Rates.__dataclass_fields__:
         mine = [(index, one) for index, one in enumerate(priors()) if one.key == key]
-        chosen = [next((i for i, one in mine if one.holds(case)), -1) for case in cases]
+        chosen = [next((i for i, one in mine if holds(one, case)), -1) for case in cases]
         found[key] = np.array(chosen, dtype=np.int64)
     return found
 
@@ -156,7 +130,7 @@ def rates_at(where: dict[str, Ints], logs: Floats) -> Rates:
 
 
 class LeftOutFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`left_out.toml`."""
+    """The content of `left_out.toml`."""
 
     source: dict[str, Calibration]
 

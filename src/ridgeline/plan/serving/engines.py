@@ -16,7 +16,7 @@ USUAL = "python"
 """The class of an engine that no cue names."""
 
 
-class Engine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a class of engines works."""
 
     name: str
@@ -26,24 +26,24 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     chunk: int
     """Prompt tokens of one step at most."""
     reserved: float
-    """Of an answer's tokens, what admission keeps room for."""
+    """The share of a completion's tokens that admission keeps room for."""
     why: str
 
 
 class EngineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`engines.toml`."""
+    """The content of `engines.toml`."""
 
-    engine: list[Engine]
+    engine: list[EngineClass]
 
 
 @functools.cache
-def engines() -> dict[str, Engine]:
+def engines() -> dict[str, EngineClass]:
     """Every class by name, in the order in which cues are looked for."""
     found = read_toml(ENGINES, EngineFile).engine
     return {one.name: one for one in found}
 
 
-def engine(name: str) -> Engine:
+def engine(name: str) -> EngineClass:
     """The class called `name`."""
     known = engines()
     if name not in known:
@@ -51,7 +51,7 @@ def engine(name: str) -> Engine:
     return known[name]
 
 
-def engine_of(words: str) -> Engine:
+def engine_of(words: str) -> EngineClass:
     """The class that words point at.
 
     >>> engine_of("TensorRT-LLM docs (v1.0)").name

@@ -7,58 +7,42 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ridgeline.cost.inference import TERMS, Hosted, Rates, cached_bytes
-from ridgeline.cost.serving_clock import StepClock, clock_of
-from ridgeline.cost.serving_load import Lengths, most_running, steady_step
+from ridgeline.cost.serving.clock import StepClock, clock_of
+from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.serving.load import (
+    KINDS,
+    LoadOutcome,
+    RequestLengths,
+    most_running,
+    outcome_of,
+    steady_step,
+)
+from ridgeline.cost.serving.setting import (
+    HOSTED_FIELDS,
+    WEIGHT_BITS,
+    Hosted,
+    cached_bytes,
+    host,
+    is_widened,
+    matmul_dtype,
+)
+from ridgeline.cost.serving.speculation import Forecast, forecast
+from ridgeline.cost.serving.step import TERMS
 from ridgeline.errors import InputError
-from ridgeline.hardware import catalogue
 from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
-from ridgeline.hardware.facts import Device
-from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     Calibration,
     Situation,
+    factor_of,
     places,
     rates_at,
     read_calibration,
 )
-from ridgeline.plan.serving.coverage import check_range, factor_of
 from ridgeline.plan.serving.engines import engine as engine_called
-from ridgeline.plan.serving.hosting import (
-    HOSTED_FIELDS,
-    WEIGHT_BITS,
-    arithmetic,
-    check_generates,
-    default_cache,
-    host,
-    is_widened,
-)
-from ridgeline.plan.serving.outcome import KINDS, Outcome, outcome_of
-from ridgeline.plan.serving.published import Load
-from ridgeline.records.serving_plan import Deployment, Ranged, ServingEstimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
-    """What runs on what, for requests of what lengths."""
-
-    model: ModelSpec
-    device: Device
-    tp: int = 1
-    weights: str = "bf16"
-    cache: str = ""
-    """Empty: what such checkpoints come with."""
-    engine: str = "python"
-    prompt: float
-    answer: float
-    chunk: float | None = None
-    most_sequences: float | None = None
-
-    @property
-    def cache_kind(self) -> str:
-        """What the cache is kept in."""
-        return self.cache or default_cache(self.weights)
+from ridgeline.plan.serving.published import ServedLoad
+from ridgeline.plan.serving.question import ServingQuestion, check
+from ridgeline.records.serving_plan import Ranged, ReplicaDeployment, ServingEstimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +51,7 @@ class Arrays:
 
     hosted: Hosted
     rates: Rates
-    lengths: Lengths
+    lengths: RequestLengths
 
     def take(self, index: object) -> Arrays:
         """The cases at these positions."""
@@ -78,7 +62,7 @@ class Arrays:
         )
 
 
-def arrays_of(replicas: list[Replica], calibration: Calibration) -> Arrays:
+def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arrays:
     """The numbers of these replicas."""
     fields = [
         host(one.model, one.device, tp=one.tp, weights=one.weights, cache=one.cache_kind)
@@ -90,9 +74,9 @@ def arrays_of(replicas: list[Replica], calibration: Calibration) -> Arrays:
     return Arrays(
         hosted=Hosted(**{name: np.array([one[name] for one in fields]) for name in HOSTED_FIELDS}),
         rates=rates_at(places(cases), calibration.logs()),
-        lengths=Lengths(
+        lengths=RequestLengths(
             prompt=np.array([max(one.prompt, 1.0) for one in replicas]),
-            answer=np.array([max(one.answer, 1.0) for one in replicas]),
+            completion=np.array([max(one.completion, 1.0) for one in replicas]),
             chunk=np.array([float(one.chunk or engine.chunk) for one, engine in pairs]),
             most_sequences=np.array(
                 [float(one.most_sequences or engine.most_sequences) for one, engine in pairs]
@@ -102,10 +86,10 @@ def arrays_of(replicas: list[Replica], calibration: Calibration) -> Arrays:
     )
 
 
-def _situation(one: Replica, link: float) -> Situation:
+def _situation(one: ServingQuestion, link: float) -> Situation:
     return Situation(
         architecture=one.device.architecture,
-        precision=arithmetic(one.device, one.weights),
+        precision=matmul_dtype(one.device, one.weights),
         widened=WEIGHT_BITS[one.weights] if is_widened(one.device, one.weights) else 0.0,
         fabric=link == peer_bandwidth_bytes_per_second(one.device),
         engine=one.engine,
@@ -114,7 +98,7 @@ def _situation(one: Replica, link: float) -> Situation:
 
 
 def estimate_serving(
-    replica: Replica, load: Load, calibration: Calibration | None = None
+    replica: ServingQuestion, load: ServedLoad, calibration: Calibration | None = None
 ) -> ServingEstimate:
     """What one replica will do under a load.
 
@@ -134,42 +118,18 @@ def estimate_serving(
     if not found.fits[0]:
         raise InputError(
             f"{replica.model.name} in {replica.weights} and one request of"
-            f" {replica.prompt + replica.answer:.0f} tokens do not fit in {replica.tp} x"
+            f" {replica.prompt + replica.completion:.0f} tokens do not fit in {replica.tp} x"
             f" {replica.device.name}; raise tp or take fewer bits"
         )
     return _document(replica, load, arrays, found, known)
 
 
-def check(replica: Replica, calibration: Calibration) -> None:
-    """Refuse what does not generate, and what the fit knows nothing about."""
-    check_generates(replica.model)
-    asked = {
-        "parameters": float(parameter_count(replica.model)),
-        "tp": float(replica.tp),
-        "prompt": replica.prompt,
-        "answer": replica.answer,
-    }
-    check_range(calibration, asked)
-    kind = arithmetic(replica.device, replica.weights)
-    if calibration.rows and not seen(calibration, replica.device, kind):
-        known = ", ".join(
-            f"{name} ({', '.join(counts)})" for name, counts in calibration.rows.items()
-        )
-        raise InputError(
-            f"{replica.device.name}: no published run of {replica.device.architecture} with {kind}"
-            f" products is in the fit, so that no interval would be honest; known: {known}"
-        )
-
-
-def seen(calibration: Calibration, device: Device, kind: str) -> bool:
-    """Whether the fit saw runs of such hardware; 16-bit kinds count as one."""
-    sixteen = {"bf16", "fp16"}
-    kinds = set(calibration.rows.get(device.architecture, {}))
-    return bool(kinds & sixteen) if kind in sixteen else kind in kinds
-
-
 def _document(
-    replica: Replica, load: Load, arrays: Arrays, found: Outcome, calibration: Calibration
+    replica: ServingQuestion,
+    load: ServedLoad,
+    arrays: Arrays,
+    found: LoadOutcome,
+    calibration: Calibration,
 ) -> ServingEstimate:
     hosted, lengths, spread = arrays.hosted, arrays.lengths, calibration.sigma
     wider = spread.experts if replica.model.experts else 1.0
@@ -178,18 +138,18 @@ def _document(
         for sigma in (spread.first_token, spread.next_token, spread.throughput)
     )
     ttft, tpot = float(found.first_token_seconds[0]), float(found.next_token_seconds[0])
-    steps = max(replica.answer - 1.0, 0.0)
+    steps = max(replica.completion - 1.0, 0.0)
     tokens = float(found.tokens_per_second[0])
     running = found.running
     most = np.maximum(most_running(hosted, arrays.rates, lengths), 1.0)
     full = steady_step(hosted, arrays.rates, lengths, most)
     step = steady_step(hosted, arrays.rates, lengths, running)
     breakdown = {name: float(getattr(step, name)[0]) for name in TERMS}
-    # An open loop below saturation answers what arrives: its throughput is not in doubt.
+    # An open loop below saturation serves what arrives: its throughput is not in doubt.
     given = load.kind == "open" and not found.saturated[0]
     sure = 1.0 if given else speed
     return ServingEstimate(
-        deployment=Deployment(
+        deployment=ReplicaDeployment(
             model=replica.model.name,
             gpu=replica.device.name,
             tp=replica.tp,
@@ -198,7 +158,7 @@ def _document(
             engine=replica.engine,
         ),
         prompt_tokens=replica.prompt,
-        answer_tokens=replica.answer,
+        answer_tokens=replica.completion,
         load=load.kind if math.isinf(load.number) else f"{load.kind} {load.number:g}",
         ttft_seconds=ranged(ttft, first),
         tpot_seconds=ranged(tpot, each),
@@ -207,7 +167,7 @@ def _document(
             interval=(ttft / first + steps * tpot / each, ttft * first + steps * tpot * each),
         ),
         output_tokens_per_second=ranged(tokens, sure),
-        requests_per_second=ranged(tokens / max(replica.answer, 1.0), sure),
+        requests_per_second=ranged(tokens / max(replica.completion, 1.0), sure),
         most_output_tokens_per_second=ranged(float((most / full.total)[0]), speed),
         running=float(running[0]),
         most_running=float(most[0]),
@@ -221,7 +181,7 @@ def _document(
     )
 
 
-def _assumed(replica: Replica) -> list[str]:
+def _assumed(replica: ServingQuestion) -> list[str]:
     engine = engine_called(replica.engine)
     lines = [f"an engine of the class {engine.name}: {engine.why}"]
     if not replica.cache:
@@ -239,16 +199,7 @@ def ranged(value: float, factor: float) -> Ranged:
     return Ranged(value=value, interval=(value / factor, value * factor))
 
 
-def replica_of(model: ModelSpec, gpu: str, **values: object) -> Replica:
-    """A replica on the device called `gpu`."""
-    weights = str(values.get("weights", "bf16"))
-    if weights not in WEIGHT_BITS:
-        raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
-    empty = Replica(model=model, device=catalogue.device(gpu), prompt=1.0, answer=1.0)
-    return replace(empty, **values)  # type: ignore[arg-type]  # the fields of Replica
-
-
-def step_clock(replica: Replica, calibration: Calibration | None = None) -> StepClock:
+def step_clock(replica: ServingQuestion, calibration: Calibration | None = None) -> StepClock:
     """The time of this replica's steps, for a simulation that drives the scheduler itself.
 
     Raises:
@@ -257,4 +208,64 @@ def step_clock(replica: Replica, calibration: Calibration | None = None) -> Step
     known = calibration or read_calibration()
     check(replica, known)
     arrays = arrays_of([replica], known)
+    return clock_of(arrays.hosted, arrays.rates)
+
+
+MOST = 32
+"""Drafts per step among which the best number is sought."""
+
+
+def speculation_gain(
+    replica: ServingQuestion,
+    *,
+    running: float,
+    num_drafts: int,
+    acceptance: float,
+    draft: ModelSpec | None = None,
+    calibration: Calibration | None = None,
+) -> Forecast:
+    """The gain per token of decoding, from acceptance, drafts, and the times of steps.
+
+    A step that checks reads weights and cache once for all drafts, but multiplies and samples for
+    each. The drafting model's steps are extrapolated to its size: it is far smaller than any model
+    that the fit saw.
+
+    Args:
+        replica: As for `estimate_serving`.
+        running: Sequences that decode at once.
+        num_drafts: Per sequence and step.
+        acceptance: Chance that a draft which is looked at is accepted.
+        draft: What drafts, on the same devices; None: drafts cost nothing (prompt look-up).
+        calibration: None: the shipped one.
+
+    Raises:
+        InputError: When acceptance or the number of drafts is out of range.
+    """
+    if num_drafts < 1 or not 0.0 <= acceptance <= 1.0:
+        raise InputError("--drafts must be 1 or more and --acceptance between 0 and 1")
+    known = calibration or read_calibration()
+    count = max(round(running), 1)
+    context = round(count * (replica.prompt + replica.completion / 2.0))
+    clock = _clock(replica, known)
+    drafting = 0.0
+    if draft is not None:
+        drafting = _clock(replace(replica, model=draft), known)(
+            decodes=count, decode_context=context
+        )
+
+    def of(drafts: int) -> Forecast:
+        return forecast(
+            acceptance=acceptance,
+            num_drafts=drafts,
+            draft_seconds=drafting,
+            step_seconds=clock(decodes=count, decode_context=context),
+            checking_step_seconds=clock(decodes=count * (drafts + 1), decode_context=context),
+        )
+
+    best = max((of(drafts) for drafts in range(1, MOST + 1)), key=lambda one: one.speedup)
+    return replace(of(num_drafts), best_num_drafts=best.num_drafts if best.speedup > 1.0 else 0)
+
+
+def _clock(replica: ServingQuestion, calibration: Calibration) -> StepClock:
+    arrays = arrays_of([replica], calibration)
     return clock_of(arrays.hosted, arrays.rates)

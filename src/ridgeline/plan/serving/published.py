@@ -3,7 +3,7 @@
 Columns are listed in `COLUMNS`. Empty cells are filled by rule, never by looking at the value:
 
 - tp: what is left of the devices over pp. A bare `A100` is the 80 GB SXM part.
-- KV cache: 8 bits beside float weights of 8 or 4 bits, else 16 (`hosting.default_cache`).
+- KV cache: 8 bits beside float weights of 8 or 4 bits, else 16 (`setting.default_cache`).
 - Lengths of a single stream: `STREAM_TOKENS`; otherwise blank lengths make a row insufficient.
 - Load: from `batch_or_concurrency` and the note, see `load_of`.
 - Engine: words of source and note (`engines.toml`).
@@ -18,19 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ridgeline.cost.serving.setting import (
+    WEIGHT_BITS,
+    default_cache,
+    host,
+    is_widened,
+    matmul_dtype,
+)
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
 from ridgeline.models.spec import ModelSpec
 from ridgeline.models.table import spec_from_table
-from ridgeline.plan.serving.engines import Engine, engine_of
-from ridgeline.plan.serving.hosting import (
-    WEIGHT_BITS,
-    arithmetic,
-    default_cache,
-    host,
-    is_widened,
-)
+from ridgeline.plan.notes import ServingNote, read_serving_note, read_watts
+from ridgeline.plan.serving.engines import EngineClass, engine_of
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
 
 COLUMNS = (
@@ -48,13 +49,13 @@ RATES = (
     "tokens_per_s_batch1", "requests_per_s", "bandwidth_gbs",
 )  # fmt: skip
 STREAM_TOKENS = 512.0
-"""Prompt or answer of a single stream whose lengths are not stated."""
+"""Prompt or completion of a single stream whose lengths are not stated."""
 Kind = Literal["static", "closed", "open", "saturated", "burst"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """How requests came."""
+class ServedLoad:
+    """The way in which requests came."""
 
     kind: Kind
     number: float = math.inf
@@ -63,7 +64,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class PublishedServing:
     """One row that can be predicted."""
 
     row: int
@@ -73,41 +74,37 @@ class Run:
     replicas: int
     tp: int
     precision: str
-    """Of the linear layers' products."""
+    """The dtype of the linear layers' matmuls."""
     widened: float
     """Bits that weights are widened from; 0 where they are not."""
-    engine: Engine
-    load: Load
+    engine: EngineClass
+    load: ServedLoad
     prompt: float
-    answer: float
+    completion: float
     most_sequences: float
     chunk: float
     hosted: Mapping[str, float]
     metric: str
     published: float
+    note: ServingNote
 
     @property
     def source(self) -> str:
-        """Who published it."""
+        """The name of whoever published it."""
         return self.cells["source"]
-
-    @property
-    def noisy(self) -> bool:
-        """The table itself calls the value noisy or an outlier."""
-        return bool(re.search(r"\bnoisy\b|outlier", self.cells.get("note", ""), re.IGNORECASE))
 
 
 class Insufficient(Exception):
     """Too little is stated."""
 
 
-def read_table(path: Path) -> list[Run | Unreadable]:
+def read_table(path: Path) -> list[PublishedServing | Unreadable]:
     """Every row of a table, in order."""
     return [read_row(number, row) for number, row in enumerate(read_cells(path, COLUMNS), 1)]
 
 
-def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
-    """One row."""
+def read_row(number: int, cells: Mapping[str, str]) -> PublishedServing | Unreadable:
+    """The run of one row, or why it cannot be predicted."""
     try:
         return _run(number, cells)
     except Insufficient as lack:
@@ -116,12 +113,12 @@ def read_row(number: int, cells: Mapping[str, str]) -> Run | Unreadable:
         return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
 
 
-def _run(number: int, cells: Mapping[str, str]) -> Run:
-    note = cells.get("note", "")
+def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
+    note = read_serving_note(cells.get("note", ""))
     metric, published = _value(cells)
-    if re.search(r"\b(eagle|medusa|speculat(ive|ion) with|draft model)\b", note.lower()):
+    if note.speculative:
         raise Insufficient("speculative decoding: its acceptance is not stated")
-    device, power = device_of(cells["gpu"], note)
+    device, power = device_of(cells["gpu"], note.watts)
     try:
         model = spec_from_table(cells)
     except InputError as error:
@@ -135,38 +132,37 @@ def _run(number: int, cells: Mapping[str, str]) -> Run:
         raise InputError(f"tp {tp} does not divide n_gpus {count}")
     weights = cells["weight_dtype"].lower() or "bf16"
     cache = cells.get("kv_dtype", "").lower() or default_cache(weights)
-    engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {note}")
+    engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}")
     load = load_of(cells["batch_or_concurrency"], note)
     single = metric in ("tokens_per_s_batch1", "bandwidth_gbs")
-    prompt, answer = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
+    prompt, completion = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
     hosted = host(model, device, tp=tp, weights=weights, cache=cache, power=power)
-    stated = re.search(r"KV (?:cache )?([\d,]+) tokens", note)
-    if stated:
-        tokens = float(stated[1].replace(",", ""))
+    if note.cache_tokens is not None:
         kept = hosted["cache_bytes"] + hosted["window_cache_bytes"]
-        hosted |= {"cache_room_bytes": tokens * kept}
-    return Run(
+        hosted |= {"cache_room_bytes": note.cache_tokens * kept}
+    return PublishedServing(
         row=number,
         cells=cells,
         model=model,
         device=device,
         replicas=count // tp,
         tp=tp,
-        precision=arithmetic(device, weights),
+        precision=matmul_dtype(device, weights),
         widened=WEIGHT_BITS[weights] if is_widened(device, weights) else 0.0,
         engine=engine,
         load=load,
         prompt=prompt,
-        answer=max(answer, 1.0),
-        most_sequences=_noted(note, r"max[-_]num[-_]seqs[ =:]*(\d+)", engine.most_sequences),
-        chunk=_noted(note, r"max[-_]num[-_]batched[-_]tokens[ =:]*(\d+)", engine.chunk),
+        completion=max(completion, 1.0),
+        most_sequences=note.most_sequences or float(engine.most_sequences),
+        chunk=note.chunk or float(engine.chunk),
         hosted=hosted,
         metric=metric,
         published=published,
+        note=note,
     )
 
 
-def device_of(text: str, note: str = "") -> tuple[Device, float]:
+def device_of(text: str, watts: float | None = None) -> tuple[Device, float]:
     """The device of a cell, and its power over the data sheet's (`A100-SXM4-80GB@330W`)."""
     name, _, limit = text.partition("@")
     name = re.sub(r"-?(unspecified|\d+GB)$", "", name) if _unknown(name) else name
@@ -174,9 +170,9 @@ def device_of(text: str, note: str = "") -> tuple[Device, float]:
         device = catalogue.device(name)
     except InputError as error:
         raise InputError(f"gpu {text!r}: {error}") from None
-    stated = re.search(r"(\d{3,4}) ?W\b", limit or note)
+    stated = read_watts(limit) if limit else watts
     if stated and device.power:
-        return device, min(float(stated[1]) / device.power.watts, 1.0)
+        return device, min(stated / device.power.watts, 1.0)
     return device, 1.0
 
 
@@ -188,27 +184,28 @@ def _unknown(name: str) -> bool:
     return False
 
 
-def load_of(text: str, note: str) -> Load:
+def load_of(text: str, note: ServingNote) -> ServedLoad:
     """How requests came, from the words of a row.
 
-    >>> load_of("16", "closed loop"), load_of("rate 31.4/s", "")
-    (Load(kind='closed', number=16.0), Load(kind='open', number=31.4))
+    >>> plain = read_serving_note("")
+    >>> load_of("16", plain), load_of("rate 31.4/s", plain)
+    (ServedLoad(kind='closed', number=16.0), ServedLoad(kind='open', number=31.4))
     """
-    folded, words = text.lower(), note.lower()
+    folded = text.lower()
     rate = re.search(r"([\d.]+) ?(?:/s\b|req(?:uests)?/s|rps|qps)|rate ([\d.]+)", folded)
     if rate:
-        return Load(kind="open", number=float(rate[1] or rate[2]))
+        return ServedLoad(kind="open", number=float(rate[1] or rate[2]))
     number = re.search(r"\d+(?:\.\d+)?", folded)
     if re.search(r"max load|infinite|inf\b|saturat", folded) or "open loop" in folded:
-        return Load(kind="saturated")
+        return ServedLoad(kind="saturated")
     if number is None:
         raise Insufficient(f"batch_or_concurrency is {text!r}; give a number, a rate, or max load")
     value = float(number[0])
-    if "burst" in folded or re.search(r"submitted at once|all at once", words):
-        return Load(kind="burst", number=value)
-    if re.search(r"\bstatic\b|prompt_time|token_time|first-token latency", words) or value == 1:
-        return Load(kind="static", number=value)
-    return Load(kind="closed", number=value)
+    if "burst" in folded or note.burst:
+        return ServedLoad(kind="burst", number=value)
+    if note.static or value == 1:
+        return ServedLoad(kind="static", number=value)
+    return ServedLoad(kind="closed", number=value)
 
 
 def _value(cells: Mapping[str, str]) -> tuple[str, float]:
@@ -234,8 +231,3 @@ def _length(cells: Mapping[str, str], name: str, *, single: bool) -> float:
     if not found:
         raise InputError(f"{name} is {text!r}; it must be a number of tokens")
     return float(found[1])
-
-
-def _noted(note: str, pattern: str, usual: float) -> float:
-    found = re.search(pattern, note)
-    return float(found[1]) if found else float(usual)

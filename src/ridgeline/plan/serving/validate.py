@@ -1,4 +1,4 @@
-"""`ridgeline validate serving`: the model's error on a table of published serving runs.
+"""The serving model's error on a table of published runs (`ridgeline validate serving`).
 
 Errors are predicted / published - 1 in the row's own metric. By default each row is predicted by
 coefficients that never saw its source (`left_out.toml`); a source that no fit has seen is
@@ -14,26 +14,27 @@ from pathlib import Path
 
 import numpy as np
 
-from ridgeline.cost.layouts import Floats
+from ridgeline.cost.arrays import Floats
+from ridgeline.cost.serving.load import LoadOutcome
 from ridgeline.plan.serving.coefficients import (
     LEFT_OUT,
     Calibration,
+    Spread,
+    factor_of,
     prior_calibration,
     read_calibration,
     read_left_out,
 )
-from ridgeline.plan.serving.coverage import factor_of, sigma_of
-from ridgeline.plan.serving.outcome import (
-    Outcome,
-    Prepared,
+from ridgeline.plan.serving.prepared import (
+    PreparedServing,
     family,
     floor_reason,
     in_metric,
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import Run, read_table
-from ridgeline.plan.table_cells import Unreadable, unjudged
+from ridgeline.plan.serving.published import PublishedServing, read_table
+from ridgeline.plan.table_cells import Unreadable, error_figures, overall_figures, unjudged
 from ridgeline.records.validation import (
     ServingErrors,
     ServingOverall,
@@ -51,7 +52,7 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
             `none` (priors from the literature alone), or a file like `calibration.toml`.
     """
     read = read_table(Path(table))
-    runs = [one for one in read if isinstance(one, Run)]
+    runs = [one for one in read if isinstance(one, PublishedServing)]
     rows = {one.row: unjudged(one, ServingRow) for one in read if isinstance(one, Unreadable)}
     experts: dict[int, bool] = {}
     if runs:
@@ -73,7 +74,7 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
     )
 
 
-def _calibrations(prepared: Prepared, name: str) -> list[tuple[Calibration, list[int]]]:
+def _calibrations(prepared: PreparedServing, name: str) -> list[tuple[Calibration, list[int]]]:
     """Which calibration predicts which runs."""
     everyone = list(range(len(prepared.runs)))
     if name == "none":
@@ -91,7 +92,7 @@ def _calibrations(prepared: Prepared, name: str) -> list[tuple[Calibration, list
 
 
 def _results(
-    prepared: Prepared, calibration: Calibration, mine: Sequence[int]
+    prepared: PreparedServing, calibration: Calibration, mine: Sequence[int]
 ) -> dict[int, ServingRow]:
     found = outcome(prepared, calibration.logs())
     predicted = in_metric(prepared, found)
@@ -102,10 +103,14 @@ def _results(
 
 
 def _result(
-    prepared: Prepared, found: Outcome, predicted: Floats, index: int, calibration: Calibration
+    prepared: PreparedServing,
+    found: LoadOutcome,
+    predicted: Floats,
+    index: int,
+    calibration: Calibration,
 ) -> ServingRow:
     run, value = prepared.runs[index], float(predicted[index])
-    spread = factor_of(sigma_of(run, calibration.sigma))
+    spread = factor_of(_sigma_of(run, calibration.sigma))
     status, reason = _status(prepared, found, index)
     judged = status == "ok"
     return ServingRow(
@@ -126,40 +131,37 @@ def _result(
     )
 
 
-def _status(prepared: Prepared, found: Outcome, index: int) -> tuple[str, str]:
+def _sigma_of(run: PublishedServing, spread: Spread) -> float:
+    """The spread of one run's metric."""
+    value = float(getattr(spread, family(run)))
+    return value * (spread.experts if run.model.experts else 1.0)
+
+
+def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[str, str]:
     run = prepared.runs[index]
     impossible = floor_reason(run, prepared.hosted, index)
     if impossible:
         return "refused", impossible
     if not found.fits[index]:
         return "refused", (
-            f"{run.model.name} and one sequence of {run.prompt + run.answer:.0f} tokens do not fit"
-            f" in {run.tp} x {run.device.name}"
+            f"{run.model.name} and one sequence of {run.prompt + run.completion:.0f} tokens do not"
+            f" fit in {run.tp} x {run.device.name}"
         )
     if family(run) == "first_token" and found.saturated[index]:
         return "insufficient", (
             "saturated: requests queue, so that the time to the first token grows with the length"
             " of the run, which no column states"
         )
-    if run.noisy:
+    if run.note.noisy:
         return "insufficient", "the table itself says to treat this value as noisy"
     return "ok", ""
 
 
 def errors_of(rows: Sequence[ServingRow]) -> ServingErrors:
     """Errors of these rows, taken together."""
-    timed = [row for row in rows if row.error is not None]
-    if not timed:
-        return ServingErrors(rows=0)
-    errors = np.array([row.error for row in timed], dtype=float)
-    return ServingErrors(
-        rows=len(timed),
-        median=float(np.median(np.abs(errors))),
-        p90=float(np.quantile(np.abs(errors), 0.9)),
-        bias=float(np.median(errors)),
-        coverage=float(np.mean([_inside(row) for row in timed])),
-        mean_of_sources=float(np.mean(_medians(timed))),
-    )
+    medians = _medians([row for row in rows if row.error is not None])
+    mean = float(np.mean(medians)) if medians else None
+    return ServingErrors(**error_figures(rows), mean_of_sources=mean)
 
 
 def _medians(rows: Sequence[ServingRow]) -> list[float]:
@@ -168,11 +170,6 @@ def _medians(rows: Sequence[ServingRow]) -> list[float]:
         float(np.median([abs(row.error or 0.0) for row in rows if row.source == source]))
         for source in sources
     ]
-
-
-def _inside(row: ServingRow) -> bool:
-    low, high, published = row.low or 0.0, row.high or 0.0, row.published or 0.0
-    return low <= published <= high
 
 
 def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str, ServingErrors]:
@@ -187,17 +184,8 @@ def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str
 
 
 def _overall(rows: Sequence[ServingRow], experts: dict[int, bool]) -> ServingOverall:
-    whole = errors_of(rows)
-    statuses = [row.status for row in rows]
     return ServingOverall(
-        rows=len(rows),
-        ok=statuses.count("ok"),
-        refused=statuses.count("refused"),
-        insufficient=statuses.count("insufficient"),
-        median=whole.median,
-        p90=whole.p90,
-        bias=whole.bias,
-        coverage=whole.coverage,
+        **overall_figures(rows, [row.status for row in rows]),
         dense=errors_of([row for row in rows if experts.get(row.row) is False]),
         experts=errors_of([row for row in rows if experts.get(row.row) is True]),
     )

@@ -1,9 +1,9 @@
-"""What is simulated: which engine on what, how many, and how requests get to them."""
+"""What a simulation is of: which engine on what, how many, and how requests get to them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,8 +13,8 @@ from ridgeline.errors import InputError
 from ridgeline.plan.simulate.engine_time import EngineTime
 
 RouterName = Literal["prefix", "least-open", "round-robin"]
-"""prefix: where the request starts soonest (`batching/routing.py`), as `serve` does. least-open:
-where the fewest requests are under way. round-robin: in turn."""
+"""The rule that picks a replica. prefix: where the request starts soonest (`batching/routing.py`),
+as `serve` does. least-open: where the fewest requests are under way. round-robin: in turn."""
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,17 +25,17 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tp: int = 1
     weights: str = "bf16"
     cache: str = ""
-    """Of keys and values; empty: what such checkpoints come with."""
+    """The dtype of keys and values; empty: what such checkpoints come with."""
     engine: str = "python"
     """Class of engines that the published runs tell of."""
     replicas: int = 1
-    """Of a fleet that scales, those to begin with."""
+    """Replicas of the fleet; where it scales, those to begin with."""
     router: RouterName = "prefix"
     kv_blocks: int | None = None
-    """Of one replica; None: what its memory holds."""
+    """KV blocks of one replica; None: what its memory holds."""
     block_size: int = 16
     max_length: int | None = None
-    """None: what the cache holds."""
+    """Tokens of a sequence at most; None: what the cache holds."""
     max_tokens_per_step: int = 2048
     max_sequences: int = 256
     max_waiting: int = 1024
@@ -49,7 +49,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     draft_cost: float = 0.05
     """Time of guessing one token for all, over that of a step without drafts."""
     prefill_replicas: int = 0
-    """Of the replicas, those that only compute prompts; 0: all do both."""
+    """The replicas that only compute prompts; 0: all do both."""
     link_gigabytes_per_second: float = 25.0
     """Between replicas, for keys and values of prefilled prompts (1e9 bytes)."""
     startup_seconds: float = 60.0
@@ -64,7 +64,7 @@ class Setup:
     time: EngineTime
     kv_blocks: int
     kv_bytes_per_token: float
-    """Of one replica, moved when a prompt is handed over."""
+    """Bytes of keys and values per token, moved when a prompt is handed over."""
     scaling: Scaling | None
     seed: int
     named: bool = True
@@ -72,7 +72,7 @@ class Setup:
 
     @property
     def limits(self) -> Limits:
-        """Of every replica's scheduler."""
+        """The limits of every replica's scheduler."""
         asked = self.deployment
         return Limits(
             max_tokens_per_step=asked.max_tokens_per_step,
@@ -127,3 +127,44 @@ def _check_scaling(scaling: Scaling, replicas: int) -> None:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+PREFIX = "scale_"
+
+
+def changed_by(
+    deployment: Deployment, scaling: Scaling | None, change: str
+) -> tuple[Deployment, Scaling | None]:
+    """The deployment and its scaling with `key=value,…` changed.
+
+    Raises:
+        InputError: A key or a value that is none.
+
+    >>> changed_by(Deployment(gpu="H100"), None, "tp=2,prefix_cache=false")[0].tp
+    2
+    >>> changed_by(Deployment(gpu="H100"), None, "scale_maximum=3")[1].maximum
+    3
+    """
+    fields: dict[str, Any] = msgspec.structs.asdict(deployment)
+    scaled: dict[str, Any] = {} if scaling is None else msgspec.structs.asdict(scaling)
+    known = [*fields, *(PREFIX + name for name in Scaling.__struct_fields__)]
+    for part in change.split(","):
+        key, sign, value = (word.strip() for word in part.partition("="))
+        key = key.replace("-", "_")
+        if not sign or key not in known:
+            raise InputError(
+                f"--what-if {change}: {key or part!r} is nothing that can be changed; give"
+                f" KEY=VALUE with one of {', '.join(known)}"
+            )
+        if key in fields:
+            fields[key] = value
+        else:
+            scaled[key.removeprefix(PREFIX)] = value
+    try:
+        found = msgspec.convert(fields, Deployment, strict=False)
+        if not scaled:
+            return found, None
+        scaled.setdefault("minimum", found.replicas)
+        return found, msgspec.convert(scaled, Scaling, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"--what-if {change}: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ridgeline.cost.serving_clock import StepClock
+from ridgeline.cost.serving.clock import StepClock
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepWork
 
@@ -19,12 +19,12 @@ class EngineTime:
     request_seconds: float = 0.0
     """From a client's sending to the scheduler, and from the engine back to the client."""
     factor: float = 1.0
-    """On every step: to see what a slower or faster engine would do."""
+    """The factor on every step: to see what a slower or faster engine would do."""
     most: StepWork | None = None
     """The largest step that the clock was fitted to, with what may still be asked; None: any."""
 
     def seconds(self, work: StepWork) -> float:
-        """Of one step.
+        """The time of one step.
 
         Raises:
             InputError: A step like that was never measured.
@@ -71,6 +71,6 @@ class EngineTime:
             value, known = getattr(work, name), getattr(self.most, name)
             if value > known:
                 raise InputError(
-                    f"--steps: a step with {name} {value} is needed, and the log answers for"
+                    f"--steps: a step with {name} {value} is needed, and the log holds for"
                     f" {known} at most: log a run under a higher load, or ask for less"
                 )

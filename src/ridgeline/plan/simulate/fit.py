@@ -1,11 +1,11 @@
 """The times of an engine's steps, fitted to its own step log.
 
-The terms are those of `cost/inference.py`, in seconds of this engine and without a data sheet:
+The terms are those of `cost/serving/step.py`, in seconds of this engine and without a data sheet:
 
     (w^p + (t T)^p)^(1/p) + a A + q Q + c C + f        w, t, a, q, c, f >= 0, p = `BLEND`
 
-for a step of T tokens in all, A sequences that answer, Q pairs of query and key, and C tokens in
-the caches of those that decode. Logarithms of the six are fitted by robust least squares of
+for a step of T tokens in all, A sequences that are sampled, Q pairs of query and key, and C tokens
+in the caches of those that decode. Logarithms of the six are fitted by robust least squares of
 log(fitted / measured), so that none can be below 0; steps with and without prompts weigh the same.
 At the end all are scaled, so that the whole log takes as long as it did.
 """
@@ -21,11 +21,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ridgeline.cost.layouts import Floats
-from ridgeline.cost.serving_clock import StepClock
+from ridgeline.cost.arrays import Floats
+from ridgeline.cost.serving.clock import StepClock
 from ridgeline.errors import InputError
-from ridgeline.plan.least_squares import minimised
-from ridgeline.plan.serving.coverage import BEYOND
+from ridgeline.plan.fitting import RobustFit
+from ridgeline.plan.serving.question import BEYOND
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.records.input_file import read_json
 from ridgeline.records.load_test import Lengths, Percentiles
@@ -34,17 +34,19 @@ from ridgeline.records.step_log import StepRow, StepWork
 LEAST_ROWS = 20
 """Steps with prompts, and steps without: fewer tell too little."""
 MOST_ROWS = 300
-"""Of either kind that are fitted to, spread over the log."""
+"""Steps of either kind that are fitted to at most, spread over the log."""
 LOSS_SCALE = 0.1
 """Error in log from which the loss grows linearly."""
 STALL = math.log(3.0)
 """Error in log from which something else held the machine up."""
 SEGMENTS = 20
-"""Of the log, between which the engine's speed is seen to vary."""
+"""Segments of the log, between which the engine's speed is seen to vary."""
 LOOSE = 4.0
 """Standard deviation of what is believed of a logarithm before the log: next to nothing."""
-STEP = 0.01
-_NAMES = ("shared_read", "token", "sequence", "pair", "cache", "fixed_host")
+_TERMS = (
+    "shared_read_seconds", "token_seconds", "sequence_seconds", "pair_seconds", "cache_seconds",
+    "fixed_host_seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +72,8 @@ def fit_steps(rows: Sequence[StepRow]) -> Fitted:
             f"--steps: {len(prompts)} steps with prompts and {len(decodes)} without; at least"
             f" {LEAST_ROWS} of each are needed: log a longer run"
         )
-    problem = _Problem(rows=(*_some(prompts), *_some(decodes)))
-    start = problem.start
-    low, high = np.full(len(start), math.log(1e-13)), np.full(len(start), math.log(1e3))
-    logs, _ = minimised(problem, start, low=low, high=high, rounds=100)
+    problem = _problem((*_some(prompts), *_some(decodes)))
+    logs = problem.minimise(problem.prior, rounds=100)
     clock = clock_of(logs)
     measured = np.array([row.seconds for row in rows])
     fitted = np.array([seconds_of(clock, row.work) for row in rows])
@@ -129,78 +129,44 @@ def outside_of(fitted: Fitted, alone: Path, chunk: int) -> Fitted:
 
 
 def seconds_of(clock: StepClock, work: StepWork) -> float:
-    """Of one step."""
+    """The time that a clock gives one step."""
     return clock(**work._asdict())
 
 
 def clock_of(logs: Floats) -> StepClock:
     """The clock whose terms have these logarithms, in the order of the formula."""
-    values = dict(zip(_NAMES, np.exp(logs).tolist(), strict=True))
-    return StepClock(
-        shared_read_seconds=values["shared_read"],
-        expert_read_seconds=0.0,
-        expert_missed=0.0,
-        token_seconds=values["token"],
-        answer_seconds=0.0,
-        sequence_seconds=values["sequence"],
-        pair_seconds=values["pair"],
-        window_pair_seconds=0.0,
-        cache_seconds=values["cache"],
-        window_cache_seconds=0.0,
-        window=math.inf,
-        sent_seconds=0.0,
-        fixed_device_seconds=0.0,
-        least_device_seconds=0.0,
-        least_prompt_seconds=0.0,
-        fixed_host_seconds=values["fixed_host"],
+    return StepClock(**dict(zip(_TERMS, np.exp(logs).tolist(), strict=True)))
+
+
+def _problem(rows: Sequence[StepRow]) -> RobustFit:
+    """A fit to these steps; each of the two kinds weighs a hundred, and little is believed."""
+    prompt = np.array([row.work.prompt_tokens > 0 for row in rows])
+
+    def errors(logs: Floats) -> Floats:
+        clock = clock_of(logs)
+        return np.log([seconds_of(clock, row.work) / row.seconds for row in rows])
+
+    start = _start(rows)
+    return RobustFit(
+        errors=errors,
+        weights=np.where(prompt, 100.0 / prompt.sum(), 100.0 / (~prompt).sum()),
+        loss_scale=LOSS_SCALE,
+        prior=start,
+        spread=np.full(len(start), LOOSE),
+        low=np.full(len(start), math.log(1e-13)),
+        high=np.full(len(start), math.log(1e3)),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Problem:
-    """`least_squares.Problem`."""
-
-    rows: tuple[StepRow, ...]
-
-    @property
-    def start(self) -> Floats:
-        """Something of the right size."""
-        least = min(row.seconds for row in self.rows)
-        dense = [row for row in self.rows if row.work.prompt_tokens]
-        token = min(row.seconds / row.work.prompt_tokens for row in dense)
-        pairs = max(row.work.prompt_pairs / row.work.prompt_tokens for row in dense)
-        context = max(1, *(row.work.decode_context for row in self.rows))
-        guess = (least, token, token, 0.1 * token / pairs, 0.1 * least / context, 0.1 * least)
-        return np.asarray(np.log(np.array(guess)))
-
-    @property
-    def weights(self) -> Floats:
-        """Each kind of steps weighs a hundred."""
-        prompt = np.array([row.work.prompt_tokens > 0 for row in self.rows])
-        return np.asarray(np.where(prompt, 100.0 / prompt.sum(), 100.0 / (~prompt).sum()))
-
-    def errors(self, logs: Floats) -> Floats:
-        """log(fitted / measured)."""
-        clock = clock_of(logs)
-        ratios = [seconds_of(clock, row.work) / row.seconds for row in self.rows]
-        return np.asarray(np.log(ratios))
-
-    def cost(self, logs: Floats, errors: Floats) -> float:
-        """Less is more plausible."""
-        loss = 2.0 * (np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) - 1.0)
-        return float(self.weights @ loss + (((logs - self.start) / LOOSE) ** 2).sum())
-
-    def linearised(self, logs: Floats, errors: Floats) -> tuple[Floats, Floats]:
-        """Curvature and half the gradient of the cost."""
-        slopes = np.zeros((len(errors), len(logs)))
-        for index in range(len(logs)):
-            moved = logs.copy()
-            moved[index] += STEP
-            slopes[:, index] = (self.errors(moved) - errors) / STEP
-        trust = self.weights / np.sqrt(1.0 + (errors / LOSS_SCALE) ** 2) / LOSS_SCALE**2
-        curvature = (slopes * trust[:, None]).T @ slopes + np.eye(len(logs)) * LOOSE**-2
-        belief = (logs - self.start) / LOOSE**2
-        return curvature, (slopes * trust[:, None]).T @ errors + belief
+def _start(rows: Sequence[StepRow]) -> Floats:
+    """Logarithms of the right size."""
+    least = min(row.seconds for row in rows)
+    dense = [row for row in rows if row.work.prompt_tokens]
+    token = min(row.seconds / row.work.prompt_tokens for row in dense)
+    pairs = max(row.work.prompt_pairs / row.work.prompt_tokens for row in dense)
+    context = max(1, *(row.work.decode_context for row in rows))
+    guess = (least, token, token, 0.1 * token / pairs, 0.1 * least / context, 0.1 * least)
+    return np.asarray(np.log(np.array(guess)))
 
 
 def _some(rows: Sequence[StepRow]) -> Sequence[StepRow]:

@@ -34,7 +34,7 @@ class Simulation:
 
     run: RunStamps
     steps: int
-    """Of all engines."""
+    """Steps of all engines together."""
     replica_seconds: float
     most_replicas: int
     replicas: list[tuple[float, int]]
@@ -43,7 +43,7 @@ class Simulation:
 
 
 @dataclass(slots=True, eq=False)
-class _Ticket:
+class _FleetRequest:
     """A request in the fleet."""
 
     number: int
@@ -54,7 +54,7 @@ class _Ticket:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """One run."""
+    """The simulation of one run, request by request."""
 
     setup: Setup
     requests: Iterator[Planned]
@@ -64,14 +64,14 @@ class Fleet:
     """At which a closed loop ends."""
     prefix_tokens: int
     bulk: bool = True
-    say: Callable[[int], None] = lambda _: None
+    on_progress: Callable[[int], None] = lambda _: None
     """Told now and then how many requests were sent."""
     result: RunStamps = field(default_factory=RunStamps)
     _outside: list[tuple[float, int, Event]] = field(default_factory=list)
     _ends: list[tuple[float, int, Slot, Replica]] = field(default_factory=list)
     _order: int = 0
-    _tickets: dict[Sequence, _Ticket] = field(default_factory=dict)
-    _backlog: list[_Ticket] = field(default_factory=list)
+    _under_way: dict[Sequence, _FleetRequest] = field(default_factory=dict)
+    _backlog: list[_FleetRequest] = field(default_factory=list)
     """Came while no replica took requests."""
     _sent: int = 0
     _turn: int = 0
@@ -95,12 +95,12 @@ class Fleet:
         self._counts = Counts(setup.scaling)
         for slot in self._slots.slots[: asked.replicas]:
             self._slots.start(slot, 0.0)
-            self._slots.is_up(slot)
+            self._slots.mark_ready(slot)
         if setup.scaling is not None:
             self._policy = policy_of(setup.scaling)
 
     def simulate(self) -> Simulation:
-        """Run to the last answer, or until Ctrl-C."""
+        """Run to the last completion, or until Ctrl-C."""
         if self.concurrency is None:
             self._next_request()
         else:
@@ -167,39 +167,39 @@ class Fleet:
     def _send(self, planned: Planned, at: float) -> None:
         number, self._sent = self._sent, self._sent + 1
         exchange = RequestStamps(planned=at, sent=at, prompt_tokens=planned.input_tokens)
-        ticket = _Ticket(number, planned, exchange)
+        request = _FleetRequest(number, planned, exchange)
 
         def arrive(now: float) -> None:
             self.result.exchanges.append(exchange)
             self.result.sent_seconds = max(self.result.sent_seconds, at)
             self._open += 1
-            self._counts.without[ticket.number] = now
-            self._route(ticket, now)
+            self._counts.without[request.number] = now
+            self._route(request, now)
             if self.concurrency is None:
                 self._next_request()
             if len(self.result.exchanges) % 5000 == 0:
-                self.say(len(self.result.exchanges))
+                self.on_progress(len(self.result.exchanges))
 
         self._at(at + self.setup.time.request_seconds, arrive)
 
-    def _route(self, ticket: _Ticket, now: float) -> None:
+    def _route(self, request: _FleetRequest, now: float) -> None:
         split = self.setup.deployment.prefill_replicas
         allowed = [one for one in self._slots.ready if not split or one.index < split]
         if not allowed:
-            self._backlog.append(ticket)
+            self._backlog.append(request)
             return
-        sequence = self._prompts.make(ticket.planned, now, prefill_only=bool(split))
+        sequence = self._prompts.make(request.planned, now, prefill_only=bool(split))
         slot, uncached = self._choose(sequence, allowed, now)
         assert slot.replica is not None
         try:
-            slot.replica.add(sequence, ticket.exchange, now)
+            slot.replica.add(sequence, request.exchange, now)
         except Refusal as error:
             status = 429 if isinstance(error, QueueFull) else 400
-            self._fail(ticket, f"status {status}: {error}", now)
+            self._fail(request, f"status {status}: {error}", now)
             return
-        ticket.slot = slot
-        slot.pending[ticket.number] = uncached
-        self._tickets[sequence] = ticket
+        request.slot = slot
+        slot.pending[request.number] = uncached
+        self._under_way[sequence] = request
         self._begin(slot, slot.replica, now)
 
     def _choose(self, sequence: Sequence, allowed: list[Slot], now: float) -> tuple[Slot, int]:
@@ -227,9 +227,9 @@ class Fleet:
         self._routes.remember_blocks(choice.replica, chain, now)
         return self._slots.slots[choice.replica], choice.uncached_tokens
 
-    def _fail(self, ticket: _Ticket, why: str, now: float) -> None:
-        ticket.exchange.error, ticket.exchange.ended = why[:200], now
-        self._counts.without.pop(ticket.number, None)
+    def _fail(self, request: _FleetRequest, why: str, now: float) -> None:
+        request.exchange.error, request.exchange.ended = why[:200], now
+        self._counts.without.pop(request.number, None)
         self._over(now)
 
     def _over(self, now: float) -> None:
@@ -256,26 +256,26 @@ class Fleet:
                 setup.kv_blocks, asked.block_size, prefix=asked.prefix_cache and setup.named
             ),
             drafting=drafting,
-            started=self._started,
-            ended=self._ended,
-            gap=self._counts.further if setup.scaling is not None else None,
+            on_first_token=self._first_token,
+            on_end=self._end,
+            on_gap=self._counts.further if setup.scaling is not None else None,
             bulk=self.bulk,
         )
 
-    def _started(self, sequence: Sequence, now: float) -> None:
-        ticket = self._tickets[sequence]
-        if ticket.slot is not None:
-            ticket.slot.pending.pop(ticket.number, None)
-        self._counts.first(ticket.number, now)
+    def _first_token(self, sequence: Sequence, now: float) -> None:
+        request = self._under_way[sequence]
+        if request.slot is not None:
+            request.slot.pending.pop(request.number, None)
+        self._counts.first(request.number, now)
 
-    def _ended(self, sequence: Sequence, now: float) -> None:
-        ticket = self._tickets.pop(sequence)
-        exchange = ticket.exchange
+    def _end(self, sequence: Sequence, now: float) -> None:
+        request = self._under_way.pop(sequence)
+        exchange = request.exchange
         if sequence.finish_reason is FinishReason.HANDOVER:
             exchange.cached_tokens = sequence.cached_tokens
             moved = len(sequence.tokens) * self.setup.kv_bytes_per_token
             seconds = moved / (self.setup.deployment.link_gigabytes_per_second * 1e9)
-            self._at(now + seconds, lambda at: self._hand_over(ticket, sequence, at))
+            self._at(now + seconds, lambda at: self._hand_over(request, sequence, at))
             return
         exchange.cached_tokens = max(exchange.cached_tokens, sequence.cached_tokens)
         exchange.output_tokens = sequence.num_generated
@@ -283,15 +283,15 @@ class Fleet:
         exchange.ended = now
         self._over(now)
 
-    def _hand_over(self, ticket: _Ticket, prefilled: Sequence, now: float) -> None:
+    def _hand_over(self, request: _FleetRequest, prefilled: Sequence, now: float) -> None:
         """Keys and values have come: the rest is decoded where the fewest are."""
         split = self.setup.deployment.prefill_replicas
         slot = min(self._slots.slots[split:], key=_open_requests)
         assert slot.replica is not None
         whole = self._prompts.rest_of(prefilled)
-        ticket.slot = slot
-        self._tickets[whole] = ticket
-        slot.replica.adopt(whole, ticket.exchange)
+        request.slot = slot
+        self._under_way[whole] = request
+        slot.replica.adopt(whole, request.exchange)
         self._begin(slot, slot.replica, now)
 
     # Scaling.
@@ -310,11 +310,11 @@ class Fleet:
         def ready(now: float) -> None:
             if slot.state != "starting" or slot.began != began:
                 return  # it was not wanted any more
-            self._slots.is_up(slot)
+            self._slots.mark_ready(slot)
             self._routes.restart(slot.index, self.setup.kv_blocks)
             waiting, self._backlog = self._backlog, []
-            for ticket in waiting:
-                self._route(ticket, now)
+            for request in waiting:
+                self._route(request, now)
 
         self._at(began + self._slots.startup_seconds, ready)
 

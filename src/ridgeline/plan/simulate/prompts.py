@@ -1,4 +1,4 @@
-"""Sequences without text: as many tokens as asked for, and blocks that share what prefix ids say.
+"""Sequences without any text: as many tokens as asked for, and blocks that share a prefix.
 
 A block's name (`batching/paged.py`) stands for its content and all before it, and the cache asks
 for nothing else. So the names are made from the trace's ids, and tokens are only counted.
@@ -58,7 +58,7 @@ class Prompts:
         )
 
     def _names(self, planned: Planned) -> list[bytes]:
-        """Of all full blocks of prompt and answer."""
+        """The names of all full blocks of prompt and completion."""
         size, own = self._block_size, -self._made
         whole = (planned.input_tokens + planned.output_tokens) // size
         names: list[bytes] = []

@@ -35,23 +35,23 @@ class Drafting:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """Driven by `fleet.py`: `begin` where it is idle, `end` at `ends`."""
+    """A replica that `fleet.py` drives: `begin` where it is idle, `end` at `ends`."""
 
     time: EngineTime
     limits: Limits
     cache: BlockCache
     drafting: Drafting | None
-    started: Callable[[Sequence, float], None]
+    on_first_token: Callable[[Sequence, float], None]
     """Told of every first token."""
-    ended: Callable[[Sequence, float], None]
+    on_end: Callable[[Sequence, float], None]
     """Told of every sequence that ended, and of every handover."""
-    gap: Callable[[float, int], None] | None = None
+    on_gap: Callable[[float, int], None] | None = None
     """Told how long further tokens came after those before, and how many did; None: nobody asks."""
     bulk: bool = True
-    """Off: every step by itself, to compare."""
+    """Whether equal steps are taken together; off: every step by itself, to compare."""
     scheduler: Scheduler = field(init=False)
     ends: float | None = None
-    """Of the step under way; None: idle."""
+    """The end of the step under way; None: idle."""
     open: dict[Sequence, RequestStamps] = field(default_factory=dict)
     adopting: list[Sequence] = field(default_factory=list)
     """Prefilled elsewhere, their keys and values here, without room so far."""
@@ -71,7 +71,7 @@ class Replica:
         return self.scheduler.has_work or bool(self.adopting)
 
     def add(self, sequence: Sequence, exchange: RequestStamps, now: float) -> None:
-        """Queue a request.
+        """Put a request into the queue.
 
         Raises:
             Refusal: The queue is full, or the prompt too long.
@@ -140,9 +140,9 @@ class Replica:
             sequence = one.sequence
             exchange = self.open[sequence]
             if not exchange.chunks:
-                self.started(sequence, now)
-            elif self.gap is not None:
-                self.gap(now - exchange.chunks[-1], 1)
+                self.on_first_token(sequence, now)
+            elif self.on_gap is not None:
+                self.on_gap(now - exchange.chunks[-1], 1)
             exchange.chunks.append(now)
             if sequence.finish_reason is not None:
                 self._same = False
@@ -152,7 +152,7 @@ class Replica:
     def _finish(self, sequence: Sequence, now: float) -> None:
         if sequence.finish_reason is FinishReason.HANDOVER:
             self.scheduler.release(sequence)
-        self.ended(sequence, now)
+        self.on_end(sequence, now)
         del self.open[sequence]
 
     def _run_ahead(self, now: float, horizon: float) -> float:
@@ -172,12 +172,12 @@ class Replica:
         advance(scheduler, len(ends))
         for one in running:
             chunks = self.open[one].chunks
-            if self.gap is not None:
-                self.gap(ends[0] - chunks[-1], 1)
+            if self.on_gap is not None:
+                self.on_gap(ends[0] - chunks[-1], 1)
             chunks += ends
-        if self.gap is not None:
+        if self.on_gap is not None:
             for before, after in pairwise(ends):
-                self.gap(after - before, len(running))
+                self.on_gap(after - before, len(running))
         self.steps += len(ends)
         return ends[-1] + self.time.between_seconds
 

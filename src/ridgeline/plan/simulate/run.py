@@ -1,4 +1,4 @@
-"""A whole forecast: the fleet, how sure it is, and what other fleets would do."""
+"""A whole forecast of a fleet: how sure it is, and what other fleets would do."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from ridgeline.batching.load.stamps import RunStamps
 from ridgeline.batching.load.summary import DEFINITIONS, summarise, timeline
 from ridgeline.batching.load.workload import describe, planned
 from ridgeline.batching.scaling.settings import Scaling
-from ridgeline.cost.training import COVERAGE_80
+from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import Interrupted
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.simulate.deployment import Deployment, Setup
+from ridgeline.plan.simulate.deployment import Deployment, Setup, changed_by
 from ridgeline.plan.simulate.fit import Fitted
 from ridgeline.plan.simulate.fleet import Fleet, Simulation
-from ridgeline.plan.simulate.setup import Question, Unsure, setup_of
-from ridgeline.plan.simulate.what_if import changed_by
+from ridgeline.plan.simulate.setup import SimulationQuestion, Unsure, setup_of
 from ridgeline.records.load import Load, check_load, trace_of
 from ridgeline.records.load_test import ClientCheck, Figures, Percentiles
 from ridgeline.records.request_trace import block_tokens
@@ -34,7 +33,7 @@ from ridgeline.records.simulated import (
     Simulated,
 )
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 LATENCIES = ("ttft_seconds", "tpot_seconds", "itl_seconds", "e2e_seconds")
 
 
@@ -47,7 +46,7 @@ def simulate_serving(
     scaling: Scaling | None = None,
     what_if: Sequence[str] = (),
     interval: bool = True,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> Simulated:
     """Simulate a load on a fleet.
 
@@ -59,7 +58,7 @@ def simulate_serving(
         scaling: Of a fleet that scales; begins with `deployment.replicas`.
         what_if: Other fleets, each as `key=value,…` (`what_if.py`).
         interval: Also simulate a slower and a faster engine.
-        say: Told what is under way.
+        on_progress: Told what is under way.
 
     Raises:
         InputError: What was asked cannot be, or lies outside what the times were fitted to.
@@ -69,11 +68,11 @@ def simulate_serving(
     seed = load.seed if load.seed is not None else random.SystemRandom().getrandbits(32)
     load = msgspec.structs.replace(load, seed=seed)
     trace = trace_of(load)
-    question = Question(load=load, trace=trace, seed=seed, model=model, measured=measured)
-    asked = _Asked(question, say)
+    question = SimulationQuestion(load=load, trace=trace, seed=seed, model=model, measured=measured)
+    asked = _Asked(question, on_progress)
     changed = [(change, *changed_by(deployment, scaling, change)) for change in what_if]
     setup, unsure = setup_of(question, deployment, scaling)
-    say(f"{describe(load)}; Ctrl-C ends it early")
+    on_progress(f"{describe(load)}; Ctrl-C ends it early")
     found = asked.simulation(setup)
     figures = asked.figures(found)
     if found.run.interrupted and not figures.requests.ok:
@@ -113,12 +112,12 @@ class _Asked:
     Ctrl-C ends the one under way and all that would follow.
     """
 
-    question: Question
-    say: Say
+    question: SimulationQuestion
+    on_progress: OnProgress
     interrupted: bool = False
 
     def simulation(self, setup: Setup) -> Simulation:
-        """Run it.
+        """Simulate one fleet under the load.
 
         A load whose prompts share nothing can find only its own blocks again, after a preemption.
         So it is first run without looking for any, and again in full where someone was preempted.
@@ -136,7 +135,7 @@ class _Asked:
             concurrency=load.concurrency if load.arrivals == "closed" else None,
             seconds=load.sending_seconds,
             prefix_tokens=block_tokens(load.length_scale),
-            say=lambda sent: self.say(f"{sent} requests sent"),
+            on_progress=lambda sent: self.on_progress(f"{sent} requests sent"),
         )
         found = fleet.simulate()
         self.interrupted = self.interrupted or found.run.interrupted
@@ -148,7 +147,7 @@ class _Asked:
         """The same load on another deployment; None: interrupted."""
         if self.interrupted:
             return None
-        self.say(f"what if {change}")
+        self.on_progress(f"what if {change}")
         setup, _ = setup_of(self.question, deployment, scaling)
         found = self.simulation(setup)
         if found.run.interrupted:
@@ -167,7 +166,7 @@ class _Asked:
         for word, factor in (("slower", step), ("faster", 1.0 / step)):
             if self.interrupted:
                 return None
-            self.say(f"the same with an engine {step - 1.0:.0%} {word}")
+            self.on_progress(f"the same with an engine {step - 1.0:.0%} {word}")
             time = replace(setup.time, factor=factor, most=None)  # what was asked is in range
             others.append(self.figures(self.simulation(replace(setup, time=time))))
         if self.interrupted:

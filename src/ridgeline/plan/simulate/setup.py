@@ -8,13 +8,15 @@ import msgspec
 import numpy as np
 
 from ridgeline.batching.scaling.settings import Scaling
-from ridgeline.cost.inference import cached_bytes, sequences_that_fit
-from ridgeline.cost.kv_cache import bytes_per_token
+from ridgeline.cost.serving.kv_cache import bytes_per_token
+from ridgeline.cost.serving.setting import cached_bytes
+from ridgeline.cost.serving.step import sequences_that_fit
 from ridgeline.errors import InputError
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.engines import engine as engine_called
-from ridgeline.plan.serving.estimate import arrays_of, replica_of, step_clock
+from ridgeline.plan.serving.estimate import arrays_of, step_clock
+from ridgeline.plan.serving.question import replica_of
 from ridgeline.plan.simulate.deployment import Deployment, Setup, check_deployment
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.plan.simulate.fit import Fitted
@@ -23,7 +25,7 @@ from ridgeline.records.request_trace import Traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SimulationQuestion:
     """What is the same for all fleets that are compared."""
 
     load: Load
@@ -35,7 +37,7 @@ class Question:
 
     @property
     def mean_lengths(self) -> tuple[float, float]:
-        """Tokens of a prompt and of an answer."""
+        """Tokens of a prompt and of a completion."""
         if not self.trace:
             return float(self.load.input_tokens), float(self.load.output_tokens)
         count = len(self.trace)
@@ -50,13 +52,14 @@ class Unsure:
     """Standard deviations of logarithms."""
 
     step: float
-    """Of the engine's steps."""
+    """The spread of the engine's steps."""
     first_token: float = 0.0
-    """Of the time to the first token, as it scattered in the published runs; 0: steps say all."""
+    """The spread of the time to the first token, as it scattered in the published runs; 0: steps
+    say all."""
 
 
 def setup_of(
-    question: Question, deployment: Deployment, scaling: Scaling | None
+    question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None
 ) -> tuple[Setup, Unsure]:
     """On the hardware that is named, or as measured.
 
@@ -72,7 +75,7 @@ def setup_of(
 
 
 def _as_measured(
-    question: Question, deployment: Deployment, scaling: Scaling | None, measured: Fitted
+    question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, measured: Fitted
 ) -> tuple[Setup, Unsure]:
     plain = Deployment()
     for name in ("gpu", "tp", "weights", "cache", "engine"):
@@ -100,10 +103,10 @@ def _as_measured(
 
 
 def _as_published(
-    question: Question, deployment: Deployment, scaling: Scaling | None, model: ModelSpec
+    question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, model: ModelSpec
 ) -> tuple[Setup, Unsure]:
     engine_called(deployment.engine)
-    prompt, answer = question.mean_lengths
+    prompt, completion = question.mean_lengths
     replica = replica_of(
         model,
         deployment.gpu,
@@ -112,7 +115,7 @@ def _as_published(
         cache=deployment.cache,
         engine=deployment.engine,
         prompt=prompt,
-        answer=answer,
+        completion=completion,
     )
     calibration = read_calibration()
     clock = step_clock(replica, calibration)
@@ -120,11 +123,11 @@ def _as_published(
     size = np.array([float(deployment.block_size)])
     fitting = int(sequences_that_fit(arrays.hosted, arrays.rates, size)[0])
     blocks = fitting if deployment.kv_blocks is None else deployment.kv_blocks
-    if blocks * deployment.block_size < prompt + answer:
+    if blocks * deployment.block_size < prompt + completion:
         raise InputError(
             f"{model.name} in {deployment.weights} leaves room for"
             f" {blocks * deployment.block_size} tokens on {deployment.tp} x {deployment.gpu}, and"
-            f" a request has {prompt + answer:.0f}: raise --tp or take fewer bits"
+            f" a request has {prompt + completion:.0f}: raise --tp or take fewer bits"
         )
     per_token = float((cached_bytes(arrays.hosted, np.array([1e4])) / 1e4)[0])
     setup = Setup(

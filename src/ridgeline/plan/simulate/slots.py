@@ -26,21 +26,21 @@ class Slot:
     state: State = "stopped"
     began: float = 0.0
     replica: Replica | None = None
-    """Of states other than stopped and starting."""
+    """The engine, in states other than stopped and starting."""
     pending: dict[int, int] = field(default_factory=dict)
     """Request → its uncached prompt tokens, until its first token."""
 
 
 @dataclass(slots=True)
 class Slots:
-    """All of them."""
+    """All replicas that there may be."""
 
     slots: list[Slot]
     make: Callable[[], Replica]
     """A new engine, empty."""
     startup_seconds: float
     steps: int = 0
-    """Of replicas that have ended, as the following."""
+    """Steps of replicas that have ended; the next two fields count those as well."""
     preemptions: int = 0
     replica_seconds: float = 0.0
     most: int = 0
@@ -49,16 +49,16 @@ class Slots:
 
     @property
     def ready(self) -> list[Slot]:
-        """Those that take requests."""
+        """The slots that take requests."""
         return [one for one in self.slots if one.state == "ready"]
 
     def start(self, slot: Slot, now: float) -> None:
-        """Begin to load."""
+        """Begin to load a replica."""
         slot.state, slot.began = "starting", now
         self._note(now)
 
-    def is_up(self, slot: Slot) -> None:
-        """It takes requests from now on."""
+    def mark_ready(self, slot: Slot) -> None:
+        """Let a replica take requests from now on."""
         slot.state, slot.replica, slot.pending = "ready", self.make(), {}
 
     def end_if_drained(self, slot: Slot, now: float) -> None:
@@ -133,7 +133,7 @@ class Slots:
 
 @dataclass(slots=True)
 class Counts:
-    """Tokens in time and late, as `serve/cluster/slo_attainment.py` counts them."""
+    """Tokens in time and late, as the autoscaler of `serve/` counts them."""
 
     scaling: Scaling | None
     first_tokens: int = 0
@@ -151,14 +151,14 @@ class Counts:
         return sum(came < since for came in self.without.values())
 
     def first(self, request: int, now: float) -> None:
-        """The first token of an answer."""
+        """Count the first token of a completion."""
         came = self.without.pop(request)
         limit = self.scaling.ttft_seconds if self.scaling else None
         self.first_tokens += 1
         self.late_first_tokens += limit is not None and now - came > limit
 
     def further(self, waited_seconds: float, count: int) -> None:
-        """Further tokens, each so long after the one before."""
+        """Count further tokens, each so long after the one before."""
         limit = self.scaling.itl_seconds if self.scaling else None
         self.next_tokens += count
         if limit is not None and waited_seconds > limit:

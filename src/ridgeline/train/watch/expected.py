@@ -12,7 +12,7 @@ from ridgeline.cost.operators import model_operators
 from ridgeline.errors import InputError
 from ridgeline.hardware import cached_ceilings, match_reported_name
 from ridgeline.models import load_model
-from ridgeline.plan.predict import predict_training
+from ridgeline.plan.training.estimate import predict_training
 from ridgeline.records.recipe import Recipe
 
 _OVERHEAD = ("buffers", "slack")

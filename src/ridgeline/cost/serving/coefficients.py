@@ -1,0 +1,56 @@
+"""What engines and kernels make of the hardware: few numbers, each with a meaning.
+
+The shipped values and where they come from stand in `plan/serving/calibration.toml` and
+`priors.toml` there; this file only says what they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.cost.arrays import Cases, Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates(Cases):
+    """What engines and kernels make of the hardware; `plan/serving/priors.toml` has the sources."""
+
+    gemm: Floats
+    """Share of the peak that linear layers sustain over a full step."""
+    expert_gemm: Floats
+    """Rate of the grouped matmuls of routed experts over that."""
+    attention: Floats
+    """Share of the 16-bit peak that a prompt's attention sustains."""
+    memory: Floats
+    """Share of the bandwidth at which weights are read."""
+    unpack: Floats
+    """Rate of reading weights that must be widened first, over that."""
+    cache: Floats
+    """Share of the bandwidth at which decodes read the cache."""
+    link: Floats
+    """Share of the link that an all-reduce of many bytes sustains."""
+    reduce_seconds: Floats
+    """Time of an all-reduce of next to nothing between two devices; grows with the logarithm."""
+    layer_seconds: Floats
+    """Per layer and step: starting and draining its kernels."""
+    routing_seconds: Floats
+    """The same for choosing, sorting and joining experts."""
+    eager_seconds: Floats
+    """Host time per layer of engines that launch every kernel; 0 with captured graphs."""
+    prompt_seconds: Floats
+    """Host time per layer of a step that carries prompts: its shapes vary, so that few engines
+    capture it."""
+    prompt_routing_seconds: Floats
+    """The same on top of it per layer of routed experts."""
+    step_seconds: Floats
+    """Host time per step that nothing hides: scheduling, sampling."""
+    sequence_seconds: Floats
+    """The same per sequence that is sampled."""
+    request_seconds: Floats
+    """Once per request, before its prompt runs: transport, tokenising, admission."""
+    start: Floats
+    """The share of a closed loop's requests that are sent when all clients start at once."""
+    occupancy: Floats
+    """Sequences that run at saturation over those that memory could hold as engines count."""
+    reserve: Floats
+    """Share of the memory that weights and cache may fill."""

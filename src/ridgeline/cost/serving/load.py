@@ -1,0 +1,214 @@
+"""Latency and throughput of a served model under a load, from the time of its steps.
+
+A load is one of three. *Static*: a batch starts together and ends together. *Closed loop*: so many
+clients each send the next request when the last is answered. *Saturated*: requests never run out,
+and memory limits how many run. With B sequences of mean prompt p and completion o running, a step
+brings B tokens, and each of the B slots needs one new prompt every o tokens: prompts of B p / o
+tokens come per step on average (Agrawal et al., 2403.02310, section 2). An engine runs them in
+chunks of at most `chunk` tokens beside the decodes:
+
+    f = B p / (o c)                       share of the steps that carry a chunk of c tokens
+    step = (1 - f) S(B) + f S(B + c)      f <= 1; beyond, every step carries B p / o tokens
+
+Time to the first token: the prompt's own steps, beside the decodes, and the wait for prompts that
+arrived with it. All n clients of a closed loop start at once, and so the first of so many requests
+of each waits for (n - 1) / 2 others; what follows is spread over a completion's time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.cost.arrays import Bools, Cases, Floats, Ints
+from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.serving.setting import Hosted
+from ridgeline.cost.serving.step import StepTime, Work, sequences_that_fit, step_time
+
+KINDS = ("static", "closed", "open", "saturated", "burst")
+ROUNDS = 30
+"""Damped rounds of finding the sequences that an open loop keeps running (Little's law)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLengths(Cases):
+    """What requests look like and what the engine allows."""
+
+    prompt: Floats
+    """Tokens of a prompt, mean."""
+    completion: Floats
+    """Tokens of a completion, mean, 1 or more."""
+    chunk: Floats
+    """Prompt tokens of one step at most."""
+    most_sequences: Floats
+    """Sequences that the engine runs at once at most."""
+    reserved: Floats
+    """The share of a completion that the engine keeps room for when it admits a request: 1 where it
+    never evicts, 0.5 where it fills the memory with what is there and evicts when it must."""
+
+
+def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:
+    """The mean step while `running` sequences decode and as many prompts follow as they end."""
+    arriving = running * lengths.prompt / lengths.completion
+    piece = np.maximum(np.minimum(lengths.prompt, lengths.chunk), 1.0)
+    share = np.minimum(arriving / piece, 1.0)
+    carried = np.maximum(arriving, piece)
+    context = lengths.prompt + lengths.completion / 2.0
+    plain = step_time(hosted, rates, _work(hosted, lengths, 0.0 * running, running, context))
+    mixed = step_time(hosted, rates, _work(hosted, lengths, carried, running, context))
+    names = StepTime.__dataclass_fields__
+    return StepTime(
+        **{
+            name: (1.0 - share) * getattr(plain, name) + share * getattr(mixed, name)
+            for name in names
+        }
+    )
+
+
+def prompt_seconds(
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, prompts: Floats, beside: Floats
+) -> Floats:
+    """Steps that `prompts` prompts take while `beside` other sequences decode."""
+    tokens = prompts * lengths.prompt
+    steps = np.maximum(np.ceil(tokens / lengths.chunk), 1.0)
+    context = lengths.prompt + lengths.completion / 2.0
+    work = _work(hosted, lengths, tokens / steps, beside, context)
+    return np.asarray(steps * step_time(hosted, rates, work).total)
+
+
+def first_token_seconds(
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, clients: Floats
+) -> Floats:
+    """Mean time to the first token in a closed loop that memory can hold."""
+    others = np.maximum(clients - 1.0, 0.0)
+    one = np.ones_like(clients)
+    alone = prompt_seconds(hosted, rates, lengths, one, others)
+    return np.asarray(rates.request_seconds + alone * (1.0 + rates.start * others / 2.0))
+
+
+def most_running(hosted: Hosted, rates: Rates, lengths: RequestLengths) -> Floats:
+    """Sequences that run at saturation: what memory holds as admitted, or the engine's limit."""
+    context = lengths.prompt + lengths.completion * lengths.reserved
+    held = sequences_that_fit(hosted, rates, context) * rates.occupancy
+    return np.asarray(np.minimum(held, lengths.most_sequences))
+
+
+def static_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch: Floats) -> Floats:
+    """A batch from start to end: its prompts, then a step for each further token."""
+    none = np.zeros_like(batch)
+    context = lengths.prompt + lengths.completion / 2.0
+    first = prompt_seconds(hosted, rates, lengths, batch, none)
+    work = _work(hosted, lengths, none, batch, context)
+    each = step_time(hosted, rates, work).total
+    return np.asarray(first + (lengths.completion - 1.0) * each)
+
+
+def decode_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch: Floats) -> Floats:
+    """A step that only decodes."""
+    context = lengths.prompt + lengths.completion / 2.0
+    work = _work(hosted, lengths, np.zeros_like(batch), batch, context)
+    return step_time(hosted, rates, work).total
+
+
+def _work(
+    hosted: Hosted, lengths: RequestLengths, prompt_tokens: Floats, decodes: Floats, context: Floats
+) -> Work:
+    """A step with these tokens of prompts of the usual length, taken from anywhere in them."""
+    seen = np.minimum((lengths.prompt + 1.0) / 2.0, hosted.window)
+    return Work(
+        prompt_tokens=prompt_tokens,
+        prompt_pairs=prompt_tokens * (lengths.prompt + 1.0) / 2.0,
+        window_pairs=prompt_tokens * seen,
+        prompts_done=prompt_tokens / np.maximum(lengths.prompt, 1.0),
+        decodes=decodes,
+        decode_context=context,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOutcome:
+    """What each case shows under its load, whatever is published of it."""
+
+    first_token_seconds: Floats
+    next_token_seconds: Floats
+    """Mean over a request of the time between its tokens."""
+    tokens_per_second: Floats
+    """Tokens of completions, of one replica."""
+    running: Floats
+    """Sequences that decode at once."""
+    saturated: Bools
+    """Requests wait for a place: the time to the first token grows with the length of the run."""
+    fits: Bools
+    """The weights and at least one sequence fit in the memory."""
+
+
+def outcome_of(
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, kind: Ints, number: Floats
+) -> LoadOutcome:
+    """The same for arrays of cases."""
+    static, is_open = kind == KINDS.index("static"), kind == KINDS.index("open")
+    most = np.maximum(most_running(hosted, rates, lengths), 1.0)
+    full = steady_step(hosted, rates, lengths, most).total
+    wanted = np.where(is_open, _open_running(hosted, rates, lengths, number, most, is_open), number)
+    held = np.maximum(sequences_that_fit(hosted, rates, lengths.prompt + lengths.completion), 1.0)
+    limit = np.where(static, held, most)
+    running = np.minimum(wanted, limit)
+    # Clients that start together reach their longest together: a closed loop needs room for whole
+    # completions, whatever the engine admits.
+    closed = kind == KINDS.index("closed")
+    most_whole = np.minimum(held * rates.occupancy, lengths.most_sequences)
+    saturated = np.where(static, number > held, wanted >= np.where(closed, np.inf, limit))
+    saturated = saturated | (closed & (number > np.minimum(most_whole, limit)))
+    steady = steady_step(hosted, rates, lengths, running).total
+    alone = decode_seconds(hosted, rates, lengths, running)
+    none = np.zeros_like(running)
+    batch_first = prompt_seconds(hosted, rates, lengths, running, none) + rates.request_seconds
+    # An open loop's requests come one by one: what waits is the rest of a step, not a bunch.
+    open_first = (
+        prompt_seconds(hosted, rates, lengths, np.ones_like(running), running)
+        + rates.request_seconds
+        + 0.5 * steady
+    )
+    closed_first = first_token_seconds(hosted, rates, lengths, running)
+    first = np.where(static, batch_first, np.where(is_open, open_first, closed_first))
+    each = np.where(static, alone, steady)
+    whole = static_seconds(hosted, rates, lengths, running)
+    cycle = first + (lengths.completion - 1.0) * each
+    speed = running * lengths.completion / np.where(static, whole, cycle)
+    speed = np.where(saturated & ~static, most / full, speed)
+    speed = np.where(is_open & ~saturated, number * lengths.completion, speed)
+    burst = kind == KINDS.index("burst")
+    waves = np.maximum(number / most, 1.0)
+    queued = np.where(burst, (waves - 1.0) / 2.0 * lengths.completion * each, 0.0)
+    filling = 0.5 * prompt_seconds(hosted, rates, lengths, running, none)
+    first = np.where(burst, queued + filling, first)
+    total = waves * lengths.completion * each + filling
+    speed = np.where(burst, np.where(burst, number, 1.0) * lengths.completion / total, speed)
+    return LoadOutcome(
+        first_token_seconds=first,
+        next_token_seconds=each,
+        tokens_per_second=speed,
+        running=running,
+        saturated=saturated & ~burst,
+        fits=sequences_that_fit(hosted, rates, lengths.prompt + lengths.completion) >= 1.0,
+    )
+
+
+def _open_running(
+    hosted: Hosted,
+    rates: Rates,
+    lengths: RequestLengths,
+    rate: Floats,
+    most: Floats,
+    is_open: Bools,
+) -> Floats:
+    """Sequences that requests at a rate keep running: rate x completion x seconds per token."""
+    running = np.ones_like(most)
+    if not is_open.any():
+        return running
+    per_second = np.where(is_open, rate, 1.0) * lengths.completion
+    for _ in range(ROUNDS):
+        seconds = steady_step(hosted, rates, lengths, np.minimum(running, most)).total
+        running = 0.5 * running + 0.5 * per_second * seconds
+    return running

@@ -1,0 +1,209 @@
+"""A model on the devices of one replica, as the numbers that the formulas of a step work on.
+
+Everything is an array over cases, one number a case; a case alone is an array of one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.cost.arrays import Cases, Floats
+from ridgeline.cost.operators import is_windowed
+from ridgeline.cost.serving.kv_cache import layer_bytes_per_token
+from ridgeline.errors import InputError
+from ridgeline.hardware.cluster import parse_cluster
+from ridgeline.hardware.facts import Device
+from ridgeline.models.counts import active_routed_parameters, embedding_parameters, parameter_parts
+from ridgeline.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosted(Cases):
+    """A model on the devices of one replica. Bytes, FLOPs and matmuls are those of one device."""
+
+    layers: Floats
+    hidden: Floats
+    shared_bytes: Floats
+    """Weights that every step reads: all but the embedding's rows and the routed experts."""
+    expert_bytes: Floats
+    """Weights of all routed experts."""
+    expert_share: Floats
+    """The share of the routed experts that one token is sent to; 1 for dense models."""
+    shared_products: Floats
+    """Multiplications of one token in linear layers, routed experts and head aside."""
+    expert_products: Floats
+    """The same in the routed experts that it is sent to."""
+    head_products: Floats
+    """The same in the head, which only sampled tokens pass."""
+    pair_products: Floats
+    """Multiplications of one query with one key and value, over all layers of full attention."""
+    window_pair_products: Floats
+    """The same over the layers that see a window."""
+    cache_bytes: Floats
+    """Kept per token by the layers of full attention."""
+    window_cache_bytes: Floats
+    """The same by the layers that see a window."""
+    window: Floats
+    """Tokens that they see; infinite without such layers."""
+    resident_bytes: Floats
+    """Bytes of all weights."""
+    memory_bytes: Floats
+    """Memory of the device, as programs see it."""
+    cache_room_bytes: Floats
+    """What the engine itself says that it keeps for the cache; not a number where it does not."""
+    peak: Floats
+    """Dense FLOP/s of the linear layers' dtype."""
+    peak_sixteen: Floats
+    """Dense FLOP/s in 16 bits: attention and head."""
+    bandwidth: Floats
+    """Bytes per second of the device's memory."""
+    ranks: Floats
+    """Devices that share each layer."""
+    link: Floats
+    """Bytes per second and direction between them."""
+
+    @property
+    def routed(self) -> Floats:
+        """1 for a mixture of experts, else 0."""
+        return np.asarray((self.expert_bytes > 0).astype(np.float64))
+
+
+def cached_bytes(hosted: Hosted, context: Floats) -> Floats:
+    """Bytes of the cache that one sequence of so many tokens keeps, and each decode reads."""
+    windowed = hosted.window_cache_bytes * np.minimum(context, hosted.window)
+    return np.asarray(hosted.cache_bytes * context + windowed)
+
+
+WEIGHT_BITS = {
+    **dict.fromkeys(("fp32", "float32", "tf32"), 32.0),
+    **dict.fromkeys(("bf16", "fp16", "bfloat16", "float16", "half"), 16.0),
+    **dict.fromkeys(("fp8", "int8", "w8a8", "w8a16", "float8"), 8.0),
+    **dict.fromkeys(("fp4", "nvfp4"), 4.5),
+    "mxfp4": 4.25,
+    **dict.fromkeys(("int4", "awq", "gptq", "int4-awq", "int4-gptq", "int4-g128", "w4a16"), 4.25),
+    **dict.fromkeys(("int4-g32", "q4_0", "nf4"), 4.5),
+    "q8_0": 8.5,
+}
+"""Bits per weight with its scales: one of 16 bits per group of 128 or 32, one of 8 per 16 or 32."""
+MULTIPLIED_AS = {
+    **dict.fromkeys(("fp8", "float8"), "fp8"),
+    **dict.fromkeys(("fp4", "nvfp4", "mxfp4"), "fp4"),
+    "w8a8": "int8",
+}
+"""Weights → matmuls of the same width, where a device has them."""
+CACHE_BYTES = {
+    **dict.fromkeys(("bf16", "fp16", "bfloat16", "float16", "half"), 2.0),
+    **dict.fromkeys(("fp8", "int8", "float8"), 1.0),
+    **dict.fromkeys(("fp32", "float32"), 4.0),
+}
+
+
+def check_generates(model: ModelSpec) -> None:
+    """Refuse a model that generates no text."""
+    if not model.is_causal_language_model:
+        raise InputError(f"{model.name} is no causal language model; only those generate tokens")
+
+
+def host(
+    model: ModelSpec, device: Device, *, tp: int, weights: str, cache: str, power: float = 1.0
+) -> dict[str, float]:
+    """The fields of `Hosted` for one replica.
+
+    Args:
+        model: A decoder.
+        device: What each rank runs on.
+        tp: Devices that share each layer.
+        weights: Of linear layers: a key of `WEIGHT_BITS`. Embedding and head stay in 16 bits.
+        cache: A key of `CACHE_BYTES`.
+        power: Watts over those of the data sheet; clocks follow its square root.
+    """
+    check_generates(model)
+    if tp < 1 or model.heads % tp:
+        raise InputError(f"tp {tp} does not divide the {model.heads} heads of {model.name}")
+    bits = _known(weights, WEIGHT_BITS, "weights")
+    parts = parameter_parts(model)
+    head = float(model.vocab * model.hidden)
+    linear = parts.total - parts.embedding - parts.head
+    shared = linear - parts.routed_experts
+    # A mixture in mxfp4 keeps all but its experts in 16 bits (GPT-OSS model card, section 2.1).
+    shared_bits = 16.0 if weights == "mxfp4" and model.experts else bits
+    width = min(bits, 16.0) / 8.0
+    head_bytes = head * 2.0
+    windowed = sum(is_windowed(model, layer) for layer in range(model.layers))
+    full = model.layers - windowed
+    pair = 2.0 * model.heads * model.head_dim / tp
+    each = layer_bytes_per_token(model, _known(cache, CACHE_BYTES, "cache"), tp)
+    clock = math.sqrt(power)
+    embedding = float(embedding_parameters(model)) * 2.0
+    shared_bytes = (shared * shared_bits / 8.0 + head_bytes) / tp
+    expert_bytes = parts.routed_experts * width / tp
+    tied = head_bytes if model.tied_embeddings else 0.0
+    return {
+        "layers": float(model.layers),
+        "hidden": float(model.hidden),
+        "shared_bytes": shared_bytes,
+        "expert_bytes": expert_bytes,
+        "expert_share": model.experts.top_k / model.experts.num_experts if model.experts else 1.0,
+        "shared_products": shared / tp,
+        "expert_products": active_routed_parameters(model) / tp,
+        "head_products": head / tp,
+        "pair_products": pair * full,
+        "window_pair_products": pair * windowed,
+        "cache_bytes": each * full,
+        "window_cache_bytes": each * windowed,
+        "window": float(model.sliding_window) if windowed else math.inf,
+        "resident_bytes": shared_bytes + expert_bytes + (embedding - tied) / tp,
+        "memory_bytes": float(device.memory.usable_bytes),
+        "cache_room_bytes": math.nan,
+        "peak": device.peak(matmul_dtype(device, weights)) * clock,
+        "peak_sixteen": device.peak(device.training_dtype) * clock,
+        "bandwidth": device.memory.bandwidth_bytes_per_second,
+        "ranks": float(tp),
+        "link": link_bytes_per_second(device, tp),
+    }
+
+
+def matmul_dtype(device: Device, weights: str) -> str:
+    """The kind of matmuls that weights of this kind are multiplied with on a device.
+
+    Weights that the device cannot multiply, and all that are quantised alone, are widened to 16
+    bits; 4-bit floats run as such where the device can.
+    """
+    chosen = MULTIPLIED_AS.get(weights, "")
+    return chosen if chosen in device.peaks else device.training_dtype
+
+
+def is_widened(device: Device, weights: str) -> bool:
+    """Whether weights are stored in fewer bits than they are multiplied with."""
+    done = {"fp8": 8.0, "int8": 8.0, "fp4": 4.5}.get(matmul_dtype(device, weights), 16.0)
+    return _known(weights, WEIGHT_BITS, "weights") < done
+
+
+def link_bytes_per_second(device: Device, tp: int) -> float:
+    """Between the ranks of one replica: the fabric, or the host's bus where it does not join all.
+
+    >>> from ridgeline.hardware import device
+    >>> link_bytes_per_second(device("h100"), 8) / 1e9
+    450.0
+    """
+    cluster = parse_cluster(f"{tp}x{device.name}")
+    if tp > 1 and tp > cluster.domain_size:
+        return cluster.host_bytes_per_second
+    return cluster.domain_bytes_per_second
+
+
+def default_cache(weights: str) -> str:
+    """What the makers of such checkpoints keep the cache in: 8 bits beside floats of 8 or 4."""
+    return "fp8" if weights in ("fp8", "float8", "fp4", "nvfp4", "mxfp4") else "bf16"
+
+
+def _known(word: str, known: dict[str, float], what: str) -> float:
+    if word not in known:
+        raise InputError(f"{what} {word!r}: use one of {', '.join(known)}")
+    return known[word]
+
+
+HOSTED_FIELDS = tuple(Hosted.__dataclass_fields__)

@@ -1,0 +1,133 @@
+"""Compute time of a mean layer's forward and backward pass over one micro-batch.
+
+A model's layers may differ (dense and expert MLPs, windows): every term is that of the mean layer,
+so that a stage is layers / pp of them.
+
+Element-wise work (norms, residuals, activations, rotary embeddings, dropout) takes bytes over
+bandwidth. Elements read and written per token of one layer, each kernel reading its inputs and
+writing its outputs once, as fused chains do; `eager_traffic` says how much more separate kernels
+move:
+
+    norms        2 x (read, write)         backward 2 x (read input and gradient, write)
+    residuals    2 x (read 2, write 1)     backward 2 x (read 2, write 1)
+    rotary       read, write q and k       the same
+    activation   gated read 2f write f, else read f write f;   backward reads one f more each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ridgeline.cost.arrays import Floats
+from ridgeline.cost.training.attention import attention_seconds
+from ridgeline.cost.training.matmuls import (
+    Matmul,
+    attention_matmuls,
+    cast_seconds,
+    expert_matmuls,
+    matmul_seconds,
+    mlp_matmuls,
+)
+from ridgeline.cost.training.setting import Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPass:
+    """The seconds of a layer's passes by term."""
+
+    forward: dict[str, Floats]
+    backward: dict[str, Floats]
+
+
+def layer_pass(setting: Setting) -> LayerPass:
+    """Matmuls, attention and element-wise work of the mean layer."""
+    forward: Floats = np.zeros(1)
+    backward: Floats = np.zeros(1)
+    casts: Floats = np.zeros(1)
+    trained = np.where(setting.frozen_weights, 0.0, 1.0)
+    for matmul, share in layer_matmuls(setting):
+        forward = forward + share * matmul_seconds(setting, matmul, "forward")
+        backward = backward + share * matmul_seconds(setting, matmul, "dgrad")
+        backward = backward + share * trained * matmul_seconds(setting, matmul, "wgrad")
+        casts = casts + share * cast_seconds(setting, matmul)
+    attention = attention_seconds(setting)
+    wise = elementwise_seconds(setting)
+    return LayerPass(
+        forward={"gemm": forward, "attention": attention[0], "elementwise": wise[0] + casts},
+        backward={"gemm": backward, "attention": attention[1], "elementwise": wise[1] + casts},
+    )
+
+
+def layer_matmuls(setting: Setting) -> list[tuple[Matmul, Floats]]:
+    """Matmuls of the mean layer, each with the share of layers that has it."""
+    dims, layouts, tokens = setting.dims, setting.layouts, setting.tokens
+    moe = dims.moe_layers / dims.layers
+    found = [(one, np.ones(1)) for one in attention_matmuls(setting)]
+    width = dims.ffn / layouts.tp
+    found += [(one, 1.0 - moe) for one in mlp_matmuls(dims, tokens, width, "mlp_")]
+    if (dims.experts > 0).any():
+        shared = dims.shared_ffn / layouts.tp
+        found += [(one, moe) for one in mlp_matmuls(dims, tokens, shared, "shared_")]
+        found += [(one, moe) for one in expert_matmuls(setting)]
+    return found
+
+
+def total(terms: Mapping[str, Floats]) -> Floats:
+    """Sum of terms of different broadcastable lengths."""
+    whole: Floats = np.zeros(1)
+    for value in terms.values():
+        whole = whole + value
+    return whole
+
+
+def in_sixteen_bits(setting: Setting) -> Setting:
+    """The same setting with 16-bit matmuls: logits stay in them."""
+    return replace(
+        setting,
+        width=np.maximum(setting.width, 2.0),
+        gemm=setting.gemm_sixteen,
+        site=replace(setting.site, peak=setting.site.peak_sixteen),
+    )
+
+
+def elements_per_token(setting: Setting) -> tuple[Floats, Floats]:
+    """Elements moved per token: (of hidden width, whole without sequence parallelism; split)."""
+    dims, layouts = setting.dims, setting.layouts
+    drop = np.where(setting.software.dropout, 2.0, 0.0)
+    hidden = dims.hidden * (4.0 + 6.0 + drop)
+    rotary = 2.0 * (dims.query_width + dims.key_width)
+    dense = (dims.layers - dims.moe_layers) / dims.layers
+    width = dense * dims.ffn / layouts.tp
+    moe = dims.moe_layers / dims.layers
+    unfused = np.where(dims.expert_bias > 0, setting.rates.eager_traffic, 1.0)
+    routed = dims.top_k * dims.expert_ffn * unfused
+    width = width + moe * (dims.shared_ffn + routed) / layouts.tp
+    split = rotary / layouts.tp + (dims.gates + 1.0) * width
+    return hidden, split
+
+
+def elementwise_seconds(setting: Setting) -> tuple[Floats, Floats]:
+    """Forward and backward time of one mean layer's element-wise work on one micro-batch."""
+    layouts, dims, rates = setting.layouts, setting.dims, setting.rates
+    hidden, split = elements_per_token(setting)
+    shared = np.where(layouts.sp, hidden / layouts.tp, hidden)
+    eager = np.where(
+        layouts.compiled | setting.software.fused_elementwise, 1.0, rates.eager_traffic
+    )
+    byte_seconds = 2.0 * eager / (setting.site.memory_bytes_per_second * rates.memory)
+    routed = (
+        dims.moe_layers
+        / dims.layers
+        * rates.routing
+        * dims.top_k
+        * dims.hidden
+        * layouts.etp
+        / layouts.tp
+        / setting.software.expert_rate
+    )
+    forward = setting.tokens * (shared + split + routed) * byte_seconds
+    backward = setting.tokens * (1.3 * shared + 1.6 * split + routed) * byte_seconds
+    return forward, backward

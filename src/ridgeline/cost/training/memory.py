@@ -1,0 +1,183 @@
+"""Peak memory of one device, by term and pipeline stage.
+
+Static states follow ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3): weights, gradients,
+master weights, optimizer moments, divided by what the stage shards. Activations are counted
+tensor by tensor as autograd keeps them for the backward pass (Korthikanti et al., arXiv
+2205.05198, section 4: 34·s·b·h + 5·a·s²·b for a GPT layer with dropout; here recounted for
+grouped queries, gated MLPs, experts and fused attention). Under 1F1B stage i holds
+min(pp - i, micro-batches) of them (Narayanan et al., arXiv 2104.04473, section 2.2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ridgeline.cost.arrays import Floats
+from ridgeline.cost.training.head import head_rows
+from ridgeline.cost.training.setting import Setting
+from ridgeline.cost.training.sharding import expert_copies, held_parameters
+
+CONTEXT_BYTES = 1.0e9
+"""Memory of the device's context, its libraries and their workspaces: not seen by the allocator."""
+COMMUNICATOR_BYTES = 0.6e9
+"""Memory of one communicator's buffers (NCCL: 16 to 32 channels)."""
+UNFUSED_NORM_BYTES = 4.0
+"""Per element that an RMS norm of separate kernels keeps beyond its input: an fp32 copy."""
+UNFUSED_GATE_BYTES = 2.0
+"""Per element of a gated MLP that separate kernels keep more: the activated gate."""
+BYTES_PER_LOGIT = 6.0
+"""A logit in 16 bits and its fp32 softmax, which becomes the gradient in place."""
+WORKING_LAYERS = 2.5
+"""Layers' worth of activations alive while one layer is recomputed and differentiated: its
+activations, their gradients, and what kernels need in between."""
+BUCKET_BYTES_PER_PARAMETER = 4.0
+"""The most that packing needs: every gradient and every weight once, in 16 bits."""
+SLACK = 0.07
+"""Share of what comes and goes that the allocator loses between blocks."""
+NONE, SELECTIVE, FULL = 0, 1, 2
+
+
+def layer_activation_bytes(setting: Setting) -> Floats:
+    """Kept by one mean layer without recomputation, per micro-batch and device."""
+    dims, layouts, software = setting.dims, setting.layouts, setting.software
+    tp, h = layouts.tp, dims.hidden
+    drop = np.where(software.dropout, 1.0, 0.0)
+    streams = np.where(layouts.sp, h / tp, h * 1.0)
+    # Inputs of two norms, of the matmuls behind them (kept whole by every tensor rank without
+    # sequence parallelism), and two dropout masks of one byte.
+    whole = (8.0 + 2.0 * drop) * streams
+    latent = np.where(dims.kv_rank > 0, dims.kv_rank + dims.rope_dim + dims.q_rank, 0.0)
+    attention = 2.0 * (dims.query_width + dims.key_width + dims.value_width + dims.output_width)
+    unfused = np.where(layouts.compiled | software.fused_elementwise, 0.0, 1.0)
+    whole = whole + 2.0 * UNFUSED_NORM_BYTES * unfused * dims.rms_norm * streams
+    per_width = 2.0 * (dims.gates + 1.0) + UNFUSED_GATE_BYTES * unfused * (dims.gates - 1.0)
+    routed = dims.top_k * (2.0 * h * 2.0 * layouts.etp + per_width * dims.expert_ffn)
+    moe = dims.moe_layers / dims.layers
+    mlp = (1.0 - moe) * per_width * dims.ffn + moe * (routed + per_width * dims.shared_ffn)
+    per_token = whole + 2.0 * latent + (attention + mlp) / tp
+    lse = np.where(software.fused_attention, 4.0 * dims.heads / tp, 0.0)
+    return setting.tokens * (per_token + lse) + score_bytes(setting)
+
+
+def score_bytes(setting: Setting) -> Floats:
+    """Scores and probabilities kept by unfused attention: (2, with dropout 5)·a·s²·b."""
+    dims, layouts, software = setting.dims, setting.layouts, setting.software
+    kept = np.where(software.dropout, 5.0, 4.0)
+    scores = setting.tokens * setting.seq * dims.heads / layouts.tp
+    return np.where(software.fused_attention, 0.0, kept * scores)
+
+
+def kept_layer_bytes(setting: Setting) -> Floats:
+    """Kept by one layer until its backward pass, under each layout's recomputation."""
+    layouts = setting.layouts
+    everything = layer_activation_bytes(setting)
+    split = np.where(layouts.sp, layouts.tp, 1)
+    inputs = setting.tokens * setting.dims.hidden * 2.0 / split
+    without_scores = everything - score_bytes(setting)
+    some = np.where(layouts.recompute == SELECTIVE, without_scores, everything)
+    share = setting.recompute_share
+    return np.where(layouts.recompute == FULL, share * inputs + (1.0 - share) * everything, some)
+
+
+def in_flight(setting: Setting, stage: Floats) -> Floats:
+    """Micro-batches whose activations a stage holds at once."""
+    layouts = setting.layouts
+    waiting = np.minimum(layouts.pp - stage, layouts.num_microbatches)
+    chunks = 1.0 + (layouts.pp - 1.0) / (layouts.pp * layouts.vpp)
+    interleaved = np.minimum(
+        layouts.pp * chunks - 2.0 * stage / layouts.vpp, layouts.num_microbatches
+    )
+    held = np.where(layouts.vpp > 1, np.maximum(interleaved, 1.0), waiting)
+    return np.where(layouts.schedule == 0, layouts.num_microbatches, held)
+
+
+def logits_bytes(setting: Setting) -> Floats:
+    """Logits in 16 bits, in fp32, and their gradient, on the last stage."""
+    layouts = setting.layouts
+    whole = head_rows(setting) * setting.dims.outputs / layouts.tp * BYTES_PER_LOGIT
+    return np.where(setting.software.chunked_logits, whole / 8.0, whole)
+
+
+def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
+    """Tensors of pipeline stage `stage` (0 is the first)."""
+    layouts, software, dims = setting.layouts, setting.software, setting.dims
+    held = held_parameters(setting)
+    last = stage == layouts.pp - 1
+    ends = np.where(stage == 0, held.embedding, np.where(last, held.head, 0.0))
+    dense = held.dense + ends
+    copies = expert_copies(setting)
+    zero, shards = layouts.zero, layouts.fsdp
+    full = dense + held.experts
+    states = dense / shards + held.experts / copies
+    trained = np.where(setting.frozen_weights, 0.0, 1.0)
+    offloaded = np.where(layouts.offload > 0, 0.0, 1.0)
+    by_optimizer = np.where(zero >= 1, states, full) * trained * offloaded
+    # Fully sharded weights are the master copy themselves; the 16-bit copy lives for two layers.
+    two_layers = 2.0 * full * layouts.pp / dims.layers
+    copy = np.where(zero == 3, 0.0, full)
+    layers = dims.layers / layouts.pp
+    flights = in_flight(setting, stage)
+    one_layer = layer_activation_bytes(setting)
+    # The loss and the first recomputed layer do not overlap in time: the larger one counts.
+    working = np.where(layouts.recompute == NONE, 0.0, WORKING_LAYERS * one_layer)
+    logits = np.where(last, logits_bytes(setting), 0.0)
+    working = np.maximum(working - logits, 0.0)
+    return {
+        "weights": copy * software.weight_bytes
+        + np.where(zero == 3, states, 0.0)
+        * (np.where(software.master_bytes > 0, 0.0, software.weight_bytes)),
+        "gradients": trained
+        * (
+            np.where(zero >= 2, states, full) * software.gradient_bytes
+            + by_optimizer * software.step_gradient_bytes
+        ),
+        "master": by_optimizer * software.master_bytes,
+        "optimizer": by_optimizer * software.optimizer_bytes,
+        "gathered": np.where(zero == 3, two_layers * (software.weight_bytes * 2.0), 0.0),
+        "activations": kept_layer_bytes(setting) * layers * flights,
+        "recompute": working,
+        "logits": logits,
+    }
+
+
+def _overhead_terms(setting: Setting, terms: dict[str, Floats]) -> dict[str, Floats]:
+    """What comes on top of tensors: allocator slack, communicators, the device's context."""
+    layouts = setting.layouts
+    held = held_parameters(setting)
+    local = held.dense + held.experts + held.ends
+    buckets = np.minimum(setting.software.bucket_bytes, BUCKET_BYTES_PER_PARAMETER * local)
+    moving = terms["activations"] + terms["recompute"] + terms["logits"] + terms["gathered"]
+    groups = sum(
+        np.where(size > 1, 1.0, 0.0)
+        for size in (layouts.tp, layouts.pp, layouts.dp, layouts.cp, layouts.ep)
+    )
+    return {
+        "slack": SLACK * moving,
+        "buffers": groups * COMMUNICATOR_BYTES + CONTEXT_BYTES + buckets,
+    }
+
+
+def stage_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
+    """Bytes by term on pipeline stage `stage` (0 is the first)."""
+    terms = _tensor_terms(setting, stage)
+    return terms | _overhead_terms(setting, terms)
+
+
+def peak_terms(setting: Setting) -> dict[str, Floats]:
+    """Bytes by term on the fuller of the first and the last stage."""
+    first, last = _ends(setting)
+    fuller = sum(first.values()) >= sum(last.values())
+    return {name: np.where(fuller, first[name], last[name]) for name in first}
+
+
+def peak_bytes(setting: Setting) -> Floats:
+    """Bytes on the fuller of the first and the last stage."""
+    first, last = _ends(setting)
+    return np.maximum(sum(first.values()), sum(last.values()))
+
+
+def _ends(setting: Setting) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """The terms of the first and of the last stage."""
+    first = np.zeros(len(setting.layouts))
+    last = np.asarray(setting.layouts.pp - 1.0, dtype=np.float64)
+    return stage_terms(setting, first), stage_terms(setting, last)

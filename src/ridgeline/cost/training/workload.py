@@ -1,0 +1,76 @@
+"""What is trained and with which software: everything about a run but model, cluster, layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.cost.arrays import Flag, Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A class of training software. The presets are in `plan/training/stacks.toml`."""
+
+    name: str = "torch"
+    cues: tuple[str, ...] = ()
+    """Patterns that name a member of the class in the words of a published table."""
+    fused_attention: Flag = True
+    """FlashAttention or like; else the score matrix goes through memory."""
+    attention_rate: Number = 1.0
+    """Rate of its fused attention over FlashAttention-2's."""
+    vendor_attention: Flag = False
+    """The vendor's own fused attention, faster than FlashAttention-2 on newer parts."""
+    sink_attention: Flag = False
+    """Whether the vendor's attention also takes learned sinks."""
+    fused_elementwise: Flag = False
+    """Element-wise chains are hand-fused whatever the layout's `compiled` says (Megatron, XLA)."""
+    modules: Flag = False
+    """Layers are modules of a vendor's library (Transformer Engine), whose Python around each
+    launch takes longer than the launch."""
+    legacy: Flag = False
+    """Frameworks of 2019 to 2022: slow host, no overlap of communication."""
+    overlap_tensor: Flag = False
+    """Tensor-parallel communication runs beside the matmuls (user buffers, async TP)."""
+    overlap_data: Flag = True
+    """Gradient and parameter traffic runs beside the backward pass."""
+    expert_rate: Number = 1.0
+    """Speed of routing, permuting and launching experts over that of 2025's frameworks."""
+    hierarchical_dispatch: Flag = False
+    """A token crosses the network once per domain, not once per expert (DeepEP, HybridEP)."""
+    overlap_experts: Flag = False
+    """Dispatch and combination run beside another micro-batch's layers (DualPipe and the like)."""
+    interleave_experts: Flag = False
+    """They do where it is worth its memory: experts span domains, and virtual pipeline stages put
+    a forward pass beside a backward pass (Megatron-LM's `--overlap-moe-expert-parallel-comm`)."""
+    dropout: Flag = False
+    weight_bytes: Number = 2.0
+    """Bytes per weight of the copy that the matmuls read."""
+    gradient_bytes: Number = 4.0
+    """Bytes per element of the accumulated gradient."""
+    reduce_bytes: Number = 2.0
+    """Bytes of a gradient element on the wire."""
+    step_gradient_bytes: Number = 0.0
+    """Bytes per element of the copy of a shard's gradients that the optimizer makes for its
+    step."""
+    bucket_bytes: Number = 0.0
+    """Bytes of the buffers in which gradients and weights are packed for their collectives."""
+    master_bytes: Number = 4.0
+    optimizer_bytes: Number = 8.0
+    chunked_logits: Flag = False
+    """The loss is computed in pieces, never holding all logits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The task of a run, whose sequences all have `seq` tokens."""
+
+    seq: int
+    causal: bool = True
+    stack: Stack = Stack()
+    frozen_weights: bool = False
+    """Adapters are trained, the weights are not (LoRA): no weight gradients, no optimizer."""
+    document: int = 0
+    """Tokens of one document when several are packed into a sequence and do not see each other;
+    0: a sequence is one document."""
+    recompute_share: float = 1.0
+    """The share of the layers that really recompute where the layout says full recomputation."""

@@ -1,0 +1,209 @@
+"""The formulas behind `ridgeline calc`: those of the textbook, in `cost/`, by name.
+
+A formula is one row of `FORMULAS`: its arguments, their kinds and their defaults are those of the
+function. A record among the arguments is given by its fields, a model or a device by its name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, get_origin, get_type_hints
+
+import msgspec
+
+from ridgeline.cost import (
+    amdahl,
+    checkpoint_interval,
+    collective_volume,
+    gradient_compression,
+    learning_rate,
+    money,
+    pipeline_schedule,
+    roofline,
+    scaling,
+    static_memory,
+)
+from ridgeline.cost.serving import decode, kv_cache, speculation
+from ridgeline.errors import InputError, in_words
+from ridgeline.hardware.catalogue import device
+from ridgeline.hardware.facts import Device
+from ridgeline.models.load import load_model
+from ridgeline.models.spec import ModelSpec
+
+FORMULAS: dict[str, Callable[..., object]] = {
+    "activations": static_memory.activation_bytes,
+    "all-reduce": collective_volume.all_reduce_seconds,
+    "amdahl": amdahl.speedup,
+    "attainable": roofline.attainable_flops_per_second,
+    "bill": money.bill,
+    "break-even": money.steps_to_pay,
+    "bubble": pipeline_schedule.bubble_fraction,
+    "daly": checkpoint_interval.daly_interval_seconds,
+    "decode": decode.decode,
+    "examples": learning_rate.examples_at,
+    "goodput": checkpoint_interval.goodput,
+    "gradient-exchange": gradient_compression.exchange,
+    "gradient-noise": learning_rate.gradient_noise,
+    "gustafson": scaling.gustafson_speedup,
+    "kv-cache": kv_cache.kv_cache_bytes,
+    "least-time": roofline.least_seconds,
+    "linear-rate": learning_rate.linear_scaling,
+    "local-sgd": gradient_compression.local_sgd_speedup,
+    "mtbf": checkpoint_interval.cluster_mtbf_seconds,
+    "noise-scale-rate": learning_rate.noise_scale_rate,
+    "precision": roofline.precision_speedup,
+    "prefill": decode.prefill,
+    "ridge": roofline.ridge_point,
+    "ring-from": collective_volume.ring_from_bytes,
+    "scaling": scaling.scaling_curve,
+    "sequences": decode.most_sequences,
+    "speculation": speculation.speculative_speedup,
+    "sqrt-rate": learning_rate.sqrt_scaling,
+    "states": static_memory.static_bytes,
+    "steps": learning_rate.steps_at,
+    "sync-interval": gradient_compression.sync_interval_for,
+    "young": checkpoint_interval.young_interval_seconds,
+    "zero": static_memory.zero_bytes,
+}
+"""Name on the command line → function."""
+_NAMED: dict[type, Callable[[str], object]] = {
+    ModelSpec: load_model,
+    Device: device,
+    static_memory.StateBytes: static_memory.recipe,
+}
+"""Arguments that are given by a name → what finds them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One value that a formula needs."""
+
+    name: str
+    kind: Any
+    required: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calculation:
+    """A formula with what it was given and what it gave."""
+
+    formula: str
+    given: dict[str, str]
+    result: object
+
+
+def calculate(formula: str, given: Sequence[str]) -> Calculation:
+    """The result of a formula for `name=value` texts.
+
+    >>> calculate("young", ["checkpoint_seconds=50", "mtbf_seconds=10000"]).result
+    1000.0
+
+    Raises:
+        InputError: There is no such formula or argument, or a value is none.
+    """
+    function = _function(formula)
+    values: dict[str, str] = {}
+    for pair in given:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise InputError(f"calc {formula}: {pair!r} is no NAME=VALUE; {usage(formula)}")
+        values[name.replace("-", "_")] = value
+    known = {one.name: one for one in arguments(function)}
+    strange = [name for name in values if name not in known]
+    missing = [name for name, one in known.items() if one.required and name not in values]
+    if strange or missing:
+        what = f"no argument {strange[0]!r}" if strange else f"{', '.join(missing)} missing"
+        raise InputError(f"calc {formula}: {what}; {usage(formula)}")
+    try:
+        result = _call(function, values)
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(f"calc {formula}: {in_words(error)}") from None
+    return Calculation(formula=formula, given=values, result=result)
+
+
+def usage(formula: str) -> str:
+    """The arguments of a formula as one types them, those with a default in brackets."""
+    words = [
+        f"{one.name}=…" if one.required else f"[{one.name}=…]"
+        for one in arguments(_function(formula))
+    ]
+    return " ".join(["ridgeline calc", formula, *words])
+
+
+def about(formula: str) -> str:
+    """What a formula gives: the first line of its function's documentation."""
+    return (inspect.getdoc(_function(formula)) or "").splitlines()[0]
+
+
+def arguments(function: Callable[..., object]) -> list[Argument]:
+    """Every value that a function needs, records taken apart into their fields."""
+    hints = get_type_hints(function)
+    found: list[Argument] = []
+    for one in inspect.signature(function).parameters.values():
+        kind = hints[one.name]
+        if _is_record(kind):
+            found += _fields_of(kind)
+        else:
+            found.append(Argument(name=one.name, kind=kind, required=one.default is one.empty))
+    return found
+
+
+def _fields_of(record: type) -> list[Argument]:
+    hints = get_type_hints(record)
+    return [
+        Argument(
+            name=one.name,
+            kind=hints[one.name],
+            required=one.default is MISSING and one.default_factory is MISSING,
+        )
+        for one in fields(record)
+        if not _holds_record(hints[one.name])
+    ]
+
+
+def _function(formula: str) -> Callable[..., object]:
+    if formula not in FORMULAS:
+        near = difflib.get_close_matches(formula, FORMULAS, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(FORMULAS)}"
+        raise InputError(f"calc: no formula {formula!r}; {hint}")
+    return FORMULAS[formula]
+
+
+def _call(function: Callable[..., object], values: Mapping[str, str]) -> object:
+    hints = get_type_hints(function)
+    given: dict[str, object] = {}
+    for name in inspect.signature(function).parameters:
+        kind = hints[name]
+        if _is_record(kind):
+            own = {one.name: one.kind for one in _fields_of(kind) if one.name in values}
+            given[name] = kind(**{field: _read(field, values[field], own[field]) for field in own})
+        elif name in values:
+            given[name] = _read(name, values[name], kind)
+    return function(**given)
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind) and kind not in _NAMED
+
+
+def _holds_record(kind: Any) -> bool:
+    """Whether a field is an optional record: such a field keeps its default."""
+    return any(_is_record(one) for one in getattr(kind, "__args__", ()))
+
+
+def _read(name: str, text: str, kind: Any) -> object:
+    if kind in _NAMED:
+        return _NAMED[kind](text)
+    origin = get_origin(kind)
+    plain: object = text
+    if origin is tuple:  # shapes: 4096x4096,1024x4096
+        plain = [part.split("x") for part in text.split(",")]
+    elif origin is Sequence:
+        plain = text.split(",")
+    try:
+        return msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{name} is {text!r}: {error}") from None

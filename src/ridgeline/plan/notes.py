@@ -1,0 +1,171 @@
+"""What the English notes of published tables say, as typed values: the one place that reads them.
+
+The tables keep in a `note` what has no column of its own: how FLOPs were counted, which network a
+cluster had, what an engine's limits were. Words are matched here and nowhere else; what a word
+means for an estimate is decided where the value is used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Attention = Literal["full", "causal"]
+_OMNI_PATH_GIGABITS = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Releases:
+    """One configuration over several releases of its publisher's software."""
+
+    count: int
+    ratio: float
+    """The best rate over the worst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingNote:
+    """What the note of a training run states; None or false: it says nothing of it."""
+
+    out_of_memory: bool
+    outlier: bool
+    """Whether the source itself calls the value one."""
+    adapters: bool
+    """Whether adapters are trained and the weights are frozen (LoRA)."""
+    fine_tuned: bool
+    """Whether the run fine-tunes: many short documents are packed into one sequence."""
+    attention: Attention
+    """How the source counts the FLOPs of attention."""
+    recomputed: bool
+    """Whether recomputed FLOPs are counted (hardware FLOPs)."""
+    node_size: int | None
+    network_gigabits: float | None
+    """Network bandwidth of a node, in Gb/s."""
+    watts: float | None
+    power_limited: bool
+    """Whether the note says that power is limited, but not how far."""
+    sequence_parallel: bool | None
+    zero1_ranks: int | None
+    """Ranks over which ZeRO-1 shards the optimizer."""
+    allocated_memory: bool
+    """Whether the peak memory is of tensors alone, without what the allocator reserves."""
+    pure_bf16: bool
+    eight_bit: bool
+    """Whether the optimizer's moments have 8 bits."""
+    fp32_gradients: bool
+    chunked_loss: bool
+    flash_attention: bool
+    hierarchical_dispatch: bool
+    overlapped_experts: bool
+    releases: Releases | None
+
+
+def read_training_note(note: str, path: str = "") -> TrainingNote:
+    """The typed values of a training run's note.
+
+    Args:
+        note: The cell `note`.
+        path: The cell `source_path`, which may name the network.
+
+    >>> read_training_note("2 nodes x 4 V100; flops=hw attn_flops=causal").node_size
+    4
+    """
+    words = note.lower()
+    nodes = re.search(r"\b\d+ nodes x (\d+)", note)
+    watts = re.search(r"\b(\d{3,4}) ?W\b", note)
+    parallel = re.search(r"(no |without )?sequence[ -]parallel", words)
+    zero1 = re.search(r"\bzero1=(\d+)", note)
+    releases = re.search(r"same config across (\d+) releases: ([\d.]+)\.\.([\d.]+)", note)
+    overlap = r"dualpipe|\b(ep|a2a|all-?to-?all|expert)[- ](parallel )?overlap"
+    return TrainingNote(
+        out_of_memory="outcome=OOM" in note,
+        outlier="OUTLIER" in note,
+        adapters="task=lora" in note,
+        fine_tuned=bool(re.search(r"task=(sft|lora)", note)),
+        attention="causal" if "attn_flops=causal" in note else "full",
+        recomputed="flops=hw" in note,
+        node_size=int(nodes[1]) if nodes else None,
+        network_gigabits=_network_gigabits(note, path),
+        watts=float(watts[1]) if watts else None,
+        power_limited="power-limited" in note,
+        sequence_parallel=not parallel[1] if parallel else None,
+        zero1_ranks=int(zero1[1]) if zero1 else None,
+        allocated_memory=bool(re.search(r"\b(allocated|active)\b", note)),
+        pure_bf16="pure bf16" in words,
+        eight_bit="8-bit" in words,
+        fp32_gradients="fp32 grad" in words,
+        chunked_loss=bool(re.search(r"(?<!not )chunked (ce|cross)", words)),
+        flash_attention="flash" in words,
+        hierarchical_dispatch=bool(re.search(r"\b(deepep|hybridep)\b", words)),
+        overlapped_experts=bool(re.search(overlap, words)),
+        releases=(
+            Releases(count=int(releases[1]), ratio=float(releases[3]) / float(releases[2]))
+            if releases
+            else None
+        ),
+    )
+
+
+def _network_gigabits(note: str, path: str) -> float | None:
+    cards = re.search(r"(\d+)\s*x\s*(\d+)\s*Gb", note)
+    if cards:
+        return float(cards[1]) * float(cards[2])
+    links = re.search(r"Omni-Path (\d+) links/node", note)
+    if links:
+        return float(links[1]) * _OMNI_PATH_GIGABITS
+    whole = re.search(r"(\d+)\s*Gbps node", path + note)
+    return float(whole[1]) if whole else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingNote:
+    """What the note of a served run states; None or false: it says nothing of it."""
+
+    noisy: bool
+    """Whether the table itself calls the value noisy or an outlier."""
+    speculative: bool
+    burst: bool
+    """Whether all requests were sent at once."""
+    static: bool
+    """Whether one batch started together and ended together."""
+    watts: float | None
+    cache_tokens: float | None
+    """Tokens that the engine says its cache has room for."""
+    most_sequences: float | None
+    chunk: float | None
+    """Prompt tokens of one step at most."""
+
+
+def read_serving_note(note: str) -> ServingNote:
+    """The typed values of a served run's note.
+
+    >>> read_serving_note("vLLM, max_num_seqs 128, KV 41,408 tokens").cache_tokens
+    41408.0
+    """
+    words = note.lower()
+    drafts = r"\b(eagle|medusa|speculat(ive|ion) with|draft model)\b"
+    return ServingNote(
+        noisy=bool(re.search(r"\bnoisy\b|outlier", words)),
+        speculative=bool(re.search(drafts, words)),
+        burst=bool(re.search(r"submitted at once|all at once", words)),
+        static=bool(re.search(r"\bstatic\b|prompt_time|token_time|first-token latency", words)),
+        watts=read_watts(note),
+        cache_tokens=_number(note, r"KV (?:cache )?([\d,]+) tokens"),
+        most_sequences=_number(note, r"max[-_]num[-_]seqs[ =:]*(\d+)"),
+        chunk=_number(note, r"max[-_]num[-_]batched[-_]tokens[ =:]*(\d+)"),
+    )
+
+
+def read_watts(text: str) -> float | None:
+    """The power that a text states.
+
+    >>> read_watts("330W"), read_watts("A100")
+    (330.0, None)
+    """
+    return _number(text, r"(\d{3,4}) ?W\b")
+
+
+def _number(text: str, pattern: str) -> float | None:
+    found = re.search(pattern, text)
+    return float(found[1].replace(",", "")) if found else None

@@ -1,0 +1,101 @@
+"""What is asked of the serving model: one replica, and whether the fit can answer for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ridgeline.cost.serving.setting import (
+    WEIGHT_BITS,
+    check_generates,
+    default_cache,
+    matmul_dtype,
+)
+from ridgeline.errors import InputError
+from ridgeline.hardware import catalogue
+from ridgeline.hardware.facts import Device
+from ridgeline.models.counts import parameter_count
+from ridgeline.models.spec import ModelSpec
+from ridgeline.plan.serving.coefficients import (
+    Calibration,
+)
+
+BEYOND = 2.0
+"""How far beyond the fitted range, as a factor, a question is still answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingQuestion:
+    """What runs on what, for requests of what lengths."""
+
+    model: ModelSpec
+    device: Device
+    tp: int = 1
+    weights: str = "bf16"
+    cache: str = ""
+    """What the cache is kept in; empty: what such checkpoints come with."""
+    engine: str = "python"
+    prompt: float
+    completion: float
+    chunk: float | None = None
+    most_sequences: float | None = None
+
+    @property
+    def cache_kind(self) -> str:
+        """What the cache is kept in."""
+        return self.cache or default_cache(self.weights)
+
+
+def check(replica: ServingQuestion, calibration: Calibration) -> None:
+    """Refuse what does not generate, and what the fit knows nothing about."""
+    check_generates(replica.model)
+    asked = {
+        "parameters": float(parameter_count(replica.model)),
+        "tp": float(replica.tp),
+        "prompt": replica.prompt,
+        "completion": replica.completion,
+    }
+    check_range(calibration, asked)
+    kind = matmul_dtype(replica.device, replica.weights)
+    if calibration.rows and not seen(calibration, replica.device, kind):
+        known = ", ".join(
+            f"{name} ({', '.join(counts)})" for name, counts in calibration.rows.items()
+        )
+        raise InputError(
+            f"{replica.device.name}: no published run of {replica.device.architecture} with {kind}"
+            f" matmuls is in the fit, so that no interval would be honest; known: {known}"
+        )
+
+
+def seen(calibration: Calibration, device: Device, kind: str) -> bool:
+    """Whether the fit saw runs of such hardware; 16-bit kinds count as one."""
+    sixteen = {"bf16", "fp16"}
+    kinds = set(calibration.rows.get(device.architecture, {}))
+    return bool(kinds & sixteen) if kind in sixteen else kind in kinds
+
+
+def replica_of(model: ModelSpec, gpu: str, **values: object) -> ServingQuestion:
+    """A replica on the device called `gpu`."""
+    weights = str(values.get("weights", "bf16"))
+    if weights not in WEIGHT_BITS:
+        raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
+    empty = ServingQuestion(model=model, device=catalogue.device(gpu), prompt=1.0, completion=1.0)
+    return replace(empty, **values)  # type: ignore[arg-type]  # the fields of ServingQuestion
+
+
+def check_range(calibration: Calibration, asked: Mapping[str, float]) -> None:
+    """Refuse what no fitted run is near to.
+
+    Raises:
+        InputError: With what was asked and what is known.
+    """
+    for name, value in asked.items():
+        if name not in calibration.ranges:
+            continue
+        low, high = calibration.ranges[name]
+        if not low / BEYOND <= value <= high * BEYOND:
+            raise InputError(
+                f"{name} {value:.4g} is outside what the model was fitted to"
+                f" ({low:.4g} to {high:.4g}, a factor of {BEYOND:g} allowed): no honest interval;"
+                " measure one run and fit to it, or ask within the range"
+            )

@@ -1,0 +1,109 @@
+"""The coefficients of training: priors, and the shipped fit; TOML beside this file, read once.
+
+`priors.toml` says what is believed about each coefficient without any published run;
+`calibration.toml` holds the fitted values: one table for all devices, and one per architecture
+whose entries override it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ridgeline.cost.arrays import Floats
+from ridgeline.cost.training.coefficients import Coefficients
+from ridgeline.errors import InputError
+from ridgeline.hardware.facts import Device
+from ridgeline.plan.fitting import Parameter, PriorFile
+from ridgeline.records.input_file import read_toml
+
+CALIBRATION = Path(__file__).with_name("calibration.toml")
+PRIORS = Path(__file__).with_name("priors.toml")
+TEXTBOOK_SHARES = {
+    "fp32": 0.7, "bf16": 0.7, "fp16": 0.7, "fp8": 0.55, "mxfp8": 0.55, "nvfp4": 0.4,
+}  # fmt: skip
+"""Share of the peak that large matmuls sustain where no architecture's own is known."""
+Calibration = Callable[[Device], Coefficients]
+"""Device → its coefficients."""
+
+
+class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `calibration.toml`: coefficients by name, as in `Coefficients`."""
+
+    all: dict[str, Any]
+    architecture: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, int]] = {}
+    """Architecture → precision → published runs that the fit has seen."""
+
+
+def coefficients_for(device: Device, path: Path = CALIBRATION) -> Coefficients:
+    """The coefficients that hold for a device.
+
+    >>> from ridgeline.hardware import device
+    >>> 0.4 < coefficients_for(device("h100")).gemm["bf16"] < 0.9
+    True
+    """
+    book = read_calibration(path)
+    special = book.architecture.get(device.architecture, {})
+    values = book.all | special
+    values["gemm"] = book.all.get("gemm", {}) | special.get("gemm", {})
+    try:
+        return Coefficients(**values)
+    except TypeError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def fitted_rows(path: Path = CALIBRATION) -> dict[str, dict[str, int]]:
+    """Architecture → precision → published runs behind the coefficients."""
+    return read_calibration(path).rows
+
+
+@functools.cache
+def read_calibration(path: Path = CALIBRATION) -> Overrides:
+    """The file as it stands."""
+    return read_toml(path, Overrides)
+
+
+def calibration_with(
+    parameters: Sequence[Parameter], logs: Floats, base: Calibration = coefficients_for
+) -> Calibration:
+    """Device → coefficients, with the parameters at these (logarithmic) values."""
+
+    def of_device(device: Device) -> Coefficients:
+        start = base(device)
+        gemm = dict(start.gemm)
+        changes: dict[str, float] = {}
+        for parameter, value in zip(parameters, np.exp(logs).tolist(), strict=True):
+            if not device.architecture.startswith(parameter.architecture):
+                continue
+            if parameter.key == "gemm":
+                gemm |= dict.fromkeys(parameter.precisions, value)
+            else:
+                changes[parameter.key] = value
+        return replace(start, gemm=gemm, **changes)
+
+    return of_device
+
+
+@functools.cache
+def priors() -> tuple[Parameter, ...]:
+    """Every fitted coefficient with its prior."""
+    return read_toml(PRIORS, PriorFile).parameter
+
+
+def prior_coefficients(device: Device) -> Coefficients:
+    """The uncalibrated coefficients of a device."""
+    parameters = priors()
+    logs = np.log([one.prior for one in parameters])
+    return calibration_with(parameters, logs, _textbook)(device)
+
+
+def _textbook(_device: Device) -> Coefficients:
+    """What the fitted numbers are laid over: one share of the peak for all precisions."""
+    return Coefficients(gemm=TEXTBOOK_SHARES)

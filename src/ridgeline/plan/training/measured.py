@@ -1,0 +1,206 @@
+"""Update the coefficients by one to three measured steps of the user's own (`--calibrate`).
+
+The shipped coefficients are the prior, with the spreads of `priors.toml`; a measured step counts
+like many published rows, because it ran on the very machine. Only coefficients that the measured
+steps depend on move, and each move is reported.
+
+A file is a record of `ridgeline doctor --json` (its median step, under the layout being
+predicted), or `{"step_seconds": 1.23}` with, where the run differed from the predicted one,
+`"layout": {"tp": 2, …}`, `"seq"` and `"model"`; or a list of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ridgeline.cost.arrays import Floats, join
+from ridgeline.cost.training.coefficients import Coefficients
+from ridgeline.cost.training.estimate import estimate_setting
+from ridgeline.cost.training.layouts import stack_layouts
+from ridgeline.cost.training.setting import Setting, rates_of, setting_of
+from ridgeline.cost.training.workload import Workload
+from ridgeline.errors import InputError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.facts import Device
+from ridgeline.models.load import load_model
+from ridgeline.models.spec import ModelSpec
+from ridgeline.plan.fitting import Parameter, RobustFit
+from ridgeline.plan.training.coefficients import (
+    Calibration,
+    calibration_with,
+    coefficients_for,
+    priors,
+)
+from ridgeline.records.estimate import CoefficientChange
+from ridgeline.records.input_file import read_json
+from ridgeline.records.layout import Layout
+
+MEASURED_WEIGHT = 30.0
+"""Published rows that one measured step counts for."""
+MEASURED_SIGMA = 0.07
+"""Spread of log(true / predicted) once calibrated: the same configuration moves by 4.7 % in the
+median between releases of one publisher, that is 7 % in standard deviation."""
+LOSS_SCALE = 0.06
+"""Error in log time from which the loss grows linearly: about the noise between releases."""
+SMALLEST_CHANGE = 0.005
+CURE = 'give a doctor record, or {"step_seconds": 1.23, "layout": {"tp": 2, ...}}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """A step that a user measured."""
+
+    model: ModelSpec
+    workload: Workload
+    layout: Layout
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Measured steps to fit to."""
+
+    devices: list[Device]
+    setting: Setting
+    log_seconds: Floats
+    weights: Floats
+    """How many errors of `LOSS_SCALE` each row's error counts for; 0 leaves it out."""
+
+
+def read_measured(
+    path: Path, model: ModelSpec, workload: Workload, layout: Layout
+) -> list[MeasuredStep]:
+    """The steps of a file; what it leaves out is as in the run being predicted."""
+    content = read_json(path, object, option="--calibrate", cure=CURE)
+    entries = content if isinstance(content, list) else [content]
+    if not 1 <= len(entries) <= 3:
+        raise InputError(f"--calibrate {path}: {len(entries)} steps; give one to three")
+    return [_step(path, entry, model, workload, layout) for entry in entries]
+
+
+def _step(
+    path: Path, entry: Any, model: ModelSpec, workload: Workload, layout: Layout
+) -> MeasuredStep:
+    if not isinstance(entry, dict):
+        raise InputError(f"--calibrate {path}: holds {type(entry).__name__}; {CURE}")
+    if "profile" in entry:
+        entry = {"step_seconds": _median_of_record(entry["profile"])}
+    unknown = sorted(set(entry) - {"step_seconds", "layout", "seq", "model"})
+    if unknown:
+        raise InputError(f"--calibrate {path}: unknown key {', '.join(unknown)}; {CURE}")
+    seconds = entry.get("step_seconds")
+    if not isinstance(seconds, int | float) or not 0.0 < seconds < 1e6:
+        raise InputError(f"--calibrate {path}: step_seconds is {seconds!r}; it must be above 0")
+    own = entry.get("layout", {})
+    try:
+        ran = msgspec.convert(msgspec.structs.asdict(layout) | own, Layout)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InputError(f"--calibrate {path}: layout: {error}") from None
+    return MeasuredStep(
+        model=load_model(entry["model"]) if "model" in entry else model,
+        workload=replace(workload, seq=int(entry.get("seq", workload.seq))),
+        layout=ran,
+        seconds=float(seconds),
+    )
+
+
+def _median_of_record(profile: object) -> object:
+    """The median step of a doctor record; None where it holds none."""
+    steps = profile.get("step_seconds") if isinstance(profile, dict) else None
+    return steps.get("p50") if isinstance(steps, dict) else None
+
+
+def calibrate(
+    steps: Sequence[MeasuredStep], cluster: Cluster, shipped: Coefficients
+) -> tuple[Coefficients, list[CoefficientChange]]:
+    """Coefficients that explain the measured steps, and what moved."""
+    device = cluster.device
+    parameters = _parameters_of(device, shipped)
+    settings = [
+        setting_of(
+            step.model,
+            replace(cluster, num_devices=step.layout.num_devices),
+            step.workload,
+            stack_layouts([step.layout]),
+            shipped,
+        )
+        for step in steps
+    ]
+    seen = Observed(
+        devices=[device] * len(steps),
+        setting=join(settings),
+        log_seconds=np.log([step.seconds for step in steps]),
+        weights=np.full(len(steps), MEASURED_WEIGHT),
+    )
+    base = partial(_always, shipped)
+    start = np.log([one.prior for one in parameters])
+    logs = fit(seen, parameters, start, base=base)
+    after = replace(
+        calibration_with(parameters, logs, base)(device),
+        sigma=MEASURED_SIGMA,
+        sigma_experts=MEASURED_SIGMA,
+    )
+    changes = [
+        CoefficientChange(name=one.name, before=one.prior, after=float(value))
+        for one, value in zip(parameters, np.exp(logs), strict=True)
+        if abs(value / one.prior - 1.0) > SMALLEST_CHANGE
+    ]
+    return after, changes
+
+
+def fit(
+    seen: Observed,
+    parameters: Sequence[Parameter],
+    start: Floats,
+    *,
+    base: Calibration = coefficients_for,
+    rounds: int = 25,
+) -> Floats:
+    """The most plausible logarithms of the coefficients given what was seen."""
+
+    def errors(logs: Floats) -> Floats:
+        calibration = calibration_with(parameters, logs, base)
+        return predict_logs(seen.devices, seen.setting, calibration) - seen.log_seconds
+
+    problem = RobustFit(
+        errors=errors,
+        weights=seen.weights,
+        loss_scale=LOSS_SCALE,
+        prior=np.log([one.prior for one in parameters]),
+        spread=np.array([one.spread for one in parameters]),
+        low=np.log([one.low for one in parameters]),
+        high=np.log([one.high for one in parameters]),
+    )
+    return problem.minimise(start, rounds=rounds)
+
+
+def predict_logs(devices: Sequence[Device], setting: Setting, calibration: Calibration) -> Floats:
+    """Logarithm of each row's predicted step time."""
+    kinds = {device.name: device for device in devices}
+    names = list(kinds)
+    which = np.array([names.index(device.name) for device in devices])
+    rates = rates_of([calibration(one) for one in kinds.values()], setting.layouts, which)
+    found = estimate_setting(replace(setting, **rates), np.zeros(len(devices)))
+    return np.asarray(np.log(found.step_seconds))
+
+
+def _always(coefficients: Coefficients, _device: Device) -> Coefficients:
+    return coefficients
+
+
+def _parameters_of(device: Device, shipped: Coefficients) -> list[Parameter]:
+    """The fitted coefficients of a device, believed to be what is shipped."""
+    found = []
+    for one in priors():
+        if not device.architecture.startswith(one.architecture):
+            continue
+        value = shipped.gemm[one.precisions[0]] if one.key == "gemm" else getattr(shipped, one.key)
+        found.append(msgspec.structs.replace(one, prior=float(value)))
+    return found

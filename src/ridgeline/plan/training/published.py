@@ -1,0 +1,318 @@
+"""Read a table of published training runs: what ran, on what, and what was measured.
+
+The columns are listed in `COLUMNS`; empty cells are filled by one rule, the choice that a
+competent user would make, and never by looking at the measured value:
+
+- dp: what is left of the devices. Micro-batch: the fastest that fits in memory. Recomputation:
+  the cheapest that fits (none, then the attention core, then all). Sharding: replicated where it
+  fits, then ZeRO-1, then fully sharded. Global batch: one micro-batch per rank, four per stage
+  of a pipeline. A bare `A100` is the 80 GB SXM part. Precision: the device's 16-bit dtype.
+- Network, node size and power are those that the note states, else typical of the device.
+- The class of software comes from words in source and note (`stacks.toml`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from ridgeline.cost.training.workload import Stack, Workload
+from ridgeline.errors import InputError
+from ridgeline.hardware.cluster import Cluster, parse_cluster
+from ridgeline.hardware.facts import Device
+from ridgeline.models.spec import ModelSpec
+from ridgeline.models.table import spec_from_table
+from ridgeline.plan.notes import TrainingNote, read_training_note
+from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
+from ridgeline.plan.training.stacks import stack, stack_of
+from ridgeline.records.layout import Layout, Precision, Recompute
+
+COLUMNS = (
+    "source",
+    "model",
+    "layers",
+    "hidden",
+    "heads",
+    "vocab",
+    "seq",
+    "gpu",
+    "n_gpus",
+    "metric_name",
+    "metric_value",
+)
+"""Columns without which a table cannot be read; the others may be absent, as cells may be empty."""
+METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+PACKED_DOCUMENT = 512
+"""Tokens of a fine-tuning example; packing puts many of them into one sequence."""
+RECOMPUTE_WORDS = {
+    **dict.fromkeys(("yes", "true", "on", "1", "all", "block", "uniform", "full-layer"), "full"),
+    **dict.fromkeys(("no", "false", "off", "0"), "none"),
+    **dict.fromkeys(("attention", "core_attn", "core-attention", "attn"), "selective"),
+}
+SHARDING_WORDS = {
+    **dict.fromkeys(("none", "ddp", "dp", "zero0", "noshard"), 0),
+    **dict.fromkeys(("zero1", "distopt", "distributedoptimizer"), 1),
+    **dict.fromkeys(("zero2", "shardgradop"), 2),
+    **dict.fromkeys(("zero3", "fsdp", "fsdp1", "fsdp2", "hsdp", "fullshard", "hybridshard"), 3),
+}
+"""Word of a `sharding` cell, without blanks and hyphens → ZeRO stage."""
+PRECISION_WORDS = {
+    **dict.fromkeys(("bfloat16", "amp_bf16", "bf16-mixed", "mixed", "amp"), "bf16"),
+    **dict.fromkeys(("float16", "half", "amp_fp16", "fp16-mixed"), "fp16"),
+    **dict.fromkeys(("float8", "fp8-hybrid", "amp_fp8", "fp8-mixed"), "fp8"),
+    **dict.fromkeys(("float32", "tf32"), "fp32"),
+    "fp4": "nvfp4",
+}
+SELECTIVE_SHARES = {"selective-layer": 0.5, "selective-op": 0.6}
+"""Shares of torchtitan's modes: every second layer, or of each layer every second matmul and all
+that is element-wise (what is kept is the input, attention's output and half of the matmuls: 43 % of
+a Llama layer)."""
+ACCUMULATED_GRADIENT_BYTES = 6.0
+"""A gradient in 16 bits beside the fp32 sum that it is added to."""
+POWER_LIMITED_SHARE = 0.7
+"""The share of its printed power that a part has when a source says that it is limited but not how
+far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to fill the empty cells."""
+
+    layout: Layout
+    recompute_share: float = 1.0
+    """The share of the layers that recompute, when recomputation is full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTraining:
+    """One row that can be estimated."""
+
+    row: int
+    """Line of the table, the first row after the header being 1."""
+    cells: Mapping[str, str]
+    model: ModelSpec
+    cluster: Cluster
+    workload: Workload
+    candidates: list[Candidate]
+    """What the stated cells allow; one when everything is stated."""
+    note: TrainingNote
+
+    @property
+    def source(self) -> str:
+        """The name of whoever published it."""
+        return self.cells["source"]
+
+
+def read_table(path: Path) -> list[PublishedTraining | Unreadable]:
+    """Every row of a table, in order."""
+    return [read_row(number, row) for number, row in enumerate(read_cells(path, COLUMNS), 1)]
+
+
+def read_row(number: int, cells: Mapping[str, str]) -> PublishedTraining | Unreadable:
+    """The run of one row, or why it cannot be estimated."""
+    blank = [name for name in ("seq", "gpu", "n_gpus") if not cells[name]]
+    if blank:
+        reason = f"{', '.join(blank)} is blank; fill it in"
+        return Unreadable(row=number, cells=cells, status="insufficient", reason=reason)
+    try:
+        model = spec_from_table(cells)
+    except InputError as error:
+        return Unreadable(row=number, cells=cells, status="insufficient", reason=str(error))
+    note = read_training_note(cells.get("note", ""), cells.get("source_path", ""))
+    try:
+        _check_numbers(cells)
+        cluster = cluster_of_row(cells, note, whole(cells, "n_gpus") or 1)
+        software = stack_of_row(cells, note)
+        candidates = layouts_of_row(cells, note, model, software)
+    except InputError as error:
+        return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
+    workload = Workload(
+        seq=whole(cells, "seq") or 1,
+        stack=software,
+        frozen_weights=note.adapters,
+        document=PACKED_DOCUMENT if note.fine_tuned else 0,
+    )
+    return PublishedTraining(
+        row=number,
+        cells=cells,
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        candidates=candidates,
+        note=note,
+    )
+
+
+def _check_numbers(cells: Mapping[str, str]) -> None:
+    """Refuse what was typed but cannot be read: a guess would be worse than no answer."""
+    metric, value = cells["metric_name"], cells["metric_value"]
+    if value and metric not in METRICS:
+        raise InputError(f"metric_name {metric!r}: use {', '.join(METRICS)}")
+    for name in ("seq", "layers", "hidden", "vocab"):
+        whole(cells, name)
+    for name in ("metric_value", "peak_mem_gb"):
+        text = cells.get(name, "")
+        if text and positive(text) is None:
+            raise InputError(f"{name} is {text!r}; it must be a number above 0")
+
+
+def cluster_of_row(cells: Mapping[str, str], note: TrainingNote, count: int) -> Cluster:
+    """The typical cluster of the device, with the network and node size that the note states."""
+    typical = parse_cluster(f"{count}x{cells['gpu']}")
+    size = note.node_size or typical.domain_size
+    gigabits = note.network_gigabits
+    cluster = parse_cluster(
+        f"{count}x{cells['gpu']}",
+        domain_size=note.node_size,
+        network_bytes_per_second=None if gigabits is None else gigabits * 1e9 / 8 / size,
+    )
+    return replace(cluster, device=_limited(cluster.device, note))
+
+
+def _limited(device: Device, note: TrainingNote) -> Device:
+    """The part at the power that the note states: clocks go with the square root of power."""
+    printed = device.power.watts if device.power else 0.0
+    share = note.watts / printed if note.watts and printed else 1.0
+    if note.watts is None and note.power_limited:
+        share = POWER_LIMITED_SHARE
+    if not 0.3 < share < 1.0:
+        return device
+    peaks = device.peak_flops_per_second
+    scaled = {name: rate * math.sqrt(share) for name, rate in device.peaks.items()}
+    return msgspec.structs.replace(
+        device, peak_flops_per_second=msgspec.structs.replace(peaks, **scaled)
+    )
+
+
+def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
+    """The class of software, by words of the row (`stacks.toml` says what each class does)."""
+    words = f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}".lower()
+    found = stack_of(words.replace("megatron formula", "").replace("megatron flops formula", ""))
+    if _precision(cells) == "fp16" or (found is None and "V100" in cells["gpu"]):
+        found = stack("legacy")
+    found = found or stack("torch")
+    changes: dict[str, float | bool] = {}
+    if note.pure_bf16:
+        changes |= {"gradient_bytes": 2.0, "reduce_bytes": 2.0, "master_bytes": 0.0}
+        changes |= {"optimizer_bytes": 2.0 if note.eight_bit else 4.0}
+    if note.fp32_gradients:
+        changes |= {"reduce_bytes": 4.0, "gradient_bytes": ACCUMULATED_GRADIENT_BYTES}
+    if note.chunked_loss:
+        changes["chunked_logits"] = True
+    if note.flash_attention:
+        changes["fused_attention"] = True
+    if note.hierarchical_dispatch:
+        changes["hierarchical_dispatch"] = True
+    if note.overlapped_experts:
+        changes["overlap_experts"] = True
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def layouts_of_row(
+    cells: Mapping[str, str], note: TrainingNote, model: ModelSpec, software: Stack
+) -> list[Candidate]:
+    """The layouts that the stated cells allow."""
+    count = whole(cells, "n_gpus") or 1
+    tp, pp, cp = (whole(cells, name) or 1 for name in ("tp", "pp", "cp"))
+    dp = whole(cells, "dp") or max(count // (tp * pp * cp), 1)
+    if dp * tp * pp * cp != count:
+        raise InputError(f"dp {dp} x tp {tp} x pp {pp} x cp {cp} is not n_gpus {count}")
+    ep = whole(cells, "ep") or 1
+    found = []
+    for micro, batch in _batches(cells, dp, pp, legacy=bool(software.legacy)):
+        for recompute, share in _recomputes(cells, software):
+            for zero in _sharding(cells, dp * cp):
+                shards = _shards(note, zero, dp * cp)
+                layout = Layout(
+                    dp=dp,
+                    fsdp=shards,
+                    zero=zero,  # type: ignore[arg-type]
+                    tp=tp,
+                    sp=tp > 1 and _sequence_parallel(note, software),
+                    pp=pp,
+                    vpp=whole(cells, "vpp") or 1,
+                    cp=cp,
+                    ep=ep if model.experts else 1,
+                    etp=1,
+                    micro_batch=micro,
+                    global_batch=batch,
+                    recompute=recompute,
+                    precision=_precision(cells),
+                    compiled=cells.get("compile", "").lower() in ("on", "yes", "true", "1"),
+                )
+                found.append(Candidate(layout=layout, recompute_share=share))
+    return found
+
+
+def _sequence_parallel(note: TrainingNote, software: Stack) -> bool:
+    """Whether it is used: the note decides, else what the framework does of itself since 2023."""
+    stated = note.sequence_parallel
+    return stated if stated is not None else not software.legacy
+
+
+def _batches(cells: Mapping[str, str], dp: int, pp: int, *, legacy: bool) -> list[tuple[int, int]]:
+    micro, batch = whole(cells, "micro_batch"), whole(cells, "global_batch")
+    if micro and batch:
+        if batch % (micro * dp):
+            # A source's odd batch (2043 over 9 ranks): the nearest that can be run.
+            batch = max(round(batch / (micro * dp)), 1) * micro * dp
+        return [(micro, batch)]
+    if micro:
+        return [(micro, micro * dp * (4 * pp if pp > 1 else 1))]
+    if batch:
+        per_rank = batch // dp
+        if per_rank < 1 or batch % dp:
+            raise InputError(f"global batch {batch} is no multiple of dp {dp}")
+        if legacy and pp == 1:
+            return [(per_rank, batch)]  # before gradients were accumulated over micro-batches
+        return [(size, batch) for size in range(1, min(per_rank, 64) + 1) if per_rank % size == 0]
+    return [(size, size * dp * (4 * pp if pp > 1 else 1)) for size in (1, 2, 4, 8, 16, 32)]
+
+
+def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompute, float]]:
+    stated = cells.get("recompute", "").lower()
+    stated = RECOMPUTE_WORDS.get(stated, stated)
+    partial: list[tuple[Recompute, float]] = [("full", share) for share in (0.25, 0.5, 0.75, 1.0)]
+    if not stated:
+        core: list[tuple[Recompute, float]] = []
+        if not software.fused_attention:
+            core = [("selective", 1.0)]
+        return [("none", 1.0), *core, *partial]
+    if stated == "partial":
+        return partial[:3]
+    if stated in SELECTIVE_SHARES:
+        return [("full", SELECTIVE_SHARES[stated])]
+    if stated in get_args(Recompute):
+        return [(stated, 1.0)]  # type: ignore[list-item]
+    raise InputError(f"recompute {stated!r}: use none, selective, partial or full")
+
+
+def _sharding(cells: Mapping[str, str], ranks: int) -> list[int]:
+    stated = re.sub(r"[\s_-]", "", cells.get("sharding", "").lower())
+    if not stated:
+        return [0, 1, 3] if ranks > 1 else [0]
+    if stated not in SHARDING_WORDS:
+        raise InputError(f"sharding {stated!r}: use {', '.join(SHARDING_WORDS)}")
+    return [SHARDING_WORDS[stated] if ranks > 1 else 0]
+
+
+def _shards(note: TrainingNote, zero: int, ranks: int) -> int:
+    if zero == 0:
+        return 1
+    if note.zero1_ranks and ranks % note.zero1_ranks == 0:
+        return note.zero1_ranks
+    return ranks
+
+
+def _precision(cells: Mapping[str, str]) -> Precision:
+    stated = cells.get("precision", "").lower() or "bf16"
+    stated = PRECISION_WORDS.get(stated, stated)
+    if stated in get_args(Precision):
+        return stated  # type: ignore[return-value]
+    raise InputError(f"precision {stated!r}: use one of {', '.join(get_args(Precision))}")

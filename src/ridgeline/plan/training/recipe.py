@@ -1,0 +1,48 @@
+"""The recipe of a plan: the layout that was found, with an optimizer to start from."""
+
+from __future__ import annotations
+
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.models import parameter_count
+from ridgeline.models.spec import ModelSpec
+from ridgeline.records.plan import Plan
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeCluster,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+    RecipePrediction,
+)
+
+_LEARNING_RATES = ((20e9, 3.0e-4), (float("inf"), 1.5e-4))
+"""Up to so many parameters, this rate (LLaMA, arXiv 2302.13971, table 2)."""
+_FINAL_SHARE = 0.1
+"""The share of the peak rate at the end of the cosine (section 2.3 there)."""
+
+
+def recipe_of(plan: Plan, config: str, model: ModelSpec, cluster: Cluster) -> Recipe:
+    """The plan's best layout as a recipe; `config` is what the user called the model."""
+    parameters = parameter_count(model)
+    rate = next(rate for most, rate in _LEARNING_RATES if parameters <= most)
+    estimate = plan.best.estimate
+    return Recipe(
+        model=RecipeModel(config=config),
+        data=RecipeData(seq=plan.seq, tokens=None if plan.bill is None else plan.bill.tokens),
+        layout=plan.best.layout,
+        optimizer=RecipeOptimizer(
+            learning_rate=rate, final_learning_rate=round(rate * _FINAL_SHARE, 9)
+        ),
+        cluster=RecipeCluster(
+            devices=plan.cluster,
+            domain_size=cluster.domain_size,
+            domain_bytes_per_second=cluster.domain_bytes_per_second,
+            network_bytes_per_second=cluster.network_bytes_per_second,
+        ),
+        prediction=RecipePrediction(
+            step_seconds=estimate.step_seconds,
+            tokens_per_second_per_gpu=estimate.tokens_per_second_per_gpu,
+            peak_bytes=estimate.memory.peak_bytes,
+            steps=None if plan.bill is None else plan.bill.steps,
+        ),
+    )

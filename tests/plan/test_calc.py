@@ -1,0 +1,100 @@
+"""`ridgeline calc`: every formula says what it needs, and gives what its function gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ridgeline.cli.main import run
+from ridgeline.cost import checkpoint_interval, static_memory
+from ridgeline.errors import InputError
+from ridgeline.plan.calc import FORMULAS, about, arguments, calculate, usage
+
+FABRIC = ["domain_size=8", "domain_bytes_per_second=400e9", "network_bytes_per_second=50e9"]
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_every_formula_says_what_it_is_and_needs(formula: str) -> None:
+    assert len(about(formula).split()) >= 4
+    assert arguments(FORMULAS[formula])
+    with pytest.raises(InputError, match="missing; ridgeline calc"):
+        calculate(formula, [])
+    assert usage(formula).startswith(f"ridgeline calc {formula} ")
+
+
+@pytest.mark.parametrize(
+    ("formula", "values", "result"),
+    [
+        ("ridge", ["peak_flops_per_second=989e12", "bandwidth-bytes-per-second=3.35e12"], 295.2),
+        ("zero", ["num_parameters=7.5e9", "recipe=mixed adam", "stage=3", "num_ranks=64"], 1.875e9),
+        ("all-reduce", ["num_ranks=8", "buffer_bytes=16e9", *FABRIC], 0.07),
+        ("kv-cache", ["model=llama-7b", "seq=2048"], 1073741824),
+        ("bubble", ["num_stages=8", "num_microbatches=32"], 7 / 39),
+    ],
+)
+def test_values_are_read_by_the_kinds_of_the_function(
+    formula: str, values: list[str], result: float
+) -> None:
+    assert calculate(formula, values).result == pytest.approx(result, rel=1e-3)
+
+
+def test_records_are_given_by_their_fields_and_devices_by_name() -> None:
+    step = calculate("decode", ["model=llama-3-8b", "device=h100", "seq=2048"]).result
+    assert round(step.tokens_per_second) == 219  # type: ignore[attr-defined]
+    sent = calculate(
+        "gradient-exchange",
+        ["matrices=4096x4096,4096x1024", "scheme=powersgd", "num_ranks=16", *FABRIC,
+         "memory_bytes_per_second=2e12"],
+    ).result  # fmt: skip
+    assert sent.sent_bytes > 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["yung"], "did you mean young"),
+        (["young", "60"], "is no NAME=VALUE"),
+        (["young", "speed=1"], "no argument 'speed'; ridgeline calc young"),
+        (["young", "checkpoint_seconds=x", "mtbf_seconds=1"], "checkpoint_seconds is 'x'"),
+        (["young", "checkpoint_seconds=0", "mtbf_seconds=1"], "must be above 0"),
+        (["zero", "num_parameters=1", "recipe=x", "stage=1", "num_ranks=1"], "use one of"),
+        (["zero", "num_parameters=1", "recipe=fp32 adam", "stage=4", "num_ranks=1"], "stage"),
+    ],
+)
+def test_bad_values_are_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["calc", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_prints_the_result_or_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["calc", "daly", "checkpoint_seconds=60", "mtbf_seconds=11160"]
+    expected = checkpoint_interval.daly_interval_seconds(60.0, 11160.0)
+    assert run(words) == 0
+    assert str(expected) in capsys.readouterr().out
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"] == expected
+
+
+def test_without_a_formula_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calc"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in FORMULAS)
+    assert run(["calc", "--json"]) == 0
+    assert [one["formula"] for one in json.loads(capsys.readouterr().out)] == list(FORMULAS)
+
+
+def test_recipes_are_found_by_name() -> None:
+    assert static_memory.recipe("mixed adam").total == 16
+
+
+def test_it_imports_no_heavy_library() -> None:
+    code = (
+        "import sys\nfrom ridgeline.cli.main import run\nrun(['calc'])\n"
+        "sys.exit(bool({'torch', 'plotly', 'scipy'} & set(sys.modules)))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
