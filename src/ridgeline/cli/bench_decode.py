@@ -64,7 +64,7 @@ def bench_decode(
 def _view(found: DecodeBench) -> RenderableType:
     from rich.text import Text
 
-    from ridgeline.report import quantity
+    from ridgeline import quantity
 
     read = quantity.memory(found.weight_bytes + found.kv_bytes)
     first = (

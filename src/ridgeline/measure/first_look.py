@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from ridgeline import quantity
 from ridgeline.measure.wire import StepTimes
 
 WAITS_FROM = 1 / 3
@@ -35,8 +36,4 @@ def first_look(steps: Sequence[StepTimes]) -> str:
     named = ", ".join(f"{name} {100 * spent[name] / total:.0f} %" for name in largest)
     waits = [why for name, why in _WAITS.items() if spent[name] >= WAITS_FROM * total]
     why = "".join(f": {one}" for one in waits[:1])
-    return f"first look: {_in_words(total / len(steps))} a step, {named}{why}"
-
-
-def _in_words(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    return f"first look: {quantity.seconds(total / len(steps))} a step, {named}{why}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ridgeline import quantity
 from ridgeline.cost.coefficients import Coefficients
 from ridgeline.cost.layouts import Layouts
 from ridgeline.cost.training import estimate_one
@@ -14,7 +15,6 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.calibration import coefficients_for
 from ridgeline.plan.enumeration import Space, chunks, skeletons
-from ridgeline.plan.explain import gigabytes_text
 from ridgeline.plan.judge import judge_of
 from ridgeline.plan.search import Found, search
 from ridgeline.records.estimate import Estimate
@@ -137,8 +137,8 @@ def nothing_fits(task: Task, outcome: Outcome) -> str:
     line = (
         f"{task.model.name} does not fit on {what}: even the leanest layout (tp {layout.tp},"
         f" pp {layout.pp}, cp {layout.cp}, zero {layout.zero} over {layout.fsdp},"
-        f" {layout.recompute} recompute, offload {layout.offload}) needs {gigabytes_text(peak)}"
-        f" of {gigabytes_text(capacity)}, {gigabytes_text(peak - capacity)} too much"
+        f" {layout.recompute} recompute, offload {layout.offload}) needs {quantity.memory(peak)}"
+        f" of {quantity.memory(capacity)}, {quantity.memory(peak - capacity)} too much"
     )
     enough = _enough_devices(task)
     if enough is None:

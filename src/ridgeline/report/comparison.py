@@ -8,9 +8,9 @@ import re
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.measure.comparison import Comparison, PhaseChange, Side, Slowdown
 from ridgeline.measure.history import HistoryPoint, HistoryVerdict
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 
 STYLES = {"slower": "bold red", "faster": "bold green", "no difference": "bold"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ridgeline import quantity
 from ridgeline.records.compression import Chosen, CompressionLedger, CompressionRow
-from ridgeline.report import quantity, sections
+from ridgeline.report import sections
 from ridgeline.report.compression_terminal import (
     COLUMNS,
     protocol_line,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.compression import (
     ChannelOutliers,
     CompressionLedger,
@@ -19,7 +20,6 @@ from ridgeline.records.compression import (
     Speedup,
     Zeros,
 )
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 
 COLUMNS = (

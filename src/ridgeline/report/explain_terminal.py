@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ridgeline.report import quantity
+from ridgeline import quantity
 from ridgeline.report.fitted_table import FittedTable
 
 

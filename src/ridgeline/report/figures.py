@@ -13,8 +13,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from ridgeline import quantity
 from ridgeline.records import LossCheck, MemoryPoint, Operator, StepProfile
-from ridgeline.report import quantity
 
 Figure = dict[str, Any]
 """`{"data": […], "layout": {…}}`, as plotly.js takes it."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ridgeline import quantity
 from ridgeline.records import Finding, Ledger, StepProfile, Verdict
 from ridgeline.records.store import write_atomically
-from ridgeline.report import figures, quantity, sections, wording
+from ridgeline.report import figures, sections, wording
 from ridgeline.report.figures import Figure, Roof
 from ridgeline.report.markup import Markup, element, joined
 from ridgeline.report.page_frame import drawn, whole_page

@@ -8,8 +8,8 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.launched_run import LaunchedRun, RunStatus
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 
 _STYLES = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ridgeline import quantity
 from ridgeline.records.load_test import CurvePoint, LoadTest, TimelinePoint
-from ridgeline.report import quantity, sections
+from ridgeline.report import sections
 from ridgeline.report.figures import Figure, plot_layout, rounded
 from ridgeline.report.load_test_terminal import (
     COLUMNS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.load_test import CurvePoint, LoadTest, Percentiles, Slo
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 
 LATENCIES = (

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ridgeline import quantity
 from ridgeline.records import Ledger
 from ridgeline.records.store import write_atomically
-from ridgeline.report import quantity, wording
+from ridgeline.report import wording
 from ridgeline.report.run_bill import COLUMNS, bill_result, bill_rows, bill_title
 
 

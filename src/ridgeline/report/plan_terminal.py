@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.plan import Bill, KnobValue, Launch, Plan, RunnerUp, WhatIf
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.planning_terminal import estimate_panel, pareto_table
 from ridgeline.report.terms import layout_name, short_layout_name

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ridgeline import quantity
 from ridgeline.records.estimate import Estimate, MemoryEstimate
-from ridgeline.report import quantity
 from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
 from ridgeline.report.terms import layout_name, looks, plain, short_layout_name
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ridgeline import quantity
 from ridgeline.cost.estimate_timeline import timeline_of
 from ridgeline.records.estimate import Estimate
-from ridgeline.report import planning_figures, quantity, sections
+from ridgeline.report import planning_figures, sections
 from ridgeline.report.figures import Figure
 from ridgeline.report.markup import Markup, element, table
 from ridgeline.report.page_frame import drawn, whole_page

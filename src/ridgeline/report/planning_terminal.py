@@ -15,9 +15,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.cost.estimate_timeline import timeline_of
 from ridgeline.records.estimate import Estimate, MemoryEstimate
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.planning_figures import pareto_members
 from ridgeline.report.terms import Look, layout_name, looks, plain, rate_of, short_layout_name

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ridgeline import quantity
 from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
-from ridgeline.report import quantity, sections
+from ridgeline.report import sections
 from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
 from ridgeline.report.markup import Markup, element, joined, table
 from ridgeline.report.page_frame import drawn, whole_page

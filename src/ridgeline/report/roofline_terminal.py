@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.roofline import DeviceRoofline, ModelRoofline, PlacedOperator
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.terms import LOOKS
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ridgeline import quantity
 from ridgeline.records import Ledger, RunBill
-from ridgeline.report import quantity, wording
+from ridgeline.report import wording
 
 COLUMNS = ("optimisation", "multiplier", "cumulative", "mean step", "run", "cost")
 

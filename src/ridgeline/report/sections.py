@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ridgeline import quantity
 from ridgeline.records import Environment, Finding, Ledger, LedgerRow, RunBill, StepProfile
-from ridgeline.report import quantity, wording
+from ridgeline.report import wording
 from ridgeline.report.bars import Fall, Part, legend, stacked, waterfall, whisker
 from ridgeline.report.markup import Markup, element, joined, table
 from ridgeline.report.run_bill import COLUMNS, bill_result, bill_rows

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ridgeline import quantity
 from ridgeline.records.simulated import Simulated
-from ridgeline.report import quantity, sections
+from ridgeline.report import sections
 from ridgeline.report.figures import Figure, plot_layout, rounded
 from ridgeline.report.load_test_page import requests_figure, tokens_figure, ttft_figure
 from ridgeline.report.load_test_terminal import rates

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.load_test import Figures, Percentiles
 from ridgeline.records.simulated import FleetUse, Simulated
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.load_test_terminal import LATENCIES, rates
 

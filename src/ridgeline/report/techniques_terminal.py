@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.technique_card import MeasuredGain, TechniqueCard, TechniqueList
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 
 PROMISES = {

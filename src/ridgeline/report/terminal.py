@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records import (
     Finding,
     Ledger,
@@ -25,7 +26,7 @@ from ridgeline.records import (
     StepProfile,
     Verdict,
 )
-from ridgeline.report import quantity, wording
+from ridgeline.report import wording
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.run_bill import COLUMNS, bill_result, bill_rows, bill_title
 

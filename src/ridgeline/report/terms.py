@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ridgeline import quantity
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
-from ridgeline.report import quantity
 
 
 @dataclass(frozen=True, slots=True)

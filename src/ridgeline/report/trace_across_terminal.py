@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.trace_finding import TraceFinding
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.trace.compare import TraceComparison
 from ridgeline.trace.critical_path import CriticalPath

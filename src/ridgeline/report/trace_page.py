@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ridgeline import quantity
 from ridgeline.diagnose.trace_verdict import verdict_of
 from ridgeline.records.store import write_atomically
 from ridgeline.records.trace_finding import TraceFinding
-from ridgeline.report import quantity, trace_tables
+from ridgeline.report import trace_tables
 from ridgeline.report.markup import Markup, data_script, element, joined
 from ridgeline.report.page_frame import framed, own_file
 from ridgeline.report.sections import section, tiles

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from ridgeline.report import quantity
+from ridgeline import quantity
 from ridgeline.report.markup import Markup, element
 from ridgeline.report.sections import section
 from ridgeline.report.trace_rank import TracePageRank

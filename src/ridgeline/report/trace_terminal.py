@@ -12,8 +12,8 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.records.trace_finding import TraceFinding
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.trace.communication import RankCommunication
 from ridgeline.trace.idle import RankIdle

@@ -12,11 +12,11 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.records.journal import Tail, read_journal
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_run import Beside, Goodput, LoggedStep, TrainingRun
-from ridgeline.report import quantity
 from ridgeline.report.fitted_table import FittedTable
 from ridgeline.report.terminal import PHASE_COLORS
 

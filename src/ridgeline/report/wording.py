@@ -6,8 +6,8 @@ import math
 from pathlib import PurePath
 from statistics import median
 
+from ridgeline import quantity
 from ridgeline.records import Environment, Finding, Ledger, LedgerRow, StepProfile, Verdict
-from ridgeline.report import quantity
 
 MEANING = {
     Verdict.INPUT_BOUND: "the step waits for its next batch",
