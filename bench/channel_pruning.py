@@ -36,7 +36,7 @@ from ridgeline.compress.pruning.channels.take_out import cut, take_out
 from ridgeline.compress.pruning.channels.worth import magnitudes, weights_of, worth
 from ridgeline.compress.pruning.structured.neurons import MULTIPLE
 from ridgeline.records.scheme import Pruning
-from ridgeline.report.compression_terminal import speedup_text
+from ridgeline.report.views.evaluate import speedup_text
 
 SMALL = ResNetConfig(
     num_channels=1,

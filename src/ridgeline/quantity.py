@@ -39,7 +39,7 @@ def digits(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration.
+    """A duration as people read it.
 
     >>> seconds(0.2134), seconds(75.0), seconds(4e-6), seconds(0.0), seconds(90_000.0)
     ('213 ms', '75.0 s', '4.00 µs', '0 s', '25.0 h')
@@ -165,7 +165,8 @@ def change(fraction: float, decimals: int = 1) -> str:
     >>> change(0.2), change(-0.0312), change(0.00456, 2)
     ('+20.0 %', '−3.1 %', '+0.46 %')
     """
-    return f"{100 * fraction:+.{decimals}f} %".replace("-", "−")
+    text = f"{100 * fraction:+.{decimals}f}"
+    return f"{text if float(text) else text[1:]} %".replace("-", "−")
 
 
 def count(value: float) -> str:

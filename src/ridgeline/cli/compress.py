@@ -90,12 +90,12 @@ def compress(
     """
     from ridgeline.cli.compress_images import run_on_images
     from ridgeline.cli.decode_turns import bench_on
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.compress.images.material import ImageMaterial, is_image_model
     from ridgeline.compress.saved.exports import check_formats
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.records.scheme_names import parse
-    from ridgeline.report.compression_terminal import ledger_view
+    from ridgeline.report.views.compress import compression_document
 
     wanted = [parse(name) for name in scheme or []]
     if is_image_model(model):
@@ -149,7 +149,7 @@ def compress(
     if json:
         print_json(ledger)
     else:
-        print_view(ledger_view(ledger))
+        print_document(compression_document(ledger))
     if ledger.refused:
         worst = ", ".join(one.layer for one in ledger.sensitive)
         named = f"; most sensitive: {worst}" if worst else ""
@@ -212,12 +212,13 @@ def _beside(
     from ridgeline.compress.judged import LEDGER
     from ridgeline.compress.saved.exports import export
     from ridgeline.records.store import write_atomically, write_record
-    from ridgeline.report.compression_page import compression_page
+    from ridgeline.report.page import draw_page
+    from ridgeline.report.views.compress import compression_document
 
     assert ledger.saved is not None
     out = Path(ledger.saved)
     ledger = replace(ledger, report=str(out / REPORT))
-    write_atomically(folder / REPORT, compression_page(ledger).encode())
+    write_atomically(folder / REPORT, draw_page(compression_document(ledger)).encode())
     write_record(folder / LEDGER, ledger)
     exports, refused = {}, []
     for name in formats:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ridgeline.records.compression import Decoding
 
 KV_BYTES = 256 * 2**20
-"""Of each model: enough for one sequence of a few hundred tokens."""
+"""The cache of each model: enough for one sequence of a few hundred tokens."""
 
 
 def bench_on(device: str) -> Bench:

@@ -108,7 +108,7 @@ def engine_config(
 
 
 def size_bytes(option: str, text: str) -> int:
-    """Of a size as people write it.
+    """The bytes of a size as people write it.
 
     >>> size_bytes("--kv-bytes", "1.5GiB"), size_bytes("--kv-bytes", "20MB")
     (1610612736, 20000000)

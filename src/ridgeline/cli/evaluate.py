@@ -37,10 +37,10 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.compress.evaluate.evaluate import evaluate as run
     from ridgeline.models.quiet import quiet_libraries
-    from ridgeline.report.compression_terminal import evaluation_view
+    from ridgeline.report.views.evaluate import evaluation_document
 
     with quiet_libraries(), progress() as say:
         found = run(
@@ -57,7 +57,7 @@ def evaluate(
     if json:
         print_json(found)
     else:
-        print_view(evaluation_view(found))
+        print_document(evaluation_document(found))
 
 
 def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -> Evaluation:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli.output_options import Json
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ridgeline.records.served import Generation
 
 
 def generate(
@@ -58,7 +53,7 @@ def generate(
     json: Json = False,
 ) -> None:
     """Answer prompts with any Hugging Face causal language model, and say how long it took."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
 
     config = options.engine_config(
         model,
@@ -84,6 +79,7 @@ def generate(
         trust_remote_code=trust_remote_code,
     )
     options.require_engine()
+    from ridgeline.report.views.served import generation_document
     from ridgeline.serve.engine.offline import generate as run
     from ridgeline.serve.messages import Sampling
 
@@ -104,31 +100,4 @@ def generate(
     if json:
         print_json(found)
     else:
-        print_view(_view(found))
-
-
-def _view(found: Generation) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[RenderableType] = []
-    for one in found.answers:
-        parts.append(Text.assemble((one.prompt, "dim"), one.text, "\n"))
-        first = "" if one.ttft_seconds is None else f", first token {one.ttft_seconds * 1e3:.1f} ms"
-        then = "" if one.tpot_seconds is None else f", then {one.tpot_seconds * 1e3:.2f} ms each"
-        cached = f", {one.cached_tokens} from the prefix cache" if one.cached_tokens else ""
-        parts.append(
-            Text(
-                f"{one.output_tokens} tokens after {one.prompt_tokens}{cached}{first}{then};"
-                f" ended by {one.finish_reason}\n",
-                style="dim",
-            )
-        )
-    parts.append(
-        Text(
-            f"{found.output_tokens_per_second:.1f} tokens/s over {found.seconds:.2f} s,"
-            f" loaded in {found.load_seconds:.1f} s, {found.dtype} on {found.device}",
-            style="dim",
-        )
-    )
-    return Group(*parts)
+        print_document(generation_document(found))

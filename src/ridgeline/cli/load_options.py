@@ -64,7 +64,7 @@ def arrivals_of(asked: str | None, trace: Path | None) -> str:
 
 
 def slo_of(ttft: float | None, tpot: float | None, itl: float | None, e2e: float | None) -> Slo:
-    """The objectives."""
+    """The objectives that the options ask for."""
     from ridgeline.records.load_test import Slo
 
     return Slo(ttft_seconds=ttft, itl_seconds=itl, tpot_seconds=tpot, e2e_seconds=e2e)

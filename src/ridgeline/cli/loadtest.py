@@ -1,4 +1,4 @@
-"""`ridgeline loadtest URL`: how an OpenAI-compatible server bears load."""
+"""`ridgeline loadtest URL` measures how an OpenAI-compatible server bears load."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def loadtest(
     json: Json = False,
 ) -> None:
     """Send load to a server and measure its answers; refuses when it is itself the bottleneck."""
-    from ridgeline.cli.show import print_json, print_view, progress, write_text
+    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.report.views.loadtest import load_test_document
 
     settings = _settings(
         {
@@ -109,16 +110,13 @@ def loadtest(
 
     with progress() as say:
         found = load_test(settings, say)
+    document = load_test_document(found)
     if html is not None:
-        from ridgeline.report.load_test_page import load_test_page
-
-        write_text("--html", html, load_test_page(found))
+        write_page("--html", html, document)
     if json:
         print_json(found)
     else:
-        from ridgeline.report.load_test_terminal import load_test_view
-
-        print_view(load_test_view(found))
+        print_document(document)
     if found.interrupted:
         raise typer.Exit(130)
 

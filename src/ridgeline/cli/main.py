@@ -1,4 +1,4 @@
-"""The `ridgeline` program: finds the command, runs it, turns errors into one line each.
+"""The `ridgeline` program finds the command, runs it, and turns errors into one line each.
 
 Only the module of the command that was named is imported, so `ridgeline --help` and a mistyped
 command cost nothing. A command has one word or two: `plan training` is a row of the table like any

@@ -1,4 +1,4 @@
-"""`ridgeline plan training`: the best layout for a training run, and why the others lose."""
+"""`ridgeline plan training` finds the best layout for a training run, and why others lose."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ridgeline.models import ModelSpec
     from ridgeline.plan.task import Task
     from ridgeline.records.plan import Objective, Plan
+    from ridgeline.report.document import Document
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
@@ -57,6 +58,7 @@ def plan_training(
     json: Json = False,
 ) -> None:
     """The best layout of a training run out of every valid one, and why the others lose."""
+    from ridgeline.cli.show import print_document, print_json, write_page
     from ridgeline.plan import training
 
     if objective not in ("time", "cost", "memory"):
@@ -82,8 +84,11 @@ def plan_training(
 
         write_recipe(write, recipe_of(plan, model, task.model, task.cluster))
     if html is not None:
-        _write_page(html, plan, task)
-    _show(plan, as_json=json)
+        write_page("--html", html, _document(plan, task, curves=True))
+    if json:
+        print_json(plan)
+    else:
+        print_document(_document(plan, task, curves=False))
 
 
 def _check_trainable(model: ModelSpec) -> None:
@@ -123,33 +128,13 @@ def _amount(text: str) -> float:
     return value
 
 
-def _write_page(path: Path, plan: Plan, task: Task) -> None:
-    from ridgeline.cli.show import write_text
+def _document(plan: Plan, task: Task, *, curves: bool) -> Document:
+    """What is shown; curves over numbers of devices are for pages, and take longer."""
+    from ridgeline.cost.estimate_timeline import timeline_of
     from ridgeline.plan.scaling_curves import training_scaling
-    from ridgeline.report.planning_page import planning_page
+    from ridgeline.report.views.plan_training import plan_document
 
-    page = planning_page(
-        [plan.best.estimate, *(runner.estimate for runner in plan.runners_up)],
-        title=f"{plan.model} on {plan.cluster}",
-        subtitle=f"{plan.global_batch} sequences of {plan.seq} tokens a step;"
-        f" {plan.searched:,} layouts searched",
-        pareto=[point.estimate for point in plan.pareto],
-        scaling=training_scaling(
-            task.model, task.cluster, task.workload, plan.best.estimate.layout, task.coefficients
-        ),
-        notes=[sentence for runner in plan.runners_up for sentence in runner.why[:1]],
-    )
-    write_text("--html", path, page)
-
-
-def _show(plan: Plan, *, as_json: bool) -> None:
-    from ridgeline.cli.show import print_json, print_view
-
-    if as_json:
-        print_json(plan)
-        return
-    from ridgeline.report.plan_terminal import launch_text, plan_view
-
-    print_view(plan_view(plan))
-    for launch in plan.launch:
-        typer.echo(launch_text(launch))
+    best = plan.best.estimate
+    given = (task.model, task.cluster, task.workload, best.layout, task.coefficients)
+    scaling = training_scaling(*given) if curves else []
+    return plan_document(plan, timeline=timeline_of(best), scaling=scaling)

@@ -1,4 +1,4 @@
-"""`ridgeline predict training`: what one layout of a training run will need and take."""
+"""`ridgeline predict training` says what one layout of a training run will need and take."""
 
 from __future__ import annotations
 
@@ -60,9 +60,11 @@ def predict_training(
     """Step time, memory by stage, where the time goes, and how sure that is."""
     import msgspec
 
-    from ridgeline.cli.show import print_json, print_view, write_text
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cost.estimate_timeline import timeline_of
     from ridgeline.plan import predict
     from ridgeline.records.layout import Layout
+    from ridgeline.report.views.predict_training import estimate_document
 
     place = cluster_of(cluster, domain_size, network, oversubscription)
     if min(tp, pp, cp) < 1:
@@ -100,18 +102,14 @@ def predict_training(
     found = predict.predict_training(
         model, place, seq=seq, layout=layout, software=software, measured=calibrate or ()
     )
+    title = f"{model} on {cluster}"
+    document = estimate_document([found], title=title, timeline=timeline_of(found))
     if html is not None:
-        from ridgeline.report.planning_page import planning_page
-
-        write_text("--html", html, planning_page([found], title=f"{model} on {cluster}"))
+        write_page("--html", html, document)
     if json:
         print_json(found)
-        return
-    from ridgeline.report.planning_terminal import estimate_panel
-
-    print_view(estimate_panel(found))
-    for change in found.calibrated:
-        print_view(f"{change.name}: {change.before:.4g} -> {change.after:.4g}, as measured")
+    else:
+        print_document(document)
 
 
 def _usual_zero(ranks: int, pp: int) -> int:

@@ -29,17 +29,15 @@ def roofline(
     json: Json = False,
 ) -> None:
     """What bounds each operator of a model, and the least time it can take."""
-    from ridgeline.cli.show import print_json, print_view, write_text
+    from ridgeline.cli.show import print_document, print_json, write_page
     from ridgeline.plan.model_roofline import model_roofline
+    from ridgeline.report.views.roofline import roofline_document
 
     roof = model_roofline(model, device, batch=batch, seq=seq, phase=phase)  # type: ignore[arg-type]
+    document = roofline_document(roof)
     if html is not None:
-        from ridgeline.report.roofline_page import roofline_page
-
-        write_text("--html", html, roofline_page(roof))
+        write_page("--html", html, document)
     if json:
         print_json(roof)
-        return
-    from ridgeline.report.roofline_terminal import roofline_view
-
-    print_view(roofline_view(roof))
+    else:
+        print_document(document)

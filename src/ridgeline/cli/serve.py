@@ -1,4 +1,4 @@
-"""`ridgeline serve MODEL`: an OpenAI-compatible server."""
+"""`ridgeline serve MODEL` starts an OpenAI-compatible server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ridgeline simulate serving`: what a fleet would do, by the very scheduler that serves."""
+"""`ridgeline simulate serving` says what a fleet would do, by the very scheduler that serves."""
 
 from __future__ import annotations
 
@@ -144,10 +144,11 @@ def simulate_serving(
     json: Json = False,
 ) -> None:
     """Simulate a load on a fleet: latencies, throughput, how sure, and what would change."""
-    from ridgeline.cli.show import print_json, print_view, progress, write_text
+    from ridgeline.cli.show import print_document, print_json, progress, write_page
     from ridgeline.models import load_model
     from ridgeline.plan.simulate.run import simulate_serving as simulate
     from ridgeline.records.load import Load
+    from ridgeline.report.views.simulate import simulation_document
 
     least, _ = replica_bounds(replicas)
     scaling = scaling_of(
@@ -213,16 +214,13 @@ def simulate_serving(
             interval=interval,
             say=say,
         )
+    document = simulation_document(found)
     if html is not None:
-        from ridgeline.report.simulated_page import simulated_page
-
-        write_text("--html", html, simulated_page(found))
+        write_page("--html", html, document)
     if json:
         print_json(found)
     else:
-        from ridgeline.report.simulated_terminal import simulated_view
-
-        print_view(simulated_view(found))
+        print_document(document)
     if found.interrupted:
         raise typer.Exit(130)
 

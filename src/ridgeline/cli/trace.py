@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
-from rich.text import Text
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_json, print_view
+from ridgeline.cli.show import print_document, print_json
 from ridgeline.cli.trace_files import Answer, Cache, Files, Top, Window, ask
 from ridgeline.errors import InputError
+from ridgeline.report.document import Document, Lines
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.summary import NO_GPU
 
@@ -28,7 +27,7 @@ def trace_summary(
     """Where the time went on each rank's GPU, and what bounds it."""
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
-    from ridgeline.report.trace_terminal import summary_view
+    from ridgeline.report.views.trace import summary_document
 
     answers = ask(files, partial(trace_facts, window=window), details=True, cache=cache)
     facts = [fact for answer in answers for fact in answer]
@@ -36,7 +35,7 @@ def trace_summary(
     if json:
         print_json({"ranks": ranks, "verdict": verdict})
     else:
-        print_view(summary_view(ranks, verdict))
+        print_document(summary_document(ranks, verdict))
 
 
 def trace_idle(
@@ -47,11 +46,11 @@ def trace_idle(
     json: Json = False,
 ) -> None:
     """Why the GPU waited, what the host did meanwhile, and the largest gaps."""
-    from ridgeline.report.trace_terminal import idle_view
+    from ridgeline.report.views.trace import idle_document
     from ridgeline.trace.idle import idle_time
 
     question = partial(idle_time, window=window, top=top)
-    _show_gpus(_ask_gpus(files, question, details=True, cache=cache), idle_view, json=json)
+    _show_gpus(_ask_gpus(files, question, details=True, cache=cache), idle_document, json=json)
 
 
 def trace_kernels(
@@ -62,11 +61,11 @@ def trace_kernels(
     json: Json = False,
 ) -> None:
     """GPU time by kernel and class, tensor cores, occupancy, launch delay, roofline position."""
-    from ridgeline.report.trace_terminal import kernels_view
+    from ridgeline.report.views.trace import kernels_document
     from ridgeline.trace.kernels import kernel_use
 
     question = partial(kernel_use, window=window, top=top)
-    _show_gpus(_ask_gpus(files, question, details=True, cache=cache), kernels_view, json=json)
+    _show_gpus(_ask_gpus(files, question, details=True, cache=cache), kernels_document, json=json)
 
 
 def trace_overlap(
@@ -77,11 +76,11 @@ def trace_overlap(
     json: Json = False,
 ) -> None:
     """How much communication and copying hides behind compute."""
-    from ridgeline.report.trace_terminal import overlap_view
+    from ridgeline.report.views.trace import overlap_document
     from ridgeline.trace.overlap import overlap
 
     question = partial(overlap, window=window, top=top)
-    _show_gpus(_ask_gpus(files, question, cache=cache), overlap_view, json=json)
+    _show_gpus(_ask_gpus(files, question, cache=cache), overlap_document, json=json)
 
 
 def trace_communication(
@@ -92,23 +91,23 @@ def trace_communication(
     json: Json = False,
 ) -> None:
     """Collectives by kind, group and size, with their bandwidth."""
-    from ridgeline.report.trace_terminal import communication_view
+    from ridgeline.report.views.trace import communication_document
     from ridgeline.trace.communication import communication
 
     question = partial(communication, window=window, top=top)
     answers = _ask_gpus(files, question, details=True, cache=cache)
-    _show_gpus(answers, communication_view, json=json)
+    _show_gpus(answers, communication_document, json=json)
 
 
 def trace_launch(
     files: Files, window: Window = "trace", cache: Cache = None, json: Json = False
 ) -> None:
     """Is the GPU waiting for launches? Delays, queue depth, CUDA graphs."""
-    from ridgeline.report.trace_terminal import launch_view
+    from ridgeline.report.views.trace import launch_document
     from ridgeline.trace.launch import launches
 
     question = partial(launches, window=window)
-    _show_gpus(_ask_gpus(files, question, cache=cache), launch_view, json=json)
+    _show_gpus(_ask_gpus(files, question, cache=cache), launch_document, json=json)
 
 
 def trace_sync(
@@ -119,19 +118,19 @@ def trace_sync(
     json: Json = False,
 ) -> None:
     """Every wait of the host for the GPU, where it is asked for and what it costs."""
-    from ridgeline.report.trace_terminal import sync_view
+    from ridgeline.report.views.trace import sync_document
     from ridgeline.trace.sync import sync_points
 
     question = partial(sync_points, window=window, top=top)
-    _show({"ranks": ask(files, question, details=True, cache=cache)}, sync_view, json=json)
+    _show({"ranks": ask(files, question, details=True, cache=cache)}, sync_document, json=json)
 
 
 def trace_steps(files: Files, cache: Cache = None, json: Json = False) -> None:
     """Each profiler step with its phases, the variation, and the outlier."""
-    from ridgeline.report.trace_terminal import steps_view
+    from ridgeline.report.views.trace import steps_document
     from ridgeline.trace.steps import step_times
 
-    _show({"ranks": ask(files, step_times, cache=cache)}, steps_view, json=json)
+    _show({"ranks": ask(files, step_times, cache=cache)}, steps_document, json=json)
 
 
 def trace_operators(
@@ -143,18 +142,18 @@ def trace_operators(
     json: Json = False,
 ) -> None:
     """Host and GPU time by operator, by input shape, or by the line that calls it."""
-    from ridgeline.report.trace_terminal import operators_view
+    from ridgeline.report.views.trace import operators_document
     from ridgeline.trace.operators import GROUPINGS, operator_times
 
     if by not in GROUPINGS:
         raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
     question = partial(operator_times, window=window, by=by, top=top)
-    _show({"ranks": ask(files, question, details=True, cache=cache)}, operators_view, json=json)
+    _show({"ranks": ask(files, question, details=True, cache=cache)}, operators_document, json=json)
 
 
 def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
     """Memory over time from the trace's allocations: peak, growth, who holds it."""
-    from ridgeline.report.trace_terminal import memory_view
+    from ridgeline.report.views.trace import memory_document
     from ridgeline.trace.memory import memory_use
 
     snapshots = [name for name in files if name.endswith((".pickle", ".pkl"))]
@@ -162,12 +161,12 @@ def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = 
         _show_snapshots(snapshots, len(files), json=json)
         return
     question = partial(memory_use, top=top)
-    _show({"ranks": ask(files, question, cache=cache)}, memory_view, json=json)
+    _show({"ranks": ask(files, question, cache=cache)}, memory_document, json=json)
 
 
 def _show_snapshots(names: list[str], given: int, *, json: bool) -> None:
     """The memory snapshots of torch: another file, the same question."""
-    from ridgeline.report.trace_across_terminal import snapshot_view
+    from ridgeline.report.views.trace import snapshot_document
     from ridgeline.trace.snapshot import read_snapshot
     from ridgeline.trace.snapshot_memory import snapshot_memory
 
@@ -178,7 +177,7 @@ def _show_snapshots(names: list[str], given: int, *, json: bool) -> None:
         print_json({"snapshots": [{"file": name, "devices": found[name]} for name in names]})
         return
     for devices in found.values():
-        print_view(snapshot_view(devices))
+        print_document(snapshot_document(devices))
 
 
 def _ask_gpus(
@@ -200,7 +199,7 @@ def _named(trace: Trace, question: Callable[[Trace], list[Answer]]) -> tuple[str
 
 def _show_gpus(
     found: tuple[list[Answer], list[str]],
-    view: Callable[[list[Answer]], RenderableType],
+    view: Callable[[list[Answer]], Document],
     *,
     json: bool,
 ) -> None:
@@ -209,13 +208,14 @@ def _show_gpus(
         print_json({"ranks": ranks, "warnings": warnings})
         return
     if ranks:
-        print_view(view(ranks))
-    for warning in warnings:
-        print_view(Text(warning, style="yellow"))
+        print_document(view(ranks))
+    print_document(Document("", [Lines(warnings, "warning")]))
 
 
-def _show(document: dict[str, list[Any]], view: Callable[[list[Any]], Any], *, json: bool) -> None:
+def _show(
+    document: dict[str, list[Any]], view: Callable[[list[Any]], Document], *, json: bool
+) -> None:
     if json:
         print_json(document)
     else:
-        print_view(view(document["ranks"]))
+        print_document(view(document["ranks"]))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.output_options import Json, output_file
-from ridgeline.cli.show import print_json, print_view, told
+from ridgeline.cli.show import print_document, print_json, told, write_page
 from ridgeline.cli.trace_files import Cache, Files, Window, ask
 from ridgeline.errors import InputError, Regression
 from ridgeline.trace.load import trace_files
@@ -28,7 +28,7 @@ def trace_critical_path(
     files: Files, what_if: WhatIf = None, cache: Cache = None, json: Json = False
 ) -> None:
     """The chain of launches, kernels and waits that made the run as long as it was; what-if."""
-    from ridgeline.report.trace_across_terminal import critical_path_view
+    from ridgeline.report.views.trace import critical_path_document
     from ridgeline.trace.critical_path import check_classes, job_path
     from ridgeline.trace.rank_path import rank_paths
 
@@ -39,12 +39,12 @@ def trace_critical_path(
     if json:
         print_json(path)
     else:
-        print_view(critical_path_view(path))
+        print_document(critical_path_document(path))
 
 
 def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> None:
     """Which rank arrives last at collectives, and how much of communication is waiting for it."""
-    from ridgeline.report.trace_across_terminal import stragglers_view
+    from ridgeline.report.views.trace import stragglers_document
     from ridgeline.trace.ranks import collectives_of_ranks
     from ridgeline.trace.stragglers import stragglers
 
@@ -58,7 +58,7 @@ def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> N
     if json:
         print_json(found)
     else:
-        print_view(stragglers_view(found))
+        print_document(stragglers_document(found))
 
 
 def trace_compare(
@@ -72,7 +72,7 @@ def trace_compare(
     json: Json = False,
 ) -> None:
     """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise."""
-    from ridgeline.report.trace_across_terminal import comparison_view
+    from ridgeline.report.views.trace import comparison_document
     from ridgeline.trace.compare import check_grouping, compare_times, times_of_ranks
 
     check_grouping(by)
@@ -93,7 +93,7 @@ def trace_compare(
         print_json({"ranks": found})
     else:
         for one in found:
-            print_view(comparison_view(one))
+            print_document(comparison_document(one))
     slower = [one for one in found if one.verdict == "slower"]
     if slower:
         worst = max(slower, key=lambda one: one.ratio or 0.0)
@@ -107,7 +107,7 @@ def trace_tree(
     json: Json = False,
 ) -> None:
     """Frames, operators and calls inside each other, with host and GPU time."""
-    from ridgeline.report.trace_across_terminal import tree_view
+    from ridgeline.report.views.trace import tree_document
     from ridgeline.trace.flame import flame_graph
 
     trees = ask(files, flame_graph, cache=cache)
@@ -115,7 +115,7 @@ def trace_tree(
         print_json({"ranks": trees})
     else:
         for roots in trees:
-            print_view(tree_view(roots, top))
+            print_document(tree_document(roots, top))
 
 
 def trace_stack(
@@ -163,13 +163,13 @@ def trace_report(
     json: Json = False,
 ) -> None:
     """One page for a browser: verdict, timeline, flame graph, and a table for every question."""
-    from ridgeline.report.trace_page import write_trace_report
-    from ridgeline.report.trace_rank import trace_page_rank
+    from ridgeline.diagnose.trace_answers import rank_answers, trace_answers
+    from ridgeline.report.views.trace_page import trace_page_document
 
-    question = partial(trace_page_rank, window=window, ranks=len(trace_files(files)))
+    question = partial(rank_answers, window=window, ranks=len(trace_files(files)))
     ranks = ask(files, question, details=True, cache=cache)
-    with told("--html", html):
-        size = write_trace_report(html, ranks)
+    write_page("--html", html, trace_page_document(trace_answers(ranks)))
+    size = html.stat().st_size
     if json:
         print_json({"file": str(html), "bytes": size})
     else:

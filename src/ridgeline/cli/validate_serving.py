@@ -23,13 +23,13 @@ def validate_serving(
     json: Json = False,
 ) -> None:
     """How far predictions of serving are from published runs, by metric and by source."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.plan.serving.validate import validate_serving as validate
 
     found = validate(table, calibration=calibration)
     if json:
         print_json(found)
         return
-    from ridgeline.report.serving_validation import serving_validation_view
+    from ridgeline.report.views.validate import serving_validation_document
 
-    print_view(serving_validation_view(found))
+    print_document(serving_validation_document(found))

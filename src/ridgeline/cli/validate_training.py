@@ -22,13 +22,13 @@ def validate_training(
     json: Json = False,
 ) -> None:
     """How far the cost model is from published runs, by source and over all."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.plan.validate import validate_training as validate
 
     found = validate(table, calibration=calibration)
     if json:
         print_json(found)
         return
-    from ridgeline.report.training_validation import training_validation_view
+    from ridgeline.report.views.validate import training_validation_document
 
-    print_view(training_validation_view(found))
+    print_document(training_validation_document(found))

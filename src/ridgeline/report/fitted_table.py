@@ -19,15 +19,20 @@ from rich.text import Text
 
 LEAST_TEXT = 12
 """Columns that a text keeps when it gives way."""
+LONGEST_WORD = 40
+"""Longer words are cut even where words shall stay whole."""
 BOUNDLESS = 10_000
 
 
 class FittedTable(Table):
     """A rich table whose first `lead` columns say what a row is of."""
 
-    def __init__(self, *headers: Column | str, lead: int = 1, **options: Any) -> None:
+    def __init__(
+        self, *headers: Column | str, lead: int = 1, whole_words: bool = False, **options: Any
+    ) -> None:
         super().__init__(*headers, **options)
         self.lead = lead
+        self.whole_words = whole_words
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for place, block in enumerate(self._blocks(console, options)):
@@ -45,10 +50,35 @@ class FittedTable(Table):
         for column in others:
             fits = self._width([*lead, *chosen, column], console, wide) <= options.max_width
             if chosen and not fits:
-                yield self._with([*lead, *chosen])
+                yield self._with(self._filled([*lead, *chosen], console, options))
                 chosen = []
             chosen.append(column)
-        yield self._with([*lead, *chosen])
+        yield self._with(self._filled([*lead, *chosen], console, options))
+
+    def _filled(
+        self, columns: Sequence[Column], console: Console, options: ConsoleOptions
+    ) -> list[Column]:
+        """The columns as wide as they want to be, those that want little before the others.
+
+        rich would shrink the widest first, below the least that it is told of.
+        """
+        wide = options.update_width(BOUNDLESS)
+        room = options.max_width - self._width(columns, console, wide)
+        filled = [replace(column, width=column.min_width or 0, ratio=None) for column in columns]
+        wanted = {
+            place: self._wanted(column, console, wide) - (column.min_width or 0)
+            for place, column in enumerate(columns)
+        }
+        for still, place in enumerate(sorted(wanted, key=lambda at: wanted[at])):
+            extra = min(wanted[place], max(room, 0) // (len(columns) - still))
+            room -= extra
+            filled[place].width = (filled[place].width or 0) + extra
+        return filled
+
+    def _wanted(self, column: Column, console: Console, wide: ConsoleOptions) -> int:
+        texts = [*column.cells, *([column.header] if self.show_header else [])]
+        sizes = (Measurement.get(console, wide, text).maximum for text in texts)
+        return max(column.min_width or 0, *sizes, 0)
 
     def _kept(self, column: Column, console: Console, wide: ConsoleOptions) -> Column:
         """The column with the width below which it says less than it should."""
@@ -58,6 +88,9 @@ class FittedTable(Table):
         if column.justify == "right" or (column.no_wrap and column.ratio is None):
             return replace(column, no_wrap=True, min_width=max(widest, heading.maximum))
         least = max(heading.minimum, min(widest, LEAST_TEXT), column.min_width or 0)
+        if self.whole_words:
+            longest = max((size.minimum for size in sizes), default=0)
+            least = max(least, min(longest, LONGEST_WORD))
         return replace(column, min_width=least)
 
     def _width(self, columns: Sequence[Column], console: Console, wide: ConsoleOptions) -> int:

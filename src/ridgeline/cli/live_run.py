@@ -1,0 +1,55 @@
+"""Shows how a training run stands while it goes, from the log that it writes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ridgeline.errors import InputError
+from ridgeline.records.journal import Tail
+from ridgeline.records.recipe_file import read_recipe
+from ridgeline.records.training_run import LoggedStep
+from ridgeline.report.views.train import live_line, live_pictures
+
+
+class LiveView:
+    """Says how a run stands whenever its log has grown."""
+
+    def __init__(
+        self, folder: Path, on_progress: Callable[[str], None], *, pictures: bool | None = None
+    ) -> None:
+        """Watch the run in `folder`.
+
+        Args:
+            folder: Where the run lives.
+            on_progress: Shows a text in place of the one before.
+            pictures: Add the loss curve and the phases below the line; None: on a terminal.
+        """
+        self._folder = folder
+        self._on_progress = on_progress
+        self._pictures = sys.stderr.isatty() if pictures is None else pictures
+        self._tail = Tail(folder)
+        self._lines: list[LoggedStep] = []
+        self._steps: int | None = None
+
+    def refresh(self) -> None:
+        """Look at the log; says nothing where there is nothing new."""
+        new = self._tail.read()
+        if not new:
+            return
+        if self._steps is None:
+            self._steps = _steps_wanted(self._folder)
+        self._lines = [one for one in self._lines if one.step < new[0].step] + new
+        text = live_line(self._lines[-1], self._steps)
+        if self._pictures:
+            text += "\n" + "\n".join(live_pictures(self._lines))
+        self._on_progress(text)
+
+
+def _steps_wanted(folder: Path) -> int | None:
+    try:
+        return read_recipe(folder / "recipe.toml").steps
+    except InputError:
+        # The view is no place to fail: the run itself has read its recipe.
+        return None

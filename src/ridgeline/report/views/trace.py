@@ -1,0 +1,671 @@
+"""What `ridgeline trace …` shows: one document per question, from the records that answer it.
+
+The columns of each question serve its table in a terminal and on the page of `trace report`, which
+shows more of them. Names of kernels are long and come from a file: they are the first to give way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ridgeline import quantity
+from ridgeline.records.trace_finding import TraceFinding
+from ridgeline.report.document import (
+    Block,
+    Cell,
+    Column,
+    Document,
+    Finding,
+    Findings,
+    Lines,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    Words,
+    name,
+    words,
+)
+from ridgeline.trace.kernel_names import short_name
+
+if TYPE_CHECKING:
+    from ridgeline.trace.communication import RankCommunication
+    from ridgeline.trace.compare import TraceComparison
+    from ridgeline.trace.critical_path import CriticalPath
+    from ridgeline.trace.flame import FlameNode
+    from ridgeline.trace.idle import RankIdle
+    from ridgeline.trace.kernels import RankKernels
+    from ridgeline.trace.launch import RankLaunches
+    from ridgeline.trace.memory import DeviceMemory, RankMemory
+    from ridgeline.trace.operators import RankOperators
+    from ridgeline.trace.overlap import RankOverlap
+    from ridgeline.trace.snapshot_memory import DeviceMemory as SnapshotMemory
+    from ridgeline.trace.steps import RankSteps
+    from ridgeline.trace.stragglers import Stragglers
+    from ridgeline.trace.summary import RankSummary
+    from ridgeline.trace.sync import RankSync
+
+ROWS = 12
+DEEPEST = 12
+_WORTH_A_COLUMN = 0.001
+_NARROWEST = 0.01
+"""Branches of a tree below this share of the whole are folded."""
+
+
+def on_page(field: str, title: str | None = None) -> Column:
+    """A column that the page alone has room for."""
+    return Column(field, title, only="page")
+
+
+GAPS = (
+    on_page("start_us"),
+    Column("length_us", "gap"),
+    words("cause"),
+    name("host_call"),
+    name("line"),
+    name("next_event", "next on the GPU"),
+)
+KERNELS = (
+    name("name", "kernel"),
+    words("kernel_class", "class"),
+    Column("count"),
+    Column("total_us"),
+    Column("share"),
+    Column("mean_us"),
+    on_page("max_us"),
+    on_page("tensor_cores"),
+    on_page("occupancy_percent"),
+    Column("launch_delay_us", "delay"),
+)
+ROOFLINE = (
+    name("name", "kernel"),
+    on_page("total_us"),
+    on_page("roofline.known_share", "known"),
+    Column("roofline.intensity_flops_per_byte", "FLOP/byte"),
+    Column("roofline.flops_per_second", "arithmetic"),
+    Column("roofline.bytes_per_second", "memory"),
+    words("roofline.arithmetic", "dtype"),
+    words("roofline.bound", "bound"),
+    Column("roofline.attained_percent", "attained"),
+)
+ROOFLINE_NOTE = (
+    "Kernels whose operators' shapes are in the trace: FLOPs and least memory traffic by those"
+    " shapes, and what they attain of what the device's roofline allows."
+)
+CLASSES = (words("name", "class"), Column("count"), Column("total_us"), Column("share"))
+EXPOSED = (name("name", "kernel"), Column("count"), Column("total_us"), Column("exposed_us"))
+COLLECTIVES = (
+    words("kind", "collective"),
+    name("group"),
+    on_page("group_size"),
+    Column("bytes", "size"),
+    Column("count"),
+    Column("total_us"),
+    Column("median_us"),
+    on_page("min_us"),
+    on_page("max_us"),
+    on_page("algorithm_bytes_per_second", "algorithm bandwidth"),
+    Column("bus_bytes_per_second", "bus bandwidth"),
+    Column("link_share", "of link"),
+)
+SYNC = (
+    name("call"),
+    name("operator"),
+    name("line"),
+    Column("count"),
+    Column("host_us"),
+    Column("longest_us"),
+    Column("gpu_gap_us", "GPU gap"),
+)
+OPERATORS = (
+    name("name", "operator"),
+    Column("count"),
+    Column("host_self_us"),
+    Column("host_total_us"),
+    Column("gpu_self_us", "GPU self"),
+    Column("gpu_total_us", "GPU total"),
+    Column("flops_per_second", "rate"),
+)
+HOLDERS = (
+    name("operator"),
+    name("line"),
+    words("phase"),
+    Column("allocations"),
+    Column("bytes"),
+)
+LEVELS = (
+    Column("number", "step"),
+    Column("lowest_bytes"),
+    Column("highest_bytes"),
+    Column("end_bytes", "at its end"),
+)
+PARTS = (
+    words("kind"),
+    name("name"),
+    Column("us", "time"),
+    Column("share"),
+    Column("pieces"),
+)
+
+
+def rows_of(
+    columns: Sequence[Column], records: Iterable[tuple[str, Any]], *, sortable: bool = False
+) -> Table:
+    """The fields of records, beside the rank that each is of where there are several."""
+    taken = list(records)
+    several = len({rank for rank, _ in taken}) > 1
+    rows = []
+    for rank, record in taken:
+        cells = [_cell(column, attrgetter(column.field)(record)) for column in columns]
+        rows.append((rank, *cells) if several else tuple(cells))
+    shown = (words("rank"), *columns) if several else tuple(columns)
+    return Table(shown, rows, sortable=sortable)
+
+
+def _table(columns: Sequence[Column], records: Iterable[Any]) -> Table:
+    return rows_of(columns, (("", record) for record in records))
+
+
+def _cell(column: Column, value: Any) -> Cell:
+    if column.kind == "name" and value is not None:
+        return short_name(str(value))
+    found: Cell = value.removesuffix("_wait") if column.field == "cause" else value
+    return found
+
+
+# -- what bounds a run -----------------------------------------------------------------------------
+
+
+def verdict_document(findings: Sequence[TraceFinding]) -> Document:
+    """What bounds the run, then everything else that was found."""
+    return Document("Verdict", verdict_blocks(findings))
+
+
+def verdict_blocks(findings: Sequence[TraceFinding]) -> list[Block]:
+    """The causes, the first one bounds the run."""
+    if not findings:
+        return [Paragraph("Nothing stands out: no cause takes a share of the window worth a word.")]
+    return [Findings([_finding(one) for one in findings])]
+
+
+def _finding(one: TraceFinding) -> Finding:
+    worth = quantity.microseconds(one.worth_us)
+    return Finding(
+        worth=quantity.percent(one.share),
+        sureness=f"of the window, confidence {one.confidence:.2f}",
+        title=f"{one.cause}: {one.summary}",
+        cure=f"→ {one.cure}",
+        places=list(one.where),
+        facts=[(quantity.without_unit(key), _fact(key, value))
+               for key, value in one.evidence.items()],
+        note=f"worth up to {worth}",
+    )  # fmt: skip
+
+
+def _fact(key: str, value: float | str) -> str:
+    return value if isinstance(value, str) else quantity.shown(key, value)
+
+
+def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFinding]) -> Document:
+    """One row per GPU, then the causes, then what the reader had to say about the files."""
+    fields = {
+        "busy": "busy_us",
+        "compute": "compute_us",
+        "comm": "communication_us",
+        "exposed": "communication_exposed_us",
+        "copies": "copy_us",
+        "idle": "idle_us",
+        "host": "host_wait_us",
+        "depend": "dependency_wait_us",
+        "kernel": "kernel_wait_us",
+        "unknown": "unknown_wait_us",
+    }
+    working = [rank for rank in ranks if rank.gpu_events]
+    shown = {
+        title: field
+        for title, field in fields.items()
+        if title in ("busy", "idle")
+        or any(getattr(rank, field) >= _WORTH_A_COLUMN * rank.window_us for rank in working)
+    }
+    rows = [
+        Row((_who(rank), rank.window_us,
+             *(_share(getattr(rank, field), rank.window_us) for field in shown.values())))
+        for rank in working
+    ]  # fmt: skip
+    whole = sum(rank.window_us for rank in working)
+    if len(working) > 1:
+        totals = (sum(getattr(rank, field) for rank in working) for field in shown.values())
+        mean = ("mean", whole / len(working), *(_share(total, whole) for total in totals))
+        rows.append(Row(mean, "strong"))
+    blocks: list[Block] = []
+    if working:
+        columns = (words("rank"), Column("window_us"), *(Column("share", title) for title in shown))
+        blocks.append(Table(columns, rows))
+        steps = ranks[0].window == "steps"
+        about = "whole profiler steps" if steps else "the whole trace"
+        said = "shares of it. host, depend, kernel, unknown: causes of idle"
+        blocks.append(Paragraph(f"Window: {about}; {said}", "dim"))
+    used = [rank.flops_utilization for rank in working if rank.flops_utilization is not None]
+    if used:
+        share = quantity.percent(sum(used) / len(used))
+        blocks.append(
+            Paragraph(f"Matrix products, convolutions, attention: {share} of the peak FLOP/s")
+        )
+    if verdict:
+        blocks.append(Section("What bounds it", verdict_blocks(verdict)))
+    warned = dict.fromkeys(
+        f"{os.path.basename(rank.file)}: {warning}" for rank in ranks for warning in rank.warnings
+    )
+    return Document("Trace", [*blocks, Lines(list(warned), "warning")])
+
+
+# -- one question each -----------------------------------------------------------------------------
+
+
+def idle_document(ranks: Sequence[RankIdle]) -> Document:
+    """Causes, what the host did, and the largest gaps, per GPU."""
+    shown: list[Block] = []
+    for rank in ranks:
+        idle = f"idle {_percent(rank.idle_us, rank.window_us)} of"
+        causes = {
+            "host": rank.host_wait_us,
+            "dependency": rank.dependency_wait_us,
+            "kernel": rank.kernel_wait_us,
+            "unknown": rank.unknown_wait_us,
+        }
+        shown.append(_title(rank, f"{idle} {quantity.microseconds(rank.window_us)}"))
+        shown.append(_pairs("waits", causes))
+        shown += [_pairs("during host wait", rank.host_wait_by), _table(GAPS, rank.gaps)]
+    return Document("Idle time", shown)
+
+
+def kernels_document(ranks: Sequence[RankKernels]) -> Document:
+    """Classes and the most expensive kernels, per GPU."""
+    shown: list[Block] = []
+    for rank in ranks:
+        facts = [f"{quantity.count(rank.events)} GPU events of {rank.names} names"]
+        if rank.tensor_core_share is not None:
+            share = quantity.percent(rank.tensor_core_share)
+            facts.append(f"{share} of matrix time by name on tensor cores")
+        if rank.sm_efficiency is not None:
+            facts.append(f"SM efficiency {quantity.percent(rank.sm_efficiency)} (estimate)")
+        if rank.occupancy_percent is not None:
+            facts.append(f"occupancy {rank.occupancy_percent:.0f} % (estimate)")
+        shown.append(_title(rank, ", ".join(facts)))
+        shown.append(_pairs("by class", {use.name: use.total_us for use in rank.classes}))
+        shown.append(_table(KERNELS, rank.kernels))
+        placed = [use for use in rank.kernels if use.roofline is not None]
+        if placed:
+            shown.append(Section("Under the roofline", [_table(ROOFLINE, placed)], ROOFLINE_NOTE))
+    return Document("Kernels", shown)
+
+
+def overlap_document(ranks: Sequence[RankOverlap]) -> Document:
+    """Communication hidden and exposed, per GPU."""
+    columns = (
+        words("rank"),
+        Column("window_us"),
+        Column("compute_us"),
+        Column("communication_us", "comm"),
+        Column("hidden_share", "hidden"),
+        Column("exposed_us"),
+        Column("exposed_share", "share"),
+        Column("copy_us", "copies"),
+        Column("copy_share", "hidden"),
+    )
+    rows = [
+        (
+            _who(rank),
+            rank.window_us,
+            rank.compute_us,
+            rank.communication_us,
+            "–" if rank.overlap_ratio is None else rank.overlap_ratio,
+            rank.exposed_us,
+            rank.exposed_share,
+            rank.copy_us,
+            _share(rank.copy_overlap_us, rank.copy_us),
+        )
+        for rank in ranks
+    ]
+    return Document("Overlap", [Table(columns, rows)])
+
+
+def communication_document(ranks: Sequence[RankCommunication]) -> Document:
+    """The collectives of each GPU, with their bandwidth."""
+    shown: list[Block] = []
+    for rank in ranks:
+        if not rank.calls:
+            shown.append(_title(rank, "no communication"))
+            continue
+        exposed = quantity.microseconds(rank.exposed_us)
+        total = quantity.microseconds(rank.communication_us)
+        shown.append(_title(rank, f"communication {total}, exposed {exposed}"))
+        shown.append(_table(COLLECTIVES, rank.collectives))
+    return Document("Communication", shown)
+
+
+def launch_document(ranks: Sequence[RankLaunches]) -> Document:
+    """How each GPU was fed."""
+    columns = (
+        words("rank"),
+        words("bound"),
+        Column("share", "host wait"),
+        Column("delay_us"),
+        Column("queue"),
+        Column("share", "short"),
+        Column("launches"),
+        Column("graphs"),
+        Column("share", "in graphs"),
+    )
+    rows = [
+        (
+            _who(rank),
+            "yes" if rank.launch_bound else "no",
+            rank.host_wait_share,
+            rank.delay_us.get("median"),
+            f"{max((queue.mean_depth for queue in rank.queues), default=0.0):.1f}",
+            rank.kernels_under_5us_share,
+            rank.launch_calls,
+            rank.graph_launches,
+            rank.graph_time_share,
+        )
+        for rank in ranks
+    ]
+    note = (
+        "bound: is the GPU launch-bound? delay: median from launch to start; "
+        "queue: mean depth of the deepest stream; short: kernels under 5 µs; in graphs: of GPU time"
+    )
+    return Document("Launches", [Table(columns, rows), Paragraph(note, "dim")])
+
+
+def sync_document(ranks: Sequence[RankSync]) -> Document:
+    """Waits of the host, per rank."""
+    shown: list[Block] = []
+    for rank in ranks:
+        blocked, idle = map(quantity.microseconds, (rank.host_us, rank.gpu_gap_us))
+        said = f"{rank.count} waits block the host for {blocked}; GPU idle around them {idle}"
+        shown.append(_title(rank, said))
+        shown += [_table(SYNC, rank.points)] if rank.points else []
+    return Document("Synchronisation", shown)
+
+
+def steps_document(ranks: Sequence[RankSteps]) -> Document:
+    """Steps and their phases, per rank."""
+    shown: list[Block] = []
+    for rank in ranks:
+        if not rank.steps or rank.mean_us is None:
+            said = "no ProfilerStep; call profiler.step() once per step"
+            shown.append(_title(rank, said))
+            continue
+        spread = f" ± {quantity.microseconds(rank.spread_us)}" if rank.spread_us is not None else ""
+        shown.append(_title(rank, f"{quantity.microseconds(rank.mean_us)}{spread} per step"))
+        phases = [
+            phase
+            for phase in rank.steps[0].phases_us
+            if any(step.phases_us[phase] for step in rank.steps)
+        ]
+        spoken = any(step.communication_exposed_us for step in rank.steps)
+        columns = (
+            Column("step"),
+            Column("length_us"),
+            *(Column("us", phase) for phase in phases),
+            Column("us", "GPU busy"),
+            Column("us", "exposed"),
+            words("remark", ""),
+        )
+        rows = [
+            (
+                str(step.number),
+                step.length_us,
+                *(step.phases_us[phase] for phase in phases),
+                step.gpu_busy_us,
+                step.communication_exposed_us if spoken else None,
+                "outlier" if step.outlier else "" if step.whole else "no end",
+            )
+            for step in rank.steps
+        ]
+        shown.append(Table(columns, rows))
+    return Document("Steps", shown)
+
+
+def operators_document(ranks: Sequence[RankOperators]) -> Document:
+    """Operators per rank, with the shape or the line that they are grouped by."""
+    shown: list[Block] = []
+    for rank in ranks:
+        shown.append(_title(rank, f"{quantity.count(rank.count)} operator calls"))
+        if rank.by == "name":
+            shown.append(_table(OPERATORS, rank.operators))
+            continue
+        first, *others = OPERATORS
+        rows = [
+            (
+                short_name(use.name),
+                (_dims(use.shapes) if rank.by == "shape" else use.line) or "–",
+                *(getattr(use, column.field) for column in others),
+            )
+            for use in rank.operators
+        ]
+        shown.append(Table((first, name(rank.by), *others), rows))
+    return Document("Operators", shown)
+
+
+def _dims(shapes: str | None) -> str | None:
+    """The shapes of an operator, `[[[8,4],[]],["float","Scalar"]]` as `8×4`."""
+    if shapes is None:
+        return None
+    dims = msgspec.json.decode(shapes)[0]
+    return ", ".join("×".join(map(str, dim)) for dim in dims if dim) or "scalars"
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def memory_document(ranks: Sequence[RankMemory]) -> Document:
+    """Memory per rank and device: the peak, who holds it, and what only grows."""
+    shown: list[Block] = []
+    for rank in ranks:
+        if rank.note is not None:
+            shown.append(_title(rank, rank.note))
+        for device in rank.devices:
+            facts = [f"{device.device}: {quantity.count(device.events)} events"]
+            if device.peak_bytes is not None:
+                facts.append(f"peak {quantity.memory(device.peak_bytes)}")
+            if device.fragmentation is not None:
+                facts.append(f"{quantity.percent(device.fragmentation)} of reserved unused then")
+            shown += [_title(rank, ", ".join(facts)), *_held(device)]
+    return Document("Memory", shown)
+
+
+def _held(device: DeviceMemory) -> list[Block]:
+    """Who holds the peak and, where memory grows, the level of each step and what is kept."""
+    grows = device.growth.verdict == "grows"
+    start = " (counted from the start of the trace)" if device.start_bytes is None else ""
+    growth = f"memory {device.growth.sentence}{start}"
+    shown: list[Block] = [Paragraph(growth, "warning" if grows else "dim")]
+    if device.held_by_phase:
+        phases = (f"{name} {quantity.memory(size)}" for name, size in device.held_by_phase.items())
+        shown.append(Paragraph("allocated in " + ", ".join(phases), "dim"))
+    if grows:
+        shown.append(_table(LEVELS, device.growth.steps))
+        shown.append(Section("Kept", [_table(HOLDERS, device.growth.kept)]))
+    if device.holders or device.before_bytes:
+        table = _table(HOLDERS, device.holders)
+        before = ("(before the trace)", "–", "–", "–", device.before_bytes)
+        rows = [before, *table.rows] if device.before_bytes else table.rows
+        shown.append(Section("Held at the peak", [Table(HOLDERS, rows)]))
+    return shown
+
+
+def snapshot_document(devices: Sequence[SnapshotMemory]) -> Document:
+    """What a memory snapshot says: totals, who held the peak, what only grows."""
+    shown: list[Block] = []
+    columns = (name("site", "held by"), Column("bytes"), Column("blocks"))
+    for memory in devices:
+        shown.append(Lines(memory.warnings, "warning"))
+        peak, active, reserved = map(
+            quantity.memory, (memory.peak_bytes, memory.active_bytes, memory.reserved_bytes)
+        )
+        lost = f"{quantity.percent(memory.fragmentation)} lost to fragmentation"
+        said = f"GPU {memory.device}: peak {peak}, now {active} of {reserved} reserved, {lost}"
+        shown.append(Paragraph(said, "strong"))
+        growth = f"memory {memory.growth_sentence}"
+        shown.append(Paragraph(growth, "warning" if memory.growing else "dim"))
+        held = _table(columns, memory.peak_by_site[:ROWS])
+        shown.append(Section("Held at the peak", [held]))
+        if memory.growing:
+            kept = _table(columns, memory.growth_by_site[:ROWS])
+            shown.append(Section("Kept: allocated in the history, not freed", [kept]))
+    return Document("Memory snapshot", shown)
+
+
+# -- across ranks and traces -----------------------------------------------------------------------
+
+
+def critical_path_document(path: CriticalPath) -> Document:
+    """Shares by class and the longest names."""
+    shown: list[Block] = [Lines(path.warnings, "warning")]
+    if path.window_us:
+        shown.append(Paragraph(f"Window {quantity.microseconds(path.window_us)}", "strong"))
+        classes = (words("name", "On the path"), *PARTS[2:])
+        shown.append(_table(classes, path.classes))
+        shown.append(_table(PARTS, path.names[:ROWS]))
+    if path.what_if is not None:
+        shorter = ", ".join(f"{name} −{by:g} %" for name, by in path.what_if.shortened.items())
+        window, saved = map(quantity.microseconds, (path.what_if.window_us, path.what_if.saved_us))
+        faster = quantity.ratio(path.what_if.speedup)
+        shown.append(Paragraph(f"With {shorter}: {window}, {saved} less, {faster}", "good"))
+    return Document("Critical path", shown)
+
+
+LATE_RANKS = (
+    words("rank", "Rank"),
+    Column("last_arrivals", "last in"),
+    Column("caused_wait_us", "others waited"),
+    Column("skew_wait_us", "waited itself"),
+    Column("communication_us"),
+    Column("clock_offset_us", "clock"),
+)
+
+
+def stragglers_document(found: Stragglers) -> Document:
+    """Who comes last, and what it costs the others."""
+    shown: list[Block] = [Lines(found.warnings, "warning")]
+    if not found.matched:
+        shown.append(Paragraph("No collective that two of the ranks took part in."))
+        return Document("Stragglers", shown)
+    shown += [Paragraph(stragglers_line(found)), stragglers_table(found, ROWS)]
+    largest = sorted(found.collectives, key=lambda row: -row.skew_us)[:ROWS]
+    columns = (
+        name("name", "Collective"),
+        Column("skew_us"),
+        Column("transfer_us"),
+        words("last"),
+        Column("bytes"),
+        Column("bus_bytes_per_second", "bus"),
+    )
+    rows = [
+        (one.name, one.skew_us, one.transfer_us, f"rank {one.last_rank}", one.bytes,
+         one.bus_bytes_per_second)
+        for one in largest
+    ]  # fmt: skip
+    return Document("Stragglers", [*shown, Table(columns, rows)])
+
+
+def stragglers_line(found: Stragglers) -> str:
+    """What transfers need, and what waiting for the last adds."""
+    needed, waited = map(quantity.microseconds, (found.transfer_us, found.waited_us))
+    return (
+        f"{found.matched} collectives were matched across ranks: transfers need {needed}, all"
+        f" ranks together waited {waited} for the last to arrive."
+    )
+
+
+def stragglers_table(found: Stragglers, most: int, *, sortable: bool = False) -> Table:
+    """How late each rank was, the first `most` of them."""
+    rows = [
+        (str(row.rank), *(getattr(row, column.field) for column in LATE_RANKS[1:]))
+        for row in found.ranks[:most]
+    ]
+    return Table(LATE_RANKS, rows, sortable=sortable)
+
+
+def comparison_document(found: TraceComparison) -> Document:
+    """The verdict, then what changed most."""
+    columns = (
+        name("name", found.by.capitalize()),
+        words("status", ""),
+        Column("calls A"),
+        Column("calls B"),
+        Column("us", "mean A"),
+        Column("us", "mean B"),
+        Column("us", "change"),
+    )
+    rows = [
+        (
+            short_name(row.name),
+            row.status,
+            str(row.calls_a),
+            str(row.calls_b),
+            row.mean_a_us if row.calls_a else "",
+            row.mean_b_us if row.calls_b else "",
+            row.change_us,
+        )
+        for row in found.rows[:ROWS]
+    ]
+    said = Paragraph(found.summary, "strong")
+    shown: list[Block] = [Lines(found.warnings, "warning"), said, Table(columns, rows)]
+    return Document("Comparison of traces", shown)
+
+
+def tree_document(roots: Sequence[FlameNode], top: int) -> Document:
+    """The nesting, widest first; small branches are folded."""
+    rows: list[tuple[Cell, ...]] = []
+    whole = max(sum(max(node.host_us, node.gpu_us) for node in roots), 1e-9)
+
+    def add(node: FlameNode, depth: int) -> None:
+        small = max(node.host_us, node.gpu_us) < _NARROWEST * whole
+        if depth > DEEPEST or len(rows) >= top or small:
+            return
+        indented = "  " * depth + short_name(node.name)
+        rows.append((indented, node.host_us, node.own_us, node.gpu_us, str(node.calls)))
+        for child in node.children:
+            add(child, depth + 1)
+
+    for root in roots:
+        add(root, 0)
+    times = (Column("us", "host"), Column("us", "own"), Column("us", "GPU"))
+    return Document("Tree", [Table((name("where", "Where"), *times, Column("calls")), rows)])
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _who(record: object) -> str:
+    """The rank that a record is about, else its file."""
+    rank, device = getattr(record, "rank", None), getattr(record, "device", None)
+    called = os.path.basename(getattr(record, "file", "")) if rank is None else f"rank {rank}"
+    return called if not device or rank == device else f"{called} gpu {device}"
+
+
+def _title(record: object, said: str) -> Paragraph:
+    shown: Words = (Span(_who(record), "strong"), f": {said}")
+    return Paragraph(shown)
+
+
+def _pairs(title: str, values: Mapping[str, float]) -> Paragraph:
+    shown = [f"{name} {quantity.microseconds(us)}" for name, us in values.items() if us > 0]
+    return Paragraph(f"{title}: {', '.join(shown) or 'nothing'}")
+
+
+def _share(part: float, whole: float) -> float | str:
+    return part / whole if whole > 0 else "–"
+
+
+def _percent(part: float, whole: float) -> str:
+    return quantity.percent(part / whole) if whole > 0 else "–"
