@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.drawn import drawn
 
-from ridgeline.cli.live_run import LiveView
+from ridgeline.cli.recipe_runs import LiveView
 from ridgeline.records.environment import Environment
 from ridgeline.records.journal import FILE
 from ridgeline.records.layout import Layout

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride
+from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride, bench_on
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
 
@@ -58,7 +58,7 @@ def compress(
         typer.Option(metavar="LOSS", help="Choose a scheme for each layer within this loss."),
     ] = None,
     aim: Annotated[
-        str, typer.Option("--for", metavar="AIM", help="With --target: size or latency.")
+        Literal["size", "latency"], typer.Option("--for", help="What --target shall make small.")
     ] = "size",
     merge_adapter: Annotated[
         Path | None,
@@ -89,7 +89,6 @@ def compress(
     Exit 3 where the model lost more than --max-loss or --target: nothing is saved then.
     """
     from ridgeline.cli.compress_images import run_on_images
-    from ridgeline.cli.decode_turns import bench_on
     from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.compress.images.material import ImageMaterial, is_image_model
     from ridgeline.compress.saved.exports import check_formats
@@ -168,11 +167,9 @@ def _run(
 ) -> CompressionLedger:
     from ridgeline.compress.evaluate.allowance import allowance
     from ridgeline.compress.judged import compress as run
-    from ridgeline.compress.search.search import AIMS, search
+    from ridgeline.compress.search.search import search
 
     target, aim, max_loss = losses
-    if aim not in AIMS:
-        raise InputError(f"--for {aim}: give {' or '.join(AIMS)}")
     if target is not None:
         if adapter is not None:
             raise InputError("--merge-adapter: merge first, then search in a second command")

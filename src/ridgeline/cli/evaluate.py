@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,8 @@ import typer
 from ridgeline.cli.output_options import Json
 
 if TYPE_CHECKING:
-    from ridgeline.records.compression import Evaluation
+    from ridgeline.compress.evaluate.judge import Bench, Say
+    from ridgeline.records.compression import Decoding, Evaluation
 
 Context = Annotated[
     int | None, typer.Option(help="Tokens of a window. Default: 2,048, or the model's positions.")
@@ -63,7 +64,6 @@ def evaluate(
 def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -> Evaluation:
     from msgspec.structs import replace
 
-    from ridgeline.cli.decode_turns import bench_on
     from ridgeline.compress.evaluate.judge import speedup
 
     places = [Path(one) for one in (found.reference, found.model) if one is not None]
@@ -74,3 +74,23 @@ def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -
     if not before or isinstance(before[0], str):
         return replace(found, no_decoding=f"of the reference: {before[0]}") if before else found
     return replace(found, reference_decoding=before[0], speedup=speedup(before[0], own))
+
+
+KV_BYTES = 256 * 2**20
+"""The cache of each model: enough for one sequence of a few hundred tokens."""
+
+
+def bench_on(device: str) -> Bench:
+    """A function that decodes with `ridgeline serve`'s engine on that device."""
+
+    def bench(directories: Sequence[Path], say: Say) -> list[Decoding | str]:
+        from ridgeline.cli.engine_options import engine_config
+        from ridgeline.serve.engine.decode_in_turns import decode_in_turns
+
+        configs = [
+            engine_config(str(directory), device=device, kv_bytes=str(KV_BYTES))
+            for directory in directories
+        ]
+        return decode_in_turns(configs, say=say)
+
+    return bench

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.recipe_options import Changes, usual_folder
+from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
 
 if TYPE_CHECKING:
     from ridgeline.launch.cluster_file import ClusterFile
@@ -139,7 +139,6 @@ def _say_price(job: Job) -> None:
 
 def _run_here(job: Job, on: Place, cluster: Path | None, *, json: bool) -> None:
     """Run to the end, as long as this process lives."""
-    from ridgeline.cli.live_run import LiveView
     from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.launch.merge import LogLine
     from ridgeline.launch.places import refuse_twins, run_here, written

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.records.load import Arrivals as Kinds
+
 if TYPE_CHECKING:
     from ridgeline.records.load_test import Slo
 
 Arrivals = Annotated[
-    str | None,
-    typer.Option(
-        help="closed, constant, poisson, gamma, ramp or trace. Default: trace with --trace, else"
-        " poisson."
-    ),
+    Kinds | None,
+    typer.Option(help="When requests come. Default: trace with --trace, else poisson."),
 ]
 Rate = Annotated[float, typer.Option(help="Requests per second.")]
 ToRate = Annotated[float | None, typer.Option(help="Of a ramp, at its end.")]
@@ -46,21 +45,9 @@ SloItl = Annotated[float | None, typer.Option(help="Seconds, for 99 % of tokens.
 SloE2e = Annotated[float | None, typer.Option(help="Seconds.")]
 
 
-def arrivals_of(asked: str | None, trace: Path | None) -> str:
-    """The kind of arrivals that the options describe.
-
-    Raises:
-        InputError: There is none of that name.
-    """
-    from typing import get_args
-
-    from ridgeline.errors import InputError
-    from ridgeline.records.load import Arrivals as Known
-
-    chosen = asked or ("trace" if trace else "poisson")
-    if chosen not in get_args(Known):
-        raise InputError(f"--arrivals {chosen}: has to be one of {', '.join(get_args(Known))}")
-    return chosen
+def arrivals_of(asked: Kinds | None, trace: Path | None) -> Kinds:
+    """The kind of arrivals that the options describe."""
+    return asked or ("trace" if trace else "poisson")
 
 
 def slo_of(ttft: float | None, tpot: float | None, itl: float | None, e2e: float | None) -> Slo:

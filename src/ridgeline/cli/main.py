@@ -58,8 +58,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "roofline": ("ridgeline.cli.roofline", "every operator of a model under the roofs of devices"),
     "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
     "predict serving": ("ridgeline.cli.predict_serving", "latency and throughput of one replica"),
-    "validate training": ("ridgeline.cli.validate_training", "error against published runs"),
-    "validate serving": ("ridgeline.cli.validate_serving", "error against published served runs"),
+    "validate training": ("ridgeline.cli.validate", "error against published runs"),
+    "validate serving": ("ridgeline.cli.validate", "error against published served runs"),
     "plan training": ("ridgeline.cli.plan_training", "the best layout for a training run, and why"),
     "plan serving": ("ridgeline.cli.plan_serving", "GPUs, layout and cost for a served load"),
     "train": ("ridgeline.cli.train", "run a recipe: train a language model on torch.distributed"),
@@ -213,7 +213,8 @@ def _run_command(name: str, arguments: list[str], begin: Callable[[], None]) -> 
             begin()
             code = app(args=arguments, prog_name=f"ridgeline {name}", standalone_mode=False)
     except usage_error as error:
-        return _complain(f"{error.format_message().rstrip('.')}; {_advice(name, arguments)}", 2)
+        said = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+        return _complain(f"{said}; {_advice(name, arguments)}", 2)
     except RidgelineError as error:
         if error.details:
             sys.stderr.write(error.details.rstrip() + "\n")

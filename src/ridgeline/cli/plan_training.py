@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
-from ridgeline.cli.forecast_options import GlobalBatch, Model, SequenceLength, Software
+from ridgeline.cli.forecast_options import (
+    DomainSize,
+    GlobalBatch,
+    Model,
+    Network,
+    Oversubscription,
+    SequenceLength,
+    Software,
+    cluster_of,
+)
 from ridgeline.cli.output_options import Html, Json, output_file
 from ridgeline.errors import InputError
+from ridgeline.records.plan import Objective
 
 if TYPE_CHECKING:
     from ridgeline.models import ModelSpec
     from ridgeline.plan.task import Task
-    from ridgeline.records.plan import Objective, Plan
+    from ridgeline.records.plan import Plan
     from ridgeline.report.document import Document
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -37,7 +46,7 @@ def plan_training(
         str | None, typer.Option(help="Of the whole run, as 300B: adds days, money, energy.")
     ] = None,
     objective: Annotated[
-        str, typer.Option(help="time, memory, or cost (also tries smaller clusters).")
+        Objective, typer.Option(help="What to keep low; for cost, smaller clusters are tried too.")
     ] = "time",
     precision: Annotated[
         list[str] | None,
@@ -61,8 +70,6 @@ def plan_training(
     from ridgeline.cli.show import print_document, print_json, write_page
     from ridgeline.plan import training
 
-    if objective not in ("time", "cost", "memory"):
-        raise InputError(f"--objective {objective}: use time, cost or memory")
     amount = None if tokens is None else _amount(tokens)
     tasks = [
         training.task_of(
@@ -77,7 +84,7 @@ def plan_training(
     ]
     if write is not None:
         _check_trainable(tasks[0].model)
-    task, plan = _planned(tasks, amount, days, objective)  # type: ignore[arg-type]
+    task, plan = _planned(tasks, amount, days, objective)
     if write is not None:
         from ridgeline.plan.recipe import recipe_of
         from ridgeline.records.recipe_file import write_recipe

@@ -7,10 +7,19 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
-from ridgeline.cli.forecast_options import GlobalBatch, Model, SequenceLength, Software
+from ridgeline.cli.forecast_options import (
+    DomainSize,
+    GlobalBatch,
+    Model,
+    Network,
+    Oversubscription,
+    SequenceLength,
+    Software,
+    cluster_of,
+)
 from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import InputError
+from ridgeline.records.layout import Offload, Precision, Recompute, Schedule
 
 
 def predict_training(
@@ -26,7 +35,7 @@ def predict_training(
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
     vpp: Annotated[int, typer.Option(help="Model chunks per pipeline rank.")] = 1,
     schedule: Annotated[
-        str | None, typer.Option(help="gpipe, 1f1b, interleaved or zero-bubble.")
+        Schedule | None, typer.Option(help="The pipeline's. Default: 1f1b, or as --vpp needs it.")
     ] = None,
     cp: Annotated[int, typer.Option(help="Context-parallel ranks.")] = 1,
     ep: Annotated[int, typer.Option(help="Expert-parallel ranks.")] = 1,
@@ -38,11 +47,11 @@ def predict_training(
     fsdp: Annotated[
         int | None, typer.Option(help="Ranks that shard; default: all data-parallel ones.")
     ] = None,
-    recompute: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
+    recompute: Annotated[Recompute, typer.Option(help="What the backward pass redoes.")] = "none",
     precision: Annotated[
-        str, typer.Option(help="Of matrix products: bf16, fp16, fp8, mxfp8, nvfp4, fp32.")
+        Precision, typer.Option(help="The number format of matrix multiplications.")
     ] = "bf16",
-    offload: Annotated[str, typer.Option(help="none, optimizer or optimizer+parameters.")] = "none",
+    offload: Annotated[Offload, typer.Option(help="What waits in the host's memory.")] = "none",
     compiled: Annotated[
         bool, typer.Option("--compile/--eager", help="Whether element-wise chains are fused.")
     ] = True,

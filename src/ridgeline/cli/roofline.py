@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,7 +24,9 @@ def roofline(
         int | None,
         typer.Option(help="Tokens of each; in decode, already cached. Default: 4096 or the most."),
     ] = None,
-    phase: Annotated[str, typer.Option(help="train, prefill or decode.")] = "train",
+    phase: Annotated[
+        Literal["train", "prefill", "decode"], typer.Option(help="What the model does.")
+    ] = "train",
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -33,7 +35,7 @@ def roofline(
     from ridgeline.plan.model_roofline import model_roofline
     from ridgeline.report.views.roofline import roofline_document
 
-    roof = model_roofline(model, device, batch=batch, seq=seq, phase=phase)  # type: ignore[arg-type]
+    roof = model_roofline(model, device, batch=batch, seq=seq, phase=phase)
     document = roofline_document(roof)
     if html is not None:
         write_page("--html", html, document)

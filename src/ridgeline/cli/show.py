@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.store import write_atomically
@@ -50,11 +50,6 @@ def write_page(option: str, path: Path, document: Document) -> None:
     from ridgeline.report.page import draw_page
 
     write_text(option, path, draw_page(document))
-
-
-def print_view(view: RenderableType) -> None:
-    """A table or a text on stdout, as wide as the terminal."""
-    Console().print(view)
 
 
 @contextmanager

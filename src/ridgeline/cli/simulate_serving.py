@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ridgeline.cli import load_options as load
 from ridgeline.cli.engine_options import (
     BlockSize,
     ChunkedPrefill,
@@ -24,27 +25,6 @@ from ridgeline.cli.forecast_options import (
     OptionalModel,
     TensorParallel,
     Weights,
-)
-from ridgeline.cli.load_options import (
-    Arrivals,
-    Concurrency,
-    InputTokens,
-    LengthScale,
-    OutputTokens,
-    Rate,
-    Requests,
-    Seconds,
-    SloE2e,
-    SloItl,
-    SloTpot,
-    SloTtft,
-    ToRate,
-    Trace,
-    TraceSpeed,
-    Variation,
-    Warmup,
-    arrivals_of,
-    slo_of,
 )
 from ridgeline.cli.output_options import Html, Json
 from ridgeline.cli.scaling_options import (
@@ -115,23 +95,23 @@ def simulate_serving(
     scale_itl: ScaleItl = None,
     scale_up_after: ScaleUpAfter = None,
     scale_down_after: ScaleDownAfter = None,
-    arrivals: Arrivals = None,
-    rate: Rate = 1.0,
-    to_rate: ToRate = None,
-    variation: Variation = 2.0,
-    concurrency: Concurrency = 8,
-    seconds: Seconds = None,
-    requests: Requests = None,
-    input_tokens: InputTokens = 256,
-    output_tokens: OutputTokens = 64,
-    trace: Trace = None,
-    trace_speed: TraceSpeed = 1.0,
-    length_scale: LengthScale = 1.0,
-    warmup: Warmup = None,
-    slo_ttft: SloTtft = None,
-    slo_tpot: SloTpot = None,
-    slo_itl: SloItl = None,
-    slo_e2e: SloE2e = None,
+    arrivals: load.Arrivals = None,
+    rate: load.Rate = 1.0,
+    to_rate: load.ToRate = None,
+    variation: load.Variation = 2.0,
+    concurrency: load.Concurrency = 8,
+    seconds: load.Seconds = None,
+    requests: load.Requests = None,
+    input_tokens: load.InputTokens = 256,
+    output_tokens: load.OutputTokens = 64,
+    trace: load.Trace = None,
+    trace_speed: load.TraceSpeed = 1.0,
+    length_scale: load.LengthScale = 1.0,
+    warmup: load.Warmup = None,
+    slo_ttft: load.SloTtft = None,
+    slo_tpot: load.SloTpot = None,
+    slo_itl: load.SloItl = None,
+    slo_e2e: load.SloE2e = None,
     seed: Annotated[int, typer.Option(help="Of arrivals and of accepted drafts.")] = 0,
     what_if: Annotated[
         list[str] | None,
@@ -186,8 +166,8 @@ def simulate_serving(
             "startup_seconds": startup,
         }
     )
-    load = Load(
-        arrivals=arrivals_of(arrivals, trace),  # type: ignore[arg-type]  # one of them by now
+    asked = Load(
+        arrivals=load.arrivals_of(arrivals, trace),
         rate=rate,
         to_rate=to_rate,
         variation=variation,
@@ -200,12 +180,12 @@ def simulate_serving(
         trace_speed=trace_speed,
         length_scale=length_scale,
         warmup_seconds=warmup,
-        slo=slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
+        slo=load.slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
         seed=seed,
     )
     with progress() as say:
         found = simulate(
-            load,
+            asked,
             deployment,
             model=None if model is None else load_model(model),
             measured=_measured(steps, alone, max_tokens_per_step),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.recipe_options import Changes, usual_folder
+from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
 
 
 def train(
@@ -39,7 +39,6 @@ def train(
     json: Json = False,
 ) -> None:
     """Train what the recipe says, on as many processes as its layout has."""
-    from ridgeline.cli.live_run import LiveView
     from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.errors import InputError
     from ridgeline.records.journal import read_journal

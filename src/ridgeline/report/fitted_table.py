@@ -19,20 +19,15 @@ from rich.text import Text
 
 LEAST_TEXT = 12
 """Columns that a text keeps when it gives way."""
-LONGEST_WORD = 40
-"""Longer words are cut even where words shall stay whole."""
 BOUNDLESS = 10_000
 
 
 class FittedTable(Table):
     """A rich table whose first `lead` columns say what a row is of."""
 
-    def __init__(
-        self, *headers: Column | str, lead: int = 1, whole_words: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *headers: Column | str, lead: int = 1, **options: Any) -> None:
         super().__init__(*headers, **options)
         self.lead = lead
-        self.whole_words = whole_words
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for place, block in enumerate(self._blocks(console, options)):
@@ -88,9 +83,6 @@ class FittedTable(Table):
         if column.justify == "right" or (column.no_wrap and column.ratio is None):
             return replace(column, no_wrap=True, min_width=max(widest, heading.maximum))
         least = max(heading.minimum, min(widest, LEAST_TEXT), column.min_width or 0)
-        if self.whole_words:
-            longest = max((size.minimum for size in sizes), default=0)
-            least = max(least, min(longest, LONGEST_WORD))
         return replace(column, min_width=least)
 
     def _width(self, columns: Sequence[Column], console: Console, wide: ConsoleOptions) -> int:

@@ -38,6 +38,7 @@ from ridgeline.report.document import (
     Tone,
     Verbatim,
     Words,
+    plain,
     spans,
 )
 from ridgeline.report.document import Finding as FindingBlock
@@ -54,6 +55,8 @@ STYLES: dict[Tone, str] = {
     "warning": "yellow",
     "accent": "cyan",
 }
+LONGEST_WORD = 40
+"""In tables, longer words are cut even where nobody looks."""
 METER_COLUMNS = 24
 BAR_COLUMNS = 50
 PLACES = 3
@@ -189,16 +192,17 @@ def _section(section: Section) -> Iterator[RenderableType]:
 
 
 def _findings(found: Findings) -> Iterator[RenderableType]:
+    width = max(len(text) for one in found.findings for text in (one.worth, one.sureness))
     for number, finding in enumerate(found.findings, start=1):
         if number > 1:
             yield Text()
-        yield _finding(number, finding)
+        yield _finding(number, finding, width)
 
 
-def _finding(number: int, finding: FindingBlock) -> Grid:
+def _finding(number: int, finding: FindingBlock, width: int) -> Grid:
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(width=2, justify="right", no_wrap=True)
-    grid.add_column(width=11)
+    grid.add_column(width=width)
     grid.add_column(ratio=1)
     worth = Text(finding.worth, style="bold green")
     worth.append(f"\n{finding.sureness}", style="not bold dim")
@@ -223,6 +227,8 @@ def shortened_place(where: str, width: int) -> str:
     """
     if len(where) <= width:
         return where
+    if re.search(r":\d+$", where) is None:
+        return where[: width - 1] + "…"
     file, colon, line = where.rpartition(":")
     room = max(width - len(colon + line) - 1, 8)
     head = room // 3
@@ -269,7 +275,6 @@ class TableView:
         under = None if remark is None else _first(columns, "words", "name")
         drawn = FittedTable(
             lead=self.table.lead,
-            whole_words=not options.is_terminal,
             title=Text(self.table.title, style="bold") if self.table.title else None,
             title_justify="left",
             box=None,
@@ -282,18 +287,28 @@ class TableView:
             if column.kind == "figure":
                 drawn.add_column(column.heading, justify="right", no_wrap=True)
             elif place != remark:
-                drawn.add_column(column.heading, overflow="fold")
+                cells = [row.cells[place] for row in rows]
+                least = 0 if options.is_terminal else _longest_word(column, cells)
+                drawn.add_column(column.heading, overflow="fold", min_width=least)
         for row in rows:
-            cells: list[RenderableType] = [
+            line: list[RenderableType] = [
                 _cell(column, cell, cut=options.is_terminal)
                 for column, cell in zip(columns, row.cells, strict=True)
             ]
             if remark is not None and under is not None:
-                said = Padding(cells.pop(remark), (0, 0, 0, 1), style="dim")
+                said = Padding(line.pop(remark), (0, 0, 0, 1), style="dim")
                 if row.cells[remark]:
-                    cells[under] = Group(cells[under], said)
-            drawn.add_row(*cells, style=STYLES[row.tone])
+                    line[under] = Group(line[under], said)
+            drawn.add_row(*line, style=STYLES[row.tone])
         yield drawn
+
+
+def _longest_word(column: Column, cells: Sequence[Cell]) -> int:
+    """The columns that words need to stay whole; names are one word, and may be broken."""
+    if column.kind == "name":
+        return 0
+    texts = " ".join(plain(column.text(cell)) for cell in cells)
+    return min(LONGEST_WORD, max(map(len, texts.split()), default=0))
 
 
 def _first(columns: Sequence[Column], *kinds: str) -> int | None:

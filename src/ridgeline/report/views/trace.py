@@ -198,13 +198,13 @@ def _finding(one: TraceFinding) -> Finding:
     worth = quantity.microseconds(one.worth_us)
     return Finding(
         worth=quantity.percent(one.share),
-        sureness=f"of the window, confidence {one.confidence:.2f}",
+        sureness=f"confidence {one.confidence:.2f}",
         title=f"{one.cause}: {one.summary}",
         cure=f"→ {one.cure}",
         places=list(one.where),
         facts=[(quantity.without_unit(key), _fact(key, value))
                for key, value in one.evidence.items()],
-        note=f"worth up to {worth}",
+        note=f"{quantity.percent(one.share)} of the window, worth up to {worth}",
     )  # fmt: skip
 
 

@@ -1,16 +1,34 @@
-"""Shows how a training run stands while it goes, from the log that it writes."""
+"""What `train` and `launch` share: how a recipe's values are changed, how its run is watched."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from ridgeline.errors import InputError
 from ridgeline.records.journal import Tail
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.report.views.train import live_line, live_pictures
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="TABLE.KEY=VALUE", help="A value of the recipe to change; repeatable."
+    ),
+]
+
+
+def usual_folder(recipe: Path) -> Path:
+    """Where a run lives unless told: below where the command is, not among the recipes.
+
+    >>> usual_folder(Path("recipes/gpt.toml"))
+    PosixPath('runs/gpt')
+    """
+    return Path("runs") / recipe.stem
 
 
 class LiveView:
@@ -41,6 +59,8 @@ class LiveView:
         if self._steps is None:
             self._steps = _steps_wanted(self._folder)
         self._lines = [one for one in self._lines if one.step < new[0].step] + new
+        from ridgeline.report.views.train import live_line, live_pictures
+
         text = live_line(self._lines[-1], self._steps)
         if self._pictures:
             text += "\n" + "\n".join(live_pictures(self._lines))
