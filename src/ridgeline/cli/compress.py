@@ -30,14 +30,12 @@ def compress(
             metavar="MODEL", help="Directory of a Hugging Face causal LM, or image classifier."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the model, ledger and report go.")
-    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where model, ledger and report go.")],
     scheme: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Such as w4a16-gptq-g128; repeated: one after the other. With --target: choices.",
+            help="A scheme such as w4a16-gptq-g128; several in turn. With --target: choices.",
         ),
     ] = None,
     calibration: Annotated[

@@ -20,13 +20,15 @@ Context = Annotated[
 Stride = Annotated[
     int | None, typer.Option(help="Tokens from window to window. Default: as --context.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="Where it runs: auto, cpu or cuda.")]
 NoSpeed = Annotated[bool, typer.Option("--no-speed", help="Do not measure decoding.")]
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Directory, dense or compressed.")],
-    text: Annotated[Path, typer.Option(metavar="FILE", help="Held-out text.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Directory of a model, dense or compressed.")
+    ],
+    text: Annotated[Path, typer.Option(metavar="FILE", help="Held-out text to judge on.")],
     reference: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The model that it was made from: KL, speed beside it."),

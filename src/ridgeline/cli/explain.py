@@ -12,7 +12,10 @@ from ridgeline.cli.output_options import Json
 
 def explain(
     first: Annotated[
-        Path, typer.Argument(metavar="A.json", help="Of `predict training` or `plan training`.")
+        Path,
+        typer.Argument(
+            metavar="A.json", help="What `predict training` or `plan training` printed."
+        ),
     ],
     second: Annotated[Path, typer.Argument(metavar="B.json", help="The one to hold against it.")],
     json: Json = False,

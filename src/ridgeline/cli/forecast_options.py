@@ -28,22 +28,26 @@ GlobalBatch = Annotated[int, typer.Option(help="Sequences or images in one optim
 Software = Annotated[str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")]
 
 # Of a served model.
-Gpu = Annotated[str, typer.Option(help="As H100; see ridgeline hardware --list.")]
+Gpu = Annotated[str, typer.Option(help="A device such as H100; see `ridgeline hardware --list`.")]
 TensorParallel = Annotated[int, typer.Option(help="Devices of one replica.")]
-Weights = Annotated[str, typer.Option(help="bf16, fp8, int8, int4-awq, mxfp4, ….")]
-Cache = Annotated[str, typer.Option(help="Of keys and values: bf16, fp8, int8. Default: as usual.")]
+Weights = Annotated[
+    str, typer.Option(help="How weights are held: bf16, fp8, int8, int4-awq, mxfp4, ….")
+]
+Cache = Annotated[str, typer.Option(help="How keys and values are held. Default: as is usual.")]
 EngineClass = Annotated[
     str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
 ]
 PromptTokens = Annotated[float, typer.Option(help="Tokens of a prompt, mean.")]
-AnswerTokens = Annotated[float, typer.Option(help="Tokens of an answer, mean.")]
+AnswerTokens = Annotated[float, typer.Option(help="Tokens of a completion, mean.")]
 
 # What is not typical of a cluster.
 DomainSize = Annotated[int | None, typer.Option(help="Devices that the fast fabric joins.")]
 Network = Annotated[
-    float | None, typer.Option(metavar="GBIT/S", help="Network of one device, per direction.")
+    float | None, typer.Option(metavar="GBIT/S", help="The network of one device, per direction.")
 ]
-Oversubscription = Annotated[float | None, typer.Option(help="Of the network's core; 1 is none.")]
+Oversubscription = Annotated[
+    float | None, typer.Option(help="How far the network's core is oversubscribed; 1 is not.")
+]
 
 
 def cluster_of(

@@ -12,23 +12,35 @@ from ridgeline.cli.output_options import Json
 
 def generate(
     model: options.Model,
-    prompt: Annotated[list[str], typer.Option(metavar="TEXT", help="Repeatable: all at once.")],
+    prompt: Annotated[
+        list[str], typer.Option(metavar="TEXT", help="A prompt; several are answered at once.")
+    ],
     max_tokens: Annotated[int, typer.Option(help="New tokens at most.")] = 64,
-    temperature: Annotated[float, typer.Option(help="0: the most likely token each time.")] = 0.0,
+    temperature: Annotated[
+        float, typer.Option(help="The temperature; 0 takes the most likely token each time.")
+    ] = 0.0,
     top_k: Annotated[int, typer.Option(help="Only the k most likely; 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Only the most likely that add up to p.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Only those above p times the most likely.")] = 0.0,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1: fewer repetitions.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answer.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Ends an answer.")] = None,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Always max-tokens.")] = False,
-    n: Annotated[int, typer.Option("-n", help="Answers to each prompt.")] = 1,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="A penalty on repetitions; 1 is none.")
+    ] = 1.0,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same completion.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A text that ends a completion.")
+    ] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Always generate max-tokens.")
+    ] = False,
+    n: Annotated[int, typer.Option("-n", help="Completions of each prompt.")] = 1,
     beams: Annotated[int, typer.Option(help="Beam search with so many; 0: none.")] = 0,
     chat: Annotated[
         bool, typer.Option("--chat", help="Put prompts through the chat template.")
     ] = False,
     use_adapter: Annotated[
-        str, typer.Option(metavar="NAME", help="Which of the --adapter to answer with.")
+        str, typer.Option(metavar="NAME", help="Which of the --adapter to use.")
     ] = "",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",

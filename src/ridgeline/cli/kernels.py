@@ -12,7 +12,8 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import MissingExtra
 
 Libraries = Annotated[
-    list[str] | None, typer.Argument(metavar="[LIBRARY]…", help="Which; none: all of them.")
+    list[str] | None,
+    typer.Argument(metavar="[LIBRARY]…", help="Libraries to compile; none: all of them."),
 ]
 
 

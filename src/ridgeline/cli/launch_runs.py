@@ -9,11 +9,11 @@ import typer
 
 from ridgeline.cli.output_options import Json
 
-NAME = Annotated[str, typer.Argument(help="As `ridgeline launch` called the run.")]
+NAME = Annotated[str, typer.Argument(help="The run, as `ridgeline launch` called it.")]
 
 
 def launch_status(
-    name: Annotated[str, typer.Argument(help="Of a run; without one: all of them.")] = "",
+    name: Annotated[str, typer.Argument(help="The run to show; without one, all of them.")] = "",
     json: Json = False,
 ) -> None:
     """Say how a run stands, and in one sentence why it waits."""

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 
 def loadtest(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Of the server: http://host:8000.")],
-    model: Annotated[str | None, typer.Option(help="Default: the first it names.")] = None,
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The server, such as http://host:8000.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="The model to ask. Default: the first that the server names.")
+    ] = None,
     api: Annotated[
         Literal["completions", "chat"], typer.Option(help="Which of its interfaces.")
     ] = "completions",
@@ -42,16 +46,19 @@ def loadtest(
     slo_itl: load.SloItl = None,
     slo_e2e: load.SloE2e = None,
     seed: Annotated[
-        int | None, typer.Option(help="Default: another each time, so that no cache is warm.")
+        int | None,
+        typer.Option(help="The seed. Default: another each time, so that no cache is warm."),
     ] = None,
     token_ids: Annotated[
         str | None, typer.Option(metavar="LOW:HIGH", help="Prompts of token ids, not words.")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for one answer.")] = 600.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for one completion.")] = 600.0,
     max_send_lag: Annotated[
         float, typer.Option(help="Seconds at p99, above which no figures are given.")
     ] = 0.01,
-    max_cpu_share: Annotated[float, typer.Option(help="Of a core, likewise.")] = 0.9,
+    max_cpu_share: Annotated[
+        float, typer.Option(help="The share of a core above which no figures are given.")
+    ] = 0.9,
     html: Html = None,
     json: Json = False,
 ) -> None:

@@ -25,14 +25,15 @@ def plan_serving(
     prompt: PromptTokens = 1024,
     answer: AnswerTokens = 256,
     gpu: Annotated[
-        list[str] | None, typer.Option(help="Allowed; may be given several times. Default: all.")
+        list[str] | None,
+        typer.Option(help="A device to allow; may be given several times. Default: all."),
     ] = None,
     weights: Annotated[
-        list[str] | None, typer.Option(help="Allowed, as gpu. Default: bf16 and fp8.")
+        list[str] | None, typer.Option(help="Weights to allow, as --gpu. Default: bf16 and fp8.")
     ] = None,
     engine: EngineClass = "python",
     headroom: Annotated[
-        float, typer.Option(help="Of what replicas can carry, the share left for bursts.")
+        float, typer.Option(help="The share of what replicas can carry that is left for bursts.")
     ] = 0.2,
     json: Json = False,
 ) -> None:

@@ -37,20 +37,22 @@ def plan_training(
         str,
         typer.Option(
             metavar="COUNTxDEVICE",
-            help="As 64xH100. With --days the largest allowed; several kinds with commas.",
+            help="Such as 64xH100. With --days the largest allowed; several kinds with commas.",
         ),
     ],
     global_batch: GlobalBatch,
     seq: SequenceLength = None,
     tokens: Annotated[
-        str | None, typer.Option(help="Of the whole run, as 300B: adds days, money, energy.")
+        str | None, typer.Option(help="Tokens of the whole run, as 300B: adds days, money, energy.")
     ] = None,
     objective: Annotated[
         Objective, typer.Option(help="What to keep low; for cost, smaller clusters are tried too.")
     ] = "time",
     precision: Annotated[
         list[str] | None,
-        typer.Option(help="Of matrix products; may be given several times. Default: 16 bits."),
+        typer.Option(
+            help="Number format of matmuls; may be given several times. Default: 16 bits."
+        ),
     ] = None,
     software: Software = "torch",
     days: Annotated[

@@ -24,7 +24,9 @@ from ridgeline.records.layout import Offload, Precision, Recompute, Schedule
 
 def predict_training(
     model: Model,
-    cluster: Annotated[str, typer.Option(metavar="COUNTxDEVICE", help="As 64xH100.")],
+    cluster: Annotated[
+        str, typer.Option(metavar="COUNTxDEVICE", help="Count and device, such as 64xH100.")
+    ],
     global_batch: GlobalBatch,
     seq: SequenceLength = None,
     micro_batch: Annotated[int, typer.Option(help="Sequences in one pass of one rank.")] = 1,

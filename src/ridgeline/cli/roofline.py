@@ -17,9 +17,10 @@ def roofline(
         ),
     ],
     device: Annotated[
-        list[str], typer.Option("--device", metavar="NAME", help="May be given several times.")
+        list[str],
+        typer.Option("--device", metavar="NAME", help="A device; may be given several times."),
     ],
-    batch: Annotated[int, typer.Option(help="Sequences, or images.")] = 1,
+    batch: Annotated[int, typer.Option(help="Sequences or images in a batch.")] = 1,
     seq: Annotated[
         int | None,
         typer.Option(help="Tokens of each; in decode, already cached. Default: 4096 or the most."),

@@ -62,21 +62,28 @@ def serve(
     model: Model,
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = HOST,
-    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = PORT,
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; 0 is any free one.", min=0, max=65535)
+    ] = PORT,
     served_model_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In the API. Default: the folder's name.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The model's name in the API. Default: the folder's name."
+        ),
     ] = None,
     api_key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="One key a line; without, anyone may ask.")
     ] = None,
     max_body_bytes: Annotated[
-        int, typer.Option(help="Of a request; beyond: 413.", min=1)
+        int, typer.Option(help="The largest request; a larger one gets 413.", min=1)
     ] = MAX_BODY_BYTES,
     request_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For a whole answer; beyond: 504.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="The time for a whole completion; beyond it: 504."),
     ] = None,
     shutdown_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For open requests after SIGTERM.", min=0)
+        float,
+        typer.Option(metavar="SECONDS", help="The time for open requests after SIGTERM.", min=0),
     ] = SHUTDOWN_TIMEOUT_SECONDS,
     replicas: Replicas = "1",
     scale_on: ScaleOn = None,
@@ -97,7 +104,8 @@ def serve(
         typer.Option(help="With --manifest: what scales its pods. Default: hpa."),
     ] = None,
     engine: Annotated[
-        Literal["ridgeline", "vllm"], typer.Option(help="vllm: hand the model over to vLLM.")
+        Literal["ridgeline", "vllm"],
+        typer.Option(help="Which engine serves; vllm hands the model over to vLLM."),
     ] = "ridgeline",
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -113,7 +121,7 @@ def serve(
     max_sequences: MaxSequences = 256,
     max_waiting: MaxWaiting = 1024,
     batching: Annotated[
-        str, typer.Option(help="continuous; static and dynamic to compare.")
+        str, typer.Option(help="How requests share steps: continuous; static or dynamic.")
     ] = "continuous",
     order: Order = "fcfs",
     prefix_cache: PrefixCache = True,
@@ -124,25 +132,27 @@ def serve(
         int, typer.Option(help="Tokens that --speculative ngram looks up.", min=1)
     ] = 4,
     speculate_always: Annotated[
-        bool, typer.Option("--speculate-always", help="Even where it measures slower.")
+        bool, typer.Option("--speculate-always", help="Speculate even where it measures slower.")
     ] = False,
     adapters: Annotated[
         list[str] | None,
-        typer.Option("--adapters", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
+        typer.Option(
+            "--adapters", metavar="NAME=DIR", help="A LoRA adapter; may be given several times."
+        ),
     ] = None,
     max_adapters: Annotated[
-        int, typer.Option(help="In memory; the least recently used goes.", min=1)
+        int, typer.Option(help="Adapters in memory; the least recently used goes.", min=1)
     ] = 8,
     compiled: Compiled = False,
     graphs: Annotated[bool, typer.Option(help="Decode through CUDA graphs (CUDA).")] = True,
     threads: Threads = None,
-    seed: Annotated[int, typer.Option(help="Of requests that bring none.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of requests that bring none.")] = 0,
     debug: Debug = False,
     trust_remote_code: TrustRemoteCode = False,
     step_log: Annotated[
         str | None, output_file("FILE", "A line per step, for simulate serving --steps.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The ready line as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Serve a model until a signal comes; one line on stdout says when it is ready."""
     import msgspec

@@ -54,7 +54,9 @@ def simulate_serving(
     engine: EngineClass = "python",
     steps: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Of `serve --step-log`: that engine instead of a GPU."),
+        typer.Option(
+            metavar="FILE", help="A log of `serve --step-log`: that engine instead of a GPU."
+        ),
     ] = None,
     alone: Annotated[
         Path | None,
@@ -63,7 +65,7 @@ def simulate_serving(
         ),
     ] = None,
     kv_blocks: Annotated[
-        int | None, typer.Option(help="Of one replica. Default: what memory holds.")
+        int | None, typer.Option(help="KV blocks of one replica. Default: what memory holds.")
     ] = None,
     block_size: BlockSize = 16,
     max_length: MaxLength = None,
@@ -79,9 +81,11 @@ def simulate_serving(
         float, typer.Option(help="Time of guessing one token for all, over that of a step.")
     ] = 0.05,
     replicas: Replicas = "1",
-    router: Annotated[str, typer.Option(help="prefix, least-open or round-robin.")] = "prefix",
+    router: Annotated[
+        str, typer.Option(help="How requests are routed: prefix, least-open or round-robin.")
+    ] = "prefix",
     prefill_replicas: Annotated[
-        int, typer.Option(help="Of --replicas, those that only compute prompts.")
+        int, typer.Option(help="How many of --replicas only compute prompts.")
     ] = 0,
     link: Annotated[
         float, typer.Option(help="GB/s between replicas, for prompts that are handed over.")
@@ -112,7 +116,7 @@ def simulate_serving(
     slo_tpot: load.SloTpot = None,
     slo_itl: load.SloItl = None,
     slo_e2e: load.SloE2e = None,
-    seed: Annotated[int, typer.Option(help="Of arrivals and of accepted drafts.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of arrivals and of accepted drafts.")] = 0,
     what_if: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE,…", help="Another fleet beside this one; repeatable."),
