@@ -131,7 +131,7 @@ def test_nothing_of_the_users_is_taken_for_html() -> None:
 def test_the_file_is_whole_and_below_five_megabytes(tmp_path: Path) -> None:
     write_page("--out", tmp_path / "new" / "report.html", ledger_document(a_ledger()))
     doctored = profile_document(a_profile(), [], Verdict.COMPUTE_BOUND)
-    write_page("--report", tmp_path / "doctor.html", doctored)
+    write_page("--html", tmp_path / "doctor.html", doctored)
     for path in (tmp_path / "new" / "report.html", tmp_path / "doctor.html"):
         assert 1_000_000 < path.stat().st_size < 5_000_000
         assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from ridgeline.cli.durations import duration_option
-from ridgeline.cli.output_options import Json, output_file
+from ridgeline.cli.output_options import Html, Json, output_file
 from ridgeline.errors import InputError
 
 _TIMED_SECONDS = 5.0
@@ -41,13 +41,11 @@ def doctor(
     ] = 120.0,
     json: Json = False,
     out: Annotated[Path | None, output_file("FILE.json", "Also write that document here.")] = None,
-    report: Annotated[
-        Path | None, output_file("FILE.html", "Also write a page to look at.")
-    ] = None,
+    html: Html = None,
 ) -> None:
     """Examine an unmodified script: where its time goes, what bounds it, what is worth doing."""
     if trace:
-        _refuse_script_options(command or [], report=report)
+        _refuse_script_options(command or [], html=html)
         _judge_traces([*trace, *(command or [])], json=json, out=out)
         return
     if not command:
@@ -72,19 +70,19 @@ def doctor(
     if out is not None:
         with told("--out", out):
             write_record(out, examination)
-    if report is not None:
-        write_page("--report", report, document)
+    if html is not None:
+        write_page("--html", html, document)
     if json:
         print_json(examination)
     else:
         print_document(document)
 
 
-def _refuse_script_options(command: list[str], *, report: Path | None) -> None:
+def _refuse_script_options(command: list[str], *, html: Path | None) -> None:
     if any(word.endswith(".py") or word.startswith("-") for word in command):
         raise InputError(f"--trace and a command ({command[0]}): give one or the other")
-    if report is not None:
-        raise InputError("--report with --trace: use `ridgeline trace report FILES --html FILE`")
+    if html is not None:
+        raise InputError("--html with --trace: use `ridgeline trace report FILES --html FILE`")
 
 
 def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:

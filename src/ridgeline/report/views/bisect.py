@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from ridgeline import quantity
 from ridgeline.records.bisection import Bisection, Commit, Probe
-from ridgeline.report.document import (
-    Block,
-    Column,
-    Document,
-    Lines,
-    Paragraph,
-    Span,
-    Table,
-    Tone,
-    Words,
-    words,
-)
+from ridgeline.report import document as doc
 
-_TONES: dict[str, Tone] = {"good": "good", "bad": "bad", "skipped": "dim"}
+_TONES: dict[str, doc.Tone] = {"good": "good", "bad": "bad", "skipped": "dim"}
 
 
 def unproven(found: Bisection) -> str | None:
@@ -33,40 +22,40 @@ def unproven(found: Bisection) -> str | None:
     return None
 
 
-def bisection_document(found: Bisection) -> Document:
+def bisection_document(found: Bisection) -> doc.Document:
     """The commit that was found, or those that it may be, and every commit that was asked."""
     interval = quantity.interval(found.ci_low, found.ci_high)
     slower = f"{quantity.ratio(found.ratio)} the time {interval} of {found.parent.name}"
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     if found.culprit is not None:
-        shown.append(Paragraph(_commit(found.culprit)))
-        shown.append(Paragraph(slower, "bad" if found.proven else ""))
+        shown.append(doc.Paragraph(_commit(found.culprit)))
+        shown.append(doc.Paragraph(slower, "bad" if found.proven else ""))
     else:
-        shown.append(Paragraph("One of these, of which some could not be run:", "strong"))
-        shown.append(Lines([_commit(suspect) for suspect in found.suspects]))
-        shown.append(Paragraph(f"the newest of them: {slower}", "bad"))
+        shown.append(doc.Paragraph("One of these, of which some could not be run:", "strong"))
+        shown.append(doc.Lines([_commit(suspect) for suspect in found.suspects]))
+        shown.append(doc.Paragraph(f"the newest of them: {slower}", "bad"))
     asked = f"{found.metric} of each run's {found.timed}, {found.rounds} interleaved rounds; "
     total = f"{found.bad.name} over {found.good.name}: {_ratio(found.total)}"
-    shown.append(Paragraph(asked + total, "dim"))
+    shown.append(doc.Paragraph(asked + total, "dim"))
     if found.probes:
         columns = (
-            words("asked"),
-            words("verdict", ""),
-            Column("time over the good one's"),
-            Column("rounds"),
-            words("subject", ""),
+            doc.words("asked"),
+            doc.words("verdict", ""),
+            doc.Column("time over the good one's"),
+            doc.Column("rounds"),
+            doc.words("subject", ""),
         )
-        shown.append(Table(columns, [_row(probe) for probe in found.probes]))
-    return Document("bisection", [*shown, Lines(found.notes, "warning")])
+        shown.append(doc.Table(columns, [_row(probe) for probe in found.probes]))
+    return doc.Document("bisection", [*shown, doc.Lines(found.notes, "warning")])
 
 
-def _commit(commit: Commit) -> Words:
-    name = Span(commit.sha[:10], "warning")
-    return name, Span(f" {commit.subject}", "strong"), f"\n{commit.author}, {commit.date}"
+def _commit(commit: Commit) -> doc.Words:
+    name = doc.Span(commit.sha[:10], "warning")
+    return name, doc.Span(f" {commit.subject}", "strong"), f"\n{commit.author}, {commit.date}"
 
 
-def _row(probe: Probe) -> tuple[Words, ...]:
-    verdict = Span(probe.verdict, _TONES[probe.verdict])
+def _row(probe: Probe) -> tuple[doc.Words, ...]:
+    verdict = doc.Span(probe.verdict, _TONES[probe.verdict])
     rounds = str(probe.rounds) if probe.rounds else ""
     said = probe.reason or probe.commit.subject
     return probe.commit.name, verdict, _ratio(probe), rounds, said

@@ -5,52 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline import quantity
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Document,
-    Lead,
-    Lines,
-    Paragraph,
-    Section,
-    Span,
-    Table,
-    Tone,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 
 if TYPE_CHECKING:
     from ridgeline.measure.comparison import Comparison, Slowdown
     from ridgeline.measure.history import HistoryPoint, HistoryVerdict
 
-TONES: dict[str, Tone] = {"slower": "bad", "faster": "good", "no difference": "strong"}
+TONES: dict[str, doc.Tone] = {"slower": "bad", "faster": "good", "no difference": "strong"}
 
 
-def comparison_document(comparison: Comparison, history: HistoryVerdict | None) -> Document:
+def comparison_document(comparison: Comparison, history: HistoryVerdict | None) -> doc.Document:
     """The answer, its figures, the phases, and what the history says."""
     said = headline(comparison)
-    shown: list[Block] = [Lead(Span(said, TONES[comparison.verdict]))]
+    shown: list[doc.Block] = [doc.Lead(doc.Span(said, TONES[comparison.verdict]))]
     cause = reason(comparison)
     if cause is not None:
-        shown.append(Paragraph(cause))
-    columns = (words("figure", ""), *figures("reference", "new", "new / reference"))
-    shown.append(Table(columns, _metric_rows(comparison)))
+        shown.append(doc.Paragraph(cause))
+    columns = (doc.words("figure", ""), *doc.figures("reference", "new", "new / reference"))
+    shown.append(doc.Table(columns, _metric_rows(comparison)))
     phases = [
         (phase.name, phase.reference_seconds, phase.new_seconds, _signed(phase.difference_seconds))
         for phase in comparison.phases
         if phase.reference_seconds > 0 or phase.new_seconds > 0
     ]
     if phases:
-        titles = (words("phase"), *figures("reference_seconds", "new_seconds", "difference"))
-        shown.append(Section("Phases (mean)", [Table(titles, phases)]))
+        titles = (
+            doc.words("phase"),
+            *doc.figures("reference_seconds", "new_seconds", "difference"),
+        )
+        shown.append(doc.Section("Phases (mean)", [doc.Table(titles, phases)]))
     if history is not None:
-        bad: Tone = "bad" if history.first_bad is not None else ""
-        shown.append(Paragraph(f"History, {history_headline(history)}", bad))
-        shown.append(Lines(_change_lines(history), "dim"))
+        bad: doc.Tone = "bad" if history.first_bad is not None else ""
+        shown.append(doc.Paragraph(f"History, {history_headline(history)}", bad))
+        shown.append(doc.Lines(_change_lines(history), "dim"))
     warnings = comparison.warnings + (history.warnings if history is not None else [])
-    shown.append(Lines([f"warning: {warning}" for warning in warnings], "warning"))
-    return Document(said, shown)
+    shown.append(doc.Lines([f"warning: {warning}" for warning in warnings], "warning"))
+    return doc.Document(said, shown)
 
 
 def headline(comparison: Comparison) -> str:
@@ -114,9 +104,9 @@ def _new_over_old(change: Slowdown) -> str:
     return f"{quantity.ratio(change.ratio)} {quantity.interval(change.ci_low, change.ci_high)}"
 
 
-def _metric_rows(comparison: Comparison) -> list[tuple[Cell, ...]]:
+def _metric_rows(comparison: Comparison) -> list[tuple[doc.Cell, ...]]:
     before, after = comparison.reference, comparison.new
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[doc.Cell, ...]] = [
         ("file", before.source, after.source, ""),
         (f"{after.unit}s", quantity.count(before.steps), quantity.count(after.steps), ""),
     ]

@@ -14,23 +14,7 @@ from ridgeline.records.compression import (
     Zeros,
 )
 from ridgeline.records.image_compression import ImageLedger, ImageRow
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lead,
-    Lines,
-    Only,
-    Paragraph,
-    Section,
-    Table,
-    Words,
-    figure,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, line, plot_layout, rounded
 from ridgeline.report.views.doctor import environment_section
 from ridgeline.report.views.evaluate import outlier_lines, protocol_line
@@ -42,68 +26,68 @@ PARETO_NOTE = (
 SPEED_NOTE = "Down and to the right is better; all rows decoded in turns, batch 1."
 LAYERS_NOTE = "What each layer cost when it alone was compressed by the scheme chosen for it."
 COLUMNS = (
-    words("scheme"),
-    Column("disk_bytes", "size"),
-    *figures("smaller", "zeros", "perplexity", "rise", "accuracy", "KL mean", "KL p99"),
-    *figures("tokens/s", "faster", "95 %"),
+    doc.words("scheme"),
+    doc.Column("disk_bytes", "size"),
+    *doc.figures("smaller", "zeros", "perplexity", "rise", "accuracy", "KL mean", "KL p99"),
+    *doc.figures("tokens/s", "faster", "95 %"),
 )
 """Each ratio and rise is against the row above."""
 IMAGE_COLUMNS = (
-    words("scheme"),
-    Column("disk_bytes", "size"),
-    Column("smaller"),
-    Column("flops", "FLOPs"),
-    *figures("fewer", "top-1", "change", "KL mean", "agreement"),
-    Column("latency_seconds", "latency"),
-    *figures("faster", "95 %"),
+    doc.words("scheme"),
+    doc.Column("disk_bytes", "size"),
+    doc.Column("smaller"),
+    doc.Column("flops", "FLOPs"),
+    *doc.figures("fewer", "top-1", "change", "KL mean", "agreement"),
+    doc.Column("latency_seconds", "latency"),
+    *doc.figures("faster", "95 %"),
 )
 """Ratios and changes are against the row above, KL and agreement from the first."""
 MOST_NOTICES = 5
 
 
-def compression_document(ledger: CompressionLedger) -> Document:
+def compression_document(ledger: CompressionLedger) -> doc.Document:
     """The rows, what was refused or saved, and how it was measured."""
     protocol = "" if ledger.protocol is None else protocol_line(ledger.protocol)
     notices = [notice for row in ledger.rows for notice in row.notices]
-    table = Table(COLUMNS, _pairwise(_row, ledger.rows))
-    shown: list[Block] = [
-        Lead(ledger.model, protocol, "Compression"),
-        Facts(_headline_figures(ledger)),
-        Only("page", _fronts(ledger)),
-        Section("Ledger", [table], "Ratios and rises: against the row above."),
-        Lines(_remarks(ledger)),
-        Only("page", [Lines(notices, "warning")]),
-        Only("terminal", [Lines(_few(notices), "warning")]),
+    table = doc.Table(COLUMNS, _pairwise(_row, ledger.rows))
+    shown: list[doc.Block] = [
+        doc.Lead(ledger.model, protocol, "Compression"),
+        doc.Facts(_headline_figures(ledger)),
+        doc.Only("page", _fronts(ledger)),
+        doc.Section("Ledger", [table], "Ratios and rises: against the row above."),
+        doc.Lines(_remarks(ledger)),
+        doc.Only("page", [doc.Lines(notices, "warning")]),
+        doc.Only("terminal", [doc.Lines(_few(notices), "warning")]),
     ]
     if ledger.search is not None:
         shown.append(_search(ledger.search))
     if ledger.refused:
-        shown.append(Paragraph(f"nothing was saved: {ledger.refused}", "bad"))
-        shown.append(Lines(_sensitive(ledger)))
+        shown.append(doc.Paragraph(f"nothing was saved: {ledger.refused}", "bad"))
+        shown.append(doc.Lines(_sensitive(ledger)))
     changed = ledger.rows[-1].scheme != "as given"  # else there are exports alone, no model
     serve = f"; serve it: ridgeline serve {ledger.saved}" if changed else ""
-    shown.append(Only("terminal", [Lines(_written(ledger, serve))]))
-    shown.append(Only("page", [environment_section(ledger.environment)]))
-    return Document(f"Compression of {ledger.model}", shown)
+    shown.append(doc.Only("terminal", [doc.Lines(_written(ledger, serve))]))
+    shown.append(doc.Only("page", [environment_section(ledger.environment)]))
+    return doc.Document(f"Compression of {ledger.model}", shown)
 
 
-def image_compression_document(ledger: ImageLedger) -> Document:
+def image_compression_document(ledger: ImageLedger) -> doc.Document:
     """The rows, what was refused or saved, and how it was measured."""
     whole = [f"left whole: {line}" for row in ledger.rows[-1:] for line in row.left_whole]
-    table = Table(IMAGE_COLUMNS, _pairwise(_image_row, ledger.rows))
-    shown: list[Block] = [
-        Section("Ledger", [table], "Ratios and changes: against the row above."),
-        Lines(_few(whole)),
+    table = doc.Table(IMAGE_COLUMNS, _pairwise(_image_row, ledger.rows))
+    shown: list[doc.Block] = [
+        doc.Section("Ledger", [table], "Ratios and changes: against the row above."),
+        doc.Lines(_few(whole)),
     ]
     if ledger.refused:
-        shown.append(Paragraph(f"nothing was saved: {ledger.refused}", "bad"))
-    shown += [Lines(_written(ledger)), Paragraph(_image_protocol(ledger), "dim")]
-    return Document(f"Compression of {ledger.model}", shown)
+        shown.append(doc.Paragraph(f"nothing was saved: {ledger.refused}", "bad"))
+    shown += [doc.Lines(_written(ledger)), doc.Paragraph(_image_protocol(ledger), "dim")]
+    return doc.Document(f"Compression of {ledger.model}", shown)
 
 
 def _pairwise(
-    row: Callable[..., tuple[Cell, ...]], rows: Sequence[object]
-) -> list[tuple[Cell, ...]]:
+    row: Callable[..., tuple[doc.Cell, ...]], rows: Sequence[object]
+) -> list[tuple[doc.Cell, ...]]:
     """Each row with the one above it."""
     return [row(one, above) for above, one in zip([None, *rows], rows, strict=False)]
 
@@ -119,9 +103,9 @@ def _few(texts: Sequence[str]) -> list[str]:
     return [*texts[:MOST_NOTICES], *([f"and {left} more notices"] if left > 0 else [])]
 
 
-def _headline_figures(ledger: CompressionLedger) -> list[tuple[str, Words]]:
+def _headline_figures(ledger: CompressionLedger) -> list[tuple[str, doc.Words]]:
     first, last = ledger.rows[0], ledger.rows[-1]
-    shown: list[tuple[str, Words]] = [("smaller", _fewer(first.disk_bytes, last.disk_bytes))]
+    shown: list[tuple[str, doc.Words]] = [("smaller", _fewer(first.disk_bytes, last.disk_bytes))]
     if first.quality is not None and last.quality is not None:
         rise = last.quality.perplexity / first.quality.perplexity - 1
         shown.append(("perplexity", quantity.change(rise, 2)))
@@ -136,7 +120,7 @@ def _headline_figures(ledger: CompressionLedger) -> list[tuple[str, Words]]:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _row(row: CompressionRow, above: CompressionRow | None) -> tuple[Cell, ...]:
+def _row(row: CompressionRow, above: CompressionRow | None) -> tuple[doc.Cell, ...]:
     own, before = row.quality, None if above is None else above.quality
     rise = "" if own is None or before is None else own.perplexity / before.perplexity - 1
     far, speed = row.divergence, row.decoding
@@ -155,7 +139,7 @@ def _row(row: CompressionRow, above: CompressionRow | None) -> tuple[Cell, ...]:
     )
 
 
-def _image_row(row: ImageRow, above: ImageRow | None) -> tuple[Cell, ...]:
+def _image_row(row: ImageRow, above: ImageRow | None) -> tuple[doc.Cell, ...]:
     far, own = row.divergence, row.quality
     return (
         row.scheme,
@@ -208,7 +192,7 @@ def _sensitive(ledger: CompressionLedger) -> list[str]:
     return [f"most sensitive, each compressed alone: {', '.join(named)}"]
 
 
-def _search(found: Search) -> Section:
+def _search(found: Search) -> doc.Section:
     """How the combination was found, and the scheme of each layer."""
     measured = f"{len(found.sensitivities)} sensitivities, {len(found.attempts)} combinations"
     lines = [f"{found.target} for {found.aim}: {measured} measured"]
@@ -219,9 +203,11 @@ def _search(found: Search) -> Section:
             f" sum of its layers; {'held' if one.allowed else 'too much'}"
         )
     chosen = [(one.layer, one.scheme, quantity.digits(one.kl)) for one in found.chosen]
-    table = Table((words("layer"), words("scheme"), Column("KL alone")), chosen)
-    plot = figure("layers", layers_figure(found.chosen), 380)
-    return Section("Layer by layer", [Lines(lines), *plot, Only("page", [table])], LAYERS_NOTE)
+    table = doc.Table((doc.words("layer"), doc.words("scheme"), doc.Column("KL alone")), chosen)
+    plot = doc.figure("layers", layers_figure(found.chosen), 380)
+    return doc.Section(
+        "Layer by layer", [doc.Lines(lines), *plot, doc.Only("page", [table])], LAYERS_NOTE
+    )
 
 
 def _image_protocol(ledger: ImageLedger) -> str:
@@ -240,13 +226,13 @@ def _image_protocol(ledger: ImageLedger) -> str:
 # -- plots -----------------------------------------------------------------------------------------
 
 
-def _fronts(ledger: CompressionLedger) -> list[Block]:
+def _fronts(ledger: CompressionLedger) -> list[doc.Block]:
     fronts = {
         "Size against perplexity": (PARETO_NOTE, "size", size_figure(ledger)),
         "Speed against perplexity": (SPEED_NOTE, "speed", speed_figure(ledger)),
     }
     return [
-        Section(title, figure(name, plot, 380), note)
+        doc.Section(title, doc.figure(name, plot, 380), note)
         for title, (note, name, plot) in fronts.items()
         if plot is not None
     ]

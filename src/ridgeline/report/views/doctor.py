@@ -7,30 +7,8 @@ from pathlib import PurePath
 
 from ridgeline import quantity
 from ridgeline.records import Environment, Finding, Operator, StepProfile, Verdict
+from ridgeline.report import document as doc
 from ridgeline.report import figures
-from ridgeline.report.document import (
-    Bar,
-    Bars,
-    Block,
-    Column,
-    Document,
-    Facts,
-    Findings,
-    Key,
-    Lead,
-    Lines,
-    Only,
-    Paragraph,
-    Part,
-    Section,
-    Span,
-    Table,
-    Words,
-    figure,
-    name,
-    words,
-)
-from ridgeline.report.document import Finding as Shown
 from ridgeline.report.looks import MEMORY, PHASES, Look
 
 MEANING = {
@@ -56,32 +34,35 @@ Runs = Sequence[tuple[str, StepProfile]]
 
 def profile_document(
     profile: StepProfile, findings: Sequence[Finding], verdict: Verdict
-) -> Document:
+) -> doc.Document:
     """What was measured of a script, and what is worth doing about it."""
     runs = [("this run", profile)]
     few = f" (from {profile.steps} step{'s' * (profile.steps > 1)})" * (profile.steps < 4)
     to_do = finding_section("What to do, most worthwhile first", profile, findings)
-    shown: list[Block] = [
-        Lead(
+    shown: list[doc.Block] = [
+        doc.Lead(
             title=verdict.value + few,
             subtitle=MEANING[verdict],
             origin=origin(profile),
-            chip=Span(limit_statement(profile)),
+            chip=doc.Span(limit_statement(profile)),
             meter=profile.limit_fraction,
         ),
-        Facts(headline_figures(profile)),
-        Only("page", [to_do]),
+        doc.Facts(headline_figures(profile)),
+        doc.Only("page", [to_do]),
         *phase_sections(runs, {"this run": profile.step_samples}),
         *memory_section(runs),
         *roofline_section(runs),
     ]
     if profile.operators:
-        shown.append(Section("Top operators", [_operators(profile)]))
-    shown += [Only("page", _losses(profile)), *_places(profile)]
-    shown += [Lines(_warnings(profile), "warning"), *files_statement(profile)]
-    shown += [Only("terminal", [to_do]), Only("page", [environment_section(profile.environment)])]
+        shown.append(doc.Section("Top operators", [_operators(profile)]))
+    shown += [doc.Only("page", _losses(profile)), *_places(profile)]
+    shown += [doc.Lines(_warnings(profile), "warning"), *files_statement(profile)]
+    shown += [
+        doc.Only("terminal", [to_do]),
+        doc.Only("page", [environment_section(profile.environment)]),
+    ]
     title = f"{script_name(profile.environment)}: {verdict.value}"
-    return Document(title, shown)
+    return doc.Document(title, shown)
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -103,7 +84,7 @@ def machine(environment: Environment) -> str:
     return f"{environment.device} on {environment.host_cpu}, {cores}"
 
 
-def origin(profile: StepProfile) -> Words:
+def origin(profile: StepProfile) -> doc.Words:
     """What was measured, where, and how much stands behind the numbers."""
     environment = profile.environment
     unit = "steps" if profile.kind == "training" else "calls"
@@ -112,7 +93,7 @@ def origin(profile: StepProfile) -> Words:
         measured += f", rank {profile.rank} of {profile.world_size}"
     measured += "" if profile.steady else ", not yet steady"
     return (
-        Span(script_name(environment), "strong"),
+        doc.Span(script_name(environment), "strong"),
         f" on {machine(environment)}, torch {environment.torch}\n{measured}",
     )
 
@@ -124,10 +105,10 @@ def limit_statement(profile: StepProfile) -> str:
     return f"{quantity.percent(profile.limit_fraction)} of the hardware limit"
 
 
-def headline_figures(profile: StepProfile) -> list[tuple[str, Words]]:
+def headline_figures(profile: StepProfile) -> list[tuple[str, doc.Words]]:
     """The figures to read first, with their labels."""
     step, times = ("step" if profile.kind == "training" else "call"), profile.step_seconds
-    shown: list[tuple[str, Words]] = [
+    shown: list[tuple[str, doc.Words]] = [
         (f"median {step}", quantity.seconds(times.p50)),
         ("p95", quantity.seconds(times.p95)),
     ]
@@ -145,7 +126,7 @@ def headline_figures(profile: StepProfile) -> list[tuple[str, Words]]:
     return shown
 
 
-def files_statement(profile: StepProfile) -> list[Block]:
+def files_statement(profile: StepProfile) -> list[doc.Block]:
     """What the script wrote while it was measured, and that it is gone; nothing if unknown."""
     seen = profile.side_effects
     if seen is None:
@@ -161,7 +142,7 @@ def files_statement(profile: StepProfile) -> list[Block]:
         more = ", …" if seen.files > len(seen.first_files) else ""
         count = f"{seen.files} file" + "s" * (seen.files != 1)
         said = f"as they were; what the script wrote ({count}: {names}{more}) is undone."
-    return [Paragraph(f"Your files: {said}{offline}", "dim")]
+    return [doc.Paragraph(f"Your files: {said}{offline}", "dim")]
 
 
 def _warnings(profile: StepProfile) -> list[str]:
@@ -172,19 +153,19 @@ def _warnings(profile: StepProfile) -> list[str]:
 # -- where the time goes ---------------------------------------------------------------------------
 
 
-def phase_sections(runs: Runs, samples: dict[str, list[float]]) -> list[Block]:
+def phase_sections(runs: Runs, samples: dict[str, list[float]]) -> list[doc.Block]:
     """The mean step by phase, one bar per run on one scale, and the time of every step."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     if any(run.phases for _, run in runs):
         bars = [_phase_bar(label if len(runs) > 1 else "", run) for label, run in runs]
         legend = _one_legend(runs[0][1]) if len(runs) == 1 else _joint_legend(runs)
-        shown.append(Section("Where a step goes", [Bars(bars, legend)], "Mean by phase."))
+        shown.append(doc.Section("Where a step goes", [doc.Bars(bars, legend)], "Mean by phase."))
     labels = {"baseline": "as it stood"}
     series = [(labels.get(name, name), values) for name, values in samples.items()]
     if not any(values for _, values in series):
         series = [(label, run.step_samples) for label, run in runs]
-    times = figure("steps", figures.step_times(series))
-    return [*shown, Only("page", [Section("Every timed step", times)])]
+    times = doc.figure("steps", figures.step_times(series))
+    return [*shown, doc.Only("page", [doc.Section("Every timed step", times)])]
 
 
 def phases(profile: StepProfile) -> dict[str, float]:
@@ -199,89 +180,94 @@ def look_of(phase: str) -> Look:
     return PHASES.get(phase, PHASES["other"])
 
 
-def _phase_bar(label: str, run: StepProfile) -> Bar:
+def _phase_bar(label: str, run: StepProfile) -> doc.Bar:
     means = {name: run.phases[name].mean for name in phases(run)}
     parts = [
-        Part(name, mean, quantity.seconds(mean), look_of(name)) for name, mean in means.items()
+        doc.Part(name, mean, quantity.seconds(mean), look_of(name)) for name, mean in means.items()
     ]
-    return Bar(label, quantity.seconds(sum(means.values())), parts)
+    return doc.Bar(label, quantity.seconds(sum(means.values())), parts)
 
 
-def _one_legend(run: StepProfile) -> Table:
-    columns = (words("phase"), Column("share"), *(Column(f"{name}_seconds", name) for name in
-               ("mean", "p50", "p95", "p99")))  # fmt: skip
+def _one_legend(run: StepProfile) -> doc.Table:
+    fields = ("mean", "p50", "p95", "p99")
+    times = (doc.Column("seconds", field) for field in fields)
     rows = [
-        (Key(phase, look_of(phase)), share, *(getattr(run.phases[phase], one.heading) for one in
-                                              columns[2:]))
+        (
+            doc.Key(phase, look_of(phase)),
+            share,
+            *(getattr(run.phases[phase], field) for field in fields),
+        )
         for phase, share in phases(run).items()
-    ]  # fmt: skip
-    return Table(columns, rows)
+    ]
+    return doc.Table((doc.words("phase"), doc.Column("share"), *times), rows)
 
 
-def _joint_legend(runs: Runs) -> Table:
+def _joint_legend(runs: Runs) -> doc.Table:
     seen = {phase for _, run in runs for phase in phases(run)}
     rows = [
-        (Key(phase, look_of(phase)),
+        (doc.Key(phase, look_of(phase)),
          *(run.phases[phase].mean if phase in run.phases else None for _, run in runs))
         for phase in runs[0][1].phases if phase in seen
     ]  # fmt: skip
-    return Table((words("phase"), *(Column("seconds", label) for label, _ in runs)), rows)
+    return doc.Table(
+        (doc.words("phase"), *(doc.Column("seconds", label) for label, _ in runs)), rows
+    )
 
 
 # -- memory, operators, places ---------------------------------------------------------------------
 
 
-def memory_section(runs: Runs) -> list[Block]:
+def memory_section(runs: Runs) -> list[doc.Block]:
     """What the bytes at the peak were for, and the memory over a step."""
     sizes = [{kind: getattr(run.memory, f"{kind}_bytes") for kind in MEMORY} for _, run in runs]
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     if any(sum(split.values()) for split in sizes):
         bars = [
-            Bar(
+            doc.Bar(
                 label if len(runs) > 1 else "",
                 quantity.memory(run.peak_memory_bytes),
-                [Part(kind, size, quantity.memory(size), MEMORY[kind])
+                [doc.Part(kind, size, quantity.memory(size), MEMORY[kind])
                  for kind, size in split.items() if size > 0],
             )
             for (label, run), split in zip(runs, sizes, strict=True)
         ]  # fmt: skip
-        columns = (words("for"), *(Column("bytes", label if len(runs) > 1 else "at the peak")
-                                   for label, _ in runs))  # fmt: skip
+        labels = [label for label, _ in runs] if len(runs) > 1 else ["at the peak"]
+        columns = (doc.words("for"), *(doc.Column("bytes", label) for label in labels))
         rows = [
-            (Key(kind, look), *(split[kind] for split in sizes))
+            (doc.Key(kind, look), *(split[kind] for split in sizes))
             for kind, look in MEMORY.items() if any(split[kind] for split in sizes)
         ]  # fmt: skip
-        shown.append(Bars(bars, Table(columns, rows)))
+        shown.append(doc.Bars(bars, doc.Table(columns, rows)))
     elif any(run.peak_memory_bytes for _, run in runs):
         shown.append(
-            Paragraph(", ".join(quantity.memory(run.peak_memory_bytes) for _, run in runs))
+            doc.Paragraph(", ".join(quantity.memory(run.peak_memory_bytes) for _, run in runs))
         )
-    shown += figure("memory", figures.memory_over_time(runs))
-    return [Section("Memory at the peak", shown)] if shown else []
+    shown += doc.figure("memory", figures.memory_over_time(runs))
+    return [doc.Section("Memory at the peak", shown)] if shown else []
 
 
-def roofline_section(runs: Runs) -> list[Block]:
+def roofline_section(runs: Runs) -> list[doc.Block]:
     """Operators under the roof, on the page."""
     roof = figures.roof_of([op for _, run in runs for op in run.operators])
-    drawn = figure("roofline", figures.roofline(runs, roof), 440)
-    return [Only("page", [Section("Roofline", drawn, ROOFLINE_NOTE)])] if drawn else []
+    drawn = doc.figure("roofline", figures.roofline(runs, roof), 440)
+    return [doc.Only("page", [doc.Section("Roofline", drawn, ROOFLINE_NOTE)])] if drawn else []
 
 
-def _operators(profile: StepProfile) -> Table:
+def _operators(profile: StepProfile) -> doc.Table:
     columns = (
-        name("operator"),
-        Column("shapes", kind="name", wide=True),
-        words("phase", wide=True),
-        Column("share"),
-        Column("operator_seconds", "time"),
-        Column("calls", wide=True),
-        Column("flops_per_byte", "FLOP/byte"),
-        Column("attained"),
-        Column("limit_share", "of limit"),
-        words("bound"),
+        doc.name("operator"),
+        doc.Column("shapes", kind="name", wide=True),
+        doc.words("phase", wide=True),
+        doc.Column("share"),
+        doc.Column("operator_seconds", "time"),
+        doc.Column("calls", wide=True),
+        doc.Column("flops_per_byte", "FLOP/byte"),
+        doc.Column("attained"),
+        doc.Column("limit_share", "of limit"),
+        doc.words("bound"),
     )
     rows = [_operator(one, profile.step_seconds.mean) for one in profile.operators[:OPERATORS]]
-    return Table(columns, rows)
+    return doc.Table(columns, rows)
 
 
 def _operator(one: Operator, step_seconds: float) -> tuple[str | float | None, ...]:
@@ -304,12 +290,12 @@ def _operator(one: Operator, step_seconds: float) -> tuple[str | float | None, .
     )
 
 
-def _losses(profile: StepProfile) -> list[Block]:
-    drawn = figure("losses", figures.loss_curve(profile))
-    return [Section("Loss while measuring", drawn)] if drawn else []
+def _losses(profile: StepProfile) -> list[doc.Block]:
+    drawn = doc.figure("losses", figures.loss_curve(profile))
+    return [doc.Section("Loss while measuring", drawn)] if drawn else []
 
 
-def _places(profile: StepProfile) -> list[Block]:
+def _places(profile: StepProfile) -> list[doc.Block]:
     """Lines of the script that wait, break graphs, or are hot; on the page."""
     rows: list[tuple[str | float, ...]] = [
         (str(point.site), f"waits: {point.kind}", quantity.count(point.calls), point.seconds)
@@ -323,13 +309,13 @@ def _places(profile: StepProfile) -> list[Block]:
         (str(line.site), f"in {line.phase}: {line.leaf}", quantity.percent(line.share), "")
         for line in profile.hot_lines
     ]
-    columns = (words("line"), words("what", "what happens there"), Column("per step"),
-               Column("seconds", "time"))  # fmt: skip
-    section = Section("Lines of the script", [Table(columns, rows)])
-    return [Only("page", [section])] if rows else []
+    columns = (doc.words("line"), doc.words("what", "what happens there"), doc.Column("per step"),
+               doc.Column("seconds", "time"))  # fmt: skip
+    section = doc.Section("Lines of the script", [doc.Table(columns, rows)])
+    return [doc.Only("page", [section])] if rows else []
 
 
-def environment_section(facts: Environment) -> Section:
+def environment_section(facts: Environment) -> doc.Section:
     """The machine, the versions and the command behind the numbers."""
     pairs = [
         ("command", " ".join(facts.command)),
@@ -340,30 +326,30 @@ def environment_section(facts: Environment) -> Section:
         ("versions", f"Python {facts.python}, torch {facts.torch}, ridgeline {facts.ridgeline}"),
         *facts.variables.items(),
     ]
-    return Section("Environment", [Facts(pairs, listed=True)])
+    return doc.Section("Environment", [doc.Facts(pairs, listed=True)])
 
 
 # -- findings --------------------------------------------------------------------------------------
 
 
-def finding_section(title: str, profile: StepProfile, found: Sequence[Finding]) -> Block:
+def finding_section(title: str, profile: StepProfile, found: Sequence[Finding]) -> doc.Block:
     """What to do, most worthwhile first; or that there is nothing worth doing."""
     if found:
-        return Section(title, [Findings([_finding(one) for one in found])])
+        return doc.Section(title, [doc.Findings([_finding(one) for one in found])])
     if not profile.operators:
         said = "Nothing was found in the phases alone; operators were not looked at."
     else:
         distance = quantity.percent(max(0.0, 1 - profile.limit_fraction))
         said = f"Nothing worth doing: {distance} from the limit."
-    return Paragraph(said, "good")
+    return doc.Paragraph(said, "good")
 
 
-def _finding(one: Finding) -> Shown:
+def _finding(one: Finding) -> doc.Finding:
     note = f"{one.cause}, {quantity.percent(one.share)} of the step"
     if one.technique is not None:
         note += f"; ridgeline tune tries {one.technique}"
     sure = "sure" if one.confidence >= 0.85 else "likely" if one.confidence >= 0.6 else "possible"
-    return Shown(
+    return doc.Finding(
         worth=_gain(one),
         sureness=sure,
         title=one.summary,

@@ -6,18 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline import quantity
-from ridgeline.report.document import (
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Paragraph,
-    Section,
-    Table,
-    Words,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 
 if TYPE_CHECKING:
     from ridgeline.hardware.ceilings import Ceilings
@@ -25,18 +14,18 @@ if TYPE_CHECKING:
     from ridgeline.hardware.machine import Machine
 
 
-def machine_document(machine: Machine, ceilings: Ceilings | None) -> Document:
+def machine_document(machine: Machine, ceilings: Ceilings | None) -> doc.Document:
     """What this machine is and, where it was probed, what it can do."""
-    known = Paragraph("Ceilings: not measured yet; run: ridgeline hardware --probe")
+    known = doc.Paragraph("Ceilings: not measured yet; run: ridgeline hardware --probe")
     shown = [_machine(machine), known if ceilings is None else _ceilings(ceilings)]
-    return Document("This machine", shown)
+    return doc.Document("This machine", shown)
 
 
-def _machine(machine: Machine) -> Section:
+def _machine(machine: Machine) -> doc.Section:
     cpu = machine.cpu
     cores = f"{cpu.num_usable_cores} usable of {cpu.num_logical_cores} logical"
     cores += f", {cpu.num_physical_cores} physical, {cpu.num_sockets} socket(s)"
-    pairs: list[tuple[str, Words]] = [
+    pairs: list[tuple[str, doc.Words]] = [
         ("CPU", f"{cpu.model} ({cpu.architecture})"),
         ("Cores", cores),
     ]
@@ -63,11 +52,11 @@ def _machine(machine: Machine) -> Section:
     if not machine.gpus:
         pairs.append(("GPU", "none found"))
     pairs += [("Note", note) for note in machine.notes]
-    return Section("This machine", [Facts(pairs, listed=True)])
+    return doc.Section("This machine", [doc.Facts(pairs, listed=True)])
 
 
-def _ceilings(ceilings: Ceilings) -> Section:
-    rows: list[tuple[Cell, ...]] = []
+def _ceilings(ceilings: Ceilings) -> doc.Section:
+    rows: list[tuple[doc.Cell, ...]] = []
     for kind, rate in ceilings.matmul_flops_per_second.items():
         note = ceilings.skipped.get(kind, f"n = {ceilings.matmul_sizes[kind]}")
         rows.append((f"matmul {kind}", quantity.scaled(rate, "op/s"), note))
@@ -100,14 +89,14 @@ def _ceilings(ceilings: Ceilings) -> Section:
         rows.append(("Note", "", busy))
     effort = "quick" if ceilings.quick else "full"
     title = f"Measured ceilings of {ceilings.device_name} ({effort} probe, {ceilings.date})"
-    return Section(title, [_untitled(rows)])
+    return doc.Section(title, [_untitled(rows)])
 
 
-def _untitled(rows: Sequence[Sequence[Cell]]) -> Table:
-    return Table((words("what", ""), Column("value", ""), words("note", "")), rows)
+def _untitled(rows: Sequence[Sequence[doc.Cell]]) -> doc.Table:
+    return doc.Table((doc.words("what", ""), doc.Column("value", ""), doc.words("note", "")), rows)
 
 
-def devices_document(devices: Sequence[Device], usd: Mapping[str, float | None]) -> Document:
+def devices_document(devices: Sequence[Device], usd: Mapping[str, float | None]) -> doc.Document:
     """Every device that we have facts about; `usd` is the typical price of an hour, by name."""
     rows = []
     for part in devices:
@@ -125,13 +114,13 @@ def devices_document(devices: Sequence[Device], usd: Mapping[str, float | None])
             )
         )
     title = "Dense peaks in TFLOP/s, memory in GiB and TB/s, ridge point in FLOP/byte"
-    heads = figures("fp32", "16 bit", "fp8", "GiB", "TB/s", "ridge", "W", "$/h")
-    return Document("Devices", [Table((words("device"), *heads), rows, title=title)])
+    heads = doc.figures("fp32", "16 bit", "fp8", "GiB", "TB/s", "ridge", "W", "$/h")
+    return doc.Document("Devices", [doc.Table((doc.words("device"), *heads), rows, title=title)])
 
 
 def device_document(
     part: Device, *, links: Mapping[str, float], prices: Sequence[Price]
-) -> Document:
+) -> doc.Document:
     """One device with the source of each figure; `links` are bytes per second, by name."""
     memory, chip = part.memory, part.chip
     rows: list[tuple[str, str, str]] = [
@@ -169,6 +158,6 @@ def device_document(
         rows.append(("note", part.notes, ""))
     for key, source in part.sources.items():
         rows.append((key, f"{source.title}: {source.where}", source.date))
-    columns = (words("what", ""), words("value", ""), words("source", ""))
+    columns = (doc.words("what", ""), doc.words("value", ""), doc.words("source", ""))
     title = f"{part.name} ({part.vendor} {part.architecture}, {part.year})"
-    return Document(part.name, [Table(columns, rows, title=title)])
+    return doc.Document(part.name, [doc.Table(columns, rows, title=title)])

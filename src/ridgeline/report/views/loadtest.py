@@ -6,23 +6,7 @@ from collections.abc import Sequence
 
 from ridgeline import quantity
 from ridgeline.records.load_test import CurvePoint, LoadTest, Percentiles, Slo, TimelinePoint
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lead,
-    Lines,
-    Only,
-    Section,
-    Span,
-    Table,
-    Words,
-    figure,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, line, plot_layout, rounded, shade
 
 CURVE_NOTE = (
@@ -39,39 +23,43 @@ LATENCIES = {
 }
 """Shown name → field of `LoadTest`."""
 CURVE_COLUMNS = (
-    Column("offered_per_second", "offered/s"),
-    Column("finished_per_second", "answered/s"),
-    Column("output_tokens_per_second", "tokens/s"),
-    Column("ttft_p50_seconds", "TTFT p50"),
-    Column("ttft_p99_seconds", "TTFT p99"),
-    Column("tpot_p50_seconds", "TPOT p50"),
-    Column("goodput", "goodput/s"),
+    doc.Column("offered_per_second", "offered/s"),
+    doc.Column("finished_per_second", "answered/s"),
+    doc.Column("output_tokens_per_second", "tokens/s"),
+    doc.Column("ttft_p50_seconds", "TTFT p50"),
+    doc.Column("ttft_p99_seconds", "TTFT p99"),
+    doc.Column("tpot_p50_seconds", "TPOT p50"),
+    doc.Column("goodput", "goodput/s"),
 )
 
 
-def load_test_document(found: LoadTest) -> Document:
+def load_test_document(found: LoadTest) -> doc.Document:
     """Latencies, rates, what the tester says of itself, and the run over time."""
-    shown: list[Block] = [
-        Lead(found.model, f"{found.url}, {found.arrivals}", "Load test"),
-        Facts(headline_figures(found)),
+    shown: list[doc.Block] = [
+        doc.Lead(found.model, f"{found.url}, {found.arrivals}", "Load test"),
+        doc.Facts(headline_figures(found)),
     ]
     if found.curve:
-        stages = Table(
-            (*CURVE_COLUMNS, words("verdict", "")),
+        stages = doc.Table(
+            (*CURVE_COLUMNS, doc.words("verdict", "")),
             [(*(getattr(point, one.field) for one in CURVE_COLUMNS), _verdict(point))
              for point in found.curve],
         )  # fmt: skip
-        curve = [*figure("curve", curve_figure(found), 420), stages]
-        shown.append(Section("Latency over throughput", curve, CURVE_NOTE))
-    shown.append(Section("Latencies", [_latencies(found)]))
-    shown += [Lines(rates(found)), Lines([_tester(found)], "dim"), Lines(found.notes, "warning")]
-    shown += [Only("page", over_time(found)), definitions(found)]
-    return Document(f"Load test of {found.model}", shown)
+        curve = [*doc.figure("curve", curve_figure(found), 420), stages]
+        shown.append(doc.Section("Latency over throughput", curve, CURVE_NOTE))
+    shown.append(doc.Section("Latencies", [_latencies(found)]))
+    shown += [
+        doc.Lines(rates(found)),
+        doc.Lines([_tester(found)], "dim"),
+        doc.Lines(found.notes, "warning"),
+    ]
+    shown += [doc.Only("page", over_time(found)), definitions(found)]
+    return doc.Document(f"Load test of {found.model}", shown)
 
 
-def headline_figures(found: LoadTest) -> list[tuple[str, Words]]:
+def headline_figures(found: LoadTest) -> list[tuple[str, doc.Words]]:
     """The figures to read first."""
-    shown: list[tuple[str, Words]] = [
+    shown: list[tuple[str, doc.Words]] = [
         ("requests/s answered", quantity.digits(found.requests_per_second))
     ]
     if found.output_tokens_per_second is not None:
@@ -86,17 +74,17 @@ def headline_figures(found: LoadTest) -> list[tuple[str, Words]]:
     return shown
 
 
-def _verdict(point: CurvePoint) -> Words:
-    return Span(f"saturated: {point.why}", "warning") if point.saturated else "held"
+def _verdict(point: CurvePoint) -> doc.Words:
+    return doc.Span(f"saturated: {point.why}", "warning") if point.saturated else "held"
 
 
-def _latencies(found: LoadTest) -> Table:
-    columns = (words("latency", ""), *figures("mean", "p50", "p90", "p95", "p99", "p99.9"))
+def _latencies(found: LoadTest) -> doc.Table:
+    columns = (doc.words("latency", ""), *doc.figures("mean", "p50", "p90", "p95", "p99", "p99.9"))
     rows = [(name, *_cells(getattr(found, field))) for name, field in LATENCIES.items()]
-    return Table(columns, rows)
+    return doc.Table(columns, rows)
 
 
-def _cells(one: Percentiles | None) -> tuple[Cell, ...]:
+def _cells(one: Percentiles | None) -> tuple[doc.Cell, ...]:
     if one is None:
         return ("–",) * 6
     values = (one.mean, one.p50, one.p90, one.p95, one.p99, one.p999)
@@ -147,10 +135,10 @@ def _tester(found: LoadTest) -> str:
     )
 
 
-def definitions(found: LoadTest) -> Section:
+def definitions(found: LoadTest) -> doc.Section:
     """What each figure means."""
-    table = Table((words("figure"), words("meaning")), list(found.definitions.items()))
-    return Section("Definitions", [table])
+    table = doc.Table((doc.words("figure"), doc.words("meaning")), list(found.definitions.items()))
+    return doc.Section("Definitions", [table])
 
 
 # -- plots -----------------------------------------------------------------------------------------
@@ -192,7 +180,7 @@ def curve_figure(found: LoadTest) -> Figure | None:
     return {"data": traces, "layout": layout}
 
 
-def over_time(found: LoadTest) -> list[Block]:
+def over_time(found: LoadTest) -> list[doc.Block]:
     """Requests, time to first token and tokens, slice by slice."""
     points = found.timeline
     requests = {
@@ -219,7 +207,7 @@ def over_time(found: LoadTest) -> list[Block]:
         ] if None not in tokens else []),
     }  # fmt: skip
     return [
-        Section(title, figure(name, _over_time(found, unit, lines), 300), SHADED)
+        doc.Section(title, doc.figure(name, _over_time(found, unit, lines), 300), SHADED)
         for title, (name, unit, lines) in drawn.items()
         if points and lines
     ]

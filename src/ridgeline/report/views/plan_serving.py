@@ -10,16 +10,7 @@ from ridgeline.records.serving_plan import (
     ServingPlan,
     Speculation,
 )
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Lines,
-    Table,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 
 WORDS = {
     "weights": "reading weights",
@@ -31,15 +22,15 @@ WORDS = {
     "host": "the host",
 }
 OPTION_COLUMNS = (
-    words("deployment", ""),
-    Column("replicas"),
-    Column("ttft_seconds", "TTFT"),
-    Column("tpot_seconds", "per token"),
-    *figures("$/h", "$/1M output", "headroom"),
+    doc.words("deployment", ""),
+    doc.Column("replicas"),
+    doc.Column("ttft_seconds", "TTFT"),
+    doc.Column("tpot_seconds", "per token"),
+    *doc.figures("$/h", "$/1M output", "headroom"),
 )
 
 
-def serving_estimate_document(found: ServingEstimate) -> Document:
+def serving_estimate_document(found: ServingEstimate) -> doc.Document:
     """Latencies with intervals, where the step goes, what was assumed."""
     one = found.deployment
     title = f"{one.model}, {one.weights}, {one.tp} x {one.gpu}, load: {found.load}"
@@ -50,7 +41,7 @@ def serving_estimate_document(found: ServingEstimate) -> Document:
         _row("output tokens per second", "tokens", found.output_tokens_per_second),
         _row("at most", "tokens", found.most_output_tokens_per_second),
     ]
-    columns = (words("figure", ""), *figures("predicted", "80 % interval"))
+    columns = (doc.words("figure", ""), *doc.figures("predicted", "80 % interval"))
     parts = sorted(found.breakdown.items(), key=lambda item: -item[1])
     shares = [f"{WORDS[name]} {quantity.seconds(value)}" for name, value in parts if value > 0]
     running = f"{found.running:.0f} of at most {found.most_running:.0f} sequences run"
@@ -64,10 +55,10 @@ def serving_estimate_document(found: ServingEstimate) -> Document:
     if found.speculation is not None:
         lines.append(_speculation_line(found.speculation))
     lines += [f"assumed: {line}" for line in found.assumed]
-    return Document(title, [Table(columns, rows, title=title), Lines(lines)])
+    return doc.Document(title, [doc.Table(columns, rows, title=title), doc.Lines(lines)])
 
 
-def _row(name: str, field: str, value: Ranged) -> tuple[Cell, ...]:
+def _row(name: str, field: str, value: Ranged) -> tuple[doc.Cell, ...]:
     low, high = (quantity.shown(field, end) for end in value.interval)
     return name, quantity.shown(field, value.value), f"{low} to {high}"
 
@@ -82,7 +73,7 @@ def _speculation_line(one: Speculation) -> str:
     )
 
 
-def serving_plan_document(found: ServingPlan) -> Document:
+def serving_plan_document(found: ServingPlan) -> doc.Document:
     """The best, the best of other devices, and what would change the answer."""
     load = f"{found.users:g} users" if found.users is not None else f"{found.rate:g} requests/s"
     title = f"{found.model}: {load} of {found.prompt_tokens:g} + {found.answer_tokens:g} tokens"
@@ -99,14 +90,14 @@ def serving_plan_document(found: ServingPlan) -> Document:
          _money(change.usd_per_hour))
         for change in found.changes
     ]  # fmt: skip
-    columns = (words("with"), words("buy"), Column("$/h"))
-    shown: list[Block] = [Table(OPTION_COLUMNS, rows, title=title), Lines(lines)]
-    shown.append(Table(columns, changes, title="What would change the answer"))
-    shown.append(Lines([f"assumed: {line}" for line in best.estimate.assumed]))
-    return Document(title, shown)
+    columns = (doc.words("with"), doc.words("buy"), doc.Column("$/h"))
+    shown: list[doc.Block] = [doc.Table(OPTION_COLUMNS, rows, title=title), doc.Lines(lines)]
+    shown.append(doc.Table(columns, changes, title="What would change the answer"))
+    shown.append(doc.Lines([f"assumed: {line}" for line in best.estimate.assumed]))
+    return doc.Document(title, shown)
 
 
-def _option(option: ServingOption) -> tuple[Cell, ...]:
+def _option(option: ServingOption) -> tuple[doc.Cell, ...]:
     one = option.estimate
     low, high = option.replicas_interval
     return (

@@ -7,24 +7,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.records.plan import Bill, KnobValue, Launch, Plan, RunnerUp
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Lines,
-    Meter,
-    Only,
-    Paragraph,
-    Row,
-    Section,
-    Span,
-    Table,
-    Verbatim,
-    Words,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.views.layout_names import layout_name, short_layout_name
 from ridgeline.report.views.planning_figures import pareto_members
 from ridgeline.report.views.predict_training import estimate_document
@@ -37,7 +20,7 @@ if TYPE_CHECKING:
 
 def plan_document(
     plan: Plan, *, timeline: Timeline | None = None, scaling: Sequence[ScalingCurve] = ()
-) -> Document:
+) -> doc.Document:
     """The best layout as `predict training` shows it, then what the search says of the others."""
     runners = plan.runners_up
     best = estimate_document(
@@ -53,22 +36,22 @@ def plan_document(
     if plan.bill is not None:
         shown += _bill(plan.bill)
     if plan.clusters:
-        shown.append(Section("Clusters that meet the date", [_clusters(plan)]))
+        shown.append(doc.Section("Clusters that meet the date", [_clusters(plan)]))
     if runners:
-        shown.append(Section("Runners-up, and why they lose", [Lines(_runners(runners))]))
+        shown.append(doc.Section("Runners-up, and why they lose", [doc.Lines(_runners(runners))]))
     if plan.knobs:
         note = "Times slower than the best; –: none fits."
         knobs = [_knobs(plan.knobs)]
-        shown.append(Section("The best that is left with a knob held", knobs, note))
-    shown.append(Section("What would change the answer", [_what_ifs(plan)]))
+        shown.append(doc.Section("The best that is left with a knob held", knobs, note))
+    shown.append(doc.Section("What would change the answer", [_what_ifs(plan)]))
     if len(plan.pareto) > 1:
-        shown.append(Only("terminal", [_front(plan)]))
+        shown.append(doc.Only("terminal", [_front(plan)]))
     if plan.launch:
-        shown.append(Section("To run it", [Verbatim(_launch(one)) for one in plan.launch]))
-    return Document(best.title, shown)
+        shown.append(doc.Section("To run it", [doc.Verbatim(_launch(one)) for one in plan.launch]))
+    return doc.Document(best.title, shown)
 
 
-def _bill(bill: Bill) -> list[Block]:
+def _bill(bill: Bill) -> list[doc.Block]:
     parts = [f"{_tokens(bill.tokens)} tokens: {bill.days:.1f} days, {bill.steps:,} steps"]
     parts.append(f"{bill.device_hours:,.0f} device-hours")
     if bill.usd is not None:
@@ -76,7 +59,7 @@ def _bill(bill: Bill) -> list[Block]:
     if bill.kilowatt_hours is not None:
         parts.append(f"{bill.kilowatt_hours / 1e3:,.1f} MWh")
     notes = "; ".join(bill.notes) + "."
-    return [Paragraph(" · ".join(parts), "strong"), Paragraph(notes, "dim")]
+    return [doc.Paragraph(" · ".join(parts), "strong"), doc.Paragraph(notes, "dim")]
 
 
 def _tokens(number: float) -> str:
@@ -87,44 +70,44 @@ def _tokens(number: float) -> str:
     return f"{number:g}"
 
 
-def _clusters(plan: Plan) -> Table:
+def _clusters(plan: Plan) -> doc.Table:
     rows = [
-        Row((size.cluster, f"{size.days:.1f}", size.usd),
+        doc.Row((size.cluster, f"{size.days:.1f}", size.usd),
             "good" if size.cluster == plan.cluster else "")
         for size in plan.clusters
     ]  # fmt: skip
-    return Table((words("cluster"), Column("days"), Column("usd", "cost")), rows)
+    return doc.Table((doc.words("cluster"), doc.Column("days"), doc.Column("usd", "cost")), rows)
 
 
-def _runners(runners: Sequence[RunnerUp]) -> list[Words]:
-    lines: list[Words] = []
+def _runners(runners: Sequence[RunnerUp]) -> list[doc.Words]:
+    lines: list[doc.Words] = []
     for runner in runners:
         slower, name = f"{runner.times_slower:.3f}x  ", layout_name(runner.layout)
-        lines.append((Span(slower, "strong"), Span(name, "accent")))
-        lines += [Span(f"        {sentence}.", "dim") for sentence in runner.why]
+        lines.append((doc.Span(slower, "strong"), doc.Span(name, "accent")))
+        lines += [doc.Span(f"        {sentence}.", "dim") for sentence in runner.why]
     return lines
 
 
-def _knobs(values: Sequence[KnobValue]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+def _knobs(values: Sequence[KnobValue]) -> doc.Table:
+    rows: list[tuple[doc.Cell, ...]] = []
     for knob in dict.fromkeys(value.knob for value in values):
-        line: list[Span | str] = []
+        line: list[doc.Span | str] = []
         for value in values:
             if value.knob == knob:
                 slower = value.times_slower
                 best = slower is not None and slower < 1.0005
                 said = "–   " if slower is None else f"{slower:.2f}   "
-                line += [Span(f"{value.value} ", "dim"), Span(said, "good" if best else "")]
+                line += [doc.Span(f"{value.value} ", "dim"), doc.Span(said, "good" if best else "")]
         rows.append((knob, tuple(line)))
-    return Table((words("knob", ""), words("values", "")), rows)
+    return doc.Table((doc.words("knob", ""), doc.words("values", "")), rows)
 
 
-def _what_ifs(plan: Plan) -> Table:
+def _what_ifs(plan: Plan) -> doc.Table:
     columns = (
-        words("change"),
-        Column("step_seconds", "step"),
-        Column("times faster"),
-        words("layout", "best layout then"),
+        doc.words("change"),
+        doc.Column("step_seconds", "step"),
+        doc.Column("times faster"),
+        doc.words("layout", "best layout then"),
     )
     rows = [
         (
@@ -135,16 +118,16 @@ def _what_ifs(plan: Plan) -> Table:
         )
         for answer in plan.what_if
     ]
-    return Table(columns, rows)
+    return doc.Table(columns, rows)
 
 
-def _front(plan: Plan) -> Section:
+def _front(plan: Plan) -> doc.Section:
     """The layouts that nothing beats in time and memory, or in time and money."""
     if len({point.num_devices for point in plan.pareto}) == 1:
         title = "Time against memory: nothing beats these in both"
-        return Section(title, [pareto_table([point.estimate for point in plan.pareto])])
-    columns = (*figures("devices"), Column("step_seconds", "step"),
-               *figures("device-seconds a step", "$ a step"), words("layout"))  # fmt: skip
+        return doc.Section(title, [pareto_table([point.estimate for point in plan.pareto])])
+    columns = (*doc.figures("devices"), doc.Column("step_seconds", "step"),
+               *doc.figures("device-seconds a step", "$ a step"), doc.words("layout"))  # fmt: skip
     rows = [
         (
             str(point.num_devices),
@@ -156,31 +139,31 @@ def _front(plan: Plan) -> Section:
         for point in plan.pareto
     ]
     title = "Time against money, over the sizes of the cluster"
-    return Section(title, [Table(columns, rows)])
+    return doc.Section(title, [doc.Table(columns, rows)])
 
 
-def pareto_table(estimates: Sequence[Estimate]) -> Table:
+def pareto_table(estimates: Sequence[Estimate]) -> doc.Table:
     """What nothing beats in both speed and memory, fastest first."""
     front = sorted(pareto_members(estimates), key=lambda one: one.step_seconds)
     slowest = max(one.step_seconds for one in front)
     columns = (
-        words("layout", "Layout"),
-        words("bar", "step"),
-        Column("step_seconds", "time"),
-        Column("memory_bytes", "memory"),
-        Column("mfu_share", "MFU"),
+        doc.words("layout", "Layout"),
+        doc.words("bar", "step"),
+        doc.Column("step_seconds", "time"),
+        doc.Column("memory_bytes", "memory"),
+        doc.Column("mfu_share", "MFU"),
     )
     rows = [
         (
             short_layout_name(one.layout),
-            Meter(one.step_seconds / slowest),
+            doc.Meter(one.step_seconds / slowest),
             one.step_seconds,
             one.memory.peak_bytes,
             one.mfu,
         )
         for one in front
     ]
-    return Table(columns, rows)
+    return doc.Table(columns, rows)
 
 
 def _launch(launch: Launch) -> str:

@@ -11,28 +11,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.records.estimate import Estimate, MemoryEstimate
-from ridgeline.report.document import (
-    Bar,
-    Bars,
-    Block,
-    Column,
-    Document,
-    Drawing,
-    Facts,
-    Key,
-    Lead,
-    Lines,
-    Meter,
-    Only,
-    Paragraph,
-    Part,
-    Section,
-    Span,
-    Table,
-    Words,
-    figure,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.looks import looks
 from ridgeline.report.views import planning_figures
 from ridgeline.report.views.layout_names import (
@@ -47,9 +26,9 @@ if TYPE_CHECKING:
     from ridgeline.cost.scaling import ScalingCurve
 
 VERDICTS = {
-    "fits": Span("fits", "good"),
-    "tight": Span("tight", "warning"),
-    "oom": Span("OUT OF MEMORY", "bad"),
+    "fits": doc.Span("fits", "good"),
+    "tight": doc.Span("tight", "warning"),
+    "oom": doc.Span("OUT OF MEMORY", "bad"),
 }
 MOST_STAGES = 16
 """With more stages a picture shows the first, the last and the fullest."""
@@ -72,7 +51,7 @@ def estimate_document(
     exact_timeline: bool = False,
     scaling: Sequence[ScalingCurve] = (),
     notes: Sequence[str] = (),
-) -> Document:
+) -> doc.Document:
     """One or more estimates.
 
     Args:
@@ -86,39 +65,41 @@ def estimate_document(
         notes: Remarks.
     """
     best = estimates[0]
-    shown = [*estimate_blocks(best, title=title, subtitle=subtitle), Lines(notes, "warning")]
+    shown = [*estimate_blocks(best, title=title, subtitle=subtitle), doc.Lines(notes, "warning")]
     breakdown = planning_figures.step_breakdown(_labels(estimates))
-    drawn = figure("breakdown", breakdown, 130 + 34 * len(estimates))
+    drawn = doc.figure("breakdown", breakdown, 130 + 34 * len(estimates))
     note = "Exposed time: what other work hides is not counted. The terms add up to the step."
-    shown.append(Only("page", [Section("Where a step goes", [*drawn, step_table(best)], note)]))
+    shown.append(
+        doc.Only("page", [doc.Section("Where a step goes", [*drawn, step_table(best)], note)])
+    )
     shown += _memory(best.memory)
     if timeline is not None:
         shown += _pipeline(timeline, alike=not exact_timeline)
-    page: list[Block] = []
+    page: list[doc.Block] = []
     if len(pareto) > 1:
-        front = figure("pareto", planning_figures.pareto_front(pareto, best))
+        front = doc.figure("pareto", planning_figures.pareto_front(pareto, best))
         note = "Nothing below and to the left of the line was found. Hover for the layout."
-        page.append(Section("Speed against memory", front, note))
+        page.append(doc.Section("Speed against memory", front, note))
     if scaling:
-        curves = figure("scaling", planning_figures.scaling_efficiency(scaling))
+        curves = doc.figure("scaling", planning_figures.scaling_efficiency(scaling))
         note = "Samples per second per device, over those of one device."
-        page.append(Section("Scaling of data parallelism", curves, note))
+        page.append(doc.Section("Scaling of data parallelism", curves, note))
     if len(estimates) > 1:
-        page.append(Section("Layouts compared", [_layouts(estimates)]))
-    shown.append(Only("page", page))
+        page.append(doc.Section("Layouts compared", [_layouts(estimates)]))
+    shown.append(doc.Only("page", page))
     if best.assumed:
-        shown.append(Section("Assumed, not measured or given", [Lines(best.assumed)]))
+        shown.append(doc.Section("Assumed, not measured or given", [doc.Lines(best.assumed)]))
     shown.append(
-        Lines([f"{change.name}: {change.before:.4g} → {change.after:.4g}, as measured"
+        doc.Lines([f"{change.name}: {change.before:.4g} → {change.after:.4g}, as measured"
                for change in best.calibrated])
     )  # fmt: skip
-    return Document(title, shown)
+    return doc.Document(title, shown)
 
 
-def estimate_blocks(best: Estimate, *, title: str = "", subtitle: str = "") -> list[Block]:
+def estimate_blocks(best: Estimate, *, title: str = "", subtitle: str = "") -> list[doc.Block]:
     """The speed of an estimate and, in a terminal, where its step goes."""
     low, high = (quantity.seconds(end) for end in best.interval)
-    pairs: list[tuple[str, Words]] = [
+    pairs: list[tuple[str, doc.Words]] = [
         ("80 % interval", f"{low} – {high}"),
         rate_of(best),
         ("MFU", quantity.percent(best.mfu)),
@@ -126,46 +107,56 @@ def estimate_blocks(best: Estimate, *, title: str = "", subtitle: str = "") -> l
         ("peak memory", quantity.memory(best.memory.peak_bytes)),
         ("bottleneck", plain_term(best.bottleneck)),
     ]
-    origin = (Span(title, "strong"), f" · {subtitle}" if subtitle else "") if title else ""
+    origin = (doc.Span(title, "strong"), f" · {subtitle}" if subtitle else "") if title else ""
     return [
-        Lead(
+        doc.Lead(
             title=f"{quantity.seconds(best.step_seconds)} per step",
             subtitle=layout_name(best.layout),
             origin=origin,
             chip=VERDICTS[best.memory.verdict],
         ),
-        Facts(pairs),
-        Paragraph(f"FLOPs: {best.flops_convention}", "dim"),
-        Only("terminal", [step_table(best)]),
+        doc.Facts(pairs),
+        doc.Paragraph(f"FLOPs: {best.flops_convention}", "dim"),
+        doc.Only("terminal", [step_table(best)]),
     ]
 
 
-def step_table(estimate: Estimate) -> Table:
+def step_table(estimate: Estimate) -> doc.Table:
     """Exposed seconds by term, longest first."""
     terms = sorted(estimate.breakdown.items(), key=lambda item: -item[1])
     chosen = looks(name for name, size in estimate.breakdown.items() if size)
     longest = max((size for _, size in terms), default=1.0) or 1.0
-    columns = (words("term", "Step"), words("bar", ""), Column("seconds", "time"), Column("share"))
+    columns = (
+        doc.words("term", "Step"),
+        doc.words("bar", ""),
+        doc.Column("seconds", "time"),
+        doc.Column("share"),
+    )
     rows = [
-        (plain_term(name), Meter(size / longest, chosen[name]), size, size / estimate.step_seconds)
+        (
+            plain_term(name),
+            doc.Meter(size / longest, chosen[name]),
+            size,
+            size / estimate.step_seconds,
+        )
         for name, size in terms
         if size
     ]
-    return Table(columns, rows)
+    return doc.Table(columns, rows)
 
 
-def _memory(memory: MemoryEstimate) -> list[Block]:
+def _memory(memory: MemoryEstimate) -> list[doc.Block]:
     """One bar per stage up to the capacity; what is past it does not fit."""
     note = (
         f"Peak of the fullest device {quantity.memory(memory.peak_bytes)} of"
         f" {quantity.memory(memory.capacity_bytes)}: {VERDICTS[memory.verdict].text}."
     )
-    drawn = figure("memory", planning_figures.memory_by_stage(memory), 380)
+    drawn = doc.figure("memory", planning_figures.memory_by_stage(memory), 380)
     bars = memory_bars(memory)
-    return [Section("Memory by pipeline stage", [*drawn, Only("terminal", [bars])], note)]
+    return [doc.Section("Memory by pipeline stage", [*drawn, doc.Only("terminal", [bars])], note)]
 
 
-def memory_bars(memory: MemoryEstimate) -> Bars:
+def memory_bars(memory: MemoryEstimate) -> doc.Bars:
     """What fills each stage, with the sizes of the fullest one."""
     sized = (item for stage in memory.stages for item in stage.terms.items())
     terms = list(dict.fromkeys(name for name, size in sized if size))
@@ -174,19 +165,19 @@ def memory_bars(memory: MemoryEstimate) -> Bars:
     for index in _shown_stages(memory):
         stage = memory.stages[index]
         parts = [
-            Part(plain_term(name), size, quantity.memory(size), chosen[name])
+            doc.Part(plain_term(name), size, quantity.memory(size), chosen[name])
             for name, size in stage.terms.items()
             if size
         ]
-        bars.append(Bar(f"stage {stage.stage}", quantity.memory(stage.total_bytes), parts))
+        bars.append(doc.Bar(f"stage {stage.stage}", quantity.memory(stage.total_bytes), parts))
     fullest = max(memory.stages, key=lambda stage: stage.total_bytes)
     rows = [
-        (Key(plain_term(name), chosen[name]), fullest.terms[name])
+        (doc.Key(plain_term(name), chosen[name]), fullest.terms[name])
         for name in terms
         if fullest.terms.get(name)
     ]
-    columns = (words("for"), Column("bytes", f"stage {fullest.stage}"))
-    return Bars(bars, Table(columns, rows), limit=memory.capacity_bytes)
+    columns = (doc.words("for"), doc.Column("bytes", f"stage {fullest.stage}"))
+    return doc.Bars(bars, doc.Table(columns, rows), limit=memory.capacity_bytes)
 
 
 def _shown_stages(memory: MemoryEstimate) -> list[int]:
@@ -206,16 +197,16 @@ def _labels(estimates: Sequence[Estimate]) -> list[tuple[str, Estimate]]:
     ]
 
 
-def _layouts(estimates: Sequence[Estimate]) -> Table:
+def _layouts(estimates: Sequence[Estimate]) -> doc.Table:
     columns = (
-        words("layout"),
-        Column("step_seconds", "step"),
-        Column("ratio", "of the first"),
-        Column(rate_of(estimates[0])[0]),
-        Column("mfu_share", "MFU"),
-        Column("peak_bytes", "peak memory"),
-        words("verdict", ""),
-        words("bottleneck"),
+        doc.words("layout"),
+        doc.Column("step_seconds", "step"),
+        doc.Column("ratio", "of the first"),
+        doc.Column(rate_of(estimates[0])[0]),
+        doc.Column("mfu_share", "MFU"),
+        doc.Column("peak_bytes", "peak memory"),
+        doc.words("verdict", ""),
+        doc.words("bottleneck"),
     )
     rows = [
         (
@@ -230,13 +221,13 @@ def _layouts(estimates: Sequence[Estimate]) -> Table:
         )
         for one in estimates
     ]
-    return Table(columns, rows)
+    return doc.Table(columns, rows)
 
 
 # -- the pipeline ----------------------------------------------------------------------------------
 
 
-def _pipeline(timeline: Timeline, *, alike: bool) -> list[Block]:
+def _pipeline(timeline: Timeline, *, alike: bool) -> list[doc.Block]:
     live = max(timeline.peak_live_microbatches)
     note = (
         f"{timeline.schedule}, {timeline.num_microbatches} micro-batches:"
@@ -247,15 +238,15 @@ def _pipeline(timeline: Timeline, *, alike: bool) -> list[Block]:
     if alike:
         note += " Stages are drawn alike: what imbalance costs is in the step's bubble alone."
     height = 120 + 30 * timeline.num_stages
-    shown = figure("time", planning_figures.pipeline_timeline(timeline), height)
+    shown = doc.figure("time", planning_figures.pipeline_timeline(timeline), height)
     drawn = planning_figures.shown_seconds(timeline)
     if drawn < timeline.makespan_seconds:
         whole = quantity.seconds(timeline.makespan_seconds)
         part = f"Drawn are the first {quantity.seconds(drawn)} of {whole}."
-        shown.append(Only("page", [Paragraph(part, "dim")]))
+        shown.append(doc.Only("page", [doc.Paragraph(part, "dim")]))
     if timeline.num_stages <= MOST_STAGES:
-        shown.append(Drawing(lambda columns: timeline_lines(timeline, columns)))
-    return [Section("One step of the pipeline", shown, note)]
+        shown.append(doc.Drawing(lambda columns: timeline_lines(timeline, columns)))
+    return [doc.Section("One step of the pipeline", shown, note)]
 
 
 def timeline_lines(timeline: Timeline, columns: int) -> list[list[tuple[str, str]]]:

@@ -10,22 +10,7 @@ import math
 
 from ridgeline import quantity
 from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Drawing,
-    Facts,
-    Lead,
-    Only,
-    Section,
-    Span,
-    Table,
-    Words,
-    figure,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, line, plain_text, plot_layout, rounded
 from ridgeline.report.looks import LOOKS
 
@@ -38,9 +23,9 @@ PLOT_ROWS = 18
 _BOUND = {"compute": "green", "memory": "yellow"}
 
 
-def roofline_document(roof: ModelRoofline) -> Document:
+def roofline_document(roof: ModelRoofline) -> doc.Document:
     """The plot, the operators, and what each device comes to."""
-    facts: list[tuple[str, Words]] = [
+    facts: list[tuple[str, doc.Words]] = [
         ("FLOPs", quantity.scaled(roof.flops, "FLOP")),
         ("bytes moved", quantity.memory(roof.moved_bytes)),
         ("FLOP/byte over all", quantity.digits(roof.flops / roof.moved_bytes)),
@@ -50,20 +35,20 @@ def roofline_document(roof: ModelRoofline) -> Document:
         (f"least time, {device.device}", quantity.seconds(device.seconds))
         for device in roof.devices
     ]
-    shares = figure("shares", share_figure(roof), 110 + 40 * len(roof.devices))
-    page: list[Block] = [
-        Section("Roofline", figure("roofline", roofline_figure(roof), 480), NOTE),
-        Section("Where the least time goes", shares),
+    shares = doc.figure("shares", share_figure(roof), 110 + 40 * len(roof.devices))
+    page: list[doc.Block] = [
+        doc.Section("Roofline", doc.figure("roofline", roofline_figure(roof), 480), NOTE),
+        doc.Section("Where the least time goes", shares),
         *(_device_section(device) for device in roof.devices),
     ]
-    terminal: list[Block] = [
-        Drawing(lambda columns: drawn_lines(roof, columns)),
+    terminal: list[doc.Block] = [
+        doc.Drawing(lambda columns: drawn_lines(roof, columns)),
         _operators(roof),
         _devices(roof),
     ]
-    shown: list[Block] = [Lead(roof.model, describe(roof), "Roofline"), Facts(facts)]
-    shown += [Only("page", page), Only("terminal", terminal)]
-    return Document(f"{roof.model} roofline", shown)
+    shown: list[doc.Block] = [doc.Lead(roof.model, describe(roof), "Roofline"), doc.Facts(facts)]
+    shown += [doc.Only("page", page), doc.Only("terminal", terminal)]
+    return doc.Document(f"{roof.model} roofline", shown)
 
 
 def describe(roof: ModelRoofline) -> str:
@@ -88,22 +73,22 @@ def letters(roof: ModelRoofline) -> list[str]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _device_section(device: DeviceRoofline) -> Section:
+def _device_section(device: DeviceRoofline) -> doc.Section:
     """Every operator on one device, in the order of the pass."""
     columns = (
-        words("operator"),
-        words("bound"),
-        Column("count", "times"),
-        Column("flops", "FLOPs"),
-        Column("bytes", "moved"),
-        Column("flops_per_byte", "FLOP/byte"),
-        Column("flops_per_second", "attainable"),
-        Column("seconds", "time"),
-        Column("share"),
+        doc.words("operator"),
+        doc.words("bound"),
+        doc.Column("count", "times"),
+        doc.Column("flops", "FLOPs"),
+        doc.Column("bytes", "moved"),
+        doc.Column("flops_per_byte", "FLOP/byte"),
+        doc.Column("flops_per_second", "attainable"),
+        doc.Column("seconds", "time"),
+        doc.Column("share"),
     )
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[doc.Cell, ...]] = [
         (
-            (Span(one.name, "strong"), Span(one.shape, "dim")),
+            (doc.Span(one.name, "strong"), doc.Span(one.shape, "dim")),
             one.bound,
             one.count,
             one.flops * one.count,
@@ -117,57 +102,57 @@ def _device_section(device: DeviceRoofline) -> Section:
     ]
     ridge = quantity.digits(device.ridge_flops_per_byte)
     note = f"Ridge at {ridge} FLOP/byte. Times and bytes are of all occurrences."
-    return Section(f"{device.device}, {device.dtype}", [Table(columns, rows)], note)
+    return doc.Section(f"{device.device}, {device.dtype}", [doc.Table(columns, rows)], note)
 
 
-def _operators(roof: ModelRoofline) -> Table:
+def _operators(roof: ModelRoofline) -> doc.Table:
     """One line per operator, with a few columns for each device."""
     alone = len(roof.devices) == 1
     columns = [
-        words("letter", ""),
-        Column("operator", "Operator", "name"),
-        Column("shape", "shape", "name", wide=True),
-        Column("times"),
-        Column("flops_per_byte", "FLOP/byte"),
+        doc.words("letter", ""),
+        doc.Column("operator", "Operator", "name"),
+        doc.Column("shape", "shape", "name", wide=True),
+        doc.Column("times"),
+        doc.Column("flops_per_byte", "FLOP/byte"),
     ]
     for place in range(1, len(roof.devices) + 1):
         head = "" if alone else f"{place} "
         columns += [
-            words("bound", f"{head}bound"),
-            Column("flops_per_second", f"{head}attainable", wide=not alone),
-            Column("seconds", f"{head}time"),
-            Column("share", f"{head}share"),
+            doc.words("bound", f"{head}bound"),
+            doc.Column("flops_per_second", f"{head}attainable", wide=not alone),
+            doc.Column("seconds", f"{head}time"),
+            doc.Column("share", f"{head}share"),
         ]
     rows = []
     for index, letter in enumerate(letters(roof)):
         first = roof.devices[0].operators[index]
         shape = first.shape if alone else None
-        cells: list[Cell] = [Span(letter, "strong"), first.name, shape, first.count,
+        cells: list[doc.Cell] = [doc.Span(letter, "strong"), first.name, shape, first.count,
                              first.intensity_flops_per_byte]  # fmt: skip
         for device in roof.devices:
             one = device.operators[index]
             rate = one.attainable_flops_per_second if one.flops else "–"
             cells += [one.bound, rate, one.seconds * one.count, one.share]
         rows.append(cells)
-    return Table(columns, rows, lead=2)
+    return doc.Table(columns, rows, lead=2)
 
 
-def _devices(roof: ModelRoofline) -> Table:
+def _devices(roof: ModelRoofline) -> doc.Table:
     columns = (
-        words("place", ""),
-        words("device", "Device"),
-        Column("peak_flops_per_second", "peak"),
-        Column("bandwidth_bytes_per_second", "bandwidth"),
-        Column("ridge_flops_per_byte", "ridge"),
-        Column("seconds", "least time"),
-        Column("compute_bound_share", "compute-bound"),
+        doc.words("place", ""),
+        doc.words("device", "Device"),
+        doc.Column("peak_flops_per_second", "peak"),
+        doc.Column("bandwidth_bytes_per_second", "bandwidth"),
+        doc.Column("ridge_flops_per_byte", "ridge"),
+        doc.Column("seconds", "least time"),
+        doc.Column("compute_bound_share", "compute-bound"),
     )
     rows = [
         (str(place), f"{device.device} {device.dtype}",
          *(getattr(device, column.field) for column in columns[2:]))
         for place, device in enumerate(roof.devices, start=1)
     ]  # fmt: skip
-    return Table(columns, rows, lead=2)
+    return doc.Table(columns, rows, lead=2)
 
 
 # -- plots -----------------------------------------------------------------------------------------

@@ -5,22 +5,7 @@ from __future__ import annotations
 from ridgeline import quantity
 from ridgeline.records.load_test import Figures
 from ridgeline.records.simulated import FleetUse, Simulated
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lead,
-    Lines,
-    Only,
-    Row,
-    Section,
-    Table,
-    figure,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, line, plot_layout
 from ridgeline.report.views.loadtest import (
     LATENCIES,
@@ -32,15 +17,15 @@ from ridgeline.report.views.loadtest import (
 
 COLUMNS = ("mean", "p50", "p90", "p99")
 WHAT_IF = (
-    words("fleet", ""),
-    Column("ttft_p50_seconds", "TTFT p50"),
-    Column("ttft_p99_seconds", "TTFT p99"),
-    Column("tpot_p50_seconds", "TPOT p50"),
-    Column("e2e_p99_seconds", "E2E p99"),
-    Column("tokens/s"),
-    Column("goodput/s"),
-    Column("failed"),
-    Column("replica-hours"),
+    doc.words("fleet", ""),
+    doc.Column("ttft_p50_seconds", "TTFT p50"),
+    doc.Column("ttft_p99_seconds", "TTFT p99"),
+    doc.Column("tpot_p50_seconds", "TPOT p50"),
+    doc.Column("e2e_p99_seconds", "E2E p99"),
+    doc.Column("tokens/s"),
+    doc.Column("goodput/s"),
+    doc.Column("failed"),
+    doc.Column("replica-hours"),
 )
 INTERVAL_NOTE = (
     "Below each figure stands its 80 % interval, from a slower and a faster engine, as much as step"
@@ -53,29 +38,29 @@ _CURVES = (
 )
 
 
-def simulation_document(found: Simulated) -> Document:
+def simulation_document(found: Simulated) -> doc.Document:
     """What the fleet does with the load, and what other fleets would."""
     hours = quantity.digits(found.fleet.replica_seconds / 3600.0)
     note = INTERVAL_NOTE if found.interval is not None else ""
-    shown: list[Block] = [
-        Lead(found.model, f"{_fleet_line(found)}, {found.arrivals}", "Simulation"),
-        Facts([*headline_figures(found), ("replica-hours", hours)]),
-        Section("Latencies", [_latencies(found)], note),
-        Lines(rates(found)),
+    shown: list[doc.Block] = [
+        doc.Lead(found.model, f"{_fleet_line(found)}, {found.arrivals}", "Simulation"),
+        doc.Facts([*headline_figures(found), ("replica-hours", hours)]),
+        doc.Section("Latencies", [_latencies(found)], note),
+        doc.Lines(rates(found)),
     ]
     if found.what_if:
         others = [(one.change, one.figures, one.fleet) for one in found.what_if]
         rows = [_row(*one) for one in (("as asked", found, found.fleet), *others)]
-        table = Table(WHAT_IF, rows)
-        shown.append(Section("What if", [table], "The same requests on other fleets."))
-    plots: list[Block] = [
-        Section("How latencies spread", figure("spread", spread_figure(found), 300)),
+        table = doc.Table(WHAT_IF, rows)
+        shown.append(doc.Section("What if", [table], "The same requests on other fleets."))
+    plots: list[doc.Block] = [
+        doc.Section("How latencies spread", doc.figure("spread", spread_figure(found), 300)),
         *over_time(found),
-        Section("Replicas over the run", figure("replicas", replicas_figure(found), 300)),
+        doc.Section("Replicas over the run", doc.figure("replicas", replicas_figure(found), 300)),
         definitions(found),
     ]
-    shown += [Lines(found.notes, "warning"), Only("page", plots)]
-    return Document(f"Simulation of {found.model}", shown)
+    shown += [doc.Lines(found.notes, "warning"), doc.Only("page", plots)]
+    return doc.Document(f"Simulation of {found.model}", shown)
 
 
 def _fleet_line(found: Simulated) -> str:
@@ -90,24 +75,26 @@ def _fleet_line(found: Simulated) -> str:
     )
 
 
-def _latencies(found: Simulated) -> Table:
+def _latencies(found: Simulated) -> doc.Table:
     """A row of figures per latency, followed by the row of their intervals."""
-    rows: list[Row] = []
+    rows: list[doc.Row] = []
     for name, field in LATENCIES.items():
         one = getattr(found, field)
         if one is None:
             continue
-        rows.append(Row((name, *(quantity.seconds(getattr(one, column)) for column in COLUMNS))))
+        rows.append(
+            doc.Row((name, *(quantity.seconds(getattr(one, column)) for column in COLUMNS)))
+        )
         band = getattr(found.interval, field, None)
         if band is not None:
             ends = [getattr(band, column) for column in COLUMNS]
             rows.append(
-                Row(("", *(f"{_short(low)} to {_short(high)}" for low, high in ends)), "dim")
+                doc.Row(("", *(f"{_short(low)} to {_short(high)}" for low, high in ends)), "dim")
             )
-    return Table((words("latency", ""), *figures(*COLUMNS)), rows)
+    return doc.Table((doc.words("latency", ""), *doc.figures(*COLUMNS)), rows)
 
 
-def _row(name: str, found: Figures, fleet: FleetUse) -> tuple[Cell, ...]:
+def _row(name: str, found: Figures, fleet: FleetUse) -> tuple[doc.Cell, ...]:
     ttft, tpot, e2e = found.ttft_seconds, found.tpot_seconds, found.e2e_seconds
     return (
         name,

@@ -8,18 +8,7 @@ from statistics import median
 
 from ridgeline import quantity
 from ridgeline.records.technique_card import MeasuredGain, TechniqueCard, TechniqueList
-from ridgeline.report.document import (
-    Block,
-    Column,
-    Document,
-    Facts,
-    Paragraph,
-    Section,
-    Span,
-    Table,
-    Words,
-    words,
-)
+from ridgeline.report import document as doc
 
 PROMISES = {
     "bit-equal": "every loss is the same number",
@@ -29,24 +18,26 @@ PROMISES = {
 }
 
 
-def technique_list_document(found: TechniqueList) -> Document:
+def technique_list_document(found: TechniqueList) -> doc.Document:
     """Every card in a few lines, in the order in which a stack applies them."""
-    shown: list[Block] = [
-        Section(stage, [Facts([(card.name, _in_short(card)) for card in cards], listed=True)])
+    shown: list[doc.Block] = [
+        doc.Section(
+            stage, [doc.Facts([(card.name, _in_short(card)) for card in cards], listed=True)]
+        )
         for stage, cards in groupby(found.techniques, key=lambda card: card.stage)
     ]
-    shown.append(Paragraph("`ridgeline techniques NAME` shows one in full.", "dim"))
+    shown.append(doc.Paragraph("`ridgeline techniques NAME` shows one in full.", "dim"))
     if found.measured_on is not None:
-        shown.append(Paragraph(f"Gains: {found.measured_on}", "dim"))
-    return Document("Techniques", shown)
+        shown.append(doc.Paragraph(f"Gains: {found.measured_on}", "dim"))
+    return doc.Document("Techniques", shown)
 
 
-def _in_short(card: TechniqueCard) -> Words:
-    gained = (Span(f"\ngained {_gained(card.measured)}", "good"),) if card.measured else ()
+def _in_short(card: TechniqueCard) -> doc.Words:
+    gained = (doc.Span(f"\ngained {_gained(card.measured)}", "good"),) if card.measured else ()
     said = f"\ncures {', '.join(card.cures)}; {card.promise}"
     said += "" if card.slot is None else f"; slot {card.slot}"
     said += f"\ncosts: {card.costs}\nfrom: {card.source}"
-    return (card.title, *gained, Span(said, "dim"))
+    return (card.title, *gained, doc.Span(said, "dim"))
 
 
 def _gained(rows: Sequence[MeasuredGain]) -> str:
@@ -56,11 +47,11 @@ def _gained(rows: Sequence[MeasuredGain]) -> str:
     return f"{quantity.ratio(median(kept))} in the median of {tried}" if kept else f"in {tried}"
 
 
-def technique_document(found: TechniqueList, *, beside: Sequence[str]) -> Document:
+def technique_document(found: TechniqueList, *, beside: Sequence[str]) -> doc.Document:
     """One card in full, with what it gained on each script."""
     (card,) = found.techniques
     meaning = PROMISES.get(card.promise)
-    pairs: list[tuple[str, Words]] = [
+    pairs: list[tuple[str, doc.Words]] = [
         ("cures", ", ".join(card.cures)),
         ("costs", card.costs),
         ("promise", f"{card.promise}: {meaning}" if meaning else card.promise),
@@ -74,15 +65,15 @@ def technique_document(found: TechniqueList, *, beside: Sequence[str]) -> Docume
         if options:
             said = ", ".join(f"{name} ({kind})" for name, kind in options.items())
             pairs.append((label, said))
-    shown: list[Block] = [
-        Paragraph((Span(card.title, "strong"), Span(f"  {card.name}", "accent"))),
-        Paragraph(f"\n{_unwrapped(card.about)}"),
-        Facts(pairs, listed=True),
+    shown: list[doc.Block] = [
+        doc.Paragraph((doc.Span(card.title, "strong"), doc.Span(f"  {card.name}", "accent"))),
+        doc.Paragraph(f"\n{_unwrapped(card.about)}"),
+        doc.Facts(pairs, listed=True),
     ]
     if card.measured:
-        shown += [_gain_table(card.measured), Paragraph(found.measured_on or "", "dim")]
+        shown += [_gain_table(card.measured), doc.Paragraph(found.measured_on or "", "dim")]
     alone = f"Try it alone: ridgeline tune --only {card.name} -- script.py"
-    return Document(card.title, [*shown, Paragraph(alone, "dim")])
+    return doc.Document(card.title, [*shown, doc.Paragraph(alone, "dim")])
 
 
 def _unwrapped(text: str) -> str:
@@ -93,11 +84,16 @@ def _unwrapped(text: str) -> str:
     )
 
 
-def _gain_table(rows: Sequence[MeasuredGain]) -> Table:
-    columns = (words("script"), Column("gained_ratio"), Column("95 %"), Column("kept"))
+def _gain_table(rows: Sequence[MeasuredGain]) -> doc.Table:
+    columns = (
+        doc.words("script"),
+        doc.Column("gained_ratio"),
+        doc.Column("95 %"),
+        doc.Column("kept"),
+    )
     cells = [
         (row.script, row.multiplier, quantity.interval(row.ci_low, row.ci_high),
          "✓" if row.kept else "–")
         for row in rows
     ]  # fmt: skip
-    return Table(columns, cells)
+    return doc.Table(columns, cells)

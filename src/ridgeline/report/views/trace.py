@@ -15,23 +15,7 @@ import msgspec
 
 from ridgeline import quantity
 from ridgeline.records.trace_finding import TraceFinding
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Finding,
-    Findings,
-    Lines,
-    Paragraph,
-    Row,
-    Section,
-    Span,
-    Table,
-    Words,
-    name,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
@@ -58,105 +42,115 @@ _NARROWEST = 0.01
 """Branches of a tree below this share of the whole are folded."""
 
 
-def on_page(field: str, title: str | None = None) -> Column:
+def on_page(field: str, title: str | None = None) -> doc.Column:
     """A column that the page alone has room for."""
-    return Column(field, title, only="page")
+    return doc.Column(field, title, only="page")
 
 
 GAPS = (
     on_page("start_us"),
-    Column("length_us", "gap"),
-    words("cause"),
-    name("host_call"),
-    name("line"),
-    name("next_event", "next on the GPU"),
+    doc.Column("length_us", "gap"),
+    doc.words("cause"),
+    doc.name("host_call"),
+    doc.name("line"),
+    doc.name("next_event", "next on the GPU"),
 )
 KERNELS = (
-    name("name", "kernel"),
-    words("kernel_class", "class"),
-    Column("count"),
-    Column("total_us"),
-    Column("share"),
-    Column("mean_us"),
+    doc.name("name", "kernel"),
+    doc.words("kernel_class", "class"),
+    doc.Column("count"),
+    doc.Column("total_us"),
+    doc.Column("share"),
+    doc.Column("mean_us"),
     on_page("max_us"),
     on_page("tensor_cores"),
     on_page("occupancy_percent"),
-    Column("launch_delay_us", "delay"),
+    doc.Column("launch_delay_us", "delay"),
 )
 ROOFLINE = (
-    name("name", "kernel"),
+    doc.name("name", "kernel"),
     on_page("total_us"),
     on_page("roofline.known_share", "known"),
-    Column("roofline.intensity_flops_per_byte", "FLOP/byte"),
-    Column("roofline.flops_per_second", "arithmetic"),
-    Column("roofline.bytes_per_second", "memory"),
-    words("roofline.arithmetic", "dtype"),
-    words("roofline.bound", "bound"),
-    Column("roofline.attained_percent", "attained"),
+    doc.Column("roofline.intensity_flops_per_byte", "FLOP/byte"),
+    doc.Column("roofline.flops_per_second", "arithmetic"),
+    doc.Column("roofline.bytes_per_second", "memory"),
+    doc.words("roofline.arithmetic", "dtype"),
+    doc.words("roofline.bound", "bound"),
+    doc.Column("roofline.attained_percent", "attained"),
 )
 ROOFLINE_NOTE = (
     "Kernels whose operators' shapes are in the trace: FLOPs and least memory traffic by those"
     " shapes, and what they attain of what the device's roofline allows."
 )
-CLASSES = (words("name", "class"), Column("count"), Column("total_us"), Column("share"))
-EXPOSED = (name("name", "kernel"), Column("count"), Column("total_us"), Column("exposed_us"))
+CLASSES = (
+    doc.words("name", "class"),
+    doc.Column("count"),
+    doc.Column("total_us"),
+    doc.Column("share"),
+)
+EXPOSED = (
+    doc.name("name", "kernel"),
+    doc.Column("count"),
+    doc.Column("total_us"),
+    doc.Column("exposed_us"),
+)
 COLLECTIVES = (
-    words("kind", "collective"),
-    name("group"),
+    doc.words("kind", "collective"),
+    doc.name("group"),
     on_page("group_size"),
-    Column("bytes", "size"),
-    Column("count"),
-    Column("total_us"),
-    Column("median_us"),
+    doc.Column("bytes", "size"),
+    doc.Column("count"),
+    doc.Column("total_us"),
+    doc.Column("median_us"),
     on_page("min_us"),
     on_page("max_us"),
     on_page("algorithm_bytes_per_second", "algorithm bandwidth"),
-    Column("bus_bytes_per_second", "bus bandwidth"),
-    Column("link_share", "of link"),
+    doc.Column("bus_bytes_per_second", "bus bandwidth"),
+    doc.Column("link_share", "of link"),
 )
 SYNC = (
-    name("call"),
-    name("operator"),
-    name("line"),
-    Column("count"),
-    Column("host_us"),
-    Column("longest_us"),
-    Column("gpu_gap_us", "GPU gap"),
+    doc.name("call"),
+    doc.name("operator"),
+    doc.name("line"),
+    doc.Column("count"),
+    doc.Column("host_us"),
+    doc.Column("longest_us"),
+    doc.Column("gpu_gap_us", "GPU gap"),
 )
 OPERATORS = (
-    name("name", "operator"),
-    Column("count"),
-    Column("host_self_us"),
-    Column("host_total_us"),
-    Column("gpu_self_us", "GPU self"),
-    Column("gpu_total_us", "GPU total"),
-    Column("flops_per_second", "rate"),
+    doc.name("name", "operator"),
+    doc.Column("count"),
+    doc.Column("host_self_us"),
+    doc.Column("host_total_us"),
+    doc.Column("gpu_self_us", "GPU self"),
+    doc.Column("gpu_total_us", "GPU total"),
+    doc.Column("flops_per_second", "rate"),
 )
 HOLDERS = (
-    name("operator"),
-    name("line"),
-    words("phase"),
-    Column("allocations"),
-    Column("bytes"),
+    doc.name("operator"),
+    doc.name("line"),
+    doc.words("phase"),
+    doc.Column("allocations"),
+    doc.Column("bytes"),
 )
 LEVELS = (
-    Column("number", "step"),
-    Column("lowest_bytes"),
-    Column("highest_bytes"),
-    Column("end_bytes", "at its end"),
+    doc.Column("number", "step"),
+    doc.Column("lowest_bytes"),
+    doc.Column("highest_bytes"),
+    doc.Column("end_bytes", "at its end"),
 )
 PARTS = (
-    words("kind"),
-    name("name"),
-    Column("us", "time"),
-    Column("share"),
-    Column("pieces"),
+    doc.words("kind"),
+    doc.name("name"),
+    doc.Column("us", "time"),
+    doc.Column("share"),
+    doc.Column("pieces"),
 )
 
 
 def rows_of(
-    columns: Sequence[Column], records: Iterable[tuple[str, Any]], *, sortable: bool = False
-) -> Table:
+    columns: Sequence[doc.Column], records: Iterable[tuple[str, Any]], *, sortable: bool = False
+) -> doc.Table:
     """The fields of records, beside the rank that each is of where there are several."""
     taken = list(records)
     several = len({rank for rank, _ in taken}) > 1
@@ -164,39 +158,41 @@ def rows_of(
     for rank, record in taken:
         cells = [_cell(column, attrgetter(column.field)(record)) for column in columns]
         rows.append((rank, *cells) if several else tuple(cells))
-    shown = (words("rank"), *columns) if several else tuple(columns)
-    return Table(shown, rows, sortable=sortable)
+    shown = (doc.words("rank"), *columns) if several else tuple(columns)
+    return doc.Table(shown, rows, sortable=sortable)
 
 
-def _table(columns: Sequence[Column], records: Iterable[Any]) -> Table:
+def _table(columns: Sequence[doc.Column], records: Iterable[Any]) -> doc.Table:
     return rows_of(columns, (("", record) for record in records))
 
 
-def _cell(column: Column, value: Any) -> Cell:
+def _cell(column: doc.Column, value: Any) -> doc.Cell:
     if column.kind == "name" and value is not None:
         return short_name(str(value))
-    found: Cell = value.removesuffix("_wait") if column.field == "cause" else value
+    found: doc.Cell = value.removesuffix("_wait") if column.field == "cause" else value
     return found
 
 
 # -- what bounds a run -----------------------------------------------------------------------------
 
 
-def verdict_document(findings: Sequence[TraceFinding]) -> Document:
+def verdict_document(findings: Sequence[TraceFinding]) -> doc.Document:
     """What bounds the run, then everything else that was found."""
-    return Document("Verdict", verdict_blocks(findings))
+    return doc.Document("Verdict", verdict_blocks(findings))
 
 
-def verdict_blocks(findings: Sequence[TraceFinding]) -> list[Block]:
+def verdict_blocks(findings: Sequence[TraceFinding]) -> list[doc.Block]:
     """The causes, the first one bounds the run."""
     if not findings:
-        return [Paragraph("Nothing stands out: no cause takes a share of the window worth a word.")]
-    return [Findings([_finding(one) for one in findings])]
+        return [
+            doc.Paragraph("Nothing stands out: no cause takes a share of the window worth a word.")
+        ]
+    return [doc.Findings([_finding(one) for one in findings])]
 
 
-def _finding(one: TraceFinding) -> Finding:
+def _finding(one: TraceFinding) -> doc.Finding:
     worth = quantity.microseconds(one.worth_us)
-    return Finding(
+    return doc.Finding(
         worth=quantity.percent(one.share),
         sureness=f"confidence {one.confidence:.2f}",
         title=f"{one.cause}: {one.summary}",
@@ -212,7 +208,7 @@ def _fact(key: str, value: float | str) -> str:
     return value if isinstance(value, str) else quantity.shown(key, value)
 
 
-def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFinding]) -> Document:
+def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFinding]) -> doc.Document:
     """One row per GPU, then the causes, then what the reader had to say about the files."""
     fields = {
         "busy": "busy_us",
@@ -234,7 +230,7 @@ def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFindin
         or any(getattr(rank, field) >= _WORTH_A_COLUMN * rank.window_us for rank in working)
     }
     rows = [
-        Row((_who(rank), rank.window_us,
+        doc.Row((_who(rank), rank.window_us,
              *(_share(getattr(rank, field), rank.window_us) for field in shown.values())))
         for rank in working
     ]  # fmt: skip
@@ -242,35 +238,39 @@ def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFindin
     if len(working) > 1:
         totals = (sum(getattr(rank, field) for rank in working) for field in shown.values())
         mean = ("mean", whole / len(working), *(_share(total, whole) for total in totals))
-        rows.append(Row(mean, "strong"))
-    blocks: list[Block] = []
+        rows.append(doc.Row(mean, "strong"))
+    blocks: list[doc.Block] = []
     if working:
-        columns = (words("rank"), Column("window_us"), *(Column("share", title) for title in shown))
-        blocks.append(Table(columns, rows))
+        columns = (
+            doc.words("rank"),
+            doc.Column("window_us"),
+            *(doc.Column("share", title) for title in shown),
+        )
+        blocks.append(doc.Table(columns, rows))
         steps = ranks[0].window == "steps"
         about = "whole profiler steps" if steps else "the whole trace"
         said = "shares of it. host, depend, kernel, unknown: causes of idle"
-        blocks.append(Paragraph(f"Window: {about}; {said}", "dim"))
+        blocks.append(doc.Paragraph(f"Window: {about}; {said}", "dim"))
     used = [rank.flops_utilization for rank in working if rank.flops_utilization is not None]
     if used:
         share = quantity.percent(sum(used) / len(used))
         blocks.append(
-            Paragraph(f"Matrix products, convolutions, attention: {share} of the peak FLOP/s")
+            doc.Paragraph(f"Matrix products, convolutions, attention: {share} of the peak FLOP/s")
         )
     if verdict:
-        blocks.append(Section("What bounds it", verdict_blocks(verdict)))
+        blocks.append(doc.Section("What bounds it", verdict_blocks(verdict)))
     warned = dict.fromkeys(
         f"{os.path.basename(rank.file)}: {warning}" for rank in ranks for warning in rank.warnings
     )
-    return Document("Trace", [*blocks, Lines(list(warned), "warning")])
+    return doc.Document("Trace", [*blocks, doc.Lines(list(warned), "warning")])
 
 
 # -- one question each -----------------------------------------------------------------------------
 
 
-def idle_document(ranks: Sequence[RankIdle]) -> Document:
+def idle_document(ranks: Sequence[RankIdle]) -> doc.Document:
     """Causes, what the host did, and the largest gaps, per GPU."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     for rank in ranks:
         idle = f"idle {_percent(rank.idle_us, rank.window_us)} of"
         causes = {
@@ -282,12 +282,12 @@ def idle_document(ranks: Sequence[RankIdle]) -> Document:
         shown.append(_title(rank, f"{idle} {quantity.microseconds(rank.window_us)}"))
         shown.append(_pairs("waits", causes))
         shown += [_pairs("during host wait", rank.host_wait_by), _table(GAPS, rank.gaps)]
-    return Document("Idle time", shown)
+    return doc.Document("Idle time", shown)
 
 
-def kernels_document(ranks: Sequence[RankKernels]) -> Document:
+def kernels_document(ranks: Sequence[RankKernels]) -> doc.Document:
     """Classes and the most expensive kernels, per GPU."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     for rank in ranks:
         facts = [f"{quantity.count(rank.events)} GPU events of {rank.names} names"]
         if rank.tensor_core_share is not None:
@@ -302,22 +302,24 @@ def kernels_document(ranks: Sequence[RankKernels]) -> Document:
         shown.append(_table(KERNELS, rank.kernels))
         placed = [use for use in rank.kernels if use.roofline is not None]
         if placed:
-            shown.append(Section("Under the roofline", [_table(ROOFLINE, placed)], ROOFLINE_NOTE))
-    return Document("Kernels", shown)
+            shown.append(
+                doc.Section("Under the roofline", [_table(ROOFLINE, placed)], ROOFLINE_NOTE)
+            )
+    return doc.Document("Kernels", shown)
 
 
-def overlap_document(ranks: Sequence[RankOverlap]) -> Document:
+def overlap_document(ranks: Sequence[RankOverlap]) -> doc.Document:
     """Communication hidden and exposed, per GPU."""
     columns = (
-        words("rank"),
-        Column("window_us"),
-        Column("compute_us"),
-        Column("communication_us", "comm"),
-        Column("hidden_share", "hidden"),
-        Column("exposed_us"),
-        Column("exposed_share", "share"),
-        Column("copy_us", "copies"),
-        Column("copy_share", "hidden"),
+        doc.words("rank"),
+        doc.Column("window_us"),
+        doc.Column("compute_us"),
+        doc.Column("communication_us", "comm"),
+        doc.Column("hidden_share", "hidden"),
+        doc.Column("exposed_us"),
+        doc.Column("exposed_share", "share"),
+        doc.Column("copy_us", "copies"),
+        doc.Column("copy_share", "hidden"),
     )
     rows = [
         (
@@ -333,12 +335,12 @@ def overlap_document(ranks: Sequence[RankOverlap]) -> Document:
         )
         for rank in ranks
     ]
-    return Document("Overlap", [Table(columns, rows)])
+    return doc.Document("Overlap", [doc.Table(columns, rows)])
 
 
-def communication_document(ranks: Sequence[RankCommunication]) -> Document:
+def communication_document(ranks: Sequence[RankCommunication]) -> doc.Document:
     """The collectives of each GPU, with their bandwidth."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     for rank in ranks:
         if not rank.calls:
             shown.append(_title(rank, "no communication"))
@@ -347,21 +349,21 @@ def communication_document(ranks: Sequence[RankCommunication]) -> Document:
         total = quantity.microseconds(rank.communication_us)
         shown.append(_title(rank, f"communication {total}, exposed {exposed}"))
         shown.append(_table(COLLECTIVES, rank.collectives))
-    return Document("Communication", shown)
+    return doc.Document("Communication", shown)
 
 
-def launch_document(ranks: Sequence[RankLaunches]) -> Document:
+def launch_document(ranks: Sequence[RankLaunches]) -> doc.Document:
     """How each GPU was fed."""
     columns = (
-        words("rank"),
-        words("bound"),
-        Column("share", "host wait"),
-        Column("delay_us"),
-        Column("queue"),
-        Column("share", "short"),
-        Column("launches"),
-        Column("graphs"),
-        Column("share", "in graphs"),
+        doc.words("rank"),
+        doc.words("bound"),
+        doc.Column("share", "host wait"),
+        doc.Column("delay_us"),
+        doc.Column("queue"),
+        doc.Column("share", "short"),
+        doc.Column("launches"),
+        doc.Column("graphs"),
+        doc.Column("share", "in graphs"),
     )
     rows = [
         (
@@ -381,23 +383,23 @@ def launch_document(ranks: Sequence[RankLaunches]) -> Document:
         "bound: is the GPU launch-bound? delay: median from launch to start; "
         "queue: mean depth of the deepest stream; short: kernels under 5 µs; in graphs: of GPU time"
     )
-    return Document("Launches", [Table(columns, rows), Paragraph(note, "dim")])
+    return doc.Document("Launches", [doc.Table(columns, rows), doc.Paragraph(note, "dim")])
 
 
-def sync_document(ranks: Sequence[RankSync]) -> Document:
+def sync_document(ranks: Sequence[RankSync]) -> doc.Document:
     """Waits of the host, per rank."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     for rank in ranks:
         blocked, idle = map(quantity.microseconds, (rank.host_us, rank.gpu_gap_us))
         said = f"{rank.count} waits block the host for {blocked}; GPU idle around them {idle}"
         shown.append(_title(rank, said))
         shown += [_table(SYNC, rank.points)] if rank.points else []
-    return Document("Synchronisation", shown)
+    return doc.Document("Synchronisation", shown)
 
 
-def steps_document(ranks: Sequence[RankSteps]) -> Document:
+def steps_document(ranks: Sequence[RankSteps]) -> doc.Document:
     """Steps and their phases, per rank."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     for rank in ranks:
         if not rank.steps or rank.mean_us is None:
             said = "no ProfilerStep; call profiler.step() once per step"
@@ -412,12 +414,12 @@ def steps_document(ranks: Sequence[RankSteps]) -> Document:
         ]
         spoken = any(step.communication_exposed_us for step in rank.steps)
         columns = (
-            Column("step"),
-            Column("length_us"),
-            *(Column("us", phase) for phase in phases),
-            Column("us", "GPU busy"),
-            Column("us", "exposed"),
-            words("remark", ""),
+            doc.Column("step"),
+            doc.Column("length_us"),
+            *(doc.Column("us", phase) for phase in phases),
+            doc.Column("us", "GPU busy"),
+            doc.Column("us", "exposed"),
+            doc.words("remark", ""),
         )
         rows = [
             (
@@ -430,13 +432,13 @@ def steps_document(ranks: Sequence[RankSteps]) -> Document:
             )
             for step in rank.steps
         ]
-        shown.append(Table(columns, rows))
-    return Document("Steps", shown)
+        shown.append(doc.Table(columns, rows))
+    return doc.Document("Steps", shown)
 
 
-def operators_document(ranks: Sequence[RankOperators]) -> Document:
+def operators_document(ranks: Sequence[RankOperators]) -> doc.Document:
     """Operators per rank, with the shape or the line that they are grouped by."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     for rank in ranks:
         shown.append(_title(rank, f"{quantity.count(rank.count)} operator calls"))
         if rank.by == "name":
@@ -451,8 +453,8 @@ def operators_document(ranks: Sequence[RankOperators]) -> Document:
             )
             for use in rank.operators
         ]
-        shown.append(Table((first, name(rank.by), *others), rows))
-    return Document("Operators", shown)
+        shown.append(doc.Table((first, doc.name(rank.by), *others), rows))
+    return doc.Document("Operators", shown)
 
 
 def _dims(shapes: str | None) -> str | None:
@@ -466,9 +468,9 @@ def _dims(shapes: str | None) -> str | None:
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def memory_document(ranks: Sequence[RankMemory]) -> Document:
+def memory_document(ranks: Sequence[RankMemory]) -> doc.Document:
     """Memory per rank and device: the peak, who holds it, and what only grows."""
-    shown: list[Block] = []
+    shown: list[doc.Block] = []
     for rank in ranks:
         if rank.note is not None:
             shown.append(_title(rank, rank.note))
@@ -479,102 +481,102 @@ def memory_document(ranks: Sequence[RankMemory]) -> Document:
             if device.fragmentation is not None:
                 facts.append(f"{quantity.percent(device.fragmentation)} of reserved unused then")
             shown += [_title(rank, ", ".join(facts)), *_held(device)]
-    return Document("Memory", shown)
+    return doc.Document("Memory", shown)
 
 
-def _held(device: DeviceMemory) -> list[Block]:
+def _held(device: DeviceMemory) -> list[doc.Block]:
     """Who holds the peak and, where memory grows, the level of each step and what is kept."""
     grows = device.growth.verdict == "grows"
     start = " (counted from the start of the trace)" if device.start_bytes is None else ""
     growth = f"memory {device.growth.sentence}{start}"
-    shown: list[Block] = [Paragraph(growth, "warning" if grows else "dim")]
+    shown: list[doc.Block] = [doc.Paragraph(growth, "warning" if grows else "dim")]
     if device.held_by_phase:
         phases = (f"{name} {quantity.memory(size)}" for name, size in device.held_by_phase.items())
-        shown.append(Paragraph("allocated in " + ", ".join(phases), "dim"))
+        shown.append(doc.Paragraph("allocated in " + ", ".join(phases), "dim"))
     if grows:
         shown.append(_table(LEVELS, device.growth.steps))
-        shown.append(Section("Kept", [_table(HOLDERS, device.growth.kept)]))
+        shown.append(doc.Section("Kept", [_table(HOLDERS, device.growth.kept)]))
     if device.holders or device.before_bytes:
         table = _table(HOLDERS, device.holders)
         before = ("(before the trace)", "–", "–", "–", device.before_bytes)
         rows = [before, *table.rows] if device.before_bytes else table.rows
-        shown.append(Section("Held at the peak", [Table(HOLDERS, rows)]))
+        shown.append(doc.Section("Held at the peak", [doc.Table(HOLDERS, rows)]))
     return shown
 
 
-def snapshot_document(devices: Sequence[SnapshotMemory]) -> Document:
+def snapshot_document(devices: Sequence[SnapshotMemory]) -> doc.Document:
     """What a memory snapshot says: totals, who held the peak, what only grows."""
-    shown: list[Block] = []
-    columns = (name("site", "held by"), Column("bytes"), Column("blocks"))
+    shown: list[doc.Block] = []
+    columns = (doc.name("site", "held by"), doc.Column("bytes"), doc.Column("blocks"))
     for memory in devices:
-        shown.append(Lines(memory.warnings, "warning"))
+        shown.append(doc.Lines(memory.warnings, "warning"))
         peak, active, reserved = map(
             quantity.memory, (memory.peak_bytes, memory.active_bytes, memory.reserved_bytes)
         )
         lost = f"{quantity.percent(memory.fragmentation)} lost to fragmentation"
         said = f"GPU {memory.device}: peak {peak}, now {active} of {reserved} reserved, {lost}"
-        shown.append(Paragraph(said, "strong"))
+        shown.append(doc.Paragraph(said, "strong"))
         growth = f"memory {memory.growth_sentence}"
-        shown.append(Paragraph(growth, "warning" if memory.growing else "dim"))
+        shown.append(doc.Paragraph(growth, "warning" if memory.growing else "dim"))
         held = _table(columns, memory.peak_by_site[:ROWS])
-        shown.append(Section("Held at the peak", [held]))
+        shown.append(doc.Section("Held at the peak", [held]))
         if memory.growing:
             kept = _table(columns, memory.growth_by_site[:ROWS])
-            shown.append(Section("Kept: allocated in the history, not freed", [kept]))
-    return Document("Memory snapshot", shown)
+            shown.append(doc.Section("Kept: allocated in the history, not freed", [kept]))
+    return doc.Document("Memory snapshot", shown)
 
 
 # -- across ranks and traces -----------------------------------------------------------------------
 
 
-def critical_path_document(path: CriticalPath) -> Document:
+def critical_path_document(path: CriticalPath) -> doc.Document:
     """Shares by class and the longest names."""
-    shown: list[Block] = [Lines(path.warnings, "warning")]
+    shown: list[doc.Block] = [doc.Lines(path.warnings, "warning")]
     if path.window_us:
-        shown.append(Paragraph(f"Window {quantity.microseconds(path.window_us)}", "strong"))
-        classes = (words("name", "On the path"), *PARTS[2:])
+        shown.append(doc.Paragraph(f"Window {quantity.microseconds(path.window_us)}", "strong"))
+        classes = (doc.words("name", "On the path"), *PARTS[2:])
         shown.append(_table(classes, path.classes))
         shown.append(_table(PARTS, path.names[:ROWS]))
     if path.what_if is not None:
         shorter = ", ".join(f"{name} −{by:g} %" for name, by in path.what_if.shortened.items())
         window, saved = map(quantity.microseconds, (path.what_if.window_us, path.what_if.saved_us))
         faster = quantity.ratio(path.what_if.speedup)
-        shown.append(Paragraph(f"With {shorter}: {window}, {saved} less, {faster}", "good"))
-    return Document("Critical path", shown)
+        shown.append(doc.Paragraph(f"With {shorter}: {window}, {saved} less, {faster}", "good"))
+    return doc.Document("Critical path", shown)
 
 
 LATE_RANKS = (
-    words("rank", "Rank"),
-    Column("last_arrivals", "last in"),
-    Column("caused_wait_us", "others waited"),
-    Column("skew_wait_us", "waited itself"),
-    Column("communication_us"),
-    Column("clock_offset_us", "clock"),
+    doc.words("rank", "Rank"),
+    doc.Column("last_arrivals", "last in"),
+    doc.Column("caused_wait_us", "others waited"),
+    doc.Column("skew_wait_us", "waited itself"),
+    doc.Column("communication_us"),
+    doc.Column("clock_offset_us", "clock"),
 )
 
 
-def stragglers_document(found: Stragglers) -> Document:
+def stragglers_document(found: Stragglers) -> doc.Document:
     """Who comes last, and what it costs the others."""
-    shown: list[Block] = [Lines(found.warnings, "warning")]
+    shown: list[doc.Block] = [doc.Lines(found.warnings, "warning")]
     if not found.matched:
-        shown.append(Paragraph("No collective that two of the ranks took part in."))
-        return Document("Stragglers", shown)
-    shown += [Paragraph(stragglers_line(found)), stragglers_table(found, ROWS)]
+        shown.append(doc.Paragraph("No collective that two of the ranks took part in."))
+        return doc.Document("Stragglers", shown)
+    shown += [doc.Paragraph(stragglers_line(found)), stragglers_table(found, ROWS)]
     largest = sorted(found.collectives, key=lambda row: -row.skew_us)[:ROWS]
     columns = (
-        name("name", "Collective"),
-        Column("skew_us"),
-        Column("transfer_us"),
-        words("last"),
-        Column("bytes"),
-        Column("bus_bytes_per_second", "bus"),
+        doc.name("name", "Collective"),
+        doc.Column("skew_us"),
+        doc.Column("transfer_us"),
+        doc.words("last"),
+        doc.Column("bytes"),
+        doc.Column("bus_bytes_per_second", "bus"),
     )
     rows = [
         (one.name, one.skew_us, one.transfer_us, f"rank {one.last_rank}", one.bytes,
          one.bus_bytes_per_second)
         for one in largest
     ]  # fmt: skip
-    return Document("Stragglers", [*shown, Table(columns, rows)])
+    return doc.Document("Stragglers", [*shown, doc.Table(columns, rows)])
 
 
 def stragglers_line(found: Stragglers) -> str:
@@ -586,25 +588,25 @@ def stragglers_line(found: Stragglers) -> str:
     )
 
 
-def stragglers_table(found: Stragglers, most: int, *, sortable: bool = False) -> Table:
+def stragglers_table(found: Stragglers, most: int, *, sortable: bool = False) -> doc.Table:
     """How late each rank was, the first `most` of them."""
     rows = [
         (str(row.rank), *(getattr(row, column.field) for column in LATE_RANKS[1:]))
         for row in found.ranks[:most]
     ]
-    return Table(LATE_RANKS, rows, sortable=sortable)
+    return doc.Table(LATE_RANKS, rows, sortable=sortable)
 
 
-def comparison_document(found: TraceComparison) -> Document:
+def comparison_document(found: TraceComparison) -> doc.Document:
     """The verdict, then what changed most."""
     columns = (
-        name("name", found.by.capitalize()),
-        words("status", ""),
-        Column("calls A"),
-        Column("calls B"),
-        Column("us", "mean A"),
-        Column("us", "mean B"),
-        Column("us", "change"),
+        doc.name("name", found.by.capitalize()),
+        doc.words("status", ""),
+        doc.Column("calls A"),
+        doc.Column("calls B"),
+        doc.Column("us", "mean A"),
+        doc.Column("us", "mean B"),
+        doc.Column("us", "change"),
     )
     rows = [
         (
@@ -618,14 +620,14 @@ def comparison_document(found: TraceComparison) -> Document:
         )
         for row in found.rows[:ROWS]
     ]
-    said = Paragraph(found.summary, "strong")
-    shown: list[Block] = [Lines(found.warnings, "warning"), said, Table(columns, rows)]
-    return Document("Comparison of traces", shown)
+    said = doc.Paragraph(found.summary, "strong")
+    shown: list[doc.Block] = [doc.Lines(found.warnings, "warning"), said, doc.Table(columns, rows)]
+    return doc.Document("Comparison of traces", shown)
 
 
-def tree_document(roots: Sequence[FlameNode], top: int) -> Document:
+def tree_document(roots: Sequence[FlameNode], top: int) -> doc.Document:
     """The nesting, widest first; small branches are folded."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[doc.Cell, ...]] = []
     whole = max(sum(max(node.host_us, node.gpu_us) for node in roots), 1e-9)
 
     def add(node: FlameNode, depth: int) -> None:
@@ -639,8 +641,10 @@ def tree_document(roots: Sequence[FlameNode], top: int) -> Document:
 
     for root in roots:
         add(root, 0)
-    times = (Column("us", "host"), Column("us", "own"), Column("us", "GPU"))
-    return Document("Tree", [Table((name("where", "Where"), *times, Column("calls")), rows)])
+    times = (doc.Column("us", "host"), doc.Column("us", "own"), doc.Column("us", "GPU"))
+    return doc.Document(
+        "Tree", [doc.Table((doc.name("where", "Where"), *times, doc.Column("calls")), rows)]
+    )
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -653,14 +657,14 @@ def _who(record: object) -> str:
     return called if not device or rank == device else f"{called} gpu {device}"
 
 
-def _title(record: object, said: str) -> Paragraph:
-    shown: Words = (Span(_who(record), "strong"), f": {said}")
-    return Paragraph(shown)
+def _title(record: object, said: str) -> doc.Paragraph:
+    shown: doc.Words = (doc.Span(_who(record), "strong"), f": {said}")
+    return doc.Paragraph(shown)
 
 
-def _pairs(title: str, values: Mapping[str, float]) -> Paragraph:
+def _pairs(title: str, values: Mapping[str, float]) -> doc.Paragraph:
     shown = [f"{name} {quantity.microseconds(us)}" for name, us in values.items() if us > 0]
-    return Paragraph(f"{title}: {', '.join(shown) or 'nothing'}")
+    return doc.Paragraph(f"{title}: {', '.join(shown) or 'nothing'}")
 
 
 def _share(part: float, whole: float) -> float | str:

@@ -10,18 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
-from ridgeline.report.document import (
-    Block,
-    Canvas,
-    Column,
-    Document,
-    Facts,
-    Lead,
-    Lines,
-    Section,
-    Span,
-    Words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.views import trace as views
 from ridgeline.report.views.trace import on_page, rows_of
 from ridgeline.trace.kernel_names import short_name
@@ -37,9 +26,9 @@ _LONGEST_NAME = 120
 _MOST_WARNINGS = 8
 _MOST_PARTS = 20
 RANKS = (
-    Column("device"),
+    doc.Column("device"),
     *(
-        Column(field)
+        doc.Column(field)
         for field in (
             "window_us", "busy_us", "idle_us", "compute_us", "communication_us",
             "communication_exposed_us", "copy_us", "host_wait_us", "dependency_wait_us",
@@ -55,37 +44,37 @@ LAUNCHES = tuple(
     )
 )  # fmt: skip
 STEPS = (
-    Column("number"),
-    Column("length_us"),
-    Column("whole"),
-    Column("gpu_busy_us"),
-    Column("gpu_idle_us"),
-    Column("communication_exposed_us"),
-    Column("outlier"),
+    doc.Column("number"),
+    doc.Column("length_us"),
+    doc.Column("whole"),
+    doc.Column("gpu_busy_us"),
+    doc.Column("gpu_idle_us"),
+    doc.Column("communication_exposed_us"),
+    doc.Column("outlier"),
 )
 
 
-def trace_page_document(found: TraceAnswers) -> Document:
+def trace_page_document(found: TraceAnswers) -> doc.Document:
     """The page of one trace, or of the ranks of a job."""
     ranks, verdict = found.ranks, found.verdict
     first = Path(ranks[0].file).name + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
     note = "First the cause that bounds the run."
-    shown: list[Block] = [
+    shown: list[doc.Block] = [
         *_head(found),
-        Section("What bounds it", views.verdict_blocks(verdict), note),
+        doc.Section("What bounds it", views.verdict_blocks(verdict), note),
         *_timelines(ranks, found.drawn),
         *_questions(found),
         *_flames(ranks, found.drawn),
     ]
     cause = verdict[0].cause if verdict else "nothing stands out"
-    return Document(f"{first}: {cause}", shown)
+    return doc.Document(f"{first}: {cause}", shown)
 
 
-def _head(found: TraceAnswers) -> list[Block]:
+def _head(found: TraceAnswers) -> list[doc.Block]:
     facts = [fact for rank in found.ranks for fact in rank.facts if fact.window_us > 0]
     summaries = [fact.summary for rank in found.ranks for fact in rank.facts]
     device = next((fact.summary.device_name for fact in facts if fact.summary.device_name), None)
-    pairs: list[tuple[str, Words]] = [("traces", str(len(found.ranks)))]
+    pairs: list[tuple[str, doc.Words]] = [("traces", str(len(found.ranks)))]
     if facts:
         whole = sum(fact.window_us for fact in facts)
 
@@ -101,21 +90,24 @@ def _head(found: TraceAnswers) -> list[Block]:
             ("GPU events", quantity.count(sum(one.summary.gpu_events for one in facts))),
         ]
     worst = found.verdict[0] if found.verdict else None
-    lead = Lead(
+    lead = doc.Lead(
         title=worst.cause.replace("-", " ").capitalize() if worst else "Nothing stands out",
         subtitle=worst.summary if worst else "",
-        origin=(Span(Path(found.ranks[0].file).name, "strong"), f" on {device}" if device else ""),
-        chip=Span(f"confidence {worst.confidence:.2f}") if worst else None,
+        origin=(
+            doc.Span(Path(found.ranks[0].file).name, "strong"),
+            f" on {device}" if device else "",
+        ),
+        chip=doc.Span(f"confidence {worst.confidence:.2f}") if worst else None,
     )
     warnings = dict.fromkeys(warning for one in summaries for warning in one.warnings)
-    return [lead, Facts(pairs), Lines(list(warnings)[:_MOST_WARNINGS], "warning")]
+    return [lead, doc.Facts(pairs), doc.Lines(list(warnings)[:_MOST_WARNINGS], "warning")]
 
 
 def _label(rank: RankAnswers, place: int) -> str:
     return str(place if rank.rank is None else rank.rank)
 
 
-def _questions(found: TraceAnswers) -> list[Block]:
+def _questions(found: TraceAnswers) -> list[doc.Block]:
     """A section per question that the traces can answer."""
     every = [(_label(rank, place), rank) for place, rank in enumerate(found.ranks)]
     detailed = every[:RANKS_IN_DETAIL]
@@ -173,25 +165,25 @@ def _questions(found: TraceAnswers) -> list[Block]:
 
 
 def _section(
-    title: str, columns: Sequence[Column], records: Iterable[tuple[str, Any]], note: str = ""
-) -> Section | None:
+    title: str, columns: Sequence[doc.Column], records: Iterable[tuple[str, Any]], note: str = ""
+) -> doc.Section | None:
     table = rows_of(columns, records, sortable=True)
-    return Section(title, [table], note) if table.rows else None
+    return doc.Section(title, [table], note) if table.rows else None
 
 
-def _stragglers(found: TraceAnswers) -> Section | None:
+def _stragglers(found: TraceAnswers) -> doc.Section | None:
     together = found.stragglers
     if together is None or not together.matched:
         return None
     note = " ".join([views.stragglers_line(together), *together.warnings])
     table = views.stragglers_table(together, len(together.ranks), sortable=True)
-    return Section("Stragglers", [table], note)
+    return doc.Section("Stragglers", [table], note)
 
 
 # -- pictures --------------------------------------------------------------------------------------
 
 
-def _timelines(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[Block]:
+def _timelines(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[doc.Block]:
     if not any(rank.timeline.tracks for rank in drawn):
         return []
     events = sum(rank.timeline.events for rank in drawn)
@@ -203,19 +195,19 @@ def _timelines(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> li
             "and are joined with their neighbours."
         )
     data = [_timeline(rank.timeline) for rank in drawn]
-    canvas = Canvas("timeline", data, _labels(drawn))
-    return [Section("Timeline", [canvas], note + _left_out(ranks, drawn))]
+    canvas = doc.Canvas("timeline", data, _labels(drawn))
+    return [doc.Section("Timeline", [canvas], note + _left_out(ranks, drawn))]
 
 
-def _flames(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[Block]:
+def _flames(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[doc.Block]:
     if not any(rank.flame for rank in drawn):
         return []
     note = (
         "Width is host time, or GPU time of what was launched there. Click to zoom in, on the top "
         "bar to zoom out; branches below 0.2 % are left out."
     )
-    canvas = Canvas("flame", [_flame(rank.flame) for rank in drawn], _labels(drawn))
-    return [Section("Flame graph", [canvas], note + _left_out(ranks, drawn))]
+    canvas = doc.Canvas("flame", [_flame(rank.flame) for rank in drawn], _labels(drawn))
+    return [doc.Section("Flame graph", [canvas], note + _left_out(ranks, drawn))]
 
 
 def _labels(drawn: Sequence[RankAnswers]) -> list[str]:

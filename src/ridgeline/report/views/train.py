@@ -9,20 +9,7 @@ from pathlib import Path
 
 from ridgeline import quantity
 from ridgeline.records.training_run import Beside, Goodput, LoggedStep, TrainingRun
-from ridgeline.report.document import (
-    Bar,
-    Bars,
-    Block,
-    Cell,
-    Document,
-    Lead,
-    Lines,
-    Paragraph,
-    Part,
-    Table,
-    figures,
-    words,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.looks import PHASES
 
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -106,39 +93,39 @@ def _shares(phases: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {quantity.percent(share, 0)}" for name, share in large.items())
 
 
-def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> Document:
+def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> doc.Document:
     """What a run did: loss, speed and memory beside what was predicted, where the time went."""
-    shown: list[Block] = [_lead(run)]
+    shown: list[doc.Block] = [_lead(run)]
     if run.stopped:
-        shown.append(Paragraph(f"It ended early: {run.stopped}", "warning"))
+        shown.append(doc.Paragraph(f"It ended early: {run.stopped}", "warning"))
     if len(losses) > 1:
-        shown.append(Paragraph(f"loss {losses[0]:.3f} {curve(losses)} {losses[-1]:.3f}"))
+        shown.append(doc.Paragraph(f"loss {losses[0]:.3f} {curve(losses)} {losses[-1]:.3f}"))
     shown.append(_figures(run))
     if any(run.phases.values()):
         parts = [
-            Part(name, seconds, quantity.seconds(seconds), PHASES.get(name, PHASES["other"]))
+            doc.Part(name, seconds, quantity.seconds(seconds), PHASES.get(name, PHASES["other"]))
             for name, seconds in run.phases.items()
         ]
         total = quantity.seconds(sum(run.phases.values()))
-        shown += [Bars([Bar("step", total, parts)]), Paragraph(_shares(run.phases))]
+        shown += [doc.Bars([doc.Bar("step", total, parts)]), doc.Paragraph(_shares(run.phases))]
     if run.goodput is not None:
-        shown.append(Paragraph(goodput_line(run.goodput)))
-    shown += [Lines(run.notes, "warning"), Paragraph(f"Everything is in {folder}", "dim")]
-    return Document("Training run", shown)
+        shown.append(doc.Paragraph(goodput_line(run.goodput)))
+    shown += [doc.Lines(run.notes, "warning"), doc.Paragraph(f"Everything is in {folder}", "dim")]
+    return doc.Document("Training run", shown)
 
 
-def _lead(run: TrainingRun) -> Lead:
+def _lead(run: TrainingRun) -> doc.Lead:
     loss = "no finite loss" if run.final_loss is None else f"loss {run.final_loss:.4f}"
     if run.validation_loss is not None and math.isfinite(run.validation_loss):
         perplexity = quantity.digits(math.exp(min(run.validation_loss, 700.0)))
         loss += f", held out {run.validation_loss:.4f} (perplexity {perplexity})"
     many = "process" if run.processes == 1 else "processes"
     took = f"{quantity.seconds(run.wall_seconds)} on {run.processes} {many}"
-    return Lead(f"{loss} after {run.steps:,} steps and {run.tokens:,} tokens", f"in {took}")
+    return doc.Lead(f"{loss} after {run.steps:,} steps and {run.tokens:,} tokens", f"in {took}")
 
 
-def _figures(run: TrainingRun) -> Table:
-    rows: list[tuple[Cell, ...]] = [
+def _figures(run: TrainingRun) -> doc.Table:
+    rows: list[tuple[doc.Cell, ...]] = [
         ("tokens per second", quantity.scaled(run.tokens_per_second, ""), "", "")
     ]
     if run.mfu is not None:
@@ -151,10 +138,12 @@ def _figures(run: TrainingRun) -> Table:
         rows.append(("steps skipped (overflow)", f"{run.skipped_steps:,}", "", ""))
     trained = f"{run.trainable_parameters:,} of {run.parameters:,}"
     rows.append(("parameters trained", trained, "", ""))
-    return Table((words("figure", ""), *figures("measured", "predicted", "off by")), rows)
+    return doc.Table(
+        (doc.words("figure", ""), *doc.figures("measured", "predicted", "off by")), rows
+    )
 
 
-def _beside(name: str, both: Beside, write: Callable[[float], str]) -> tuple[Cell, ...]:
+def _beside(name: str, both: Beside, write: Callable[[float], str]) -> tuple[doc.Cell, ...]:
     measured, predicted = both.measured, both.predicted
     off = quantity.change(predicted / measured - 1, 0) if measured and predicted else ""
     return (name, *(None if one is None else write(one) for one in (measured, predicted)), off)

@@ -10,29 +10,8 @@ from statistics import median
 
 from ridgeline import quantity
 from ridgeline.records import Ledger, LedgerRow, RunBill
+from ridgeline.report import document as doc
 from ridgeline.report import figures
-from ridgeline.report.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Fall,
-    Lead,
-    Lines,
-    Only,
-    Paragraph,
-    Row,
-    Section,
-    Span,
-    Table,
-    Waterfall,
-    Whisker,
-    Words,
-    figure,
-    plain,
-    words,
-)
 from ridgeline.report.views.doctor import (
     environment_section,
     files_statement,
@@ -48,53 +27,56 @@ from ridgeline.report.views.doctor import (
 SMALLEST_STARTUP_SECONDS = 1.0
 """A start that is later by less is not spoken of: starts differ by as much from run to run."""
 BILL_COLUMNS = (
-    words("optimisation"),
-    Column("multiplier_ratio", "multiplier"),
-    Column("cumulative_ratio", "cumulative"),
-    Column("step_seconds", "mean step"),
-    Column("run_hours", "run"),
-    Column("usd", "cost"),
+    doc.words("optimisation"),
+    doc.Column("multiplier_ratio", "multiplier"),
+    doc.Column("cumulative_ratio", "cumulative"),
+    doc.Column("step_seconds", "mean step"),
+    doc.Column("run_hours", "run"),
+    doc.Column("usd", "cost"),
 )
 
 
-def ledger_document(ledger: Ledger) -> Document:
+def ledger_document(ledger: Ledger) -> doc.Document:
     """Everything that was tried, what survived, and what it gained."""
     runs = [("as it stood", ledger.baseline)]
     if ledger.tuned is not None:
         runs.append(("tuned", ledger.tuned))
     stack = ledger.final_rows
-    shown: list[Block] = [
-        Only("terminal", [Paragraph(origin(ledger.baseline), "dim")]),
-        Only("page", _page_lead(ledger)),
+    shown: list[doc.Block] = [
+        doc.Only("terminal", [doc.Paragraph(origin(ledger.baseline), "dim")]),
+        doc.Only("page", _page_lead(ledger)),
     ]
     if stack:
         note = "Each technique was measured side by side with the stack above it."
-        falls = Section("From slow to fast", [Waterfall(_falls(ledger))], note)
-        shown.append(Only("page", [falls]))
+        falls = doc.Section("From slow to fast", [doc.Waterfall(_falls(ledger))], note)
+        shown.append(doc.Only("page", [falls]))
     if ledger.rows:
         note = "Kept only if the whole interval is above 1 and the result stays the same."
-        shown.append(Only("terminal", [ledger_table(ledger)]))
-        shown.append(Only("page", [Section("Ledger", [ledger_table(ledger)], note)]))
-    shown.append(Only("terminal", _result(ledger)))
+        shown.append(doc.Only("terminal", [ledger_table(ledger)]))
+        shown.append(doc.Only("page", [doc.Section("Ledger", [ledger_table(ledger)], note)]))
+    shown.append(doc.Only("terminal", _result(ledger)))
     if ledger.bill is not None:
-        shown.append(Section("What the whole run costs", bill_blocks(ledger, ledger.bill)))
+        shown.append(doc.Section("What the whole run costs", bill_blocks(ledger, ledger.bill)))
     comparison = [*phase_sections(runs, ledger.samples), *roofline_section(runs)]
-    shown.append(Only("page", [*comparison, *memory_section(runs)]))
+    shown.append(doc.Only("page", [*comparison, *memory_section(runs)]))
     if ledger.loss_check is not None:
-        drawn = figure("losses", figures.losses(ledger.loss_check))
+        drawn = doc.figure("losses", figures.losses(ledger.loss_check))
         title = "Does it still train the same model?"
-        shown.append(Only("page", [Section(title, drawn, ledger.loss_check.summary)]))
+        shown.append(doc.Only("page", [doc.Section(title, drawn, ledger.loss_check.summary)]))
     written = {"stack": ledger.stack, "report": ledger.report, "patch": ledger.patch}
     pairs = [(name, path) for name, path in written.items() if path is not None]
     if pairs:
-        shown.append(Only("terminal", [Facts(pairs, listed=True)]))
-    shown += [*files_statement(ledger.baseline), Only("terminal", [Lines(ledger.notes, "warning")])]
+        shown.append(doc.Only("terminal", [doc.Facts(pairs, listed=True)]))
+    shown += [
+        *files_statement(ledger.baseline),
+        doc.Only("terminal", [doc.Lines(ledger.notes, "warning")]),
+    ]
     found = finding_section("What was found before tuning", ledger.baseline, ledger.findings)
-    shown.append(Only("page", [found, environment_section(ledger.environment)]))
-    return Document(f"{script_name(ledger.environment)}: {claim(ledger)}", shown)
+    shown.append(doc.Only("page", [found, environment_section(ledger.environment)]))
+    return doc.Document(f"{script_name(ledger.environment)}: {claim(ledger)}", shown)
 
 
-def ledger_table(ledger: Ledger) -> Table:
+def ledger_table(ledger: Ledger) -> doc.Table:
     """The rows of a ledger, finished or growing; what did not survive is dimmed and says why."""
     bounds = [
         bound for row in ledger.rows if _was_measured(row) for bound in (row.ci_low, row.ci_high)
@@ -102,39 +84,39 @@ def ledger_table(ledger: Ledger) -> Table:
     finite = [bound for bound in bounds if math.isfinite(bound)]
     span = (min([*finite, 1.0]), max([*finite, 1.0]))
     columns = (
-        words("mark", ""),
-        words("technique", "Technique"),
-        Column("multiplier_ratio", "multiplier"),
-        Column("interval", "95 %"),
-        Column("whisker", "", only="page"),
-        Column("total_ratio", "total"),
-        Column("step_seconds", "step"),
-        Column("memory_bytes", "memory"),
-        Column("verification", "Verification", "remark"),
+        doc.words("mark", ""),
+        doc.words("technique", "Technique"),
+        doc.Column("multiplier_ratio", "multiplier"),
+        doc.Column("interval", "95 %"),
+        doc.Column("whisker", "", only="page"),
+        doc.Column("total_ratio", "total"),
+        doc.Column("step_seconds", "step"),
+        doc.Column("memory_bytes", "memory"),
+        doc.Column("verification", "Verification", "remark"),
     )
     rows = [_ledger_row(row, ledger, span) for row in ledger.rows]
-    return Table(columns, rows, lead=2)
+    return doc.Table(columns, rows, lead=2)
 
 
-def _ledger_row(row: LedgerRow, ledger: Ledger, span: tuple[float, float]) -> Row:
+def _ledger_row(row: LedgerRow, ledger: Ledger, span: tuple[float, float]) -> doc.Row:
     in_stack = any(row is kept for kept in ledger.final_rows)
     remark = [_remark(row, in_stack=in_stack)]
     if in_stack:
         remark += [f"costs: {row.costs}" if row.costs else "", _break_even(row, ledger)]
-    measured: tuple[Cell, ...] = ("–", "", "", "", "", "")
+    measured: tuple[doc.Cell, ...] = ("–", "", "", "", "", "")
     if _was_measured(row):
         measured = (
-            Span(quantity.ratio(row.multiplier), "strong" if in_stack else ""),
+            doc.Span(quantity.ratio(row.multiplier), "strong" if in_stack else ""),
             quantity.interval(row.ci_low, row.ci_high),
-            Whisker(row.ci_low, row.multiplier, row.ci_high, span),
+            doc.Whisker(row.ci_low, row.multiplier, row.ci_high, span),
             _row_total(ledger, row) if in_stack else "",
             _row_step(ledger, row, in_stack=in_stack),
             row.peak_memory_bytes,
         )
-    mark: Words = Span("✓", "good") if in_stack else "–"
+    mark: doc.Words = doc.Span("✓", "good") if in_stack else "–"
     said = "\n".join(line for line in remark if line)
-    given = (Span(f" {_options(row)}", "dim"),) if row.options else ()
-    return Row((mark, (row_name(row), *given), *measured, said), "" if in_stack else "dim")
+    given = (doc.Span(f" {_options(row)}", "dim"),) if row.options else ()
+    return doc.Row((mark, (row_name(row), *given), *measured, said), "" if in_stack else "dim")
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -237,29 +219,29 @@ def _row_step(ledger: Ledger, row: LedgerRow, *, in_stack: bool) -> float:
 # -- the answer ------------------------------------------------------------------------------------
 
 
-def _result(ledger: Ledger) -> list[Block]:
+def _result(ledger: Ledger) -> list[doc.Block]:
     before, after = map(quantity.seconds, _ledger_steps(ledger))
     if not ledger.final_rows:
-        return [Paragraph((Span(f"{before} per step: ", "strong"), proven(ledger)))]
-    faster = Span(claim(ledger), "good" if ledger.cumulative > 1 else "strong")
+        return [doc.Paragraph((doc.Span(f"{before} per step: ", "strong"), proven(ledger)))]
+    faster = doc.Span(claim(ledger), "good" if ledger.cumulative > 1 else "strong")
     rest = f" {quantity.interval(*ledger.cumulative_ci)}, {proven(ledger)}"
-    shown: list[Block] = [
-        Paragraph((Span(f"{before} → {after} per step: ", "strong"), faster, rest))
+    shown: list[doc.Block] = [
+        doc.Paragraph((doc.Span(f"{before} → {after} per step: ", "strong"), faster, rest))
     ]
     return [*shown, *_loss_statement(ledger)]
 
 
-def _loss_statement(ledger: Ledger) -> list[Block]:
+def _loss_statement(ledger: Ledger) -> list[doc.Block]:
     check = ledger.loss_check
     if check is None:
         return []
-    return [Paragraph(f"Loss: {check.summary}", "" if check.passed else "bad")]
+    return [doc.Paragraph(f"Loss: {check.summary}", "" if check.passed else "bad")]
 
 
-def _page_lead(ledger: Ledger) -> list[Block]:
+def _page_lead(ledger: Ledger) -> list[doc.Block]:
     before, after = _ledger_steps(ledger)
     stacked = bool(ledger.final_rows)
-    pairs: list[tuple[str, Words]] = [("median step before", quantity.seconds(before))]
+    pairs: list[tuple[str, doc.Words]] = [("median step before", quantity.seconds(before))]
     if stacked:
         pairs.append(("median step tuned", quantity.seconds(after)))
     pairs.append(("peak memory before", quantity.memory(ledger.baseline.peak_memory_bytes)))
@@ -268,35 +250,39 @@ def _page_lead(ledger: Ledger) -> list[Block]:
         pairs.append(("of the limit, tuned", quantity.percent(ledger.tuned.limit_fraction)))
     good = stacked and ledger.complete and proven(ledger) == "verified"
     interval = quantity.interval(*ledger.cumulative_ci)
-    lead = Lead(
+    lead = doc.Lead(
         title=claim(ledger),
         subtitle=f"95 % interval {interval}, measured side by side" if stacked else "",
         origin=origin(ledger.baseline),
-        chip=Span(proven(ledger), "good" if good else ""),
+        chip=doc.Span(proven(ledger), "good" if good else ""),
     )
-    return [lead, Facts(pairs), Lines(ledger.notes, "warning")]
+    return [lead, doc.Facts(pairs), doc.Lines(ledger.notes, "warning")]
 
 
-def _falls(ledger: Ledger) -> list[Fall]:
+def _falls(ledger: Ledger) -> list[doc.Fall]:
     """How each technique shortened the step; the last bar was measured against the first."""
     before, after = _ledger_steps(ledger)
-    falls = [Fall("as it stood", "", before, 0.0, quantity.seconds(before), total=True)]
+    falls = [doc.Fall("as it stood", "", before, 0.0, quantity.seconds(before), total=True)]
     left = before
     for row in ledger.final_rows:
         start, left = left, left / row.multiplier
         label = quantity.ratio(row.multiplier)
-        falls.append(Fall(row.technique, _options(row), start, left, label))
+        falls.append(doc.Fall(row.technique, _options(row), start, left, label))
     measured = "measured side by side"
-    return [*falls, Fall("tuned", measured, after, 0.0, quantity.seconds(after), total=True)]
+    return [*falls, doc.Fall("tuned", measured, after, 0.0, quantity.seconds(after), total=True)]
 
 
 # -- what the whole run costs ----------------------------------------------------------------------
 
 
-def bill_blocks(ledger: Ledger, bill: RunBill) -> list[Block]:
+def bill_blocks(ledger: Ledger, bill: RunBill) -> list[doc.Block]:
     """The cost of a whole run, technique by technique."""
-    result = [Paragraph(bill_result(bill), "good")] if ledger.final_rows else []
-    return [Paragraph(bill_title(bill)), Table(BILL_COLUMNS, bill_rows(ledger, bill)), *result]
+    result = [doc.Paragraph(bill_result(bill), "good")] if ledger.final_rows else []
+    return [
+        doc.Paragraph(bill_title(bill)),
+        doc.Table(BILL_COLUMNS, bill_rows(ledger, bill)),
+        *result,
+    ]
 
 
 def bill_title(bill: RunBill) -> str:
@@ -310,13 +296,13 @@ def bill_title(bill: RunBill) -> str:
     return f"{title} at {rate} an hour: {bill.price_from}"
 
 
-def bill_rows(ledger: Ledger, bill: RunBill) -> list[tuple[Cell, ...]]:
+def bill_rows(ledger: Ledger, bill: RunBill) -> list[tuple[doc.Cell, ...]]:
     """The script as it stood, each technique on top of those above it, and the stack as proved.
 
     The last line is the direct measurement and not the product, so it may differ a little from
     the one above it.
     """
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[doc.Cell, ...]] = [
         ("as it stood", "", "", bill.step_seconds, bill.run_seconds / 3600, bill.usd)
     ]
     for row in ledger.final_rows:
@@ -382,11 +368,13 @@ def _gained(row: LedgerRow) -> str:
     return f"{quantity.ratio(row.multiplier)} {interval}, {row.verification}"
 
 
-def _aligned(rows: list[tuple[Cell, ...]]) -> list[str]:
+def _aligned(rows: list[tuple[doc.Cell, ...]]) -> list[str]:
     """Columns of equal width, the first to the left and figures to the right."""
     head = [column.heading for column in BILL_COLUMNS]
-    table = [head, *([plain(one.text(cell)) for one, cell in zip(BILL_COLUMNS, row, strict=True)]
-                     for row in rows)]  # fmt: skip
+    table = [head]
+    for row in rows:
+        cells = zip(BILL_COLUMNS, row, strict=True)
+        table.append([doc.plain(column.text(cell)) for column, cell in cells])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         "  ".join(
