@@ -182,13 +182,13 @@ def count(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """A number whose name says no unit: a count where it is whole, else three digits.
+    """A number whose name says no unit: a count where it is whole or large, else three digits.
 
-    >>> number(1420), number(2.0), number(0.12345)
-    ('1,420', '2', '0.123')
+    >>> number(1420), number(2.0), number(0.12345), number(5632.4)
+    ('1,420', '2', '0.123', '5,632')
     """
-    whole = math.isfinite(value) and value == int(value)
-    return count(value) if whole else digits(value)
+    counted = math.isfinite(value) and (value == int(value) or abs(value) >= 1000)
+    return count(value) if counted else digits(value)
 
 
 UNITS: dict[str, Callable[[float], str]] = {

@@ -7,9 +7,8 @@ column says its unit, so that terminal and page cannot print it differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from ridgeline import quantity
@@ -156,18 +155,6 @@ class Table:
         for row in self.rows:
             cells = row.cells if isinstance(row, Row) else row
             assert len(cells) == len(self.columns), (cells, self.columns)
-
-    @classmethod
-    def of(cls, records: Iterable[object], *columns: Column, **options: Any) -> Table:
-        """The table of the fields of records.
-
-        >>> table = Table.of([quantity], words("__name__", "module"))
-        >>> table.rows
-        [('ridgeline.quantity',)]
-        """
-        getters = [attrgetter(column.field) for column in columns]
-        rows = [tuple(get(record) for get in getters) for record in records]
-        return cls(columns, rows, **options)
 
     def shown(self, medium: Medium, *, wide: bool = True) -> tuple[list[Column], list[Row]]:
         """The columns that a medium shows, and their cells row by row."""
