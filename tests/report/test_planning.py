@@ -26,7 +26,7 @@ from ridgeline.cost.estimate_timeline import timeline_of
 from ridgeline.cost.pipeline_schedule import Timeline
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
-from ridgeline.report.document import Block, Document, Drawing
+from ridgeline.report.document import Block, Drawing, ReportDocument
 from ridgeline.report.figures import Figure
 from ridgeline.report.looks import LOOKS, looks
 from ridgeline.report.page import draw_page
@@ -43,7 +43,7 @@ from ridgeline.report.views.predict_training import (
 
 
 def text_of(*blocks: Block, width: int = 80) -> str:
-    return drawn(Document("", blocks), width)
+    return drawn(ReportDocument("", blocks), width)
 
 
 def a_page(*estimates: Estimate, **parts: Any) -> str:

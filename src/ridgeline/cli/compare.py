@@ -27,7 +27,7 @@ from ridgeline.report.views.compare import (
 STDOUT = Path("-")
 
 
-class Answer(
+class _Answer(
     Comparison,
     frozen=True,
     kw_only=True,
@@ -81,7 +81,7 @@ def compare(
     elif markdown is not None:
         write_text("--markdown", markdown, draw_markdown(document))
     if json:
-        print_json(Answer(history=judged, **msgspec.structs.asdict(comparison)))
+        print_json(_Answer(history=judged, **msgspec.structs.asdict(comparison)))
     elif markdown != STDOUT:
         print_document(document)
     _raise_regression(comparison, judged)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ridgeline.models import ModelSpec
     from ridgeline.plan.task import Task
     from ridgeline.records.plan import Plan
-    from ridgeline.report.document import Document
+    from ridgeline.report.document import ReportDocument
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
@@ -137,7 +137,7 @@ def _amount(text: str) -> float:
     return value
 
 
-def _document(plan: Plan, task: Task, *, curves: bool) -> Document:
+def _document(plan: Plan, task: Task, *, curves: bool) -> ReportDocument:
     """What is shown; curves over numbers of devices are for pages, and take longer."""
     from ridgeline.cost.estimate_timeline import timeline_of
     from ridgeline.plan.scaling_curves import training_scaling

@@ -15,7 +15,7 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.records.store import write_atomically
 
 if TYPE_CHECKING:
-    from ridgeline.report.document import Document
+    from ridgeline.report.document import ReportDocument
 
 
 def print_json(document: object) -> None:
@@ -38,14 +38,14 @@ def told(option: str, path: Path) -> Iterator[None]:
         raise InputError(f"{option} {path}: cannot be written: {in_words(error)}") from None
 
 
-def print_document(document: Document) -> None:
+def print_document(document: ReportDocument) -> None:
     """What a command found, on stdout, as wide as the terminal; in a pipe no word is cut."""
     from ridgeline.report.terminal import terminal_view
 
     Console().print(terminal_view(document), crop=False)
 
 
-def write_page(option: str, path: Path, document: Document) -> None:
+def write_page(option: str, path: Path, document: ReportDocument) -> None:
     """What a command found, as a page for a browser."""
     from ridgeline.report.page import draw_page
 

@@ -16,7 +16,7 @@ from ridgeline.cli.output_options import Json
 from ridgeline.cli.show import print_document, print_json
 from ridgeline.cli.trace_files import Answer, Cache, Files, Top, Window, ask
 from ridgeline.errors import InputError
-from ridgeline.report.document import Document, Lines
+from ridgeline.report.document import Lines, ReportDocument
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.summary import NO_GPU
 
@@ -199,7 +199,7 @@ def _named(trace: Trace, question: Callable[[Trace], list[Answer]]) -> tuple[str
 
 def _show_gpus(
     found: tuple[list[Answer], list[str]],
-    view: Callable[[list[Answer]], Document],
+    view: Callable[[list[Answer]], ReportDocument],
     *,
     json: bool,
 ) -> None:
@@ -209,11 +209,11 @@ def _show_gpus(
         return
     if ranks:
         print_document(view(ranks))
-    print_document(Document("", [Lines(warnings, "warning")]))
+    print_document(ReportDocument("", [Lines(warnings, "warning")]))
 
 
 def _show(
-    document: dict[str, list[Any]], view: Callable[[list[Any]], Document], *, json: bool
+    document: dict[str, list[Any]], view: Callable[[list[Any]], ReportDocument], *, json: bool
 ) -> None:
     if json:
         print_json(document)

@@ -1,7 +1,7 @@
 """Draws what was found: in terminals, on pages of their own, in comments of CI.
 
-A view says once what a command shows, as a `Document` of blocks; renderers say how it looks. Both
-are drawn from `records/` and from the answers of other rooms, and return values. What may not
+A view says once what a command shows, as a `ReportDocument` of blocks; renderers say how it looks.
+Both are drawn from `records/` and from the answers of other rooms, and return values. What may not
 enter: measuring, computing answers, writing files, torch.
 
     document.py      the blocks: lead, facts, tables, bars, figures, findings, notes
@@ -10,7 +10,7 @@ enter: measuring, computing answers, writing files, torch.
     markdown.py      draws texts and tables as Markdown
     figures.py       plots as plain data for plotly.js
     looks.py         colours and fills of phases and terms
-    views/           one file per command: records in, a `Document` out
+    views/           one file per command: records in, a document out
 
 Numbers are written by `ridgeline.quantity`. Start at `document.py`, then `views/compare.py`.
 """

@@ -19,28 +19,28 @@ Medium: TypeAlias = Literal["terminal", "page"]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Phrase:
     """A piece of text with its tone."""
 
     text: str
     tone: Tone = ""
 
 
-Words: TypeAlias = str | Span | tuple[str | Span, ...]
+Words: TypeAlias = str | Phrase | tuple[str | Phrase, ...]
 """Text, some of which may have a tone."""
 
 
-def spans(words: Words, tone: Tone = "") -> list[Span]:
+def spans(words: Words, tone: Tone = "") -> list[Phrase]:
     """The pieces of a text; those without a tone get `tone`."""
     parts = words if isinstance(words, tuple) else (words,)
-    given = (Span(part) if isinstance(part, str) else part for part in parts)
-    return [one if one.tone else Span(one.text, tone) for one in given]
+    given = (Phrase(part) if isinstance(part, str) else part for part in parts)
+    return [one if one.tone else Phrase(one.text, tone) for one in given]
 
 
 def plain(words: Words) -> str:
     """The text without its tones.
 
-    >>> plain(("slower ", Span("2.00×", "bad")))
+    >>> plain(("slower ", Phrase("2.00×", "bad")))
     'slower 2.00×'
     """
     return "".join(one.text for one in spans(words))
@@ -132,7 +132,7 @@ def figures(*titles: str) -> tuple[Column, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row that looks different from the others."""
 
     cells: tuple[Cell, ...]
@@ -140,11 +140,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class DataTable:
     """Rows of cells under columns; a column without any value is left out."""
 
     columns: Sequence[Column]
-    rows: Sequence[Row | Sequence[Cell]]
+    rows: Sequence[TableRow | Sequence[Cell]]
     title: str = ""
     lead: int = 1
     """So many first columns say what a row is about: they are repeated where a table is folded."""
@@ -153,12 +153,12 @@ class Table:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            cells = row.cells if isinstance(row, Row) else row
+            cells = row.cells if isinstance(row, TableRow) else row
             assert len(cells) == len(self.columns), (cells, self.columns)
 
-    def shown(self, medium: Medium, *, wide: bool = True) -> tuple[list[Column], list[Row]]:
+    def shown(self, medium: Medium, *, wide: bool = True) -> tuple[list[Column], list[TableRow]]:
         """The columns that a medium shows, and their cells row by row."""
-        rows = [row if isinstance(row, Row) else Row(tuple(row)) for row in self.rows]
+        rows = [row if isinstance(row, TableRow) else TableRow(tuple(row)) for row in self.rows]
         places = [
             place
             for place, column in enumerate(self.columns)
@@ -166,7 +166,7 @@ class Table:
             and (wide or not column.wide)
             and (not rows or any(row.cells[place] is not None for row in rows))
         ]
-        kept = [Row(tuple(row.cells[place] for place in places), row.tone) for row in rows]
+        kept = [TableRow(tuple(row.cells[place] for place in places), row.tone) for row in rows]
         return [self.columns[place] for place in places], kept
 
 
@@ -181,14 +181,14 @@ class Lead:
     subtitle: Words = ""
     origin: Words = ""
     """What it is the answer about."""
-    chip: Span | None = None
+    chip: Phrase | None = None
     """A word of judgement beside the title."""
     meter: float | None = None
     """A share drawn as a bar below."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Values:
     """Values with their labels: a few large ones to read first, or a list of any length."""
 
     pairs: Sequence[tuple[str, Words]]
@@ -219,7 +219,7 @@ class Verbatim:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Advice:
     """Something worth doing, and why it is believed."""
 
     worth: str
@@ -233,14 +233,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class AdviceList:
     """Findings, the most worthwhile first."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[Advice]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A coloured piece of a bar."""
 
     name: str
@@ -255,7 +255,7 @@ class Bar:
 
     title: str
     total: str
-    parts: Sequence[Part]
+    parts: Sequence[BarPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class Bars:
     """Bars on one scale, and a table that explains their colours."""
 
     bars: Sequence[Bar]
-    legend: Table | None = None
+    legend: DataTable | None = None
     limit: float | None = None
     """A mark that no bar should pass."""
 
@@ -315,7 +315,7 @@ class Canvas:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Chapter:
     """Blocks under a heading."""
 
     title: str
@@ -332,13 +332,13 @@ class Only:
 
 
 Block: TypeAlias = (
-    Lead | Facts | Paragraph | Lines | Verbatim | Findings | Table | Bars | Waterfall | Figure
-    | Drawing | Canvas | Section | Only
+    Lead | Values | Paragraph | Lines | Verbatim | AdviceList | DataTable | Bars | Waterfall
+    | Figure | Drawing | Canvas | Chapter | Only
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ReportDocument:
     """What a command shows."""
 
     title: str

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 
 from ridgeline.report.document import (
     Block,
-    Document,
+    Chapter,
+    DataTable,
     Lead,
     Lines,
     Paragraph,
-    Section,
-    Table,
+    ReportDocument,
     plain,
 )
 
 
-def draw_markdown(document: Document) -> str:
+def draw_markdown(document: ReportDocument) -> str:
     """The texts and tables of a document; sections are folded."""
     return "\n".join(_drawn(document.blocks)).rstrip() + "\n"
 
@@ -37,15 +37,15 @@ def _drawn(blocks: Sequence[Block]) -> Iterator[str]:
                     f"> **Warning:** {said.removeprefix('warning: ')}  " if warning else f"- {said}"
                 )
             yield ""
-        elif isinstance(block, Section):
+        elif isinstance(block, Chapter):
             yield from (f"<details><summary>{_escaped(block.title)}</summary>", "")
             yield from _drawn(block.blocks)
             yield from ("</details>", "")
-        elif isinstance(block, Table):
+        elif isinstance(block, DataTable):
             yield from (*_table(block), "")
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: DataTable) -> Iterator[str]:
     columns, rows = table.shown("page")
     yield "| " + " | ".join(column.heading for column in columns) + " |"
     yield "| " + " | ".join("---:" if one.kind == "figure" else "---" for one in columns) + " |"

@@ -11,27 +11,27 @@ from importlib.resources import files
 from typing import Any
 
 from ridgeline.report.document import (
+    Advice,
+    AdviceList,
     Bar,
     Bars,
     Block,
     Canvas,
     Cell,
+    Chapter,
     Column,
-    Document,
-    Facts,
+    DataTable,
     Fall,
     Figure,
-    Finding,
-    Findings,
     Key,
     Lead,
     Lines,
     Meter,
     Only,
     Paragraph,
-    Row,
-    Section,
-    Table,
+    ReportDocument,
+    TableRow,
+    Values,
     Verbatim,
     Waterfall,
     Whisker,
@@ -49,13 +49,13 @@ MOST_ROWS = 200
 LONGEST_NAME = 100
 
 
-def draw_page(document: Document) -> str:
+def draw_page(document: ReportDocument) -> str:
     """The document as one self-contained file."""
     body = [part for block in document.blocks for part in _drawn(block)]
     every = list(_all_blocks(document.blocks))
     plots = {f"plot-{one.name}": one.plot for one in every if isinstance(one, Figure)}
     canvases = [one for one in every if isinstance(one, Canvas)]
-    sorts = any(isinstance(one, Table) and one.sortable for one in every)
+    sorts = any(isinstance(one, DataTable) and one.sortable for one in every)
     scripts: list[Markup] = []
     styles = ["page.css"]
     if plots:
@@ -71,7 +71,7 @@ def draw_page(document: Document) -> str:
 def _all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         yield block
-        if isinstance(block, Section) or (isinstance(block, Only) and block.medium == "page"):
+        if isinstance(block, Chapter) or (isinstance(block, Only) and block.medium == "page"):
             yield from _all_blocks(block.blocks)
 
 
@@ -151,7 +151,7 @@ def _lead(lead: Lead) -> Iterator[Markup]:
     yield element("header", *parts)
 
 
-def _facts(facts: Facts) -> Iterator[Markup]:
+def _facts(facts: Values) -> Iterator[Markup]:
     rows = [
         element("div", element("dt", name), element("dd", _text(value)))
         for name, value in facts.pairs
@@ -174,7 +174,7 @@ def _verbatim(block: Verbatim) -> Iterator[Markup]:
     yield element("pre", block.text)
 
 
-def _section(section: Section) -> Iterator[Markup]:
+def _section(section: Chapter) -> Iterator[Markup]:
     parts = [part for block in section.blocks for part in _drawn(block)]
     if parts or section.note:
         note = [element("p", section.note, class_="note")] if section.note else []
@@ -187,11 +187,11 @@ def _only(block: Only) -> Iterator[Markup]:
             yield from _drawn(inner)
 
 
-def _findings(found: Findings) -> Iterator[Markup]:
+def _findings(found: AdviceList) -> Iterator[Markup]:
     yield element("ol", *(_finding(one) for one in found.findings), class_="findings")
 
 
-def _finding(finding: Finding) -> Markup:
+def _finding(finding: Advice) -> Markup:
     facts = [element("span", f"{label} ", element("b", value)) for label, value in finding.facts]
     places = [element("code", place) for place in finding.places]
     worth = [element("b", finding.worth), element("span", finding.sureness)]
@@ -231,7 +231,7 @@ def _canvas(canvas: Canvas) -> Iterator[Markup]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _table(table: Table) -> Iterator[Markup]:
+def _table(table: DataTable) -> Iterator[Markup]:
     columns, rows = table.shown("page")
     head = [
         element("th", column.heading, class_=_kind(column), **_focus(table)) for column in columns
@@ -256,7 +256,7 @@ def _table(table: Table) -> Iterator[Markup]:
         yield element("p", f"The first {limit} of {len(rows)} rows.", class_="note")
 
 
-def _focus(table: Table) -> dict[str, str]:
+def _focus(table: DataTable) -> dict[str, str]:
     return {"tabindex": "0"} if table.sortable else {}
 
 
@@ -264,7 +264,7 @@ def _kind(column: Column) -> str:
     return {"figure": "number", "words": "text", "name": "text", "remark": "words"}[column.kind]
 
 
-def _row(columns: Sequence[Column], row: Row, *, sortable: bool) -> Markup:
+def _row(columns: Sequence[Column], row: TableRow, *, sortable: bool) -> Markup:
     cells = [
         element("td", _cell(column, cell), class_=_kind(column), **_value(column, cell, sortable))
         for column, cell in zip(columns, row.cells, strict=True)
@@ -378,14 +378,14 @@ def _fall(fall: Fall, scale: float) -> Markup:
 
 _DRAWN: dict[type, Callable[[Any], Iterator[Markup]]] = {
     Lead: _lead,
-    Facts: _facts,
+    Values: _facts,
     Paragraph: _paragraph,
     Lines: _lines,
     Verbatim: _verbatim,
-    Section: _section,
+    Chapter: _section,
     Only: _only,
-    Findings: _findings,
-    Table: _table,
+    AdviceList: _findings,
+    DataTable: _table,
     Bars: _bars,
     Waterfall: _waterfall,
     Figure: _figure,

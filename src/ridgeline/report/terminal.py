@@ -19,29 +19,29 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ridgeline.report.document import (
+    Advice,
+    AdviceList,
     Bars,
     Block,
     Cell,
+    Chapter,
     Column,
-    Document,
+    DataTable,
     Drawing,
-    Facts,
-    Findings,
     Key,
     Lead,
     Lines,
     Meter,
     Only,
     Paragraph,
-    Section,
-    Table,
+    ReportDocument,
     Tone,
+    Values,
     Verbatim,
     Words,
     plain,
     spans,
 )
-from ridgeline.report.document import Finding as FindingBlock
 from ridgeline.report.fitted_table import FittedTable
 
 WIDE = 110
@@ -65,7 +65,7 @@ PLACE_COLUMNS = 60
 """The width of a place in a finding at 80 columns: the line number is never broken off."""
 
 
-def terminal_view(document: Document) -> RenderableType:
+def terminal_view(document: ReportDocument) -> RenderableType:
     """The document for rich to print."""
     return Group(*_spaced(document.blocks))
 
@@ -84,7 +84,7 @@ def _visible(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         if isinstance(block, Only):
             yield from _visible(block.blocks) if block.medium == "terminal" else ()
-        elif isinstance(block, Section):
+        elif isinstance(block, Chapter):
             if any(True for _ in _visible(block.blocks)) or block.note:
                 yield block
         elif type(block) in _DRAWN and not (isinstance(block, Lines) and not block.lines):
@@ -128,7 +128,7 @@ def _lead(lead: Lead) -> Iterator[RenderableType]:
         yield grid
 
 
-def _facts(facts: Facts) -> Iterator[RenderableType]:
+def _facts(facts: Values) -> Iterator[RenderableType]:
     if not facts.listed:
         shown = [Text.assemble((f"{name} ", "dim"), text(value)) for name, value in facts.pairs]
         yield Columns(shown, padding=(0, 3))
@@ -184,14 +184,14 @@ def _verbatim(block: Verbatim) -> Iterator[RenderableType]:
     yield Text(block.text, no_wrap=True, overflow="ignore")
 
 
-def _section(section: Section) -> Iterator[RenderableType]:
+def _section(section: Chapter) -> Iterator[RenderableType]:
     yield Text(section.title, style="bold")
     if section.note:
         yield Text(section.note, style="dim")
     yield from _spaced(section.blocks)
 
 
-def _findings(found: Findings) -> Iterator[RenderableType]:
+def _findings(found: AdviceList) -> Iterator[RenderableType]:
     width = max(len(text) for one in found.findings for text in (one.worth, one.sureness))
     for number, finding in enumerate(found.findings, start=1):
         if number > 1:
@@ -199,7 +199,7 @@ def _findings(found: Findings) -> Iterator[RenderableType]:
         yield _finding(number, finding, width)
 
 
-def _finding(number: int, finding: FindingBlock, width: int) -> Grid:
+def _finding(number: int, finding: Advice, width: int) -> Grid:
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(width=2, justify="right", no_wrap=True)
     grid.add_column(width=width)
@@ -258,7 +258,7 @@ def _bars(block: Bars) -> Iterator[RenderableType]:
         yield from _table(block.legend)
 
 
-def _table(table: Table) -> Iterator[RenderableType]:
+def _table(table: DataTable) -> Iterator[RenderableType]:
     yield TableView(table)
 
 
@@ -266,7 +266,7 @@ def _table(table: Table) -> Iterator[RenderableType]:
 class TableView:
     """A table as wide as the terminal allows."""
 
-    table: Table
+    table: DataTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE
@@ -348,14 +348,14 @@ class DrawingView:
 
 _DRAWN: dict[type, Callable[[Any], Iterator[RenderableType]]] = {
     Lead: _lead,
-    Facts: _facts,
+    Values: _facts,
     Paragraph: _paragraph,
     Lines: _lines,
     Verbatim: _verbatim,
-    Section: _section,
-    Findings: _findings,
+    Chapter: _section,
+    AdviceList: _findings,
     Bars: _bars,
-    Table: _table,
+    DataTable: _table,
     Drawing: _drawing,
 }
 """Block → how it is drawn; what is not here is for pages alone."""

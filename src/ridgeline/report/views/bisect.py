@@ -22,7 +22,7 @@ def unproven(found: Bisection) -> str | None:
     return None
 
 
-def bisection_document(found: Bisection) -> doc.Document:
+def bisection_document(found: Bisection) -> doc.ReportDocument:
     """The commit that was found, or those that it may be, and every commit that was asked."""
     interval = quantity.interval(found.ci_low, found.ci_high)
     slower = f"{quantity.ratio(found.ratio)} the time {interval} of {found.parent.name}"
@@ -45,17 +45,17 @@ def bisection_document(found: Bisection) -> doc.Document:
             doc.Column("rounds"),
             doc.words("subject", ""),
         )
-        shown.append(doc.Table(columns, [_row(probe) for probe in found.probes]))
-    return doc.Document("bisection", [*shown, doc.Lines(found.notes, "warning")])
+        shown.append(doc.DataTable(columns, [_row(probe) for probe in found.probes]))
+    return doc.ReportDocument("bisection", [*shown, doc.Lines(found.notes, "warning")])
 
 
 def _commit(commit: Commit) -> doc.Words:
-    name = doc.Span(commit.sha[:10], "warning")
-    return name, doc.Span(f" {commit.subject}", "strong"), f"\n{commit.author}, {commit.date}"
+    name = doc.Phrase(commit.sha[:10], "warning")
+    return name, doc.Phrase(f" {commit.subject}", "strong"), f"\n{commit.author}, {commit.date}"
 
 
 def _row(probe: Probe) -> tuple[doc.Words, ...]:
-    verdict = doc.Span(probe.verdict, _TONES[probe.verdict])
+    verdict = doc.Phrase(probe.verdict, _TONES[probe.verdict])
     rounds = str(probe.rounds) if probe.rounds else ""
     said = probe.reason or probe.commit.subject
     return probe.commit.name, verdict, _ratio(probe), rounds, said

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 TONES: dict[str, doc.Tone] = {"slower": "bad", "faster": "good", "no difference": "strong"}
 
 
-def comparison_document(comparison: Comparison, history: HistoryVerdict | None) -> doc.Document:
+def comparison_document(
+    comparison: Comparison, history: HistoryVerdict | None
+) -> doc.ReportDocument:
     """The answer, its figures, the phases, and what the history says."""
     said = headline(comparison)
-    shown: list[doc.Block] = [doc.Lead(doc.Span(said, TONES[comparison.verdict]))]
+    shown: list[doc.Block] = [doc.Lead(doc.Phrase(said, TONES[comparison.verdict]))]
     cause = reason(comparison)
     if cause is not None:
         shown.append(doc.Paragraph(cause))
     columns = (doc.words("figure", ""), *doc.figures("reference", "new", "new / reference"))
-    shown.append(doc.Table(columns, _metric_rows(comparison)))
+    shown.append(doc.DataTable(columns, _metric_rows(comparison)))
     phases = [
         (phase.name, phase.reference_seconds, phase.new_seconds, _signed(phase.difference_seconds))
         for phase in comparison.phases
@@ -33,14 +35,14 @@ def comparison_document(comparison: Comparison, history: HistoryVerdict | None) 
             doc.words("phase"),
             *doc.figures("reference_seconds", "new_seconds", "difference"),
         )
-        shown.append(doc.Section("Phases (mean)", [doc.Table(titles, phases)]))
+        shown.append(doc.Chapter("Phases (mean)", [doc.DataTable(titles, phases)]))
     if history is not None:
         bad: doc.Tone = "bad" if history.first_bad is not None else ""
         shown.append(doc.Paragraph(f"History, {history_headline(history)}", bad))
         shown.append(doc.Lines(_change_lines(history), "dim"))
     warnings = comparison.warnings + (history.warnings if history is not None else [])
     shown.append(doc.Lines([f"warning: {warning}" for warning in warnings], "warning"))
-    return doc.Document(said, shown)
+    return doc.ReportDocument(said, shown)
 
 
 def headline(comparison: Comparison) -> str:

@@ -45,16 +45,16 @@ IMAGE_COLUMNS = (
 MOST_NOTICES = 5
 
 
-def compression_document(ledger: CompressionLedger) -> doc.Document:
+def compression_document(ledger: CompressionLedger) -> doc.ReportDocument:
     """The rows, what was refused or saved, and how it was measured."""
     protocol = "" if ledger.protocol is None else protocol_line(ledger.protocol)
     notices = [notice for row in ledger.rows for notice in row.notices]
-    table = doc.Table(COLUMNS, _pairwise(_row, ledger.rows))
+    table = doc.DataTable(COLUMNS, _pairwise(_row, ledger.rows))
     shown: list[doc.Block] = [
         doc.Lead(ledger.model, protocol, "Compression"),
-        doc.Facts(_headline_figures(ledger)),
+        doc.Values(_headline_figures(ledger)),
         doc.Only("page", _fronts(ledger)),
-        doc.Section("Ledger", [table], "Ratios and rises: against the row above."),
+        doc.Chapter("Ledger", [table], "Ratios and rises: against the row above."),
         doc.Lines(_remarks(ledger)),
         doc.Only("page", [doc.Lines(notices, "warning")]),
         doc.Only("terminal", [doc.Lines(_few(notices), "warning")]),
@@ -68,21 +68,21 @@ def compression_document(ledger: CompressionLedger) -> doc.Document:
     serve = f"; serve it: ridgeline serve {ledger.saved}" if changed else ""
     shown.append(doc.Only("terminal", [doc.Lines(_written(ledger, serve))]))
     shown.append(doc.Only("page", [environment_section(ledger.environment)]))
-    return doc.Document(f"Compression of {ledger.model}", shown)
+    return doc.ReportDocument(f"Compression of {ledger.model}", shown)
 
 
-def image_compression_document(ledger: ImageLedger) -> doc.Document:
+def image_compression_document(ledger: ImageLedger) -> doc.ReportDocument:
     """The rows, what was refused or saved, and how it was measured."""
     whole = [f"left whole: {line}" for row in ledger.rows[-1:] for line in row.left_whole]
-    table = doc.Table(IMAGE_COLUMNS, _pairwise(_image_row, ledger.rows))
+    table = doc.DataTable(IMAGE_COLUMNS, _pairwise(_image_row, ledger.rows))
     shown: list[doc.Block] = [
-        doc.Section("Ledger", [table], "Ratios and changes: against the row above."),
+        doc.Chapter("Ledger", [table], "Ratios and changes: against the row above."),
         doc.Lines(_few(whole)),
     ]
     if ledger.refused:
         shown.append(doc.Paragraph(f"nothing was saved: {ledger.refused}", "bad"))
     shown += [doc.Lines(_written(ledger)), doc.Paragraph(_image_protocol(ledger), "dim")]
-    return doc.Document(f"Compression of {ledger.model}", shown)
+    return doc.ReportDocument(f"Compression of {ledger.model}", shown)
 
 
 def _pairwise(
@@ -192,7 +192,7 @@ def _sensitive(ledger: CompressionLedger) -> list[str]:
     return [f"most sensitive, each compressed alone: {', '.join(named)}"]
 
 
-def _search(found: Search) -> doc.Section:
+def _search(found: Search) -> doc.Chapter:
     """How the combination was found, and the scheme of each layer."""
     measured = f"{len(found.sensitivities)} sensitivities, {len(found.attempts)} combinations"
     lines = [f"{found.target} for {found.aim}: {measured} measured"]
@@ -203,9 +203,9 @@ def _search(found: Search) -> doc.Section:
             f" sum of its layers; {'held' if one.allowed else 'too much'}"
         )
     chosen = [(one.layer, one.scheme, quantity.digits(one.kl)) for one in found.chosen]
-    table = doc.Table((doc.words("layer"), doc.words("scheme"), doc.Column("KL alone")), chosen)
+    table = doc.DataTable((doc.words("layer"), doc.words("scheme"), doc.Column("KL alone")), chosen)
     plot = doc.figure("layers", layers_figure(found.chosen), 380)
-    return doc.Section(
+    return doc.Chapter(
         "Layer by layer", [doc.Lines(lines), *plot, doc.Only("page", [table])], LAYERS_NOTE
     )
 
@@ -232,7 +232,7 @@ def _fronts(ledger: CompressionLedger) -> list[doc.Block]:
         "Speed against perplexity": (SPEED_NOTE, "speed", speed_figure(ledger)),
     }
     return [
-        doc.Section(title, doc.figure(name, plot, 380), note)
+        doc.Chapter(title, doc.figure(name, plot, 380), note)
         for title, (note, name, plot) in fronts.items()
         if plot is not None
     ]

@@ -34,7 +34,7 @@ Runs = Sequence[tuple[str, StepProfile]]
 
 def profile_document(
     profile: StepProfile, findings: Sequence[Finding], verdict: Verdict
-) -> doc.Document:
+) -> doc.ReportDocument:
     """What was measured of a script, and what is worth doing about it."""
     runs = [("this run", profile)]
     few = f" (from {profile.steps} step{'s' * (profile.steps > 1)})" * (profile.steps < 4)
@@ -44,17 +44,17 @@ def profile_document(
             title=verdict.value + few,
             subtitle=MEANING[verdict],
             origin=origin(profile),
-            chip=doc.Span(limit_statement(profile)),
+            chip=doc.Phrase(limit_statement(profile)),
             meter=profile.limit_fraction,
         ),
-        doc.Facts(headline_figures(profile)),
+        doc.Values(headline_figures(profile)),
         doc.Only("page", [to_do]),
         *phase_sections(runs, {"this run": profile.step_samples}),
         *memory_section(runs),
         *roofline_section(runs),
     ]
     if profile.operators:
-        shown.append(doc.Section("Top operators", [_operators(profile)]))
+        shown.append(doc.Chapter("Top operators", [_operators(profile)]))
     shown += [doc.Only("page", _losses(profile)), *_places(profile)]
     shown += [doc.Lines(_warnings(profile), "warning"), *files_statement(profile)]
     shown += [
@@ -62,7 +62,7 @@ def profile_document(
         doc.Only("page", [environment_section(profile.environment)]),
     ]
     title = f"{script_name(profile.environment)}: {verdict.value}"
-    return doc.Document(title, shown)
+    return doc.ReportDocument(title, shown)
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def origin(profile: StepProfile) -> doc.Words:
         measured += f", rank {profile.rank} of {profile.world_size}"
     measured += "" if profile.steady else ", not yet steady"
     return (
-        doc.Span(script_name(environment), "strong"),
+        doc.Phrase(script_name(environment), "strong"),
         f" on {machine(environment)}, torch {environment.torch}\n{measured}",
     )
 
@@ -159,13 +159,13 @@ def phase_sections(runs: Runs, samples: dict[str, list[float]]) -> list[doc.Bloc
     if any(run.phases for _, run in runs):
         bars = [_phase_bar(label if len(runs) > 1 else "", run) for label, run in runs]
         legend = _one_legend(runs[0][1]) if len(runs) == 1 else _joint_legend(runs)
-        shown.append(doc.Section("Where a step goes", [doc.Bars(bars, legend)], "Mean by phase."))
+        shown.append(doc.Chapter("Where a step goes", [doc.Bars(bars, legend)], "Mean by phase."))
     labels = {"baseline": "as it stood"}
     series = [(labels.get(name, name), values) for name, values in samples.items()]
     if not any(values for _, values in series):
         series = [(label, run.step_samples) for label, run in runs]
     times = doc.figure("steps", figures.step_times(series))
-    return [*shown, doc.Only("page", [doc.Section("Every timed step", times)])]
+    return [*shown, doc.Only("page", [doc.Chapter("Every timed step", times)])]
 
 
 def phases(profile: StepProfile) -> dict[str, float]:
@@ -183,12 +183,13 @@ def look_of(phase: str) -> Look:
 def _phase_bar(label: str, run: StepProfile) -> doc.Bar:
     means = {name: run.phases[name].mean for name in phases(run)}
     parts = [
-        doc.Part(name, mean, quantity.seconds(mean), look_of(name)) for name, mean in means.items()
+        doc.BarPart(name, mean, quantity.seconds(mean), look_of(name))
+        for name, mean in means.items()
     ]
     return doc.Bar(label, quantity.seconds(sum(means.values())), parts)
 
 
-def _one_legend(run: StepProfile) -> doc.Table:
+def _one_legend(run: StepProfile) -> doc.DataTable:
     fields = ("mean", "p50", "p95", "p99")
     times = (doc.Column("seconds", field) for field in fields)
     rows = [
@@ -199,17 +200,17 @@ def _one_legend(run: StepProfile) -> doc.Table:
         )
         for phase, share in phases(run).items()
     ]
-    return doc.Table((doc.words("phase"), doc.Column("share"), *times), rows)
+    return doc.DataTable((doc.words("phase"), doc.Column("share"), *times), rows)
 
 
-def _joint_legend(runs: Runs) -> doc.Table:
+def _joint_legend(runs: Runs) -> doc.DataTable:
     seen = {phase for _, run in runs for phase in phases(run)}
     rows = [
         (doc.Key(phase, look_of(phase)),
          *(run.phases[phase].mean if phase in run.phases else None for _, run in runs))
         for phase in runs[0][1].phases if phase in seen
     ]  # fmt: skip
-    return doc.Table(
+    return doc.DataTable(
         (doc.words("phase"), *(doc.Column("seconds", label) for label, _ in runs)), rows
     )
 
@@ -226,7 +227,7 @@ def memory_section(runs: Runs) -> list[doc.Block]:
             doc.Bar(
                 label if len(runs) > 1 else "",
                 quantity.memory(run.peak_memory_bytes),
-                [doc.Part(kind, size, quantity.memory(size), MEMORY[kind])
+                [doc.BarPart(kind, size, quantity.memory(size), MEMORY[kind])
                  for kind, size in split.items() if size > 0],
             )
             for (label, run), split in zip(runs, sizes, strict=True)
@@ -237,23 +238,23 @@ def memory_section(runs: Runs) -> list[doc.Block]:
             (doc.Key(kind, look), *(split[kind] for split in sizes))
             for kind, look in MEMORY.items() if any(split[kind] for split in sizes)
         ]  # fmt: skip
-        shown.append(doc.Bars(bars, doc.Table(columns, rows)))
+        shown.append(doc.Bars(bars, doc.DataTable(columns, rows)))
     elif any(run.peak_memory_bytes for _, run in runs):
         shown.append(
             doc.Paragraph(", ".join(quantity.memory(run.peak_memory_bytes) for _, run in runs))
         )
     shown += doc.figure("memory", figures.memory_over_time(runs))
-    return [doc.Section("Memory at the peak", shown)] if shown else []
+    return [doc.Chapter("Memory at the peak", shown)] if shown else []
 
 
 def roofline_section(runs: Runs) -> list[doc.Block]:
     """Operators under the roof, on the page."""
     roof = figures.roof_of([op for _, run in runs for op in run.operators])
     drawn = doc.figure("roofline", figures.roofline(runs, roof), 440)
-    return [doc.Only("page", [doc.Section("Roofline", drawn, ROOFLINE_NOTE)])] if drawn else []
+    return [doc.Only("page", [doc.Chapter("Roofline", drawn, ROOFLINE_NOTE)])] if drawn else []
 
 
-def _operators(profile: StepProfile) -> doc.Table:
+def _operators(profile: StepProfile) -> doc.DataTable:
     columns = (
         doc.name("operator"),
         doc.Column("shapes", kind="name", wide=True),
@@ -267,7 +268,7 @@ def _operators(profile: StepProfile) -> doc.Table:
         doc.words("bound"),
     )
     rows = [_operator(one, profile.step_seconds.mean) for one in profile.operators[:OPERATORS]]
-    return doc.Table(columns, rows)
+    return doc.DataTable(columns, rows)
 
 
 def _operator(one: Operator, step_seconds: float) -> tuple[str | float | None, ...]:
@@ -292,7 +293,7 @@ def _operator(one: Operator, step_seconds: float) -> tuple[str | float | None, .
 
 def _losses(profile: StepProfile) -> list[doc.Block]:
     drawn = doc.figure("losses", figures.loss_curve(profile))
-    return [doc.Section("Loss while measuring", drawn)] if drawn else []
+    return [doc.Chapter("Loss while measuring", drawn)] if drawn else []
 
 
 def _places(profile: StepProfile) -> list[doc.Block]:
@@ -311,11 +312,11 @@ def _places(profile: StepProfile) -> list[doc.Block]:
     ]
     columns = (doc.words("line"), doc.words("what", "what happens there"), doc.Column("per step"),
                doc.Column("seconds", "time"))  # fmt: skip
-    section = doc.Section("Lines of the script", [doc.Table(columns, rows)])
+    section = doc.Chapter("Lines of the script", [doc.DataTable(columns, rows)])
     return [doc.Only("page", [section])] if rows else []
 
 
-def environment_section(facts: Environment) -> doc.Section:
+def environment_section(facts: Environment) -> doc.Chapter:
     """The machine, the versions and the command behind the numbers."""
     pairs = [
         ("command", " ".join(facts.command)),
@@ -326,7 +327,7 @@ def environment_section(facts: Environment) -> doc.Section:
         ("versions", f"Python {facts.python}, torch {facts.torch}, ridgeline {facts.ridgeline}"),
         *facts.variables.items(),
     ]
-    return doc.Section("Environment", [doc.Facts(pairs, listed=True)])
+    return doc.Chapter("Environment", [doc.Values(pairs, listed=True)])
 
 
 # -- findings --------------------------------------------------------------------------------------
@@ -335,7 +336,7 @@ def environment_section(facts: Environment) -> doc.Section:
 def finding_section(title: str, profile: StepProfile, found: Sequence[Finding]) -> doc.Block:
     """What to do, most worthwhile first; or that there is nothing worth doing."""
     if found:
-        return doc.Section(title, [doc.Findings([_finding(one) for one in found])])
+        return doc.Chapter(title, [doc.AdviceList([_finding(one) for one in found])])
     if not profile.operators:
         said = "Nothing was found in the phases alone; operators were not looked at."
     else:
@@ -344,12 +345,12 @@ def finding_section(title: str, profile: StepProfile, found: Sequence[Finding]) 
     return doc.Paragraph(said, "good")
 
 
-def _finding(one: Finding) -> doc.Finding:
+def _finding(one: Finding) -> doc.Advice:
     note = f"{one.cause}, {quantity.percent(one.share)} of the step"
     if one.technique is not None:
         note += f"; ridgeline tune tries {one.technique}"
     sure = "sure" if one.confidence >= 0.85 else "likely" if one.confidence >= 0.6 else "possible"
-    return doc.Finding(
+    return doc.Advice(
         worth=_gain(one),
         sureness=sure,
         title=one.summary,

@@ -14,13 +14,21 @@ from ridgeline.records.compression import (
     Speedup,
     Zeros,
 )
-from ridgeline.report.document import Block, Column, Document, Lines, Paragraph, Table, words
+from ridgeline.report.document import (
+    Block,
+    Column,
+    DataTable,
+    Lines,
+    Paragraph,
+    ReportDocument,
+    words,
+)
 
 Sides = tuple[str, str | None]
 """A value of the model, and that of its reference."""
 
 
-def evaluation_document(found: Evaluation) -> Document:
+def evaluation_document(found: Evaluation) -> ReportDocument:
     """A line per figure, then how far the model is from its reference."""
     rows: dict[str, Sides] = {
         **_sides(_quality(found.quality), _quality(found.reference_quality)),
@@ -32,7 +40,7 @@ def evaluation_document(found: Evaluation) -> Document:
     if found.reference is not None:
         columns.append(Column(found.reference))
     cells = [(name, *both[: len(columns) - 1]) for name, both in rows.items()]
-    shown: list[Block] = [Table(columns, cells)]
+    shown: list[Block] = [DataTable(columns, cells)]
     if found.divergence is not None:
         one = found.divergence
         shown.append(
@@ -48,7 +56,7 @@ def evaluation_document(found: Evaluation) -> Document:
     if found.no_decoding:
         shown.append(Paragraph(f"decoding not measured: {found.no_decoding}", "warning"))
     said = [protocol_line(found.protocol), f"computed with {found.computed_with}"]
-    return Document(f"Evaluation of {found.model}", [*shown, Lines(said, "dim")])
+    return ReportDocument(f"Evaluation of {found.model}", [*shown, Lines(said, "dim")])
 
 
 def _sides(own: dict[str, str], other: dict[str, str]) -> dict[str, Sides]:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from ridgeline.hardware.machine import Machine
 
 
-def machine_document(machine: Machine, ceilings: Ceilings | None) -> doc.Document:
+def machine_document(machine: Machine, ceilings: Ceilings | None) -> doc.ReportDocument:
     """What this machine is and, where it was probed, what it can do."""
     known = doc.Paragraph("Ceilings: not measured yet; run: ridgeline hardware --probe")
     shown = [_machine(machine), known if ceilings is None else _ceilings(ceilings)]
-    return doc.Document("This machine", shown)
+    return doc.ReportDocument("This machine", shown)
 
 
-def _machine(machine: Machine) -> doc.Section:
+def _machine(machine: Machine) -> doc.Chapter:
     cpu = machine.cpu
     cores = f"{cpu.num_usable_cores} usable of {cpu.num_logical_cores} logical"
     cores += f", {cpu.num_physical_cores} physical, {cpu.num_sockets} socket(s)"
@@ -52,10 +52,10 @@ def _machine(machine: Machine) -> doc.Section:
     if not machine.gpus:
         pairs.append(("GPU", "none found"))
     pairs += [("Note", note) for note in machine.notes]
-    return doc.Section("This machine", [doc.Facts(pairs, listed=True)])
+    return doc.Chapter("This machine", [doc.Values(pairs, listed=True)])
 
 
-def _ceilings(ceilings: Ceilings) -> doc.Section:
+def _ceilings(ceilings: Ceilings) -> doc.Chapter:
     rows: list[tuple[doc.Cell, ...]] = []
     for kind, rate in ceilings.matmul_flops_per_second.items():
         note = ceilings.skipped.get(kind, f"n = {ceilings.matmul_sizes[kind]}")
@@ -89,14 +89,18 @@ def _ceilings(ceilings: Ceilings) -> doc.Section:
         rows.append(("Note", "", busy))
     effort = "quick" if ceilings.quick else "full"
     title = f"Measured ceilings of {ceilings.device_name} ({effort} probe, {ceilings.date})"
-    return doc.Section(title, [_untitled(rows)])
+    return doc.Chapter(title, [_untitled(rows)])
 
 
-def _untitled(rows: Sequence[Sequence[doc.Cell]]) -> doc.Table:
-    return doc.Table((doc.words("what", ""), doc.Column("value", ""), doc.words("note", "")), rows)
+def _untitled(rows: Sequence[Sequence[doc.Cell]]) -> doc.DataTable:
+    return doc.DataTable(
+        (doc.words("what", ""), doc.Column("value", ""), doc.words("note", "")), rows
+    )
 
 
-def devices_document(devices: Sequence[Device], usd: Mapping[str, float | None]) -> doc.Document:
+def devices_document(
+    devices: Sequence[Device], usd: Mapping[str, float | None]
+) -> doc.ReportDocument:
     """Every device that we have facts about; `usd` is the typical price of an hour, by name."""
     rows = []
     for part in devices:
@@ -115,12 +119,14 @@ def devices_document(devices: Sequence[Device], usd: Mapping[str, float | None])
         )
     title = "Dense peaks in TFLOP/s, memory in GiB and TB/s, ridge point in FLOP/byte"
     heads = doc.figures("fp32", "16 bit", "fp8", "GiB", "TB/s", "ridge", "W", "$/h")
-    return doc.Document("Devices", [doc.Table((doc.words("device"), *heads), rows, title=title)])
+    return doc.ReportDocument(
+        "Devices", [doc.DataTable((doc.words("device"), *heads), rows, title=title)]
+    )
 
 
 def device_document(
     part: Device, *, links: Mapping[str, float], prices: Sequence[Price]
-) -> doc.Document:
+) -> doc.ReportDocument:
     """One device with the source of each figure; `links` are bytes per second, by name."""
     memory, chip = part.memory, part.chip
     rows: list[tuple[str, str, str]] = [
@@ -160,4 +166,4 @@ def device_document(
         rows.append((key, f"{source.title}: {source.where}", source.date))
     columns = (doc.words("what", ""), doc.words("value", ""), doc.words("source", ""))
     title = f"{part.name} ({part.vendor} {part.architecture}, {part.year})"
-    return doc.Document(part.name, [doc.Table(columns, rows, title=title)])
+    return doc.ReportDocument(part.name, [doc.DataTable(columns, rows, title=title)])

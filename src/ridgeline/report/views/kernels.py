@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ridgeline import quantity
-from ridgeline.report.document import Cell, Column, Document, Table, words
+from ridgeline.report.document import Cell, Column, DataTable, ReportDocument, words
 
 
-def kernels_document(found: dict[str, Any]) -> Document:
+def kernels_document(found: dict[str, Any]) -> ReportDocument:
     """The libraries of kernels; `found` is the JSON document (`docs/reference/kernels.md`)."""
     rows: list[tuple[Cell, ...]] = []
     for name, made in found["libraries"].items():
@@ -28,4 +28,4 @@ def kernels_document(found: dict[str, Any]) -> Document:
     native = found["target"] == "native"
     made_for = found["cpu"] if native else f"the target {found['target']}"
     title = f"CPU kernels for {made_for}, in {found['folder']}"
-    return Document("CPU kernels", [Table(columns, rows, title=title)])
+    return ReportDocument("CPU kernels", [DataTable(columns, rows, title=title)])

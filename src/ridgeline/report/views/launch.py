@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.records.launched_run import LaunchedRun, RunStatus
-from ridgeline.report.document import Block, Document, Lines, Paragraph, Span, Table, Tone, Words
+from ridgeline.report.document import (
+    Block,
+    DataTable,
+    Lines,
+    Paragraph,
+    Phrase,
+    ReportDocument,
+    Tone,
+    Words,
+)
 from ridgeline.report.document import words as column
 
 if TYPE_CHECKING:
@@ -46,12 +55,12 @@ def price_line(
     return f"on {num_devices} {many} for {took}: {device_hours:,.1f} device-hours{money}{missing}"
 
 
-def status_document(status: RunStatus) -> Document:
+def status_document(status: RunStatus) -> ReportDocument:
     """How a run stands, and why."""
-    head: tuple[str | Span, ...] = (
-        Span(status.name, "strong"),
+    head: tuple[str | Phrase, ...] = (
+        Phrase(status.name, "strong"),
         f" on {status.place}: ",
-        Span(status.state, _TONES[status.state]),
+        Phrase(status.state, _TONES[status.state]),
     )
     if status.nodes_running is not None and status.state in ("pending", "running", "restarting"):
         head += (f", {status.nodes_running} of {status.nodes} nodes",)
@@ -62,38 +71,38 @@ def status_document(status: RunStatus) -> Document:
         shown.append(Paragraph(f"{status.why[0].upper()}{status.why[1:]}."))
     if status.cure:
         shown.append(Paragraph(f"→ {status.cure}", "dim"))
-    return Document(status.name, [*shown, Lines(status.detail)])
+    return ReportDocument(status.name, [*shown, Lines(status.detail)])
 
 
-def runs_document(runs: Sequence[LaunchedRun]) -> Document:
+def runs_document(runs: Sequence[LaunchedRun]) -> ReportDocument:
     """All remembered runs, the newest first."""
     if not runs:
-        return Document("runs", [Paragraph("No run was launched from here.")])
+        return ReportDocument("runs", [Paragraph("No run was launched from here.")])
     columns = [column(title) for title in ("run", "on", "ranks", "phase", "folder")]
     rows = [
         (run.name, run.place, str(run.ranks), run.outcome or run.phase, run.folder) for run in runs
     ]
-    return Document("runs", [Table(columns, rows)])
+    return ReportDocument("runs", [DataTable(columns, rows)])
 
 
-def check_document(verdicts: Sequence[Verdict]) -> Document:
+def check_document(verdicts: Sequence[Verdict]) -> ReportDocument:
     """Every object of a manifest with its problems, and a last line that counts."""
     lines: list[Words] = []
     for verdict in verdicts:
         head = f"{verdict.source}  {verdict.kind}  {verdict.name}  "
         lines.append((head, _state(verdict)))
         lines += [_problem(problem) for problem in verdict.problems]
-    return Document("manifests", [Lines(lines), Paragraph(_summary(verdicts))])
+    return ReportDocument("manifests", [Lines(lines), Paragraph(_summary(verdicts))])
 
 
-def _state(verdict: Verdict) -> Span:
+def _state(verdict: Verdict) -> Phrase:
     if not verdict.known:
-        return Span("unknown kind: not checked", "warning")
+        return Phrase("unknown kind: not checked", "warning")
     if not verdict.accepted:
-        return Span("would be rejected", "bad")
+        return Phrase("would be rejected", "bad")
     if not verdict.runs:
-        return Span("would be accepted and never start", "bad")
-    return Span("fine, with advice" if verdict.problems else "fine", "good")
+        return Phrase("would be accepted and never start", "bad")
+    return Phrase("fine, with advice" if verdict.problems else "fine", "good")
 
 
 def _problem(problem: Problem) -> Words:
@@ -101,7 +110,7 @@ def _problem(problem: Problem) -> Words:
     name = problem.reason if problem.rule == "server" else problem.rule
     tone: Tone = "bad" if problem.severity == "error" else "warning"
     said = f" {problem.field}: {problem.message} ({name})\n    → {problem.cure}"
-    return "  ", Span(problem.severity, tone), said
+    return "  ", Phrase(problem.severity, tone), said
 
 
 def _summary(verdicts: Sequence[Verdict]) -> str:

@@ -33,28 +33,28 @@ CURVE_COLUMNS = (
 )
 
 
-def load_test_document(found: LoadTest) -> doc.Document:
+def load_test_document(found: LoadTest) -> doc.ReportDocument:
     """Latencies, rates, what the tester says of itself, and the run over time."""
     shown: list[doc.Block] = [
         doc.Lead(found.model, f"{found.url}, {found.arrivals}", "Load test"),
-        doc.Facts(headline_figures(found)),
+        doc.Values(headline_figures(found)),
     ]
     if found.curve:
-        stages = doc.Table(
+        stages = doc.DataTable(
             (*CURVE_COLUMNS, doc.words("verdict", "")),
             [(*(getattr(point, one.field) for one in CURVE_COLUMNS), _verdict(point))
              for point in found.curve],
         )  # fmt: skip
         curve = [*doc.figure("curve", curve_figure(found), 420), stages]
-        shown.append(doc.Section("Latency over throughput", curve, CURVE_NOTE))
-    shown.append(doc.Section("Latencies", [_latencies(found)]))
+        shown.append(doc.Chapter("Latency over throughput", curve, CURVE_NOTE))
+    shown.append(doc.Chapter("Latencies", [_latencies(found)]))
     shown += [
         doc.Lines(rates(found)),
         doc.Lines([_tester(found)], "dim"),
         doc.Lines(found.notes, "warning"),
     ]
     shown += [doc.Only("page", over_time(found)), definitions(found)]
-    return doc.Document(f"Load test of {found.model}", shown)
+    return doc.ReportDocument(f"Load test of {found.model}", shown)
 
 
 def headline_figures(found: LoadTest) -> list[tuple[str, doc.Words]]:
@@ -75,13 +75,13 @@ def headline_figures(found: LoadTest) -> list[tuple[str, doc.Words]]:
 
 
 def _verdict(point: CurvePoint) -> doc.Words:
-    return doc.Span(f"saturated: {point.why}", "warning") if point.saturated else "held"
+    return doc.Phrase(f"saturated: {point.why}", "warning") if point.saturated else "held"
 
 
-def _latencies(found: LoadTest) -> doc.Table:
+def _latencies(found: LoadTest) -> doc.DataTable:
     columns = (doc.words("latency", ""), *doc.figures("mean", "p50", "p90", "p95", "p99", "p99.9"))
     rows = [(name, *_cells(getattr(found, field))) for name, field in LATENCIES.items()]
-    return doc.Table(columns, rows)
+    return doc.DataTable(columns, rows)
 
 
 def _cells(one: Percentiles | None) -> tuple[doc.Cell, ...]:
@@ -135,10 +135,12 @@ def _tester(found: LoadTest) -> str:
     )
 
 
-def definitions(found: LoadTest) -> doc.Section:
+def definitions(found: LoadTest) -> doc.Chapter:
     """What each figure means."""
-    table = doc.Table((doc.words("figure"), doc.words("meaning")), list(found.definitions.items()))
-    return doc.Section("Definitions", [table])
+    table = doc.DataTable(
+        (doc.words("figure"), doc.words("meaning")), list(found.definitions.items())
+    )
+    return doc.Chapter("Definitions", [table])
 
 
 # -- plots -----------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ def over_time(found: LoadTest) -> list[doc.Block]:
         ] if None not in tokens else []),
     }  # fmt: skip
     return [
-        doc.Section(title, doc.figure(name, _over_time(found, unit, lines), 300), SHADED)
+        doc.Chapter(title, doc.figure(name, _over_time(found, unit, lines), 300), SHADED)
         for title, (name, unit, lines) in drawn.items()
         if points and lines
     ]

@@ -30,7 +30,7 @@ OPTION_COLUMNS = (
 )
 
 
-def serving_estimate_document(found: ServingEstimate) -> doc.Document:
+def serving_estimate_document(found: ServingEstimate) -> doc.ReportDocument:
     """Latencies with intervals, where the step goes, what was assumed."""
     one = found.deployment
     title = f"{one.model}, {one.weights}, {one.tp} x {one.gpu}, load: {found.load}"
@@ -55,7 +55,7 @@ def serving_estimate_document(found: ServingEstimate) -> doc.Document:
     if found.speculation is not None:
         lines.append(_speculation_line(found.speculation))
     lines += [f"assumed: {line}" for line in found.assumed]
-    return doc.Document(title, [doc.Table(columns, rows, title=title), doc.Lines(lines)])
+    return doc.ReportDocument(title, [doc.DataTable(columns, rows, title=title), doc.Lines(lines)])
 
 
 def _row(name: str, field: str, value: Ranged) -> tuple[doc.Cell, ...]:
@@ -73,7 +73,7 @@ def _speculation_line(one: Speculation) -> str:
     )
 
 
-def serving_plan_document(found: ServingPlan) -> doc.Document:
+def serving_plan_document(found: ServingPlan) -> doc.ReportDocument:
     """The best, the best of other devices, and what would change the answer."""
     load = f"{found.users:g} users" if found.users is not None else f"{found.rate:g} requests/s"
     title = f"{found.model}: {load} of {found.prompt_tokens:g} + {found.answer_tokens:g} tokens"
@@ -91,10 +91,10 @@ def serving_plan_document(found: ServingPlan) -> doc.Document:
         for change in found.changes
     ]  # fmt: skip
     columns = (doc.words("with"), doc.words("buy"), doc.Column("$/h"))
-    shown: list[doc.Block] = [doc.Table(OPTION_COLUMNS, rows, title=title), doc.Lines(lines)]
-    shown.append(doc.Table(columns, changes, title="What would change the answer"))
+    shown: list[doc.Block] = [doc.DataTable(OPTION_COLUMNS, rows, title=title), doc.Lines(lines)]
+    shown.append(doc.DataTable(columns, changes, title="What would change the answer"))
     shown.append(doc.Lines([f"assumed: {line}" for line in best.estimate.assumed]))
-    return doc.Document(title, shown)
+    return doc.ReportDocument(title, shown)
 
 
 def _option(option: ServingOption) -> tuple[doc.Cell, ...]:

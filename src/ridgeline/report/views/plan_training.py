@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def plan_document(
     plan: Plan, *, timeline: Timeline | None = None, scaling: Sequence[ScalingCurve] = ()
-) -> doc.Document:
+) -> doc.ReportDocument:
     """The best layout as `predict training` shows it, then what the search says of the others."""
     runners = plan.runners_up
     best = estimate_document(
@@ -36,19 +36,19 @@ def plan_document(
     if plan.bill is not None:
         shown += _bill(plan.bill)
     if plan.clusters:
-        shown.append(doc.Section("Clusters that meet the date", [_clusters(plan)]))
+        shown.append(doc.Chapter("Clusters that meet the date", [_clusters(plan)]))
     if runners:
-        shown.append(doc.Section("Runners-up, and why they lose", [doc.Lines(_runners(runners))]))
+        shown.append(doc.Chapter("Runners-up, and why they lose", [doc.Lines(_runners(runners))]))
     if plan.knobs:
         note = "Times slower than the best; –: none fits."
         knobs = [_knobs(plan.knobs)]
-        shown.append(doc.Section("The best that is left with a knob held", knobs, note))
-    shown.append(doc.Section("What would change the answer", [_what_ifs(plan)]))
+        shown.append(doc.Chapter("The best that is left with a knob held", knobs, note))
+    shown.append(doc.Chapter("What would change the answer", [_what_ifs(plan)]))
     if len(plan.pareto) > 1:
         shown.append(doc.Only("terminal", [_front(plan)]))
     if plan.launch:
-        shown.append(doc.Section("To run it", [doc.Verbatim(_launch(one)) for one in plan.launch]))
-    return doc.Document(best.title, shown)
+        shown.append(doc.Chapter("To run it", [doc.Verbatim(_launch(one)) for one in plan.launch]))
+    return doc.ReportDocument(best.title, shown)
 
 
 def _bill(bill: Bill) -> list[doc.Block]:
@@ -70,39 +70,44 @@ def _tokens(number: float) -> str:
     return f"{number:g}"
 
 
-def _clusters(plan: Plan) -> doc.Table:
+def _clusters(plan: Plan) -> doc.DataTable:
     rows = [
-        doc.Row((size.cluster, f"{size.days:.1f}", size.usd),
+        doc.TableRow((size.cluster, f"{size.days:.1f}", size.usd),
             "good" if size.cluster == plan.cluster else "")
         for size in plan.clusters
     ]  # fmt: skip
-    return doc.Table((doc.words("cluster"), doc.Column("days"), doc.Column("usd", "cost")), rows)
+    return doc.DataTable(
+        (doc.words("cluster"), doc.Column("days"), doc.Column("usd", "cost")), rows
+    )
 
 
 def _runners(runners: Sequence[RunnerUp]) -> list[doc.Words]:
     lines: list[doc.Words] = []
     for runner in runners:
         slower, name = f"{runner.times_slower:.3f}x  ", layout_name(runner.layout)
-        lines.append((doc.Span(slower, "strong"), doc.Span(name, "accent")))
-        lines += [doc.Span(f"        {sentence}.", "dim") for sentence in runner.why]
+        lines.append((doc.Phrase(slower, "strong"), doc.Phrase(name, "accent")))
+        lines += [doc.Phrase(f"        {sentence}.", "dim") for sentence in runner.why]
     return lines
 
 
-def _knobs(values: Sequence[KnobValue]) -> doc.Table:
+def _knobs(values: Sequence[KnobValue]) -> doc.DataTable:
     rows: list[tuple[doc.Cell, ...]] = []
     for knob in dict.fromkeys(value.knob for value in values):
-        line: list[doc.Span | str] = []
+        line: list[doc.Phrase | str] = []
         for value in values:
             if value.knob == knob:
                 slower = value.times_slower
                 best = slower is not None and slower < 1.0005
                 said = "–   " if slower is None else f"{slower:.2f}   "
-                line += [doc.Span(f"{value.value} ", "dim"), doc.Span(said, "good" if best else "")]
+                line += [
+                    doc.Phrase(f"{value.value} ", "dim"),
+                    doc.Phrase(said, "good" if best else ""),
+                ]
         rows.append((knob, tuple(line)))
-    return doc.Table((doc.words("knob", ""), doc.words("values", "")), rows)
+    return doc.DataTable((doc.words("knob", ""), doc.words("values", "")), rows)
 
 
-def _what_ifs(plan: Plan) -> doc.Table:
+def _what_ifs(plan: Plan) -> doc.DataTable:
     columns = (
         doc.words("change"),
         doc.Column("step_seconds", "step"),
@@ -118,14 +123,14 @@ def _what_ifs(plan: Plan) -> doc.Table:
         )
         for answer in plan.what_if
     ]
-    return doc.Table(columns, rows)
+    return doc.DataTable(columns, rows)
 
 
-def _front(plan: Plan) -> doc.Section:
+def _front(plan: Plan) -> doc.Chapter:
     """The layouts that nothing beats in time and memory, or in time and money."""
     if len({point.num_devices for point in plan.pareto}) == 1:
         title = "Time against memory: nothing beats these in both"
-        return doc.Section(title, [pareto_table([point.estimate for point in plan.pareto])])
+        return doc.Chapter(title, [pareto_table([point.estimate for point in plan.pareto])])
     columns = (*doc.figures("devices"), doc.Column("step_seconds", "step"),
                *doc.figures("device-seconds a step", "$ a step"), doc.words("layout"))  # fmt: skip
     rows = [
@@ -139,10 +144,10 @@ def _front(plan: Plan) -> doc.Section:
         for point in plan.pareto
     ]
     title = "Time against money, over the sizes of the cluster"
-    return doc.Section(title, [doc.Table(columns, rows)])
+    return doc.Chapter(title, [doc.DataTable(columns, rows)])
 
 
-def pareto_table(estimates: Sequence[Estimate]) -> doc.Table:
+def pareto_table(estimates: Sequence[Estimate]) -> doc.DataTable:
     """What nothing beats in both speed and memory, fastest first."""
     front = sorted(pareto_members(estimates), key=lambda one: one.step_seconds)
     slowest = max(one.step_seconds for one in front)
@@ -163,7 +168,7 @@ def pareto_table(estimates: Sequence[Estimate]) -> doc.Table:
         )
         for one in front
     ]
-    return doc.Table(columns, rows)
+    return doc.DataTable(columns, rows)
 
 
 def _launch(launch: Launch) -> str:

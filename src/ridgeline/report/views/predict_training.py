@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ridgeline.cost.scaling import ScalingCurve
 
 VERDICTS = {
-    "fits": doc.Span("fits", "good"),
-    "tight": doc.Span("tight", "warning"),
-    "oom": doc.Span("OUT OF MEMORY", "bad"),
+    "fits": doc.Phrase("fits", "good"),
+    "tight": doc.Phrase("tight", "warning"),
+    "oom": doc.Phrase("OUT OF MEMORY", "bad"),
 }
 MOST_STAGES = 16
 """With more stages a picture shows the first, the last and the fullest."""
@@ -51,7 +51,7 @@ def estimate_document(
     exact_timeline: bool = False,
     scaling: Sequence[ScalingCurve] = (),
     notes: Sequence[str] = (),
-) -> doc.Document:
+) -> doc.ReportDocument:
     """One or more estimates.
 
     Args:
@@ -70,7 +70,7 @@ def estimate_document(
     drawn = doc.figure("breakdown", breakdown, 130 + 34 * len(estimates))
     note = "Exposed time: what other work hides is not counted. The terms add up to the step."
     shown.append(
-        doc.Only("page", [doc.Section("Where a step goes", [*drawn, step_table(best)], note)])
+        doc.Only("page", [doc.Chapter("Where a step goes", [*drawn, step_table(best)], note)])
     )
     shown += _memory(best.memory)
     if timeline is not None:
@@ -79,21 +79,21 @@ def estimate_document(
     if len(pareto) > 1:
         front = doc.figure("pareto", planning_figures.pareto_front(pareto, best))
         note = "Nothing below and to the left of the line was found. Hover for the layout."
-        page.append(doc.Section("Speed against memory", front, note))
+        page.append(doc.Chapter("Speed against memory", front, note))
     if scaling:
         curves = doc.figure("scaling", planning_figures.scaling_efficiency(scaling))
         note = "Samples per second per device, over those of one device."
-        page.append(doc.Section("Scaling of data parallelism", curves, note))
+        page.append(doc.Chapter("Scaling of data parallelism", curves, note))
     if len(estimates) > 1:
-        page.append(doc.Section("Layouts compared", [_layouts(estimates)]))
+        page.append(doc.Chapter("Layouts compared", [_layouts(estimates)]))
     shown.append(doc.Only("page", page))
     if best.assumed:
-        shown.append(doc.Section("Assumed, not measured or given", [doc.Lines(best.assumed)]))
+        shown.append(doc.Chapter("Assumed, not measured or given", [doc.Lines(best.assumed)]))
     shown.append(
         doc.Lines([f"{change.name}: {change.before:.4g} → {change.after:.4g}, as measured"
                for change in best.calibrated])
     )  # fmt: skip
-    return doc.Document(title, shown)
+    return doc.ReportDocument(title, shown)
 
 
 def estimate_blocks(best: Estimate, *, title: str = "", subtitle: str = "") -> list[doc.Block]:
@@ -107,7 +107,7 @@ def estimate_blocks(best: Estimate, *, title: str = "", subtitle: str = "") -> l
         ("peak memory", quantity.memory(best.memory.peak_bytes)),
         ("bottleneck", plain_term(best.bottleneck)),
     ]
-    origin = (doc.Span(title, "strong"), f" · {subtitle}" if subtitle else "") if title else ""
+    origin = (doc.Phrase(title, "strong"), f" · {subtitle}" if subtitle else "") if title else ""
     return [
         doc.Lead(
             title=f"{quantity.seconds(best.step_seconds)} per step",
@@ -115,13 +115,13 @@ def estimate_blocks(best: Estimate, *, title: str = "", subtitle: str = "") -> l
             origin=origin,
             chip=VERDICTS[best.memory.verdict],
         ),
-        doc.Facts(pairs),
+        doc.Values(pairs),
         doc.Paragraph(f"FLOPs: {best.flops_convention}", "dim"),
         doc.Only("terminal", [step_table(best)]),
     ]
 
 
-def step_table(estimate: Estimate) -> doc.Table:
+def step_table(estimate: Estimate) -> doc.DataTable:
     """Exposed seconds by term, longest first."""
     terms = sorted(estimate.breakdown.items(), key=lambda item: -item[1])
     chosen = looks(name for name, size in estimate.breakdown.items() if size)
@@ -142,7 +142,7 @@ def step_table(estimate: Estimate) -> doc.Table:
         for name, size in terms
         if size
     ]
-    return doc.Table(columns, rows)
+    return doc.DataTable(columns, rows)
 
 
 def _memory(memory: MemoryEstimate) -> list[doc.Block]:
@@ -153,7 +153,7 @@ def _memory(memory: MemoryEstimate) -> list[doc.Block]:
     )
     drawn = doc.figure("memory", planning_figures.memory_by_stage(memory), 380)
     bars = memory_bars(memory)
-    return [doc.Section("Memory by pipeline stage", [*drawn, doc.Only("terminal", [bars])], note)]
+    return [doc.Chapter("Memory by pipeline stage", [*drawn, doc.Only("terminal", [bars])], note)]
 
 
 def memory_bars(memory: MemoryEstimate) -> doc.Bars:
@@ -165,7 +165,7 @@ def memory_bars(memory: MemoryEstimate) -> doc.Bars:
     for index in _shown_stages(memory):
         stage = memory.stages[index]
         parts = [
-            doc.Part(plain_term(name), size, quantity.memory(size), chosen[name])
+            doc.BarPart(plain_term(name), size, quantity.memory(size), chosen[name])
             for name, size in stage.terms.items()
             if size
         ]
@@ -177,7 +177,7 @@ def memory_bars(memory: MemoryEstimate) -> doc.Bars:
         if fullest.terms.get(name)
     ]
     columns = (doc.words("for"), doc.Column("bytes", f"stage {fullest.stage}"))
-    return doc.Bars(bars, doc.Table(columns, rows), limit=memory.capacity_bytes)
+    return doc.Bars(bars, doc.DataTable(columns, rows), limit=memory.capacity_bytes)
 
 
 def _shown_stages(memory: MemoryEstimate) -> list[int]:
@@ -197,7 +197,7 @@ def _labels(estimates: Sequence[Estimate]) -> list[tuple[str, Estimate]]:
     ]
 
 
-def _layouts(estimates: Sequence[Estimate]) -> doc.Table:
+def _layouts(estimates: Sequence[Estimate]) -> doc.DataTable:
     columns = (
         doc.words("layout"),
         doc.Column("step_seconds", "step"),
@@ -221,7 +221,7 @@ def _layouts(estimates: Sequence[Estimate]) -> doc.Table:
         )
         for one in estimates
     ]
-    return doc.Table(columns, rows)
+    return doc.DataTable(columns, rows)
 
 
 # -- the pipeline ----------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _pipeline(timeline: Timeline, *, alike: bool) -> list[doc.Block]:
         shown.append(doc.Only("page", [doc.Paragraph(part, "dim")]))
     if timeline.num_stages <= MOST_STAGES:
         shown.append(doc.Drawing(lambda columns: timeline_lines(timeline, columns)))
-    return [doc.Section("One step of the pipeline", shown, note)]
+    return [doc.Chapter("One step of the pipeline", shown, note)]
 
 
 def timeline_lines(timeline: Timeline, columns: int) -> list[list[tuple[str, str]]]:

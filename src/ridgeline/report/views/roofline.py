@@ -23,7 +23,7 @@ PLOT_ROWS = 18
 _BOUND = {"compute": "green", "memory": "yellow"}
 
 
-def roofline_document(roof: ModelRoofline) -> doc.Document:
+def roofline_document(roof: ModelRoofline) -> doc.ReportDocument:
     """The plot, the operators, and what each device comes to."""
     facts: list[tuple[str, doc.Words]] = [
         ("FLOPs", quantity.scaled(roof.flops, "FLOP")),
@@ -37,8 +37,8 @@ def roofline_document(roof: ModelRoofline) -> doc.Document:
     ]
     shares = doc.figure("shares", share_figure(roof), 110 + 40 * len(roof.devices))
     page: list[doc.Block] = [
-        doc.Section("Roofline", doc.figure("roofline", roofline_figure(roof), 480), NOTE),
-        doc.Section("Where the least time goes", shares),
+        doc.Chapter("Roofline", doc.figure("roofline", roofline_figure(roof), 480), NOTE),
+        doc.Chapter("Where the least time goes", shares),
         *(_device_section(device) for device in roof.devices),
     ]
     terminal: list[doc.Block] = [
@@ -46,9 +46,9 @@ def roofline_document(roof: ModelRoofline) -> doc.Document:
         _operators(roof),
         _devices(roof),
     ]
-    shown: list[doc.Block] = [doc.Lead(roof.model, describe(roof), "Roofline"), doc.Facts(facts)]
+    shown: list[doc.Block] = [doc.Lead(roof.model, describe(roof), "Roofline"), doc.Values(facts)]
     shown += [doc.Only("page", page), doc.Only("terminal", terminal)]
-    return doc.Document(f"{roof.model} roofline", shown)
+    return doc.ReportDocument(f"{roof.model} roofline", shown)
 
 
 def describe(roof: ModelRoofline) -> str:
@@ -73,7 +73,7 @@ def letters(roof: ModelRoofline) -> list[str]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _device_section(device: DeviceRoofline) -> doc.Section:
+def _device_section(device: DeviceRoofline) -> doc.Chapter:
     """Every operator on one device, in the order of the pass."""
     columns = (
         doc.words("operator"),
@@ -88,7 +88,7 @@ def _device_section(device: DeviceRoofline) -> doc.Section:
     )
     rows: list[tuple[doc.Cell, ...]] = [
         (
-            (doc.Span(one.name, "strong"), doc.Span(one.shape, "dim")),
+            (doc.Phrase(one.name, "strong"), doc.Phrase(one.shape, "dim")),
             one.bound,
             one.count,
             one.flops * one.count,
@@ -102,10 +102,10 @@ def _device_section(device: DeviceRoofline) -> doc.Section:
     ]
     ridge = quantity.digits(device.ridge_flops_per_byte)
     note = f"Ridge at {ridge} FLOP/byte. Times and bytes are of all occurrences."
-    return doc.Section(f"{device.device}, {device.dtype}", [doc.Table(columns, rows)], note)
+    return doc.Chapter(f"{device.device}, {device.dtype}", [doc.DataTable(columns, rows)], note)
 
 
-def _operators(roof: ModelRoofline) -> doc.Table:
+def _operators(roof: ModelRoofline) -> doc.DataTable:
     """One line per operator, with a few columns for each device."""
     alone = len(roof.devices) == 1
     columns = [
@@ -127,17 +127,17 @@ def _operators(roof: ModelRoofline) -> doc.Table:
     for index, letter in enumerate(letters(roof)):
         first = roof.devices[0].operators[index]
         shape = first.shape if alone else None
-        cells: list[doc.Cell] = [doc.Span(letter, "strong"), first.name, shape, first.count,
+        cells: list[doc.Cell] = [doc.Phrase(letter, "strong"), first.name, shape, first.count,
                              first.intensity_flops_per_byte]  # fmt: skip
         for device in roof.devices:
             one = device.operators[index]
             rate = one.attainable_flops_per_second if one.flops else "–"
             cells += [one.bound, rate, one.seconds * one.count, one.share]
         rows.append(cells)
-    return doc.Table(columns, rows, lead=2)
+    return doc.DataTable(columns, rows, lead=2)
 
 
-def _devices(roof: ModelRoofline) -> doc.Table:
+def _devices(roof: ModelRoofline) -> doc.DataTable:
     columns = (
         doc.words("place", ""),
         doc.words("device", "Device"),
@@ -152,7 +152,7 @@ def _devices(roof: ModelRoofline) -> doc.Table:
          *(getattr(device, column.field) for column in columns[2:]))
         for place, device in enumerate(roof.devices, start=1)
     ]  # fmt: skip
-    return doc.Table(columns, rows, lead=2)
+    return doc.DataTable(columns, rows, lead=2)
 
 
 # -- plots -----------------------------------------------------------------------------------------

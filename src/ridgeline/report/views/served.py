@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ridgeline import quantity
 from ridgeline.records.served import DecodeBench, Generation
-from ridgeline.report.document import Block, Document, Lines, Paragraph, Span
+from ridgeline.report.document import Block, Lines, Paragraph, Phrase, ReportDocument
 
 
-def generation_document(found: Generation) -> Document:
+def generation_document(found: Generation) -> ReportDocument:
     """Every prompt with its completion, and how long it took."""
     shown: list[Block] = []
     for one in found.answers:
@@ -15,16 +15,16 @@ def generation_document(found: Generation) -> Document:
         first = "" if ttft is None else f", first token {quantity.seconds(ttft)}"
         then = "" if tpot is None else f", then {quantity.seconds(tpot)} each"
         cached = f", {one.cached_tokens} from the prefix cache" if one.cached_tokens else ""
-        shown.append(Paragraph((Span(one.prompt, "dim"), one.text, "\n")))
+        shown.append(Paragraph((Phrase(one.prompt, "dim"), one.text, "\n")))
         said = f"{one.output_tokens} tokens after {one.prompt_tokens}{cached}{first}{then}"
         shown.append(Paragraph(f"{said}; ended by {one.finish_reason}\n", "dim"))
     rate = f"{found.output_tokens_per_second:.1f} tokens/s"
     loaded = f"loaded in {quantity.seconds(found.load_seconds)}, {found.dtype} on {found.device}"
     took = f"{rate} over {quantity.seconds(found.seconds)}, {loaded}"
-    return Document("Generation", [*shown, Paragraph(took, "dim")])
+    return ReportDocument("Generation", [*shown, Paragraph(took, "dim")])
 
 
-def decode_bench_document(found: DecodeBench) -> Document:
+def decode_bench_document(found: DecodeBench) -> ReportDocument:
     """Tokens per second, and the reads of memory beside what this machine can read."""
     step, fastest, outside = (
         quantity.seconds(value)
@@ -43,4 +43,4 @@ def decode_bench_document(found: DecodeBench) -> Document:
         f"{found.dtype}, weights {found.weights}, {found.threads} threads on {found.device}",
         *(f"kernel of {kernel}" for kernel in found.kernels),
     ]  # fmt: skip
-    return Document("Decoding", [Lines(lines)])
+    return ReportDocument("Decoding", [Lines(lines)])

@@ -38,29 +38,29 @@ _CURVES = (
 )
 
 
-def simulation_document(found: Simulated) -> doc.Document:
+def simulation_document(found: Simulated) -> doc.ReportDocument:
     """What the fleet does with the load, and what other fleets would."""
     hours = quantity.digits(found.fleet.replica_seconds / 3600.0)
     note = INTERVAL_NOTE if found.interval is not None else ""
     shown: list[doc.Block] = [
         doc.Lead(found.model, f"{_fleet_line(found)}, {found.arrivals}", "Simulation"),
-        doc.Facts([*headline_figures(found), ("replica-hours", hours)]),
-        doc.Section("Latencies", [_latencies(found)], note),
+        doc.Values([*headline_figures(found), ("replica-hours", hours)]),
+        doc.Chapter("Latencies", [_latencies(found)], note),
         doc.Lines(rates(found)),
     ]
     if found.what_if:
         others = [(one.change, one.figures, one.fleet) for one in found.what_if]
         rows = [_row(*one) for one in (("as asked", found, found.fleet), *others)]
-        table = doc.Table(WHAT_IF, rows)
-        shown.append(doc.Section("What if", [table], "The same requests on other fleets."))
+        table = doc.DataTable(WHAT_IF, rows)
+        shown.append(doc.Chapter("What if", [table], "The same requests on other fleets."))
     plots: list[doc.Block] = [
-        doc.Section("How latencies spread", doc.figure("spread", spread_figure(found), 300)),
+        doc.Chapter("How latencies spread", doc.figure("spread", spread_figure(found), 300)),
         *over_time(found),
-        doc.Section("Replicas over the run", doc.figure("replicas", replicas_figure(found), 300)),
+        doc.Chapter("Replicas over the run", doc.figure("replicas", replicas_figure(found), 300)),
         definitions(found),
     ]
     shown += [doc.Lines(found.notes, "warning"), doc.Only("page", plots)]
-    return doc.Document(f"Simulation of {found.model}", shown)
+    return doc.ReportDocument(f"Simulation of {found.model}", shown)
 
 
 def _fleet_line(found: Simulated) -> str:
@@ -75,23 +75,25 @@ def _fleet_line(found: Simulated) -> str:
     )
 
 
-def _latencies(found: Simulated) -> doc.Table:
+def _latencies(found: Simulated) -> doc.DataTable:
     """A row of figures per latency, followed by the row of their intervals."""
-    rows: list[doc.Row] = []
+    rows: list[doc.TableRow] = []
     for name, field in LATENCIES.items():
         one = getattr(found, field)
         if one is None:
             continue
         rows.append(
-            doc.Row((name, *(quantity.seconds(getattr(one, column)) for column in COLUMNS)))
+            doc.TableRow((name, *(quantity.seconds(getattr(one, column)) for column in COLUMNS)))
         )
         band = getattr(found.interval, field, None)
         if band is not None:
             ends = [getattr(band, column) for column in COLUMNS]
             rows.append(
-                doc.Row(("", *(f"{_short(low)} to {_short(high)}" for low, high in ends)), "dim")
+                doc.TableRow(
+                    ("", *(f"{_short(low)} to {_short(high)}" for low, high in ends)), "dim"
+                )
             )
-    return doc.Table((doc.words("latency", ""), *doc.figures(*COLUMNS)), rows)
+    return doc.DataTable((doc.words("latency", ""), *doc.figures(*COLUMNS)), rows)
 
 
 def _row(name: str, found: Figures, fleet: FleetUse) -> tuple[doc.Cell, ...]:

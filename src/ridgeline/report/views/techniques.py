@@ -18,26 +18,26 @@ PROMISES = {
 }
 
 
-def technique_list_document(found: TechniqueList) -> doc.Document:
+def technique_list_document(found: TechniqueList) -> doc.ReportDocument:
     """Every card in a few lines, in the order in which a stack applies them."""
     shown: list[doc.Block] = [
-        doc.Section(
-            stage, [doc.Facts([(card.name, _in_short(card)) for card in cards], listed=True)]
+        doc.Chapter(
+            stage, [doc.Values([(card.name, _in_short(card)) for card in cards], listed=True)]
         )
         for stage, cards in groupby(found.techniques, key=lambda card: card.stage)
     ]
     shown.append(doc.Paragraph("`ridgeline techniques NAME` shows one in full.", "dim"))
     if found.measured_on is not None:
         shown.append(doc.Paragraph(f"Gains: {found.measured_on}", "dim"))
-    return doc.Document("Techniques", shown)
+    return doc.ReportDocument("Techniques", shown)
 
 
 def _in_short(card: TechniqueCard) -> doc.Words:
-    gained = (doc.Span(f"\ngained {_gained(card.measured)}", "good"),) if card.measured else ()
+    gained = (doc.Phrase(f"\ngained {_gained(card.measured)}", "good"),) if card.measured else ()
     said = f"\ncures {', '.join(card.cures)}; {card.promise}"
     said += "" if card.slot is None else f"; slot {card.slot}"
     said += f"\ncosts: {card.costs}\nfrom: {card.source}"
-    return (card.title, *gained, doc.Span(said, "dim"))
+    return (card.title, *gained, doc.Phrase(said, "dim"))
 
 
 def _gained(rows: Sequence[MeasuredGain]) -> str:
@@ -47,7 +47,7 @@ def _gained(rows: Sequence[MeasuredGain]) -> str:
     return f"{quantity.ratio(median(kept))} in the median of {tried}" if kept else f"in {tried}"
 
 
-def technique_document(found: TechniqueList, *, beside: Sequence[str]) -> doc.Document:
+def technique_document(found: TechniqueList, *, beside: Sequence[str]) -> doc.ReportDocument:
     """One card in full, with what it gained on each script."""
     (card,) = found.techniques
     meaning = PROMISES.get(card.promise)
@@ -66,14 +66,14 @@ def technique_document(found: TechniqueList, *, beside: Sequence[str]) -> doc.Do
             said = ", ".join(f"{name} ({kind})" for name, kind in options.items())
             pairs.append((label, said))
     shown: list[doc.Block] = [
-        doc.Paragraph((doc.Span(card.title, "strong"), doc.Span(f"  {card.name}", "accent"))),
+        doc.Paragraph((doc.Phrase(card.title, "strong"), doc.Phrase(f"  {card.name}", "accent"))),
         doc.Paragraph(f"\n{_unwrapped(card.about)}"),
-        doc.Facts(pairs, listed=True),
+        doc.Values(pairs, listed=True),
     ]
     if card.measured:
         shown += [_gain_table(card.measured), doc.Paragraph(found.measured_on or "", "dim")]
     alone = f"Try it alone: ridgeline tune --only {card.name} -- script.py"
-    return doc.Document(card.title, [*shown, doc.Paragraph(alone, "dim")])
+    return doc.ReportDocument(card.title, [*shown, doc.Paragraph(alone, "dim")])
 
 
 def _unwrapped(text: str) -> str:
@@ -84,7 +84,7 @@ def _unwrapped(text: str) -> str:
     )
 
 
-def _gain_table(rows: Sequence[MeasuredGain]) -> doc.Table:
+def _gain_table(rows: Sequence[MeasuredGain]) -> doc.DataTable:
     columns = (
         doc.words("script"),
         doc.Column("gained_ratio"),
@@ -96,4 +96,4 @@ def _gain_table(rows: Sequence[MeasuredGain]) -> doc.Table:
          "✓" if row.kept else "–")
         for row in rows
     ]  # fmt: skip
-    return doc.Table(columns, cells)
+    return doc.DataTable(columns, cells)

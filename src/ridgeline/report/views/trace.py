@@ -150,7 +150,7 @@ PARTS = (
 
 def rows_of(
     columns: Sequence[doc.Column], records: Iterable[tuple[str, Any]], *, sortable: bool = False
-) -> doc.Table:
+) -> doc.DataTable:
     """The fields of records, beside the rank that each is of where there are several."""
     taken = list(records)
     several = len({rank for rank, _ in taken}) > 1
@@ -159,10 +159,10 @@ def rows_of(
         cells = [_cell(column, attrgetter(column.field)(record)) for column in columns]
         rows.append((rank, *cells) if several else tuple(cells))
     shown = (doc.words("rank"), *columns) if several else tuple(columns)
-    return doc.Table(shown, rows, sortable=sortable)
+    return doc.DataTable(shown, rows, sortable=sortable)
 
 
-def _table(columns: Sequence[doc.Column], records: Iterable[Any]) -> doc.Table:
+def _table(columns: Sequence[doc.Column], records: Iterable[Any]) -> doc.DataTable:
     return rows_of(columns, (("", record) for record in records))
 
 
@@ -176,9 +176,9 @@ def _cell(column: doc.Column, value: Any) -> doc.Cell:
 # -- what bounds a run -----------------------------------------------------------------------------
 
 
-def verdict_document(findings: Sequence[TraceFinding]) -> doc.Document:
+def verdict_document(findings: Sequence[TraceFinding]) -> doc.ReportDocument:
     """What bounds the run, then everything else that was found."""
-    return doc.Document("Verdict", verdict_blocks(findings))
+    return doc.ReportDocument("Verdict", verdict_blocks(findings))
 
 
 def verdict_blocks(findings: Sequence[TraceFinding]) -> list[doc.Block]:
@@ -187,12 +187,12 @@ def verdict_blocks(findings: Sequence[TraceFinding]) -> list[doc.Block]:
         return [
             doc.Paragraph("Nothing stands out: no cause takes a share of the window worth a word.")
         ]
-    return [doc.Findings([_finding(one) for one in findings])]
+    return [doc.AdviceList([_finding(one) for one in findings])]
 
 
-def _finding(one: TraceFinding) -> doc.Finding:
+def _finding(one: TraceFinding) -> doc.Advice:
     worth = quantity.microseconds(one.worth_us)
-    return doc.Finding(
+    return doc.Advice(
         worth=quantity.percent(one.share),
         sureness=f"confidence {one.confidence:.2f}",
         title=f"{one.cause}: {one.summary}",
@@ -208,7 +208,9 @@ def _fact(key: str, value: float | str) -> str:
     return value if isinstance(value, str) else quantity.shown(key, value)
 
 
-def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFinding]) -> doc.Document:
+def summary_document(
+    ranks: Sequence[RankSummary], verdict: Sequence[TraceFinding]
+) -> doc.ReportDocument:
     """One row per GPU, then the causes, then what the reader had to say about the files."""
     fields = {
         "busy": "busy_us",
@@ -230,7 +232,7 @@ def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFindin
         or any(getattr(rank, field) >= _WORTH_A_COLUMN * rank.window_us for rank in working)
     }
     rows = [
-        doc.Row((_who(rank), rank.window_us,
+        doc.TableRow((_who(rank), rank.window_us,
              *(_share(getattr(rank, field), rank.window_us) for field in shown.values())))
         for rank in working
     ]  # fmt: skip
@@ -238,7 +240,7 @@ def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFindin
     if len(working) > 1:
         totals = (sum(getattr(rank, field) for rank in working) for field in shown.values())
         mean = ("mean", whole / len(working), *(_share(total, whole) for total in totals))
-        rows.append(doc.Row(mean, "strong"))
+        rows.append(doc.TableRow(mean, "strong"))
     blocks: list[doc.Block] = []
     if working:
         columns = (
@@ -246,7 +248,7 @@ def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFindin
             doc.Column("window_us"),
             *(doc.Column("share", title) for title in shown),
         )
-        blocks.append(doc.Table(columns, rows))
+        blocks.append(doc.DataTable(columns, rows))
         steps = ranks[0].window == "steps"
         about = "whole profiler steps" if steps else "the whole trace"
         said = "shares of it. host, depend, kernel, unknown: causes of idle"
@@ -258,17 +260,17 @@ def summary_document(ranks: Sequence[RankSummary], verdict: Sequence[TraceFindin
             doc.Paragraph(f"Matrix products, convolutions, attention: {share} of the peak FLOP/s")
         )
     if verdict:
-        blocks.append(doc.Section("What bounds it", verdict_blocks(verdict)))
+        blocks.append(doc.Chapter("What bounds it", verdict_blocks(verdict)))
     warned = dict.fromkeys(
         f"{os.path.basename(rank.file)}: {warning}" for rank in ranks for warning in rank.warnings
     )
-    return doc.Document("Trace", [*blocks, doc.Lines(list(warned), "warning")])
+    return doc.ReportDocument("Trace", [*blocks, doc.Lines(list(warned), "warning")])
 
 
 # -- one question each -----------------------------------------------------------------------------
 
 
-def idle_document(ranks: Sequence[RankIdle]) -> doc.Document:
+def idle_document(ranks: Sequence[RankIdle]) -> doc.ReportDocument:
     """Causes, what the host did, and the largest gaps, per GPU."""
     shown: list[doc.Block] = []
     for rank in ranks:
@@ -282,10 +284,10 @@ def idle_document(ranks: Sequence[RankIdle]) -> doc.Document:
         shown.append(_title(rank, f"{idle} {quantity.microseconds(rank.window_us)}"))
         shown.append(_pairs("waits", causes))
         shown += [_pairs("during host wait", rank.host_wait_by), _table(GAPS, rank.gaps)]
-    return doc.Document("Idle time", shown)
+    return doc.ReportDocument("Idle time", shown)
 
 
-def kernels_document(ranks: Sequence[RankKernels]) -> doc.Document:
+def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
     """Classes and the most expensive kernels, per GPU."""
     shown: list[doc.Block] = []
     for rank in ranks:
@@ -303,12 +305,12 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.Document:
         placed = [use for use in rank.kernels if use.roofline is not None]
         if placed:
             shown.append(
-                doc.Section("Under the roofline", [_table(ROOFLINE, placed)], ROOFLINE_NOTE)
+                doc.Chapter("Under the roofline", [_table(ROOFLINE, placed)], ROOFLINE_NOTE)
             )
-    return doc.Document("Kernels", shown)
+    return doc.ReportDocument("Kernels", shown)
 
 
-def overlap_document(ranks: Sequence[RankOverlap]) -> doc.Document:
+def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
     """Communication hidden and exposed, per GPU."""
     columns = (
         doc.words("rank"),
@@ -335,10 +337,10 @@ def overlap_document(ranks: Sequence[RankOverlap]) -> doc.Document:
         )
         for rank in ranks
     ]
-    return doc.Document("Overlap", [doc.Table(columns, rows)])
+    return doc.ReportDocument("Overlap", [doc.DataTable(columns, rows)])
 
 
-def communication_document(ranks: Sequence[RankCommunication]) -> doc.Document:
+def communication_document(ranks: Sequence[RankCommunication]) -> doc.ReportDocument:
     """The collectives of each GPU, with their bandwidth."""
     shown: list[doc.Block] = []
     for rank in ranks:
@@ -349,10 +351,10 @@ def communication_document(ranks: Sequence[RankCommunication]) -> doc.Document:
         total = quantity.microseconds(rank.communication_us)
         shown.append(_title(rank, f"communication {total}, exposed {exposed}"))
         shown.append(_table(COLLECTIVES, rank.collectives))
-    return doc.Document("Communication", shown)
+    return doc.ReportDocument("Communication", shown)
 
 
-def launch_document(ranks: Sequence[RankLaunches]) -> doc.Document:
+def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     """How each GPU was fed."""
     columns = (
         doc.words("rank"),
@@ -383,10 +385,12 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.Document:
         "bound: is the GPU launch-bound? delay: median from launch to start; "
         "queue: mean depth of the deepest stream; short: kernels under 5 µs; in graphs: of GPU time"
     )
-    return doc.Document("Launches", [doc.Table(columns, rows), doc.Paragraph(note, "dim")])
+    return doc.ReportDocument(
+        "Launches", [doc.DataTable(columns, rows), doc.Paragraph(note, "dim")]
+    )
 
 
-def sync_document(ranks: Sequence[RankSync]) -> doc.Document:
+def sync_document(ranks: Sequence[RankSync]) -> doc.ReportDocument:
     """Waits of the host, per rank."""
     shown: list[doc.Block] = []
     for rank in ranks:
@@ -394,10 +398,10 @@ def sync_document(ranks: Sequence[RankSync]) -> doc.Document:
         said = f"{rank.count} waits block the host for {blocked}; GPU idle around them {idle}"
         shown.append(_title(rank, said))
         shown += [_table(SYNC, rank.points)] if rank.points else []
-    return doc.Document("Synchronisation", shown)
+    return doc.ReportDocument("Synchronisation", shown)
 
 
-def steps_document(ranks: Sequence[RankSteps]) -> doc.Document:
+def steps_document(ranks: Sequence[RankSteps]) -> doc.ReportDocument:
     """Steps and their phases, per rank."""
     shown: list[doc.Block] = []
     for rank in ranks:
@@ -432,11 +436,11 @@ def steps_document(ranks: Sequence[RankSteps]) -> doc.Document:
             )
             for step in rank.steps
         ]
-        shown.append(doc.Table(columns, rows))
-    return doc.Document("Steps", shown)
+        shown.append(doc.DataTable(columns, rows))
+    return doc.ReportDocument("Steps", shown)
 
 
-def operators_document(ranks: Sequence[RankOperators]) -> doc.Document:
+def operators_document(ranks: Sequence[RankOperators]) -> doc.ReportDocument:
     """Operators per rank, with the shape or the line that they are grouped by."""
     shown: list[doc.Block] = []
     for rank in ranks:
@@ -453,8 +457,8 @@ def operators_document(ranks: Sequence[RankOperators]) -> doc.Document:
             )
             for use in rank.operators
         ]
-        shown.append(doc.Table((first, doc.name(rank.by), *others), rows))
-    return doc.Document("Operators", shown)
+        shown.append(doc.DataTable((first, doc.name(rank.by), *others), rows))
+    return doc.ReportDocument("Operators", shown)
 
 
 def _dims(shapes: str | None) -> str | None:
@@ -468,7 +472,7 @@ def _dims(shapes: str | None) -> str | None:
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def memory_document(ranks: Sequence[RankMemory]) -> doc.Document:
+def memory_document(ranks: Sequence[RankMemory]) -> doc.ReportDocument:
     """Memory per rank and device: the peak, who holds it, and what only grows."""
     shown: list[doc.Block] = []
     for rank in ranks:
@@ -481,7 +485,7 @@ def memory_document(ranks: Sequence[RankMemory]) -> doc.Document:
             if device.fragmentation is not None:
                 facts.append(f"{quantity.percent(device.fragmentation)} of reserved unused then")
             shown += [_title(rank, ", ".join(facts)), *_held(device)]
-    return doc.Document("Memory", shown)
+    return doc.ReportDocument("Memory", shown)
 
 
 def _held(device: DeviceMemory) -> list[doc.Block]:
@@ -495,16 +499,16 @@ def _held(device: DeviceMemory) -> list[doc.Block]:
         shown.append(doc.Paragraph("allocated in " + ", ".join(phases), "dim"))
     if grows:
         shown.append(_table(LEVELS, device.growth.steps))
-        shown.append(doc.Section("Kept", [_table(HOLDERS, device.growth.kept)]))
+        shown.append(doc.Chapter("Kept", [_table(HOLDERS, device.growth.kept)]))
     if device.holders or device.before_bytes:
         table = _table(HOLDERS, device.holders)
         before = ("(before the trace)", "–", "–", "–", device.before_bytes)
         rows = [before, *table.rows] if device.before_bytes else table.rows
-        shown.append(doc.Section("Held at the peak", [doc.Table(HOLDERS, rows)]))
+        shown.append(doc.Chapter("Held at the peak", [doc.DataTable(HOLDERS, rows)]))
     return shown
 
 
-def snapshot_document(devices: Sequence[SnapshotMemory]) -> doc.Document:
+def snapshot_document(devices: Sequence[SnapshotMemory]) -> doc.ReportDocument:
     """What a memory snapshot says: totals, who held the peak, what only grows."""
     shown: list[doc.Block] = []
     columns = (doc.name("site", "held by"), doc.Column("bytes"), doc.Column("blocks"))
@@ -519,17 +523,17 @@ def snapshot_document(devices: Sequence[SnapshotMemory]) -> doc.Document:
         growth = f"memory {memory.growth_sentence}"
         shown.append(doc.Paragraph(growth, "warning" if memory.growing else "dim"))
         held = _table(columns, memory.peak_by_site[:ROWS])
-        shown.append(doc.Section("Held at the peak", [held]))
+        shown.append(doc.Chapter("Held at the peak", [held]))
         if memory.growing:
             kept = _table(columns, memory.growth_by_site[:ROWS])
-            shown.append(doc.Section("Kept: allocated in the history, not freed", [kept]))
-    return doc.Document("Memory snapshot", shown)
+            shown.append(doc.Chapter("Kept: allocated in the history, not freed", [kept]))
+    return doc.ReportDocument("Memory snapshot", shown)
 
 
 # -- across ranks and traces -----------------------------------------------------------------------
 
 
-def critical_path_document(path: CriticalPath) -> doc.Document:
+def critical_path_document(path: CriticalPath) -> doc.ReportDocument:
     """Shares by class and the longest names."""
     shown: list[doc.Block] = [doc.Lines(path.warnings, "warning")]
     if path.window_us:
@@ -542,7 +546,7 @@ def critical_path_document(path: CriticalPath) -> doc.Document:
         window, saved = map(quantity.microseconds, (path.what_if.window_us, path.what_if.saved_us))
         faster = quantity.ratio(path.what_if.speedup)
         shown.append(doc.Paragraph(f"With {shorter}: {window}, {saved} less, {faster}", "good"))
-    return doc.Document("Critical path", shown)
+    return doc.ReportDocument("Critical path", shown)
 
 
 LATE_RANKS = (
@@ -555,12 +559,12 @@ LATE_RANKS = (
 )
 
 
-def stragglers_document(found: Stragglers) -> doc.Document:
+def stragglers_document(found: Stragglers) -> doc.ReportDocument:
     """Who comes last, and what it costs the others."""
     shown: list[doc.Block] = [doc.Lines(found.warnings, "warning")]
     if not found.matched:
         shown.append(doc.Paragraph("No collective that two of the ranks took part in."))
-        return doc.Document("Stragglers", shown)
+        return doc.ReportDocument("Stragglers", shown)
     shown += [doc.Paragraph(stragglers_line(found)), stragglers_table(found, ROWS)]
     largest = sorted(found.collectives, key=lambda row: -row.skew_us)[:ROWS]
     columns = (
@@ -576,7 +580,7 @@ def stragglers_document(found: Stragglers) -> doc.Document:
          one.bus_bytes_per_second)
         for one in largest
     ]  # fmt: skip
-    return doc.Document("Stragglers", [*shown, doc.Table(columns, rows)])
+    return doc.ReportDocument("Stragglers", [*shown, doc.DataTable(columns, rows)])
 
 
 def stragglers_line(found: Stragglers) -> str:
@@ -588,16 +592,16 @@ def stragglers_line(found: Stragglers) -> str:
     )
 
 
-def stragglers_table(found: Stragglers, most: int, *, sortable: bool = False) -> doc.Table:
+def stragglers_table(found: Stragglers, most: int, *, sortable: bool = False) -> doc.DataTable:
     """How late each rank was, the first `most` of them."""
     rows = [
         (str(row.rank), *(getattr(row, column.field) for column in LATE_RANKS[1:]))
         for row in found.ranks[:most]
     ]
-    return doc.Table(LATE_RANKS, rows, sortable=sortable)
+    return doc.DataTable(LATE_RANKS, rows, sortable=sortable)
 
 
-def comparison_document(found: TraceComparison) -> doc.Document:
+def comparison_document(found: TraceComparison) -> doc.ReportDocument:
     """The verdict, then what changed most."""
     columns = (
         doc.name("name", found.by.capitalize()),
@@ -621,11 +625,15 @@ def comparison_document(found: TraceComparison) -> doc.Document:
         for row in found.rows[:ROWS]
     ]
     said = doc.Paragraph(found.summary, "strong")
-    shown: list[doc.Block] = [doc.Lines(found.warnings, "warning"), said, doc.Table(columns, rows)]
-    return doc.Document("Comparison of traces", shown)
+    shown: list[doc.Block] = [
+        doc.Lines(found.warnings, "warning"),
+        said,
+        doc.DataTable(columns, rows),
+    ]
+    return doc.ReportDocument("Comparison of traces", shown)
 
 
-def tree_document(roots: Sequence[FlameNode], top: int) -> doc.Document:
+def tree_document(roots: Sequence[FlameNode], top: int) -> doc.ReportDocument:
     """The nesting, widest first; small branches are folded."""
     rows: list[tuple[doc.Cell, ...]] = []
     whole = max(sum(max(node.host_us, node.gpu_us) for node in roots), 1e-9)
@@ -642,8 +650,8 @@ def tree_document(roots: Sequence[FlameNode], top: int) -> doc.Document:
     for root in roots:
         add(root, 0)
     times = (doc.Column("us", "host"), doc.Column("us", "own"), doc.Column("us", "GPU"))
-    return doc.Document(
-        "Tree", [doc.Table((doc.name("where", "Where"), *times, doc.Column("calls")), rows)]
+    return doc.ReportDocument(
+        "Tree", [doc.DataTable((doc.name("where", "Where"), *times, doc.Column("calls")), rows)]
     )
 
 
@@ -658,7 +666,7 @@ def _who(record: object) -> str:
 
 
 def _title(record: object, said: str) -> doc.Paragraph:
-    shown: doc.Words = (doc.Span(_who(record), "strong"), f": {said}")
+    shown: doc.Words = (doc.Phrase(_who(record), "strong"), f": {said}")
     return doc.Paragraph(shown)
 
 

@@ -54,20 +54,20 @@ STEPS = (
 )
 
 
-def trace_page_document(found: TraceAnswers) -> doc.Document:
+def trace_page_document(found: TraceAnswers) -> doc.ReportDocument:
     """The page of one trace, or of the ranks of a job."""
     ranks, verdict = found.ranks, found.verdict
     first = Path(ranks[0].file).name + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
     note = "First the cause that bounds the run."
     shown: list[doc.Block] = [
         *_head(found),
-        doc.Section("What bounds it", views.verdict_blocks(verdict), note),
+        doc.Chapter("What bounds it", views.verdict_blocks(verdict), note),
         *_timelines(ranks, found.drawn),
         *_questions(found),
         *_flames(ranks, found.drawn),
     ]
     cause = verdict[0].cause if verdict else "nothing stands out"
-    return doc.Document(f"{first}: {cause}", shown)
+    return doc.ReportDocument(f"{first}: {cause}", shown)
 
 
 def _head(found: TraceAnswers) -> list[doc.Block]:
@@ -94,13 +94,13 @@ def _head(found: TraceAnswers) -> list[doc.Block]:
         title=worst.cause.replace("-", " ").capitalize() if worst else "Nothing stands out",
         subtitle=worst.summary if worst else "",
         origin=(
-            doc.Span(Path(found.ranks[0].file).name, "strong"),
+            doc.Phrase(Path(found.ranks[0].file).name, "strong"),
             f" on {device}" if device else "",
         ),
-        chip=doc.Span(f"confidence {worst.confidence:.2f}") if worst else None,
+        chip=doc.Phrase(f"confidence {worst.confidence:.2f}") if worst else None,
     )
     warnings = dict.fromkeys(warning for one in summaries for warning in one.warnings)
-    return [lead, doc.Facts(pairs), doc.Lines(list(warnings)[:_MOST_WARNINGS], "warning")]
+    return [lead, doc.Values(pairs), doc.Lines(list(warnings)[:_MOST_WARNINGS], "warning")]
 
 
 def _label(rank: RankAnswers, place: int) -> str:
@@ -166,18 +166,18 @@ def _questions(found: TraceAnswers) -> list[doc.Block]:
 
 def _section(
     title: str, columns: Sequence[doc.Column], records: Iterable[tuple[str, Any]], note: str = ""
-) -> doc.Section | None:
+) -> doc.Chapter | None:
     table = rows_of(columns, records, sortable=True)
-    return doc.Section(title, [table], note) if table.rows else None
+    return doc.Chapter(title, [table], note) if table.rows else None
 
 
-def _stragglers(found: TraceAnswers) -> doc.Section | None:
+def _stragglers(found: TraceAnswers) -> doc.Chapter | None:
     together = found.stragglers
     if together is None or not together.matched:
         return None
     note = " ".join([views.stragglers_line(together), *together.warnings])
     table = views.stragglers_table(together, len(together.ranks), sortable=True)
-    return doc.Section("Stragglers", [table], note)
+    return doc.Chapter("Stragglers", [table], note)
 
 
 # -- pictures --------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def _timelines(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> li
         )
     data = [_timeline(rank.timeline) for rank in drawn]
     canvas = doc.Canvas("timeline", data, _labels(drawn))
-    return [doc.Section("Timeline", [canvas], note + _left_out(ranks, drawn))]
+    return [doc.Chapter("Timeline", [canvas], note + _left_out(ranks, drawn))]
 
 
 def _flames(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[doc.Block]:
@@ -207,7 +207,7 @@ def _flames(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[
         "bar to zoom out; branches below 0.2 % are left out."
     )
     canvas = doc.Canvas("flame", [_flame(rank.flame) for rank in drawn], _labels(drawn))
-    return [doc.Section("Flame graph", [canvas], note + _left_out(ranks, drawn))]
+    return [doc.Chapter("Flame graph", [canvas], note + _left_out(ranks, drawn))]
 
 
 def _labels(drawn: Sequence[RankAnswers]) -> list[str]:

@@ -93,7 +93,7 @@ def _shares(phases: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {quantity.percent(share, 0)}" for name, share in large.items())
 
 
-def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> doc.Document:
+def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> doc.ReportDocument:
     """What a run did: loss, speed and memory beside what was predicted, where the time went."""
     shown: list[doc.Block] = [_lead(run)]
     if run.stopped:
@@ -103,7 +103,7 @@ def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> doc
     shown.append(_figures(run))
     if any(run.phases.values()):
         parts = [
-            doc.Part(name, seconds, quantity.seconds(seconds), PHASES.get(name, PHASES["other"]))
+            doc.BarPart(name, seconds, quantity.seconds(seconds), PHASES.get(name, PHASES["other"]))
             for name, seconds in run.phases.items()
         ]
         total = quantity.seconds(sum(run.phases.values()))
@@ -111,7 +111,7 @@ def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> doc
     if run.goodput is not None:
         shown.append(doc.Paragraph(goodput_line(run.goodput)))
     shown += [doc.Lines(run.notes, "warning"), doc.Paragraph(f"Everything is in {folder}", "dim")]
-    return doc.Document("Training run", shown)
+    return doc.ReportDocument("Training run", shown)
 
 
 def _lead(run: TrainingRun) -> doc.Lead:
@@ -124,7 +124,7 @@ def _lead(run: TrainingRun) -> doc.Lead:
     return doc.Lead(f"{loss} after {run.steps:,} steps and {run.tokens:,} tokens", f"in {took}")
 
 
-def _figures(run: TrainingRun) -> doc.Table:
+def _figures(run: TrainingRun) -> doc.DataTable:
     rows: list[tuple[doc.Cell, ...]] = [
         ("tokens per second", quantity.scaled(run.tokens_per_second, ""), "", "")
     ]
@@ -138,7 +138,7 @@ def _figures(run: TrainingRun) -> doc.Table:
         rows.append(("steps skipped (overflow)", f"{run.skipped_steps:,}", "", ""))
     trained = f"{run.trainable_parameters:,} of {run.parameters:,}"
     rows.append(("parameters trained", trained, "", ""))
-    return doc.Table(
+    return doc.DataTable(
         (doc.words("figure", ""), *doc.figures("measured", "predicted", "off by")), rows
     )
 

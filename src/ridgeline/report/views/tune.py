@@ -36,7 +36,7 @@ BILL_COLUMNS = (
 )
 
 
-def ledger_document(ledger: Ledger) -> doc.Document:
+def ledger_document(ledger: Ledger) -> doc.ReportDocument:
     """Everything that was tried, what survived, and what it gained."""
     runs = [("as it stood", ledger.baseline)]
     if ledger.tuned is not None:
@@ -48,35 +48,35 @@ def ledger_document(ledger: Ledger) -> doc.Document:
     ]
     if stack:
         note = "Each technique was measured side by side with the stack above it."
-        falls = doc.Section("From slow to fast", [doc.Waterfall(_falls(ledger))], note)
+        falls = doc.Chapter("From slow to fast", [doc.Waterfall(_falls(ledger))], note)
         shown.append(doc.Only("page", [falls]))
     if ledger.rows:
         note = "Kept only if the whole interval is above 1 and the result stays the same."
         shown.append(doc.Only("terminal", [ledger_table(ledger)]))
-        shown.append(doc.Only("page", [doc.Section("Ledger", [ledger_table(ledger)], note)]))
+        shown.append(doc.Only("page", [doc.Chapter("Ledger", [ledger_table(ledger)], note)]))
     shown.append(doc.Only("terminal", _result(ledger)))
     if ledger.bill is not None:
-        shown.append(doc.Section("What the whole run costs", bill_blocks(ledger, ledger.bill)))
+        shown.append(doc.Chapter("What the whole run costs", bill_blocks(ledger, ledger.bill)))
     comparison = [*phase_sections(runs, ledger.samples), *roofline_section(runs)]
     shown.append(doc.Only("page", [*comparison, *memory_section(runs)]))
     if ledger.loss_check is not None:
         drawn = doc.figure("losses", figures.losses(ledger.loss_check))
         title = "Does it still train the same model?"
-        shown.append(doc.Only("page", [doc.Section(title, drawn, ledger.loss_check.summary)]))
+        shown.append(doc.Only("page", [doc.Chapter(title, drawn, ledger.loss_check.summary)]))
     written = {"stack": ledger.stack, "report": ledger.report, "patch": ledger.patch}
     pairs = [(name, path) for name, path in written.items() if path is not None]
     if pairs:
-        shown.append(doc.Only("terminal", [doc.Facts(pairs, listed=True)]))
+        shown.append(doc.Only("terminal", [doc.Values(pairs, listed=True)]))
     shown += [
         *files_statement(ledger.baseline),
         doc.Only("terminal", [doc.Lines(ledger.notes, "warning")]),
     ]
     found = finding_section("What was found before tuning", ledger.baseline, ledger.findings)
     shown.append(doc.Only("page", [found, environment_section(ledger.environment)]))
-    return doc.Document(f"{script_name(ledger.environment)}: {claim(ledger)}", shown)
+    return doc.ReportDocument(f"{script_name(ledger.environment)}: {claim(ledger)}", shown)
 
 
-def ledger_table(ledger: Ledger) -> doc.Table:
+def ledger_table(ledger: Ledger) -> doc.DataTable:
     """The rows of a ledger, finished or growing; what did not survive is dimmed and says why."""
     bounds = [
         bound for row in ledger.rows if _was_measured(row) for bound in (row.ci_low, row.ci_high)
@@ -95,10 +95,10 @@ def ledger_table(ledger: Ledger) -> doc.Table:
         doc.Column("verification", "Verification", "remark"),
     )
     rows = [_ledger_row(row, ledger, span) for row in ledger.rows]
-    return doc.Table(columns, rows, lead=2)
+    return doc.DataTable(columns, rows, lead=2)
 
 
-def _ledger_row(row: LedgerRow, ledger: Ledger, span: tuple[float, float]) -> doc.Row:
+def _ledger_row(row: LedgerRow, ledger: Ledger, span: tuple[float, float]) -> doc.TableRow:
     in_stack = any(row is kept for kept in ledger.final_rows)
     remark = [_remark(row, in_stack=in_stack)]
     if in_stack:
@@ -106,17 +106,17 @@ def _ledger_row(row: LedgerRow, ledger: Ledger, span: tuple[float, float]) -> do
     measured: tuple[doc.Cell, ...] = ("–", "", "", "", "", "")
     if _was_measured(row):
         measured = (
-            doc.Span(quantity.ratio(row.multiplier), "strong" if in_stack else ""),
+            doc.Phrase(quantity.ratio(row.multiplier), "strong" if in_stack else ""),
             quantity.interval(row.ci_low, row.ci_high),
             doc.Whisker(row.ci_low, row.multiplier, row.ci_high, span),
             _row_total(ledger, row) if in_stack else "",
             _row_step(ledger, row, in_stack=in_stack),
             row.peak_memory_bytes,
         )
-    mark: doc.Words = doc.Span("✓", "good") if in_stack else "–"
+    mark: doc.Words = doc.Phrase("✓", "good") if in_stack else "–"
     said = "\n".join(line for line in remark if line)
-    given = (doc.Span(f" {_options(row)}", "dim"),) if row.options else ()
-    return doc.Row((mark, (row_name(row), *given), *measured, said), "" if in_stack else "dim")
+    given = (doc.Phrase(f" {_options(row)}", "dim"),) if row.options else ()
+    return doc.TableRow((mark, (row_name(row), *given), *measured, said), "" if in_stack else "dim")
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ def _row_step(ledger: Ledger, row: LedgerRow, *, in_stack: bool) -> float:
 def _result(ledger: Ledger) -> list[doc.Block]:
     before, after = map(quantity.seconds, _ledger_steps(ledger))
     if not ledger.final_rows:
-        return [doc.Paragraph((doc.Span(f"{before} per step: ", "strong"), proven(ledger)))]
-    faster = doc.Span(claim(ledger), "good" if ledger.cumulative > 1 else "strong")
+        return [doc.Paragraph((doc.Phrase(f"{before} per step: ", "strong"), proven(ledger)))]
+    faster = doc.Phrase(claim(ledger), "good" if ledger.cumulative > 1 else "strong")
     rest = f" {quantity.interval(*ledger.cumulative_ci)}, {proven(ledger)}"
     shown: list[doc.Block] = [
-        doc.Paragraph((doc.Span(f"{before} → {after} per step: ", "strong"), faster, rest))
+        doc.Paragraph((doc.Phrase(f"{before} → {after} per step: ", "strong"), faster, rest))
     ]
     return [*shown, *_loss_statement(ledger)]
 
@@ -254,9 +254,9 @@ def _page_lead(ledger: Ledger) -> list[doc.Block]:
         title=claim(ledger),
         subtitle=f"95 % interval {interval}, measured side by side" if stacked else "",
         origin=origin(ledger.baseline),
-        chip=doc.Span(proven(ledger), "good" if good else ""),
+        chip=doc.Phrase(proven(ledger), "good" if good else ""),
     )
-    return [lead, doc.Facts(pairs), doc.Lines(ledger.notes, "warning")]
+    return [lead, doc.Values(pairs), doc.Lines(ledger.notes, "warning")]
 
 
 def _falls(ledger: Ledger) -> list[doc.Fall]:
@@ -280,7 +280,7 @@ def bill_blocks(ledger: Ledger, bill: RunBill) -> list[doc.Block]:
     result = [doc.Paragraph(bill_result(bill), "good")] if ledger.final_rows else []
     return [
         doc.Paragraph(bill_title(bill)),
-        doc.Table(BILL_COLUMNS, bill_rows(ledger, bill)),
+        doc.DataTable(BILL_COLUMNS, bill_rows(ledger, bill)),
         *result,
     ]
 

@@ -7,7 +7,15 @@ from collections import Counter
 from ridgeline import quantity
 from ridgeline.records.serving_validation import ServingErrors, ServingValidation
 from ridgeline.records.training_validation import TrainingErrors, TrainingValidation
-from ridgeline.report.document import Cell, Document, Lines, Row, Table, figures, words
+from ridgeline.report.document import (
+    Cell,
+    DataTable,
+    Lines,
+    ReportDocument,
+    TableRow,
+    figures,
+    words,
+)
 
 WORDS = {
     "unseen": "each source by coefficients fitted without it",
@@ -20,16 +28,16 @@ MOST_FAILED_ROWS = 20
 ERRORS = figures("rows", "median", "p90", "bias", "inside 80 %")
 
 
-def training_validation_document(found: TrainingValidation) -> Document:
+def training_validation_document(found: TrainingValidation) -> ReportDocument:
     """One line per source, then the averages, then what could not be judged."""
     whole = found.overall
     rows = [
-        *(Row((source, *_training(errors))) for source, errors in found.by_source.items()),
-        Row(("dense models, mean of sources", *_training(whole.dense)), "strong"),
-        Row(("mixtures of experts, mean of sources", *_training(whole.experts)), "strong"),
+        *(TableRow((source, *_training(errors))) for source, errors in found.by_source.items()),
+        TableRow(("dense models, mean of sources", *_training(whole.dense)), "strong"),
+        TableRow(("mixtures of experts, mean of sources", *_training(whole.experts)), "strong"),
     ]
     title = f"Step time, predicted against published ({found.calibration} calibration)"
-    table = Table((words("source"), *ERRORS, *figures("memory")), rows, title=title)
+    table = DataTable((words("source"), *ERRORS, *figures("memory")), rows, title=title)
     memory = (
         f"peak memory: median error {_share(whole.memory_median)} over {whole.memory_rows} rows"
     )
@@ -42,16 +50,16 @@ def training_validation_document(found: TrainingValidation) -> Document:
     ]
     failed = [row for row in found.rows if row.status != "ok"][:MOST_FAILED_ROWS]
     lines += [f"row {row.row} ({row.source}): {row.status}: {row.reason}" for row in failed]
-    return Document(title, [table, Lines(lines)])
+    return ReportDocument(title, [table, Lines(lines)])
 
 
-def serving_validation_document(found: ServingValidation) -> Document:
+def serving_validation_document(found: ServingValidation) -> ReportDocument:
     """One line per metric, one per source, then what could not be judged."""
     rows = []
     for named, errors in found.by_metric.items():
         kind, _, models = named.partition(" ")
-        rows.append(Row((f"{KINDS.get(kind, kind)}, {models}", *_serving(errors)), "strong"))
-    rows += [Row((source, *_serving(errors))) for source, errors in found.by_source.items()]
+        rows.append(TableRow((f"{KINDS.get(kind, kind)}, {models}", *_serving(errors)), "strong"))
+    rows += [TableRow((source, *_serving(errors))) for source, errors in found.by_source.items()]
     how = WORDS.get(found.calibration, f"by {found.calibration}")
     title = f"Serving, predicted against published, {how}"
     whole = found.overall
@@ -60,8 +68,8 @@ def serving_validation_document(found: ServingValidation) -> Document:
     reasons = Counter((row.status, row.reason) for row in found.rows if row.status != "ok")
     for (status, reason), count in reasons.most_common(MOST_REASONS):
         lines.append(f"{count} x {status}: {reason}")
-    table = Table((words("of", ""), *ERRORS, *figures("by source")), rows, title=title)
-    return Document(title, [table, Lines(lines)])
+    table = DataTable((words("of", ""), *ERRORS, *figures("by source")), rows, title=title)
+    return ReportDocument(title, [table, Lines(lines)])
 
 
 def _training(errors: TrainingErrors) -> tuple[Cell, ...]:
