@@ -153,7 +153,7 @@ def trace_operators(
 
 def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
     """Memory over time from the trace's allocations: peak, growth, who holds it."""
-    from ridgeline.report.views.trace import memory_document
+    from ridgeline.report.views.trace_memory import memory_document
     from ridgeline.trace.memory import memory_use
 
     snapshots = [name for name in files if name.endswith((".pickle", ".pkl"))]
@@ -166,7 +166,7 @@ def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = 
 
 def _show_snapshots(names: list[str], given: int, *, json: bool) -> None:
     """The memory snapshots of torch: another file, the same question."""
-    from ridgeline.report.views.trace import snapshot_document
+    from ridgeline.report.views.trace_memory import snapshot_document
     from ridgeline.trace.snapshot import read_snapshot
     from ridgeline.trace.snapshot_memory import snapshot_memory
 

@@ -28,7 +28,7 @@ def trace_critical_path(
     files: Files, what_if: WhatIf = None, cache: Cache = None, json: Json = False
 ) -> None:
     """The chain of launches, kernels and waits that made the run as long as it was; what-if."""
-    from ridgeline.report.views.trace import critical_path_document
+    from ridgeline.report.views.trace_across import critical_path_document
     from ridgeline.trace.critical_path import check_classes, job_path
     from ridgeline.trace.rank_path import rank_paths
 
@@ -44,7 +44,7 @@ def trace_critical_path(
 
 def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> None:
     """Which rank arrives last at collectives, and how much of communication is waiting for it."""
-    from ridgeline.report.views.trace import stragglers_document
+    from ridgeline.report.views.trace_across import stragglers_document
     from ridgeline.trace.ranks import collectives_of_ranks
     from ridgeline.trace.stragglers import stragglers
 
@@ -72,7 +72,7 @@ def trace_compare(
     json: Json = False,
 ) -> None:
     """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise."""
-    from ridgeline.report.views.trace import comparison_document
+    from ridgeline.report.views.trace_across import comparison_document
     from ridgeline.trace.compare import check_grouping, compare_times, times_of_ranks
 
     check_grouping(by)
@@ -107,7 +107,7 @@ def trace_tree(
     json: Json = False,
 ) -> None:
     """Frames, operators and calls inside each other, with host and GPU time."""
-    from ridgeline.report.views.trace import tree_document
+    from ridgeline.report.views.trace_across import tree_document
     from ridgeline.trace.flame import flame_graph
 
     trees = ask(files, flame_graph, cache=cache)

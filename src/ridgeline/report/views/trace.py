@@ -20,26 +20,17 @@ from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
     from ridgeline.trace.communication import RankCommunication
-    from ridgeline.trace.compare import TraceComparison
-    from ridgeline.trace.critical_path import CriticalPath
-    from ridgeline.trace.flame import FlameNode
     from ridgeline.trace.idle import RankIdle
     from ridgeline.trace.kernels import RankKernels
     from ridgeline.trace.launch import RankLaunches
-    from ridgeline.trace.memory import DeviceMemory, RankMemory
     from ridgeline.trace.operators import RankOperators
     from ridgeline.trace.overlap import RankOverlap
-    from ridgeline.trace.snapshot_memory import DeviceMemory as SnapshotMemory
     from ridgeline.trace.steps import RankSteps
-    from ridgeline.trace.stragglers import Stragglers
     from ridgeline.trace.summary import RankSummary
     from ridgeline.trace.sync import RankSync
 
 ROWS = 12
-DEEPEST = 12
 _WORTH_A_COLUMN = 0.001
-_NARROWEST = 0.01
-"""Branches of a tree below this share of the whole are folded."""
 
 
 def on_page(field: str, title: str | None = None) -> doc.Column:
@@ -162,7 +153,8 @@ def rows_of(
     return doc.DataTable(shown, rows, sortable=sortable)
 
 
-def _table(columns: Sequence[doc.Column], records: Iterable[Any]) -> doc.DataTable:
+def table_of(columns: Sequence[doc.Column], records: Iterable[Any]) -> doc.DataTable:
+    """The fields of the records of one rank."""
     return rows_of(columns, (("", record) for record in records))
 
 
@@ -281,9 +273,9 @@ def idle_document(ranks: Sequence[RankIdle]) -> doc.ReportDocument:
             "kernel": rank.kernel_wait_us,
             "unknown": rank.unknown_wait_us,
         }
-        shown.append(_title(rank, f"{idle} {quantity.microseconds(rank.window_us)}"))
+        shown.append(title(rank, f"{idle} {quantity.microseconds(rank.window_us)}"))
         shown.append(_pairs("waits", causes))
-        shown += [_pairs("during host wait", rank.host_wait_by), _table(GAPS, rank.gaps)]
+        shown += [_pairs("during host wait", rank.host_wait_by), table_of(GAPS, rank.gaps)]
     return doc.ReportDocument("Idle time", shown)
 
 
@@ -299,13 +291,13 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
             facts.append(f"SM efficiency {quantity.percent(rank.sm_efficiency)} (estimate)")
         if rank.occupancy_percent is not None:
             facts.append(f"occupancy {rank.occupancy_percent:.0f} % (estimate)")
-        shown.append(_title(rank, ", ".join(facts)))
+        shown.append(title(rank, ", ".join(facts)))
         shown.append(_pairs("by class", {use.name: use.total_us for use in rank.classes}))
-        shown.append(_table(KERNELS, rank.kernels))
+        shown.append(table_of(KERNELS, rank.kernels))
         placed = [use for use in rank.kernels if use.roofline is not None]
         if placed:
             shown.append(
-                doc.Chapter("Under the roofline", [_table(ROOFLINE, placed)], ROOFLINE_NOTE)
+                doc.Chapter("Under the roofline", [table_of(ROOFLINE, placed)], ROOFLINE_NOTE)
             )
     return doc.ReportDocument("Kernels", shown)
 
@@ -345,12 +337,12 @@ def communication_document(ranks: Sequence[RankCommunication]) -> doc.ReportDocu
     shown: list[doc.Block] = []
     for rank in ranks:
         if not rank.calls:
-            shown.append(_title(rank, "no communication"))
+            shown.append(title(rank, "no communication"))
             continue
         exposed = quantity.microseconds(rank.exposed_us)
         total = quantity.microseconds(rank.communication_us)
-        shown.append(_title(rank, f"communication {total}, exposed {exposed}"))
-        shown.append(_table(COLLECTIVES, rank.collectives))
+        shown.append(title(rank, f"communication {total}, exposed {exposed}"))
+        shown.append(table_of(COLLECTIVES, rank.collectives))
     return doc.ReportDocument("Communication", shown)
 
 
@@ -396,8 +388,8 @@ def sync_document(ranks: Sequence[RankSync]) -> doc.ReportDocument:
     for rank in ranks:
         blocked, idle = map(quantity.microseconds, (rank.host_us, rank.gpu_gap_us))
         said = f"{rank.count} waits block the host for {blocked}; GPU idle around them {idle}"
-        shown.append(_title(rank, said))
-        shown += [_table(SYNC, rank.points)] if rank.points else []
+        shown.append(title(rank, said))
+        shown += [table_of(SYNC, rank.points)] if rank.points else []
     return doc.ReportDocument("Synchronisation", shown)
 
 
@@ -407,10 +399,10 @@ def steps_document(ranks: Sequence[RankSteps]) -> doc.ReportDocument:
     for rank in ranks:
         if not rank.steps or rank.mean_us is None:
             said = "no ProfilerStep; call profiler.step() once per step"
-            shown.append(_title(rank, said))
+            shown.append(title(rank, said))
             continue
         spread = f" ± {quantity.microseconds(rank.spread_us)}" if rank.spread_us is not None else ""
-        shown.append(_title(rank, f"{quantity.microseconds(rank.mean_us)}{spread} per step"))
+        shown.append(title(rank, f"{quantity.microseconds(rank.mean_us)}{spread} per step"))
         phases = [
             phase
             for phase in rank.steps[0].phases_us
@@ -444,9 +436,9 @@ def operators_document(ranks: Sequence[RankOperators]) -> doc.ReportDocument:
     """Operators per rank, with the shape or the line that they are grouped by."""
     shown: list[doc.Block] = []
     for rank in ranks:
-        shown.append(_title(rank, f"{quantity.count(rank.count)} operator calls"))
+        shown.append(title(rank, f"{quantity.count(rank.count)} operator calls"))
         if rank.by == "name":
-            shown.append(_table(OPERATORS, rank.operators))
+            shown.append(table_of(OPERATORS, rank.operators))
             continue
         first, *others = OPERATORS
         rows = [
@@ -469,192 +461,6 @@ def _dims(shapes: str | None) -> str | None:
     return ", ".join("×".join(map(str, dim)) for dim in dims if dim) or "scalars"
 
 
-# -- memory ----------------------------------------------------------------------------------------
-
-
-def memory_document(ranks: Sequence[RankMemory]) -> doc.ReportDocument:
-    """Memory per rank and device: the peak, who holds it, and what only grows."""
-    shown: list[doc.Block] = []
-    for rank in ranks:
-        if rank.note is not None:
-            shown.append(_title(rank, rank.note))
-        for device in rank.devices:
-            facts = [f"{device.device}: {quantity.count(device.events)} events"]
-            if device.peak_bytes is not None:
-                facts.append(f"peak {quantity.memory(device.peak_bytes)}")
-            if device.fragmentation is not None:
-                facts.append(f"{quantity.percent(device.fragmentation)} of reserved unused then")
-            shown += [_title(rank, ", ".join(facts)), *_held(device)]
-    return doc.ReportDocument("Memory", shown)
-
-
-def _held(device: DeviceMemory) -> list[doc.Block]:
-    """Who holds the peak and, where memory grows, the level of each step and what is kept."""
-    grows = device.growth.verdict == "grows"
-    start = " (counted from the start of the trace)" if device.start_bytes is None else ""
-    growth = f"memory {device.growth.sentence}{start}"
-    shown: list[doc.Block] = [doc.Paragraph(growth, "warning" if grows else "dim")]
-    if device.held_by_phase:
-        phases = (f"{name} {quantity.memory(size)}" for name, size in device.held_by_phase.items())
-        shown.append(doc.Paragraph("allocated in " + ", ".join(phases), "dim"))
-    if grows:
-        shown.append(_table(LEVELS, device.growth.steps))
-        shown.append(doc.Chapter("Kept", [_table(HOLDERS, device.growth.kept)]))
-    if device.holders or device.before_bytes:
-        table = _table(HOLDERS, device.holders)
-        before = ("(before the trace)", "–", "–", "–", device.before_bytes)
-        rows = [before, *table.rows] if device.before_bytes else table.rows
-        shown.append(doc.Chapter("Held at the peak", [doc.DataTable(HOLDERS, rows)]))
-    return shown
-
-
-def snapshot_document(devices: Sequence[SnapshotMemory]) -> doc.ReportDocument:
-    """What a memory snapshot says: totals, who held the peak, what only grows."""
-    shown: list[doc.Block] = []
-    columns = (doc.name("site", "held by"), doc.Column("bytes"), doc.Column("blocks"))
-    for memory in devices:
-        shown.append(doc.Lines(memory.warnings, "warning"))
-        peak, active, reserved = map(
-            quantity.memory, (memory.peak_bytes, memory.active_bytes, memory.reserved_bytes)
-        )
-        lost = f"{quantity.percent(memory.fragmentation)} lost to fragmentation"
-        said = f"GPU {memory.device}: peak {peak}, now {active} of {reserved} reserved, {lost}"
-        shown.append(doc.Paragraph(said, "strong"))
-        growth = f"memory {memory.growth_sentence}"
-        shown.append(doc.Paragraph(growth, "warning" if memory.growing else "dim"))
-        held = _table(columns, memory.peak_by_site[:ROWS])
-        shown.append(doc.Chapter("Held at the peak", [held]))
-        if memory.growing:
-            kept = _table(columns, memory.growth_by_site[:ROWS])
-            shown.append(doc.Chapter("Kept: allocated in the history, not freed", [kept]))
-    return doc.ReportDocument("Memory snapshot", shown)
-
-
-# -- across ranks and traces -----------------------------------------------------------------------
-
-
-def critical_path_document(path: CriticalPath) -> doc.ReportDocument:
-    """Shares by class and the longest names."""
-    shown: list[doc.Block] = [doc.Lines(path.warnings, "warning")]
-    if path.window_us:
-        shown.append(doc.Paragraph(f"Window {quantity.microseconds(path.window_us)}", "strong"))
-        classes = (doc.words("name", "On the path"), *PARTS[2:])
-        shown.append(_table(classes, path.classes))
-        shown.append(_table(PARTS, path.names[:ROWS]))
-    if path.what_if is not None:
-        shorter = ", ".join(f"{name} −{by:g} %" for name, by in path.what_if.shortened.items())
-        window, saved = map(quantity.microseconds, (path.what_if.window_us, path.what_if.saved_us))
-        faster = quantity.ratio(path.what_if.speedup)
-        shown.append(doc.Paragraph(f"With {shorter}: {window}, {saved} less, {faster}", "good"))
-    return doc.ReportDocument("Critical path", shown)
-
-
-LATE_RANKS = (
-    doc.words("rank", "Rank"),
-    doc.Column("last_arrivals", "last in"),
-    doc.Column("caused_wait_us", "others waited"),
-    doc.Column("skew_wait_us", "waited itself"),
-    doc.Column("communication_us"),
-    doc.Column("clock_offset_us", "clock"),
-)
-
-
-def stragglers_document(found: Stragglers) -> doc.ReportDocument:
-    """Who comes last, and what it costs the others."""
-    shown: list[doc.Block] = [doc.Lines(found.warnings, "warning")]
-    if not found.matched:
-        shown.append(doc.Paragraph("No collective that two of the ranks took part in."))
-        return doc.ReportDocument("Stragglers", shown)
-    shown += [doc.Paragraph(stragglers_line(found)), stragglers_table(found, ROWS)]
-    largest = sorted(found.collectives, key=lambda row: -row.skew_us)[:ROWS]
-    columns = (
-        doc.name("name", "Collective"),
-        doc.Column("skew_us"),
-        doc.Column("transfer_us"),
-        doc.words("last"),
-        doc.Column("bytes"),
-        doc.Column("bus_bytes_per_second", "bus"),
-    )
-    rows = [
-        (one.name, one.skew_us, one.transfer_us, f"rank {one.last_rank}", one.bytes,
-         one.bus_bytes_per_second)
-        for one in largest
-    ]  # fmt: skip
-    return doc.ReportDocument("Stragglers", [*shown, doc.DataTable(columns, rows)])
-
-
-def stragglers_line(found: Stragglers) -> str:
-    """What transfers need, and what waiting for the last adds."""
-    needed, waited = map(quantity.microseconds, (found.transfer_us, found.waited_us))
-    return (
-        f"{found.matched} collectives were matched across ranks: transfers need {needed}, all"
-        f" ranks together waited {waited} for the last to arrive."
-    )
-
-
-def stragglers_table(found: Stragglers, most: int, *, sortable: bool = False) -> doc.DataTable:
-    """How late each rank was, the first `most` of them."""
-    rows = [
-        (str(row.rank), *(getattr(row, column.field) for column in LATE_RANKS[1:]))
-        for row in found.ranks[:most]
-    ]
-    return doc.DataTable(LATE_RANKS, rows, sortable=sortable)
-
-
-def comparison_document(found: TraceComparison) -> doc.ReportDocument:
-    """The verdict, then what changed most."""
-    columns = (
-        doc.name("name", found.by.capitalize()),
-        doc.words("status", ""),
-        doc.Column("calls A"),
-        doc.Column("calls B"),
-        doc.Column("us", "mean A"),
-        doc.Column("us", "mean B"),
-        doc.Column("us", "change"),
-    )
-    rows = [
-        (
-            short_name(row.name),
-            row.status,
-            str(row.calls_a),
-            str(row.calls_b),
-            row.mean_a_us if row.calls_a else "",
-            row.mean_b_us if row.calls_b else "",
-            row.change_us,
-        )
-        for row in found.rows[:ROWS]
-    ]
-    said = doc.Paragraph(found.summary, "strong")
-    shown: list[doc.Block] = [
-        doc.Lines(found.warnings, "warning"),
-        said,
-        doc.DataTable(columns, rows),
-    ]
-    return doc.ReportDocument("Comparison of traces", shown)
-
-
-def tree_document(roots: Sequence[FlameNode], top: int) -> doc.ReportDocument:
-    """The nesting, widest first; small branches are folded."""
-    rows: list[tuple[doc.Cell, ...]] = []
-    whole = max(sum(max(node.host_us, node.gpu_us) for node in roots), 1e-9)
-
-    def add(node: FlameNode, depth: int) -> None:
-        small = max(node.host_us, node.gpu_us) < _NARROWEST * whole
-        if depth > DEEPEST or len(rows) >= top or small:
-            return
-        indented = "  " * depth + short_name(node.name)
-        rows.append((indented, node.host_us, node.own_us, node.gpu_us, str(node.calls)))
-        for child in node.children:
-            add(child, depth + 1)
-
-    for root in roots:
-        add(root, 0)
-    times = (doc.Column("us", "host"), doc.Column("us", "own"), doc.Column("us", "GPU"))
-    return doc.ReportDocument(
-        "Tree", [doc.DataTable((doc.name("where", "Where"), *times, doc.Column("calls")), rows)]
-    )
-
-
 # -- words -----------------------------------------------------------------------------------------
 
 
@@ -665,7 +471,8 @@ def _who(record: object) -> str:
     return called if not device or rank == device else f"{called} gpu {device}"
 
 
-def _title(record: object, said: str) -> doc.Paragraph:
+def title(record: object, said: str) -> doc.Paragraph:
+    """A line that begins with the rank that a record is about."""
     shown: doc.Words = (doc.Phrase(_who(record), "strong"), f": {said}")
     return doc.Paragraph(shown)
 

@@ -13,6 +13,7 @@ from ridgeline import quantity
 from ridgeline.report import document as doc
 from ridgeline.report.views import trace as views
 from ridgeline.report.views.trace import on_page, rows_of
+from ridgeline.report.views.trace_across import stragglers_line, stragglers_table
 from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
@@ -175,8 +176,8 @@ def _stragglers(found: TraceAnswers) -> doc.Chapter | None:
     together = found.stragglers
     if together is None or not together.matched:
         return None
-    note = " ".join([views.stragglers_line(together), *together.warnings])
-    table = views.stragglers_table(together, len(together.ranks), sortable=True)
+    note = " ".join([stragglers_line(together), *together.warnings])
+    table = stragglers_table(together, len(together.ranks), sortable=True)
     return doc.Chapter("Stragglers", [table], note)
 
 
