@@ -326,7 +326,8 @@ def _cell(column: Column, cell: Cell, *, cut: bool) -> Text:
         return Text.assemble((f"{cell.look.fill} ", cell.look.terminal), cell.name)
     words = column.text(cell)
     if column.kind == "name":
-        whole = " ".join(text(words).plain.split())
+        given = plain(words)
+        whole = given[: len(given) - len(given.lstrip())] + " ".join(given.split())
         return Text(whole, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     return text(words)
 
