@@ -1,4 +1,4 @@
-"""`ridgeline generate MODEL --prompt TEXT`: answers from the engine, without a server."""
+"""`ridgeline generate MODEL --prompt TEXT` completes prompts with the engine, without a server."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def generate(
     trust_remote_code: options.TrustRemoteCode = False,
     json: Json = False,
 ) -> None:
-    """Answer prompts with any Hugging Face causal language model, and say how long it took."""
+    """Complete prompts with any Hugging Face causal language model, and say how long it took."""
     from ridgeline.cli.show import print_document, print_json, progress
 
     config = options.engine_config(

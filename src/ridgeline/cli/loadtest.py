@@ -62,7 +62,7 @@ def loadtest(
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Send load to a server and measure its answers; refuses when it is itself the bottleneck."""
+    """Send load to a server and measure it; refuses when it is itself the bottleneck."""
     from ridgeline.cli.show import print_document, print_json, progress, write_page
     from ridgeline.report.views.loadtest import load_test_document
 

@@ -7,37 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ridgeline.cli import engine_options as options
+from ridgeline.cli import forecast_options as forecast
 from ridgeline.cli import load_options as load
-from ridgeline.cli.engine_options import (
-    BlockSize,
-    ChunkedPrefill,
-    MaxLength,
-    MaxSequences,
-    MaxTokensPerStep,
-    MaxWaiting,
-    Order,
-    PrefixCache,
-)
-from ridgeline.cli.forecast_options import (
-    Cache,
-    EngineClass,
-    Gpu,
-    OptionalModel,
-    TensorParallel,
-    Weights,
-)
+from ridgeline.cli import scaling_options as scale
 from ridgeline.cli.output_options import Html, Json
-from ridgeline.cli.scaling_options import (
-    Replicas,
-    ScaleDownAfter,
-    ScaleItl,
-    ScaleOn,
-    ScaleTarget,
-    ScaleTtft,
-    ScaleUpAfter,
-    replica_bounds,
-    scaling_of,
-)
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def simulate_serving(
-    model: OptionalModel = None,
-    gpu: Gpu = "",
-    tp: TensorParallel = 1,
-    weights: Weights = "bf16",
-    cache: Cache = "",
-    engine: EngineClass = "python",
+    model: forecast.OptionalModel = None,
+    gpu: forecast.Gpu = "",
+    tp: forecast.TensorParallel = 1,
+    weights: forecast.Weights = "bf16",
+    cache: forecast.Cache = "",
+    engine: forecast.EngineClass = "python",
     steps: Annotated[
         Path | None,
         typer.Option(
@@ -67,20 +41,20 @@ def simulate_serving(
     kv_blocks: Annotated[
         int | None, typer.Option(help="KV blocks of one replica. Default: what memory holds.")
     ] = None,
-    block_size: BlockSize = 16,
-    max_length: MaxLength = None,
-    max_tokens_per_step: MaxTokensPerStep = 2048,
-    max_sequences: MaxSequences = 256,
-    max_waiting: MaxWaiting = 1024,
-    order: Order = "fcfs",
-    prefix_cache: PrefixCache = True,
-    chunked_prefill: ChunkedPrefill = True,
+    block_size: options.BlockSize = 16,
+    max_length: options.MaxLength = None,
+    max_tokens_per_step: options.MaxTokensPerStep = 2048,
+    max_sequences: options.MaxSequences = 256,
+    max_waiting: options.MaxWaiting = 1024,
+    order: options.Order = "fcfs",
+    prefix_cache: options.PrefixCache = True,
+    chunked_prefill: options.ChunkedPrefill = True,
     drafts: Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")] = 0,
     acceptance: Annotated[float, typer.Option(help="Chance that a draft is accepted.")] = 0.7,
     draft_cost: Annotated[
         float, typer.Option(help="Time of guessing one token for all, over that of a step.")
     ] = 0.05,
-    replicas: Replicas = "1",
+    replicas: scale.Replicas = "1",
     router: Annotated[
         str, typer.Option(help="How requests are routed: prefix, least-open or round-robin.")
     ] = "prefix",
@@ -93,12 +67,12 @@ def simulate_serving(
     startup: Annotated[
         float, typer.Option(help="Seconds until a started replica takes requests.")
     ] = 60.0,
-    scale_on: ScaleOn = None,
-    scale_target: ScaleTarget = None,
-    scale_ttft: ScaleTtft = None,
-    scale_itl: ScaleItl = None,
-    scale_up_after: ScaleUpAfter = None,
-    scale_down_after: ScaleDownAfter = None,
+    scale_on: scale.ScaleOn = None,
+    scale_target: scale.ScaleTarget = None,
+    scale_ttft: scale.ScaleTtft = None,
+    scale_itl: scale.ScaleItl = None,
+    scale_up_after: scale.ScaleUpAfter = None,
+    scale_down_after: scale.ScaleDownAfter = None,
     arrivals: load.Arrivals = None,
     rate: load.Rate = 1.0,
     to_rate: load.ToRate = None,
@@ -134,8 +108,8 @@ def simulate_serving(
     from ridgeline.records.load import Load
     from ridgeline.report.views.simulate import simulation_document
 
-    least, _ = replica_bounds(replicas)
-    scaling = scaling_of(
+    least, _ = scale.replica_bounds(replicas)
+    scaling = scale.scaling_of(
         replicas,
         scale_on,
         target=scale_target,

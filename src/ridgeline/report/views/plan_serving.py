@@ -37,7 +37,7 @@ def serving_estimate_document(found: ServingEstimate) -> doc.ReportDocument:
     rows = [
         _row("time to first token", "ttft_seconds", found.ttft_seconds),
         _row("time per further token", "tpot_seconds", found.tpot_seconds),
-        _row("whole answer", "e2e_seconds", found.e2e_seconds),
+        _row("whole completion", "e2e_seconds", found.e2e_seconds),
         _row("output tokens per second", "tokens", found.output_tokens_per_second),
         _row("at most", "tokens", found.most_output_tokens_per_second),
     ]

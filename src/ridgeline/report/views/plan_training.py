@@ -116,12 +116,12 @@ def _what_ifs(plan: Plan) -> doc.DataTable:
     )
     rows = [
         (
-            answer.change,
-            answer.step_seconds,
-            None if answer.times_faster is None else f"{answer.times_faster:.2f}",
-            "nothing fits" if answer.layout is None else short_layout_name(answer.layout),
+            other.change,
+            other.step_seconds,
+            None if other.times_faster is None else f"{other.times_faster:.2f}",
+            "nothing fits" if other.layout is None else short_layout_name(other.layout),
         )
-        for answer in plan.what_if
+        for other in plan.what_if
     ]
     return doc.DataTable(columns, rows)
 

@@ -29,7 +29,7 @@ WHAT_IF = (
 )
 INTERVAL_NOTE = (
     "Below each figure stands its 80 % interval, from a slower and a faster engine, as much as step"
-    " times are unsure; what prompts share and how long answers get is taken as given."
+    " times are unsure; what prompts share and how long completions get is taken as given."
 )
 _CURVES = (
     ("TTFT", "ttft_seconds", "--accent"),
