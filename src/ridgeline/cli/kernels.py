@@ -23,7 +23,7 @@ def kernels_list(json: Json = False) -> None:
 
     _require_torch()
     from ridgeline.kernels.cpu import build
-    from ridgeline.report.views.kernels import kernels_document
+    from ridgeline.report.views.hardware import kernels_document
 
     document = _document({one.name: one.made() for one in build.wanted_recipes()})
     if json:
@@ -38,7 +38,7 @@ def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
 
     _require_torch()
     from ridgeline.kernels.cpu import build
-    from ridgeline.report.views.kernels import kernels_document
+    from ridgeline.report.views.hardware import kernels_document
 
     began = time.monotonic()
     with progress() as say:

@@ -192,7 +192,8 @@ def _section(section: Chapter) -> Iterator[RenderableType]:
 
 
 def _findings(found: AdviceList) -> Iterator[RenderableType]:
-    width = max(len(text) for one in found.findings for text in (one.worth, one.sureness))
+    texts = (text for one in found.findings for text in (one.worth, one.sureness))
+    width = max(map(len, texts), default=0)
     for number, finding in enumerate(found.findings, start=1):
         if number > 1:
             yield Text()

@@ -1,9 +1,9 @@
-"""What `ridgeline hardware` shows: this machine, its measured ceilings, devices."""
+"""What `ridgeline hardware` and `kernels` show: this machine, devices, compiled CPU kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
@@ -167,3 +167,26 @@ def device_document(
     columns = (doc.words("what", ""), doc.words("value", ""), doc.words("source", ""))
     title = f"{part.name} ({part.vendor} {part.architecture}, {part.year})"
     return doc.ReportDocument(part.name, [doc.DataTable(columns, rows, title=title)])
+
+
+def kernels_document(found: dict[str, Any]) -> doc.ReportDocument:
+    """The libraries of kernels; `found` is the JSON document (`docs/reference/kernels.md`)."""
+    rows: list[tuple[doc.Cell, ...]] = []
+    for name, made in found["libraries"].items():
+        if made is None:
+            rows.append((name, "–", "not yet", "", ""))
+            continue
+        size, took = quantity.binary_memory(made.bytes), quantity.seconds(made.seconds)
+        threads = "torch's pool" if made.parallel else "one"
+        rows.append((name, size, took, threads, made.compiler))
+    columns = (
+        doc.words("library"),
+        doc.Column("size"),
+        doc.Column("compiled in"),
+        doc.words("threads"),
+        doc.words("compiler"),
+    )
+    native = found["target"] == "native"
+    made_for = found["cpu"] if native else f"the target {found['target']}"
+    title = f"CPU kernels for {made_for}, in {found['folder']}"
+    return doc.ReportDocument("CPU kernels", [doc.DataTable(columns, rows, title=title)])
