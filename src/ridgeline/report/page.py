@@ -10,35 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
-from ridgeline.report.document import (
-    Advice,
-    AdviceList,
-    Bar,
-    Bars,
-    Block,
-    Canvas,
-    Cell,
-    Chapter,
-    Column,
-    DataTable,
-    Fall,
-    Figure,
-    Key,
-    Lead,
-    Lines,
-    Meter,
-    Only,
-    Paragraph,
-    ReportDocument,
-    TableRow,
-    Values,
-    Verbatim,
-    Waterfall,
-    Whisker,
-    Words,
-    plain,
-    spans,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.markup import Markup, data_script, element, joined
 
 POLICY = (
@@ -49,13 +21,13 @@ MOST_ROWS = 200
 LONGEST_NAME = 100
 
 
-def draw_page(document: ReportDocument) -> str:
+def draw_page(document: doc.ReportDocument) -> str:
     """The document as one self-contained file."""
     body = [part for block in document.blocks for part in _drawn(block)]
     every = list(_all_blocks(document.blocks))
-    plots = {f"plot-{one.name}": one.plot for one in every if isinstance(one, Figure)}
-    canvases = [one for one in every if isinstance(one, Canvas)]
-    sorts = any(isinstance(one, DataTable) and one.sortable for one in every)
+    plots = {f"plot-{one.name}": one.plot for one in every if isinstance(one, doc.Figure)}
+    canvases = [one for one in every if isinstance(one, doc.Canvas)]
+    sorts = any(isinstance(one, doc.DataTable) and one.sortable for one in every)
     scripts: list[Markup] = []
     styles = ["page.css"]
     if plots:
@@ -68,14 +40,18 @@ def draw_page(document: ReportDocument) -> str:
     return _framed(document.title, styles, body, scripts)
 
 
-def _all_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
+def _all_blocks(blocks: Sequence[doc.Block]) -> Iterator[doc.Block]:
     for block in blocks:
         yield block
-        if isinstance(block, Chapter) or (isinstance(block, Only) and block.medium == "page"):
+        if isinstance(block, (doc.Chapter, doc.Only)) and _is_on_page(block):
             yield from _all_blocks(block.blocks)
 
 
-def _drawings(canvases: Sequence[Canvas]) -> dict[str, Any]:
+def _is_on_page(block: doc.Block) -> bool:
+    return not isinstance(block, doc.Only) or block.medium == "page"
+
+
+def _drawings(canvases: Sequence[doc.Canvas]) -> dict[str, Any]:
     """What the page's own script draws: timelines and flame graphs, rank by rank."""
     by_kind = {one.kind: one for one in canvases}
     labels = next((one.labels for one in canvases), [])
@@ -118,22 +94,22 @@ def _plotly() -> str:
 # -- blocks ----------------------------------------------------------------------------------------
 
 
-def _drawn(block: Block) -> Iterator[Markup]:
+def _drawn(block: doc.Block) -> Iterator[Markup]:
     """One block; nothing of what terminals alone show."""
     draw = _DRAWN.get(type(block))
     if draw is not None:
         yield from draw(block)
 
 
-def _text(words: Words) -> Markup:
+def _text(words: doc.Words) -> Markup:
     parts = [
         one.text if not one.tone else element("span", one.text, class_=f"tone-{one.tone}")
-        for one in spans(words)
+        for one in doc.spans(words)
     ]
     return joined(parts)
 
 
-def _lead(lead: Lead) -> Iterator[Markup]:
+def _lead(lead: doc.Lead) -> Iterator[Markup]:
     chip = lead.chip
     parts = []
     if lead.origin:
@@ -151,7 +127,7 @@ def _lead(lead: Lead) -> Iterator[Markup]:
     yield element("header", *parts)
 
 
-def _facts(facts: Values) -> Iterator[Markup]:
+def _facts(facts: doc.Values) -> Iterator[Markup]:
     rows = [
         element("div", element("dt", name), element("dd", _text(value)))
         for name, value in facts.pairs
@@ -159,39 +135,39 @@ def _facts(facts: Values) -> Iterator[Markup]:
     yield element("dl", *rows, class_="listed" if facts.listed else "tiles")
 
 
-def _paragraph(paragraph: Paragraph) -> Iterator[Markup]:
+def _paragraph(paragraph: doc.Paragraph) -> Iterator[Markup]:
     tone = {"class_": f"tone-{paragraph.tone}"} if paragraph.tone else {}
     yield element("p", _text(paragraph.words), **tone)
 
 
-def _lines(lines: Lines) -> Iterator[Markup]:
+def _lines(lines: doc.Lines) -> Iterator[Markup]:
     if lines.lines:
         look = {"warning": "warnings", "": "lines"}.get(lines.tone, f"lines tone-{lines.tone}")
         yield element("ul", *(element("li", _text(line)) for line in lines.lines), class_=look)
 
 
-def _verbatim(block: Verbatim) -> Iterator[Markup]:
+def _verbatim(block: doc.Verbatim) -> Iterator[Markup]:
     yield element("pre", block.text)
 
 
-def _section(section: Chapter) -> Iterator[Markup]:
+def _section(section: doc.Chapter) -> Iterator[Markup]:
     parts = [part for block in section.blocks for part in _drawn(block)]
     if parts or section.note:
         note = [element("p", section.note, class_="note")] if section.note else []
         yield element("section", element("h2", section.title), *note, *parts)
 
 
-def _only(block: Only) -> Iterator[Markup]:
+def _only(block: doc.Only) -> Iterator[Markup]:
     if block.medium == "page":
         for inner in block.blocks:
             yield from _drawn(inner)
 
 
-def _findings(found: AdviceList) -> Iterator[Markup]:
+def _findings(found: doc.AdviceList) -> Iterator[Markup]:
     yield element("ol", *(_finding(one) for one in found.findings), class_="findings")
 
 
-def _finding(finding: Advice) -> Markup:
+def _finding(finding: doc.Advice) -> Markup:
     facts = [element("span", f"{label} ", element("b", value)) for label, value in finding.facts]
     places = [element("code", place) for place in finding.places]
     worth = [element("b", finding.worth), element("span", finding.sureness)]
@@ -209,14 +185,14 @@ def _finding(finding: Advice) -> Markup:
     )
 
 
-def _figure(figure: Figure) -> Iterator[Markup]:
+def _figure(figure: doc.Figure) -> Iterator[Markup]:
     """The place that the page's script draws a figure into."""
     message = element("noscript", "This plot needs JavaScript.")
     style = f"min-height:{figure.height}px"
     yield element("div", message, class_="plot", id=f"plot-{figure.name}", style=style)
 
 
-def _canvas(canvas: Canvas) -> Iterator[Markup]:
+def _canvas(canvas: doc.Canvas) -> Iterator[Markup]:
     if canvas.kind == "flame":
         yield element(
             "p",
@@ -231,7 +207,7 @@ def _canvas(canvas: Canvas) -> Iterator[Markup]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _table(table: DataTable) -> Iterator[Markup]:
+def _table(table: doc.DataTable) -> Iterator[Markup]:
     columns, rows = table.shown("page")
     head = [
         element("th", column.heading, class_=_kind(column), **_focus(table)) for column in columns
@@ -256,15 +232,15 @@ def _table(table: DataTable) -> Iterator[Markup]:
         yield element("p", f"The first {limit} of {len(rows)} rows.", class_="note")
 
 
-def _focus(table: DataTable) -> dict[str, str]:
+def _focus(table: doc.DataTable) -> dict[str, str]:
     return {"tabindex": "0"} if table.sortable else {}
 
 
-def _kind(column: Column) -> str:
+def _kind(column: doc.Column) -> str:
     return {"figure": "number", "words": "text", "name": "text", "remark": "words"}[column.kind]
 
 
-def _row(columns: Sequence[Column], row: TableRow, *, sortable: bool) -> Markup:
+def _row(columns: Sequence[doc.Column], row: doc.TableRow, *, sortable: bool) -> Markup:
     cells = [
         element("td", _cell(column, cell), class_=_kind(column), **_value(column, cell, sortable))
         for column, cell in zip(columns, row.cells, strict=True)
@@ -272,7 +248,7 @@ def _row(columns: Sequence[Column], row: TableRow, *, sortable: bool) -> Markup:
     return element("tr", *cells, **({"class_": f"row-{row.tone}"} if row.tone else {}))
 
 
-def _value(column: Column, cell: Cell, sortable: bool) -> dict[str, str]:
+def _value(column: doc.Column, cell: doc.Cell, sortable: bool) -> dict[str, str]:
     """The plain value that the page's script sorts by."""
     if not sortable:
         return {}
@@ -280,30 +256,30 @@ def _value(column: Column, cell: Cell, sortable: bool) -> dict[str, str]:
         return {"data_value": ""}
     if isinstance(cell, (bool, int, float)):
         return {"data_value": f"{cell:.6g}"}
-    text = plain(column.text(cell))
+    text = doc.plain(column.text(cell))
     return {"data_value": text[:LONGEST_NAME], "title": text[: 4 * LONGEST_NAME]}
 
 
-def _cell(column: Column, cell: Cell) -> Markup:
-    if isinstance(cell, Key):
+def _cell(column: doc.Column, cell: doc.Cell) -> Markup:
+    if isinstance(cell, doc.Key):
         dot = element("i", class_="dot", style=f"background:var({cell.look.color})")
         return joined([dot, cell.name])
-    if isinstance(cell, Meter):
+    if isinstance(cell, doc.Meter):
         color = "--accent" if cell.look is None else cell.look.color
         style = f"width:{100 * cell.share:.1f}%;background:var({color})"
         return element("span", element("i", style=style), class_="share-bar")
-    if isinstance(cell, Whisker):
+    if isinstance(cell, doc.Whisker):
         return _whisker(cell)
     words = column.text(cell)
     if column.kind == "name":
-        return joined([plain(words)[:LONGEST_NAME]])
+        return joined([doc.plain(words)[:LONGEST_NAME]])
     if column.kind == "remark":
-        lines = plain(words).split("\n")
+        lines = doc.plain(words).split("\n")
         return joined([lines[0], *(element("small", line) for line in lines[1:])])
     return _text(words)
 
 
-def _whisker(one: Whisker) -> Markup:
+def _whisker(one: doc.Whisker) -> Markup:
     start, end = one.span
     width = (end - start) or 1.0
 
@@ -323,7 +299,7 @@ def _whisker(one: Whisker) -> Markup:
 # -- pictures of plain boxes -----------------------------------------------------------------------
 
 
-def _bars(block: Bars) -> Iterator[Markup]:
+def _bars(block: doc.Bars) -> Iterator[Markup]:
     sizes = [sum(part.size for part in bar.parts) for bar in block.bars]
     scale = max([*sizes, block.limit or 0.0]) or 1.0
     mark = []
@@ -335,7 +311,7 @@ def _bars(block: Bars) -> Iterator[Markup]:
         yield element("div", *_table(block.legend), class_="legend")
 
 
-def _bar(bar: Bar, scale: float, mark: Sequence[Markup]) -> Markup:
+def _bar(bar: doc.Bar, scale: float, mark: Sequence[Markup]) -> Markup:
     pieces = [
         element(
             "span",
@@ -354,12 +330,12 @@ def _bar(bar: Bar, scale: float, mark: Sequence[Markup]) -> Markup:
     )
 
 
-def _waterfall(block: Waterfall) -> Iterator[Markup]:
+def _waterfall(block: doc.Waterfall) -> Iterator[Markup]:
     scale = max(max(fall.start, fall.end) for fall in block.falls)
     yield element("div", *(_fall(fall, scale) for fall in block.falls), class_="waterfall")
 
 
-def _fall(fall: Fall, scale: float) -> Markup:
+def _fall(fall: doc.Fall, scale: float) -> Markup:
     low, high = sorted((fall.start, fall.end))
     kind = "whole" if fall.total else ("saved" if fall.end <= fall.start else "lost")
     style = f"left:{100 * low / scale:.3f}%;width:{100 * (high - low) / scale:.3f}%"
@@ -377,18 +353,18 @@ def _fall(fall: Fall, scale: float) -> Markup:
 
 
 _DRAWN: dict[type, Callable[[Any], Iterator[Markup]]] = {
-    Lead: _lead,
-    Values: _facts,
-    Paragraph: _paragraph,
-    Lines: _lines,
-    Verbatim: _verbatim,
-    Chapter: _section,
-    Only: _only,
-    AdviceList: _findings,
-    DataTable: _table,
-    Bars: _bars,
-    Waterfall: _waterfall,
-    Figure: _figure,
-    Canvas: _canvas,
+    doc.Lead: _lead,
+    doc.Values: _facts,
+    doc.Paragraph: _paragraph,
+    doc.Lines: _lines,
+    doc.Verbatim: _verbatim,
+    doc.Chapter: _section,
+    doc.Only: _only,
+    doc.AdviceList: _findings,
+    doc.DataTable: _table,
+    doc.Bars: _bars,
+    doc.Waterfall: _waterfall,
+    doc.Figure: _figure,
+    doc.Canvas: _canvas,
 }
 """Block → how it is drawn; what is not here is for terminals alone."""

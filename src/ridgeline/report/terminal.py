@@ -18,35 +18,12 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ridgeline.report.document import (
-    Advice,
-    AdviceList,
-    Bars,
-    Block,
-    Cell,
-    Chapter,
-    Column,
-    DataTable,
-    Drawing,
-    Key,
-    Lead,
-    Lines,
-    Meter,
-    Only,
-    Paragraph,
-    ReportDocument,
-    Tone,
-    Values,
-    Verbatim,
-    Words,
-    plain,
-    spans,
-)
+from ridgeline.report import document as doc
 from ridgeline.report.fitted_table import FittedTable
 
 WIDE = 110
 """Columns from which a table shows what a narrow one leaves out."""
-STYLES: dict[Tone, str] = {
+STYLES: dict[doc.Tone, str] = {
     "": "",
     "strong": "bold",
     "dim": "dim",
@@ -65,14 +42,14 @@ PLACE_COLUMNS = 60
 """The width of a place in a finding at 80 columns: the line number is never broken off."""
 
 
-def terminal_view(document: ReportDocument) -> RenderableType:
+def terminal_view(document: doc.ReportDocument) -> RenderableType:
     """The document for rich to print."""
     return Group(*_spaced(document.blocks))
 
 
-def _spaced(blocks: Sequence[Block]) -> Iterator[RenderableType]:
+def _spaced(blocks: Sequence[doc.Block]) -> Iterator[RenderableType]:
     """Blocks with an empty line around each that is more than a text."""
-    before: Block | None = None
+    before: doc.Block | None = None
     for block in _visible(blocks):
         if before is not None and not (_is_text(block) and _is_text(before)):
             yield Text()
@@ -80,35 +57,35 @@ def _spaced(blocks: Sequence[Block]) -> Iterator[RenderableType]:
         before = block
 
 
-def _visible(blocks: Sequence[Block]) -> Iterator[Block]:
+def _visible(blocks: Sequence[doc.Block]) -> Iterator[doc.Block]:
     for block in blocks:
-        if isinstance(block, Only):
+        if isinstance(block, doc.Only):
             yield from _visible(block.blocks) if block.medium == "terminal" else ()
-        elif isinstance(block, Chapter):
+        elif isinstance(block, doc.Chapter):
             if any(True for _ in _visible(block.blocks)) or block.note:
                 yield block
-        elif type(block) in _DRAWN and not (isinstance(block, Lines) and not block.lines):
+        elif type(block) in _DRAWN and not (isinstance(block, doc.Lines) and not block.lines):
             yield block
 
 
-def _is_text(block: Block) -> bool:
-    return isinstance(block, (Paragraph, Lines))
+def _is_text(block: doc.Block) -> bool:
+    return isinstance(block, (doc.Paragraph, doc.Lines))
 
 
-def draw(block: Block) -> Iterator[RenderableType]:
+def draw(block: doc.Block) -> Iterator[RenderableType]:
     """One block; nothing of what pages alone show."""
     yield from _DRAWN[type(block)](block)
 
 
-def text(words: Words, tone: Tone = "") -> Text:
+def text(words: doc.Words, tone: doc.Tone = "") -> Text:
     """Words in their tones."""
     shown = Text()
-    for one in spans(words, tone):
+    for one in doc.spans(words, tone):
         shown.append(one.text, style=STYLES[one.tone])
     return shown
 
 
-def _lead(lead: Lead) -> Iterator[RenderableType]:
+def _lead(lead: doc.Lead) -> Iterator[RenderableType]:
     if lead.origin:
         yield Wrapped(text(lead.origin, "dim"))
         yield Text()
@@ -128,7 +105,7 @@ def _lead(lead: Lead) -> Iterator[RenderableType]:
         yield grid
 
 
-def _facts(facts: Values) -> Iterator[RenderableType]:
+def _facts(facts: doc.Values) -> Iterator[RenderableType]:
     if not facts.listed:
         shown = [Text.assemble((f"{name} ", "dim"), text(value)) for name, value in facts.pairs]
         yield Columns(shown, padding=(0, 3))
@@ -171,27 +148,27 @@ def _breaks(line: str, width: int, indent: int = 0) -> list[int]:
     return found
 
 
-def _paragraph(paragraph: Paragraph) -> Iterator[RenderableType]:
+def _paragraph(paragraph: doc.Paragraph) -> Iterator[RenderableType]:
     yield Wrapped(text(paragraph.words, paragraph.tone))
 
 
-def _lines(lines: Lines) -> Iterator[RenderableType]:
+def _lines(lines: doc.Lines) -> Iterator[RenderableType]:
     for line in lines.lines:
         yield Wrapped(text(line, lines.tone))
 
 
-def _verbatim(block: Verbatim) -> Iterator[RenderableType]:
+def _verbatim(block: doc.Verbatim) -> Iterator[RenderableType]:
     yield Text(block.text, no_wrap=True, overflow="ignore")
 
 
-def _section(section: Chapter) -> Iterator[RenderableType]:
+def _section(section: doc.Chapter) -> Iterator[RenderableType]:
     yield Text(section.title, style="bold")
     if section.note:
         yield Text(section.note, style="dim")
     yield from _spaced(section.blocks)
 
 
-def _findings(found: AdviceList) -> Iterator[RenderableType]:
+def _findings(found: doc.AdviceList) -> Iterator[RenderableType]:
     texts = (text for one in found.findings for text in (one.worth, one.sureness))
     width = max(map(len, texts), default=0)
     for number, finding in enumerate(found.findings, start=1):
@@ -200,7 +177,7 @@ def _findings(found: AdviceList) -> Iterator[RenderableType]:
         yield _finding(number, finding, width)
 
 
-def _finding(number: int, finding: Advice, width: int) -> Grid:
+def _finding(number: int, finding: doc.Advice, width: int) -> Grid:
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(width=2, justify="right", no_wrap=True)
     grid.add_column(width=width)
@@ -236,7 +213,7 @@ def shortened_place(where: str, width: int) -> str:
     return f"{file[:head]}…{file[len(file) - (room - head) :]}{colon}{line}"
 
 
-def _bars(block: Bars) -> Iterator[RenderableType]:
+def _bars(block: doc.Bars) -> Iterator[RenderableType]:
     sizes = [sum(part.size for part in bar.parts) for bar in block.bars]
     scale = max([*sizes, block.limit or 0.0]) or 1.0
     mark = None if block.limit is None else round(BAR_COLUMNS * block.limit / scale)
@@ -259,7 +236,7 @@ def _bars(block: Bars) -> Iterator[RenderableType]:
         yield from _table(block.legend)
 
 
-def _table(table: DataTable) -> Iterator[RenderableType]:
+def _table(table: doc.DataTable) -> Iterator[RenderableType]:
     yield TableView(table)
 
 
@@ -267,7 +244,7 @@ def _table(table: DataTable) -> Iterator[RenderableType]:
 class TableView:
     """A table as wide as the terminal allows."""
 
-    table: DataTable
+    table: doc.DataTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE
@@ -304,36 +281,36 @@ class TableView:
         yield drawn
 
 
-def _longest_word(column: Column, cells: Sequence[Cell]) -> int:
+def _longest_word(column: doc.Column, cells: Sequence[doc.Cell]) -> int:
     """The columns that words need to stay whole; names are one word, and may be broken."""
     if column.kind == "name":
         return 0
-    texts = " ".join(plain(column.text(cell)) for cell in cells)
+    texts = " ".join(doc.plain(column.text(cell)) for cell in cells)
     return min(LONGEST_WORD, max(map(len, texts.split()), default=0))
 
 
-def _first(columns: Sequence[Column], *kinds: str) -> int | None:
+def _first(columns: Sequence[doc.Column], *kinds: str) -> int | None:
     """The place of the first headed column of these kinds."""
     places = (at for at, one in enumerate(columns) if one.heading and one.kind in kinds)
     return next(places, None)
 
 
-def _cell(column: Column, cell: Cell, *, cut: bool) -> Text:
-    if isinstance(cell, Meter):
+def _cell(column: doc.Column, cell: doc.Cell, *, cut: bool) -> Text:
+    if isinstance(cell, doc.Meter):
         look, length = cell.look, max(1, round(METER_COLUMNS * cell.share))
         return Text("█" * length if look is None else look.fill * length,
                     style="cyan" if look is None else look.terminal)  # fmt: skip
-    if isinstance(cell, Key):
+    if isinstance(cell, doc.Key):
         return Text.assemble((f"{cell.look.fill} ", cell.look.terminal), cell.name)
     words = column.text(cell)
     if column.kind == "name":
-        given = plain(words)
+        given = doc.plain(words)
         whole = given[: len(given) - len(given.lstrip())] + " ".join(given.split())
         return Text(whole, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     return text(words)
 
 
-def _drawing(drawing: Drawing) -> Iterator[RenderableType]:
+def _drawing(drawing: doc.Drawing) -> Iterator[RenderableType]:
     yield DrawingView(drawing)
 
 
@@ -341,7 +318,7 @@ def _drawing(drawing: Drawing) -> Iterator[RenderableType]:
 class DrawingView:
     """A picture as wide as the terminal allows."""
 
-    drawing: Drawing
+    drawing: doc.Drawing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.drawing.draw(options.max_width):
@@ -349,15 +326,15 @@ class DrawingView:
 
 
 _DRAWN: dict[type, Callable[[Any], Iterator[RenderableType]]] = {
-    Lead: _lead,
-    Values: _facts,
-    Paragraph: _paragraph,
-    Lines: _lines,
-    Verbatim: _verbatim,
-    Chapter: _section,
-    AdviceList: _findings,
-    Bars: _bars,
-    DataTable: _table,
-    Drawing: _drawing,
+    doc.Lead: _lead,
+    doc.Values: _facts,
+    doc.Paragraph: _paragraph,
+    doc.Lines: _lines,
+    doc.Verbatim: _verbatim,
+    doc.Chapter: _section,
+    doc.AdviceList: _findings,
+    doc.Bars: _bars,
+    doc.DataTable: _table,
+    doc.Drawing: _drawing,
 }
 """Block → how it is drawn; what is not here is for pages alone."""
