@@ -44,13 +44,14 @@ def price_line(
     """What a run will take, in one line.
 
     >>> price_line(8, seconds=7200.0, device_hours=16.0, usd=64.0, unknown=())
-    'on 8 devices for 120 min: 16.0 device-hours, about $64.00'
+    'on 8 devices for 120 min: 16.0 device-hours, about $64'
     """
     many = "device" if num_devices == 1 else "devices"
     missing = f"; not known: {', '.join(unknown)}" if unknown else ""
     if seconds is None or device_hours is None:
         return f"on {num_devices} {many}; its cost cannot be said{missing}"
-    money = "" if usd is None else f", about {quantity.usd(usd)}"
+    money = "" if usd is None else f", about {quantity.usd(round(usd) if usd >= 10 else usd)}"
+    money = money.removesuffix(".00")
     took = quantity.seconds(seconds)
     return f"on {num_devices} {many} for {took}: {device_hours:,.1f} device-hours{money}{missing}"
 
