@@ -33,7 +33,7 @@ from ridgeline.compress.pruning.channels.coupling import coupling
 from ridgeline.compress.pruning.channels.prune import cut, prune_channels
 from ridgeline.compress.pruning.structured.units import MULTIPLE
 from ridgeline.records.scheme import Pruning
-from ridgeline.report.compression_terminal import speedup_text
+from ridgeline.report.views.evaluate import speedup_text
 
 SMALL = ResNetConfig(
     num_channels=1,

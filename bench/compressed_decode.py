@@ -21,7 +21,7 @@ from ridgeline.compress.apply import steps
 from ridgeline.compress.evaluate.judge import speedup
 from ridgeline.records.compression import Decoding
 from ridgeline.records.scheme_names import parse
-from ridgeline.report.compression_terminal import speedup_text
+from ridgeline.report.views.evaluate import speedup_text
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.decode_bench import decode_in_turns
 

@@ -17,7 +17,7 @@ import pytest
 
 from ridgeline.cli.commands import COMMANDS
 from ridgeline.cli.main import run
-from ridgeline.cli.output_options import announced
+from ridgeline.cli.output_options import announce
 
 LIBRARY = str(Path(__file__).parents[2] / "examples" / "models" / "library")
 TRAINING = "--cluster 8xH100 --seq 128 --global-batch 8"
@@ -234,7 +234,7 @@ def parameters() -> Iterator[tuple[str, str, str, bool]]:
         function = getattr(importlib.import_module(module), re.sub(r"\W", "_", name))
         for parameter, hint in typing.get_type_hints(function, include_extras=True).items():
             base, *infos = typing.get_args(hint) or (hint,)
-            written = any(getattr(info, "callback", None) is announced for info in infos)
+            written = any(getattr(info, "callback", None) is announce for info in infos)
             yield name, parameter, str(base), written
 
 

@@ -108,7 +108,7 @@ def test_a_search_keeps_its_target_with_more_than_one_scheme(
         (["--scheme", "w8a16"], "--text FILE is missing"),
         (["--scheme", "w8a16", "--text", "/nowhere.txt"], "--text /nowhere.txt"),
         (["--export", "gguf"], "--export gguf: not offered; did you mean gguf-"),
-        (["--target", "ppl+1%", "--for", "fame"], "--for fame"),
+        (["--target", "ppl+1%", "--for", "fame"], "'fame' is not one of 'size', 'latency'"),
         (["--scheme", "w8a16", "--max-loss", "ppl+1%", "--unjudged"], "--unjudged"),
         (["--scheme", "w4a16", "--text", __file__, "--context", "64"], "down_proj"),
         (["--target", "ppl+1%", "--scheme", "w4a16-awq"], "layer by layer"),

@@ -105,7 +105,7 @@ def test_the_document_and_the_page_are_written_where_asked(
 ) -> None:
     measured(monkeypatch, FAULTY)
     out, report = tmp_path / "doctor.json", tmp_path / "doctor.html"
-    assert run(["doctor", "--out", str(out), "--report", str(report), "--", str(script)]) == 0
+    assert run(["doctor", "--out", str(out), "--html", str(report), "--", str(script)]) == 0
     assert read_run(out).record == "doctor"
     assert "torch.save" in report.read_text()
 

@@ -29,7 +29,7 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("doctor --trace whole.json --out OUTPUT", "whole.json"),
         ("doctor --out OUTPUT -- script.py", "script.py"),
     ),
-    ("doctor", "report"): (("doctor --report OUTPUT -- script.py", "script.py"),),
+    ("doctor", "html"): (("doctor --html OUTPUT -- script.py", "script.py"),),
     ("compare", "markdown"): (
         ("compare profile.json other.json --markdown OUTPUT", "profile.json"),
         ("compare profile.json other.json --markdown OUTPUT", "other.json"),

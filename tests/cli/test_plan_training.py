@@ -108,7 +108,7 @@ def test_overrides_of_the_cluster_change_the_answer(capsys: pytest.CaptureFixtur
         (["--global-batch", "0"], "global batch is 0"),
         (["--global-batch", "many"], "valid integer"),
         (["--seq", "0"], "--seq 0: it must be 1 or more"),
-        (["--objective", "speed"], "use time, cost or memory"),
+        (["--objective", "speed"], "not one of 'time', 'cost', 'memory'"),
         (["--precision", "bf61"], "unknown precision"),
         (["--tokens", "lots"], "--tokens lots"),
         (["--tokens", "0"], "--tokens 0"),

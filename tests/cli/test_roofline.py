@@ -95,7 +95,7 @@ def test_the_page_is_written_beside_the_view(
         (["llama-3-8b", "--device", "h100", "--device", "H100"], "a device is named twice"),
         (["llama-3-8b", "--device", "h100", "--batch", "0"], "must be 1 or more"),
         (["llama-3-8b", "--device", "h100", "--seq", "-4"], "must be 1 or more"),
-        (["llama-3-8b", "--device", "h100", "--phase", "warm"], "train, prefill or decode"),
+        (["llama-3-8b", "--device", "h100", "--phase", "warm"], "not one of 'train', 'prefill'"),
         (["gpt2", "--device", "h100", "--seq", "5000"], "learned positions for 1024 tokens"),
         (["bert-base", "--device", "h100", "--phase", "decode"], "generates no tokens"),
         (["resnet50", "--device", "h100", "--seq", "128"], "leave --seq out"),

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.diagnose.profiles import profile
-from tests.report.test_terminal import shown
+from tests.report.drawn import drawn as shown
 
 from ridgeline.cli.main import run
 from ridgeline.measure.live.steps import tail_facts
 from ridgeline.measure.wire import StepTimes
 from ridgeline.records import Distribution, StepProfile, Verdict
-from ridgeline.report.terminal import profile_view
+from ridgeline.report.views.doctor import profile_document
 
 SCRIPT = Path(__file__).parents[1] / "measure" / "scripts" / "uneven_answers.py"
 
@@ -51,11 +51,11 @@ def answering(**changes: Any) -> StepProfile:
 
 def test_scripts_that_answer_are_judged_by_p50_p99_and_their_ratio() -> None:
     uneven = Distribution.of([0.1] * 95 + [0.4] * 5)
-    text = shown(profile_view(answering(step_seconds=uneven), [], Verdict.COMPUTE_BOUND))
+    text = shown(profile_document(answering(step_seconds=uneven), [], Verdict.COMPUTE_BOUND))
     assert "median call 100 ms" in text
     assert "p99 400 ms" in text
     assert "p99/p50 4.00×" in text
-    trained = shown(profile_view(profile(step_seconds=uneven), [], Verdict.COMPUTE_BOUND))
+    trained = shown(profile_document(profile(step_seconds=uneven), [], Verdict.COMPUTE_BOUND))
     assert "p99/p50" not in trained
 
 

@@ -59,7 +59,7 @@ SHOWN = {
     "idle": r"30\.0 µs +host +ProfilerStep#1",
     "kernels": r"ncclDevKernel_AllReduce +communication +1 +10\.0 µs +25 %",
     "overlap": r"rank 0 +70\.0 µs +30\.0 µs +10\.0 µs +0 % +10\.0 µs",
-    "communication": r"all-reduce +– +– +1 +10\.0 µs",
+    "communication": r"all-reduce +1 +10\.0 µs",
     "launch": r"rank 0 +yes +43 % +17\.5 µs",
     "sync": "rank 0: 0 waits block the host",
     "steps": r"1 +100 µs +50\.0 µs +50\.0 µs +40\.0 µs +10\.0 µs",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline import quantity
 from ridgeline.cost.amdahl import stacked
 from ridgeline.cost.collective_volume import all_reduce_bytes
 from ridgeline.cost.money import run_cost
@@ -29,7 +30,6 @@ from ridgeline.cost.static_memory import (
 from ridgeline.hardware import device
 from ridgeline.models import active_parameter_count, load_model, parameter_count
 from ridgeline.models.spec import ModelSpec
-from ridgeline.report import quantity
 
 PAGE = Path(__file__).parents[2] / "docs" / "worked-examples.md"
 LLAMA_13B = "llama-13b"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-from rich.console import Console
+from tests.report.drawn import drawn
 from tests.report.records import step_samples
 
 from ridgeline.measure.compare.comparison import Comparison, compare_runs
 from ridgeline.measure.compare.history import HistoryChange, HistoryPoint, HistoryVerdict
 from ridgeline.measure.compare.runs import Origin, Run
-from ridgeline.report.comparison import comparison_markdown, comparison_view, headline, reason
+from ridgeline.report.markdown import draw_markdown
+from ridgeline.report.views.compare import comparison_document, headline, reason
 
 
 def a_comparison(factor: float, source: str = "b.json") -> Comparison:
@@ -45,10 +46,7 @@ def a_history() -> HistoryVerdict:
 
 
 def shown(comparison: Comparison, history: HistoryVerdict | None = None, width: int = 80) -> str:
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(comparison_view(comparison, history))
-    return capture.get()
+    return drawn(comparison_document(comparison, history), width)
 
 
 def test_the_factor_is_above_one_whichever_way_it_goes() -> None:
@@ -78,7 +76,7 @@ def test_the_history_names_the_first_bad_entry() -> None:
 
 
 def test_markdown_holds_tables_and_warnings() -> None:
-    text = comparison_markdown(a_comparison(1.25), a_history())
+    text = draw_markdown(comparison_document(a_comparison(1.25), a_history()))
     assert text.startswith("### Ridgeline: 1.25× slower")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in rows}) == 1
@@ -86,7 +84,9 @@ def test_markdown_holds_tables_and_warnings() -> None:
 
 
 def test_a_file_name_cannot_break_the_markdown() -> None:
-    text = comparison_markdown(a_comparison(1.0, source="a|b<img src=x>`*@team\n# boo.json"), None)
+    text = draw_markdown(
+        comparison_document(a_comparison(1.0, source="a|b<img src=x>`*@team\n# boo.json"), None)
+    )
     assert "<img" not in text
     assert "\n# boo" not in text
     assert r"a\|b" in text

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from io import StringIO
 
-from rich.console import Console
+from tests.report.drawn import drawn
 
 from ridgeline.compress.evaluate.judge import with_speed
 from ridgeline.records.compression import (
@@ -23,8 +22,13 @@ from ridgeline.records.compression import (
     Zeros,
 )
 from ridgeline.records.measurement import Environment
-from ridgeline.report.compression_page import compression_page, front, size_figure, speed_figure
-from ridgeline.report.compression_terminal import ledger_view
+from ridgeline.report.page import draw_page
+from ridgeline.report.views.compress import (
+    compression_document,
+    front,
+    size_figure,
+    speed_figure,
+)
 
 ENVIRONMENT = Environment(
     command=["ridgeline"], cwd="/", date="2026-11-22", host_cpu="cpu", cpu_count=2, device="cpu",
@@ -99,13 +103,10 @@ def test_a_row_is_told_against_the_one_above_and_why_it_is_not_faster() -> None:
 
 
 def test_the_terminal_shows_rows_refusal_and_protocol() -> None:
-    console = Console(width=160, file=StringIO())
-    with console.capture() as captured:
-        console.print(ledger_view(ledger()))
-    said = captured.get()
-    for part in ("2:4-wanda", "+20.00%", "4.00×", "context 256, stride 128, begins with BOS",
-                 "nothing was saved", "a.b (KL 0.500)", "too much", "50.0%",
-                 "2:4-wanda: 2:4 in 7 of 7 matrices; 30.0% of all parameters"):  # fmt: skip
+    said = drawn(compression_document(ledger()), 160)
+    for part in ("2:4-wanda", "+20.00 %", "4.00×", "context 256, stride 128, begins with BOS",
+                 "nothing was saved", "a.b (KL 0.500)", "too much", "50.0 %",
+                 "2:4-wanda: 2:4 in 7 of 7 matrices; 30.0 % of all parameters"):  # fmt: skip
         assert part in said
     said = " ".join(said.split())
     assert "1 layer has outlier channels; worst a.c, channel 3: 40.0× the median" in said
@@ -119,7 +120,7 @@ def test_the_page_draws_both_fronts() -> None:
     assert size["data"][0]["x"] == [0.9, 1.0, 4.0]
     assert speed is not None
     assert len(speed["data"][1]["x"]) == 3
-    page = compression_page(found)
+    page = draw_page(compression_document(found))
     assert 'id="plot-size"' in page
     assert 'id="plot-layers"' in page
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,10 +19,21 @@ from tests.report.records import (
     findings,
 )
 
-from ridgeline.records import Ledger, Site, SyncPoint, Verdict
-from ridgeline.report.html import profile_page, report_page, write_profile_report, write_report
+from ridgeline.cli.show import write_page
+from ridgeline.records import Finding, Ledger, Site, StepProfile, SyncPoint, Verdict
+from ridgeline.report.page import draw_page
+from ridgeline.report.views.doctor import profile_document
+from ridgeline.report.views.tune import ledger_document
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+
+
+def tune_page(ledger: Ledger) -> str:
+    return draw_page(ledger_document(ledger))
+
+
+def doctor_page(profile: StepProfile, found: Sequence[Finding], verdict: Verdict) -> str:
+    return draw_page(profile_document(profile, found, verdict))
 
 
 def own_part(page: str) -> str:
@@ -32,14 +44,14 @@ def own_part(page: str) -> str:
 
 
 def test_the_report_has_every_part() -> None:
-    page = own_part(report_page(a_ledger()))
+    page = own_part(tune_page(a_ledger()))
     for heading in (
         "From slow to fast",
         "Ledger",
         "Where a step goes",
         "Every timed step",
         "Roofline",
-        "Memory",
+        "Memory at the peak",
         "Does it still train the same model?",
         "What was found before tuning",
         "Environment",
@@ -52,20 +64,20 @@ def test_the_report_has_every_part() -> None:
 
 
 def test_the_doctors_page_has_every_part() -> None:
-    page = own_part(profile_page(a_profile(), findings(), Verdict.COMPUTE_BOUND))
-    for text in ("Compute-bound", "53 % of the hardware limit", "Top operators", "Lines of the"):
+    page = own_part(doctor_page(a_profile(), findings(), Verdict.COMPUTE_BOUND))
+    for text in ("compute-bound", "53 % of the hardware limit", "Top operators", "Lines of the"):
         assert text in page
     for finding in findings():
         assert finding.cure in page
 
 
 def test_a_clean_script_has_a_page_that_says_so() -> None:
-    page = profile_page(a_profile(limit_fraction=0.91), [], Verdict.COMPUTE_BOUND)
+    page = doctor_page(a_profile(limit_fraction=0.91), [], Verdict.COMPUTE_BOUND)
     assert "Nothing worth doing: 9 % from the limit." in own_part(page)
 
 
 def test_each_place_for_a_plot_has_its_figure() -> None:
-    page = own_part(report_page(a_ledger()))
+    page = own_part(tune_page(a_ledger()))
     places = set(re.findall(r'class="plot" id="([\w-]+)"', page))
     data = re.search(r'id="figures">(.*?)</script>', page)
     assert data is not None
@@ -74,13 +86,13 @@ def test_each_place_for_a_plot_has_its_figure() -> None:
 
 
 def test_the_page_refers_to_nothing_outside_itself() -> None:
-    page = own_part(report_page(a_ledger()))
+    page = own_part(tune_page(a_ledger()))
     assert not re.search(r"""(src|href|url|import)\s*[=(]\s*["']?\s*(https?:)?//""", page)
     assert "default-src 'none'" in page
 
 
 def test_every_variable_that_a_plot_is_coloured_by_is_in_the_style_sheet() -> None:
-    page = own_part(report_page(a_ledger()))
+    page = own_part(tune_page(a_ledger()))
     data = re.search(r'id="figures">(.*?)</script>', page)
     assert data is not None
     for name in set(re.findall(r'"(--[\w-]+)"', data.group(1))):
@@ -110,15 +122,16 @@ def test_nothing_of_the_users_is_taken_for_html() -> None:
         stack_rows=[EVIL],
         loss_check=a_loss_check(summary=EVIL),
     )
-    for page in (report_page(ledger), profile_page(profile, hostile, Verdict.HOST_BOUND)):
+    for page in (tune_page(ledger), doctor_page(profile, hostile, Verdict.HOST_BOUND)):
         assert page.count("<script>") == 2
         assert "<img" not in own_part(page)
         assert "&lt;script&gt;alert(1)" in page
 
 
 def test_the_file_is_whole_and_below_five_megabytes(tmp_path: Path) -> None:
-    write_report(tmp_path / "new" / "report.html", a_ledger())
-    write_profile_report(tmp_path / "doctor.html", a_profile(), [], Verdict.COMPUTE_BOUND)
+    write_page("--out", tmp_path / "new" / "report.html", ledger_document(a_ledger()))
+    doctored = profile_document(a_profile(), [], Verdict.COMPUTE_BOUND)
+    write_page("--html", tmp_path / "doctor.html", doctored)
     for path in (tmp_path / "new" / "report.html", tmp_path / "doctor.html"):
         assert 1_000_000 < path.stat().st_size < 5_000_000
         assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
@@ -144,10 +157,10 @@ def _without_measurements(ledger: Ledger) -> Ledger:
     ],
 )
 def test_a_ledger_with_gaps_still_has_a_page(ledger: Ledger) -> None:
-    assert "<h2>Environment</h2>" in own_part(report_page(ledger))
+    assert "<h2>Environment</h2>" in own_part(tune_page(ledger))
 
 
 def test_an_interrupted_ledger_is_not_called_verified() -> None:
-    page = own_part(report_page(a_ledger(complete=False)))
+    page = own_part(tune_page(a_ledger(complete=False)))
     assert "interrupted: proven so far" in page
     assert 'class="chip good"' not in page

@@ -27,12 +27,13 @@ from tests.report.records import (
     an_operator,
     findings,
 )
+from tests.report.test_html import doctor_page, tune_page
 
 from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.records import Ledger, Verdict
-from ridgeline.report.html import profile_page, report_page
-from ridgeline.report.planning_page import planning_page
-from ridgeline.report.roofline_page import roofline_page
+from ridgeline.report.page import draw_page
+from ridgeline.report.views.predict_training import estimate_document
+from ridgeline.report.views.roofline import roofline_document
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -87,28 +88,29 @@ def a_ledger_of_long_names() -> Ledger:
 def a_plan() -> str:
     estimates = some_estimates()
     estimates.append(renamed(an_estimate(3.0), "x" * 160))
-    return planning_page(
+    document = estimate_document(
         estimates,
         title="x" * 160,
         pareto=estimates,
         timeline=a_timeline("zero-bubble", 8),
         scaling=some_curves(),
     )
+    return draw_page(document)
 
 
 def a_page(name: str) -> str:
     if name == "plan":
         return a_plan()
     if name == "roofline":
-        return roofline_page(model_roofline("mixtral-8x7b", ["h100", "mi300x"]))
+        return draw_page(roofline_document(model_roofline("mixtral-8x7b", ["h100", "mi300x"])))
     if name == "tune":
-        return report_page(a_ledger())
+        return tune_page(a_ledger())
     long_names = a_ledger_of_long_names()
     if name == "tune with long names":
-        return report_page(long_names)
+        return tune_page(long_names)
     if name == "doctor with long names":
-        return profile_page(long_names.baseline, long_names.findings, Verdict.MEMORY_CAPACITY_BOUND)
-    return profile_page(a_profile(), findings(), Verdict.COMPUTE_BOUND)
+        return doctor_page(long_names.baseline, long_names.findings, Verdict.MEMORY_CAPACITY_BOUND)
+    return doctor_page(a_profile(), findings(), Verdict.COMPUTE_BOUND)
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from tests.report.drawn import drawn
 
 from ridgeline.records.load_test import (
     ClientCheck,
@@ -14,8 +14,8 @@ from ridgeline.records.load_test import (
     Slo,
     TimelinePoint,
 )
-from ridgeline.report.load_test_page import curve_figure, load_test_page
-from ridgeline.report.load_test_terminal import load_test_view
+from ridgeline.report.page import draw_page
+from ridgeline.report.views.loadtest import curve_figure, load_test_document
 
 CLIENT = ClientCheck(
     send_lag_p50=0.001, send_lag_p99=0.002, send_lag_max=0.003, timer_lag_p99=0.001,
@@ -57,11 +57,12 @@ def found_by(**changed: object) -> LoadTest:
     return LoadTest(**fields | changed)
 
 
+def _page(found: LoadTest) -> str:
+    return draw_page(load_test_document(found))
+
+
 def shown(found: LoadTest) -> str:
-    console = Console(width=120)
-    with console.capture() as text:
-        console.print(load_test_view(found))
-    return text.get()
+    return drawn(load_test_document(found), 120)
 
 
 def test_the_terminal_shows_latencies_failures_definitions_and_itself() -> None:
@@ -83,7 +84,7 @@ def test_missing_token_figures_are_dashes() -> None:
 
 def test_the_page_draws_curve_and_timeline_and_escapes_names() -> None:
     found = found_by(curve=(point(1.0, False), point(2.0, True)), max_rate=1.0)
-    page = load_test_page(found)
+    page = _page(found)
     assert 'id="plot-curve"' in page
     assert 'id="plot-ttft"' in page
     assert "<b>m</b>" not in page
@@ -93,4 +94,4 @@ def test_the_page_draws_curve_and_timeline_and_escapes_names() -> None:
 
 def test_without_a_sweep_there_is_no_curve() -> None:
     assert curve_figure(found_by()) is None
-    assert 'id="plot-curve"' not in load_test_page(found_by(timeline=()))
+    assert 'id="plot-curve"' not in _page(found_by(timeline=()))

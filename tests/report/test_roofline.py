@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
-from rich.console import Console
+from tests.report.drawn import drawn
 from tests.report.test_figures import with_colors
 from tests.report.test_html import own_part
 
 from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.records.roofline import ModelRoofline
-from ridgeline.report.roofline_page import roofline_figure, roofline_page, share_figure
-from ridgeline.report.roofline_terminal import describe, letters, roofline_view
+from ridgeline.report.page import draw_page
+from ridgeline.report.views.roofline import (
+    describe,
+    letters,
+    roofline_document,
+    roofline_figure,
+    share_figure,
+)
 
 
 def text_of(roof: ModelRoofline, width: int) -> str:
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(roofline_view(roof))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return drawn(roofline_document(roof), width)
 
 
 ROOFS = {
@@ -47,14 +49,14 @@ def test_every_operator_has_a_line_and_nothing_is_wider_than_the_terminal(
 def test_the_plot_has_the_slope_the_roof_and_the_operators() -> None:
     text = text_of(ROOFS["train"], 100)
     plot = text[: text.index("Operator")].splitlines()
-    drawn = [line for line in plot if re.match(r"^ .{7}[│┤]", line)]
-    assert len(drawn) == 18
-    slope = [line.index("╱") for line in drawn if "╱" in line]
+    rows = [line for line in plot if re.match(r"^ .{7}[│┤]", line)]
+    assert len(rows) == 18
+    slope = [line.index("╱") for line in rows if "╱" in line]
     assert slope == sorted(slope, reverse=True)
-    assert sum("─" in line for line in drawn) == 1
-    assert sum(line.count("─") for line in drawn) >= 5
+    assert sum("─" in line for line in rows) == 1
+    assert sum(line.count("─") for line in rows) >= 5
     # At the roof, right of the ridge, stand letters of compute-bound operators and no others.
-    top = next(line for line in drawn if "─" in line)
+    top = next(line for line in rows if "─" in line)
     operators = ROOFS["train"].devices[0].operators
     by_letter = dict(zip(letters(ROOFS["train"]), [one.bound for one in operators], strict=True))
     at_the_roof = {sign for sign in top[9:-1] if sign.isalpha()}
@@ -103,11 +105,11 @@ def test_the_bars_add_up_to_the_least_time() -> None:
 
 
 def test_the_page_has_a_table_for_each_device() -> None:
-    page = own_part(roofline_page(ROOFS["decode"]))
+    page = own_part(draw_page(roofline_document(ROOFS["decode"])))
     for heading in ("Roofline", "Where the least time goes", "H100-SXM-80GB, bf16",
                     "A100-SXM-80GB, bf16"):  # fmt: skip
         assert f"<h2>{heading}</h2>" in page
-    assert page.count("<b>attention</b>") == 2
+    assert page.count(">attention</span>") == 2
 
 
 @pytest.mark.parametrize(

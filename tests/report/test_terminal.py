@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from rich.console import Console, RenderableType
+from tests.report.drawn import drawn as shown
 from tests.report.records import (
     a_ledger,
     a_loss_check,
@@ -15,17 +15,10 @@ from tests.report.records import (
 )
 
 from ridgeline.records import Ledger, Verdict
-from ridgeline.report.html import report_page
-from ridgeline.report.patch_header import patch_header
-from ridgeline.report.terminal import ledger_view, profile_view
+from ridgeline.report.page import draw_page
+from ridgeline.report.views.doctor import profile_document
+from ridgeline.report.views.tune import ledger_document, patch_header
 from ridgeline.tune.billing import RunTerms, billed
-
-
-def shown(view: RenderableType, width: int = 100) -> str:
-    console = Console(width=width, color_system=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(view)
-    return capture.get()
 
 
 def words(text: str) -> str:
@@ -35,15 +28,15 @@ def words(text: str) -> str:
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_views_fit_the_terminal(width: int) -> None:
     for view in (
-        profile_view(a_profile(), findings(), Verdict.COMPUTE_BOUND),
-        ledger_view(a_ledger()),
+        profile_document(a_profile(), findings(), Verdict.COMPUTE_BOUND),
+        ledger_document(a_ledger()),
     ):
         assert max(len(line) for line in shown(view, width).splitlines()) <= width
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_doctor_says_verdict_limit_phases_memory_and_what_to_do(width: int) -> None:
-    text = shown(profile_view(a_profile(), findings(), Verdict.COMPUTE_BOUND), width)
+    text = shown(profile_document(a_profile(), findings(), Verdict.COMPUTE_BOUND), width)
     assert "compute-bound: time goes into arithmetic" in text
     assert "53 % of the hardware limit" in text
     for phase in ("data", "forward", "backward", "optimizer", "other"):
@@ -58,20 +51,20 @@ def test_the_doctor_says_verdict_limit_phases_memory_and_what_to_do(width: int) 
 
 
 def test_a_clean_script_is_told_so() -> None:
-    text = shown(profile_view(a_profile(limit_fraction=0.93), [], Verdict.COMPUTE_BOUND))
+    text = shown(profile_document(a_profile(limit_fraction=0.93), [], Verdict.COMPUTE_BOUND))
     assert "Nothing worth doing: 7 % from the limit." in text
     assert "What to do" not in text
 
 
 def test_an_inference_profile_speaks_of_calls() -> None:
-    text = shown(profile_view(a_profile(kind="inference"), [], Verdict.MEMORY_BOUND))
+    text = shown(profile_document(a_profile(kind="inference"), [], Verdict.MEMORY_BOUND))
     assert "60 calls after 12 of warm-up" in text
     assert "median call" in text
 
 
 def test_warnings_and_values_that_are_not_finite_are_shown() -> None:
     profile = a_profile(non_finite=3, warnings=["rank 1 was not watched"], steady=False)
-    text = shown(profile_view(profile, [], Verdict.HOST_BOUND))
+    text = shown(profile_document(profile, [], Verdict.HOST_BOUND))
     assert "3 steps had a loss or gradients that were not finite" in text
     assert "rank 1 was not watched" in text
     assert "not yet steady" in text
@@ -94,19 +87,19 @@ def test_an_empty_profile_does_not_stop_the_view() -> None:
             other_bytes=0,
         ),
     )
-    assert "limit is was not looked at" in shown(profile_view(profile, [], Verdict.INPUT_BOUND))
+    assert "limit is was not looked at" in shown(profile_document(profile, [], Verdict.INPUT_BOUND))
 
 
 def test_brackets_in_the_users_names_are_text_and_no_markup() -> None:
     profile = a_profile(environment=an_environment(command=["[bold]train[/].py", "--x"]))
     hostile = [msgspec.structs.replace(findings()[0], summary="[red]x[/nope]", where=["[b].py:1"])]
-    text = shown(profile_view(profile, hostile, Verdict.COMPUTE_BOUND))
+    text = shown(profile_document(profile, hostile, Verdict.COMPUTE_BOUND))
     assert "[red]x[/nope]" in text
     assert "[b].py:1" in text
 
 
 def test_the_ledger_ends_on_the_gain_of_the_whole_stack() -> None:
-    text = shown(ledger_view(a_ledger()), 120)
+    text = shown(ledger_document(a_ledger()), 120)
     assert "2.31× faster [2.24, 2.37], verified" in text
     assert "within the seed spread of 0.058" in text
     for path in ("ridgeline-tune/stack.toml", "ridgeline-tune/report.html"):
@@ -124,7 +117,7 @@ def test_steps_totals_and_headline_are_one_set_of_numbers() -> None:
         cumulative=2.4,
         step_seconds=(1.2, 0.5),
     )
-    text = shown(ledger_view(ledger), 130)
+    text = shown(ledger_document(ledger), 130)
     first, last = (line for line in text.splitlines() if line.startswith("✓"))
     assert "600 ms" in first, "half of the headline's step, whatever the clock said that day"
     assert "2.40×" in last
@@ -134,7 +127,7 @@ def test_steps_totals_and_headline_are_one_set_of_numbers() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_every_row_is_there_and_a_rejected_one_says_why(width: int) -> None:
-    text = words(shown(ledger_view(a_ledger()), width))
+    text = words(shown(ledger_document(a_ledger()), width))
     for row in a_ledger().rows:
         assert row.technique[:20] in text
     for part in ("does not apply", "changes the training", "workers only add"):
@@ -148,7 +141,7 @@ def test_a_row_that_was_removed_again_is_not_ticked() -> None:
         a_row("torch-compile", 0.99, 1.1, stage="leave-one-out", kept=False, reason="no gain left"),
     ]
     ledger = a_ledger(rows=rows, stack_rows=["fused-optimizer"], cumulative=1.1)
-    lines = shown(ledger_view(ledger), 120).splitlines()
+    lines = shown(ledger_document(ledger), 120).splitlines()
     assert [line for line in lines if line.startswith("✓")] == [
         line for line in lines if "fused-optimizer" in line
     ]
@@ -158,7 +151,7 @@ def test_a_row_that_was_removed_again_is_not_ticked() -> None:
 
 def test_a_ledger_of_an_interrupted_run_says_so() -> None:
     ledger = a_ledger(complete=False, tuned=None, stack_rows=[], samples={}, loss_check=None)
-    text = shown(ledger_view(ledger))
+    text = shown(ledger_document(ledger))
     assert "interrupted: proven so far" in text
     assert "2.31× faster" in text
 
@@ -172,7 +165,7 @@ def test_a_ledger_where_nothing_survived_claims_nothing() -> None:
         tuned=None,
         notes=["the budget ran out"],
     )
-    text = shown(ledger_view(ledger))
+    text = shown(ledger_document(ledger))
     assert "no technique survived measurement" in text
     assert "faster" not in text.replace("faster beyond noise", "")
     assert "the budget ran out" in text
@@ -180,13 +173,13 @@ def test_a_ledger_where_nothing_survived_claims_nothing() -> None:
 
 def test_a_failed_loss_check_is_not_called_verified() -> None:
     check = a_loss_check(passed=False, summary="RMS difference 0.4 over a seed spread of 0.05")
-    text = shown(ledger_view(a_ledger(loss_check=check)))
+    text = shown(ledger_document(a_ledger(loss_check=check)))
     assert "verified" not in text.splitlines()[-6]
     assert "failed its loss check" in text
 
 
 def test_a_stack_that_did_not_gain_is_not_called_faster() -> None:
-    text = shown(ledger_view(a_ledger(cumulative=0.98, cumulative_ci=(0.95, 1.01))))
+    text = shown(ledger_document(a_ledger(cumulative=0.98, cumulative_ci=(0.95, 1.01))))
     assert "0.98× the speed" in text
     assert "× faster" not in text
 
@@ -197,7 +190,7 @@ def a_billed_ledger(usd_per_hour: float = 500.0) -> Ledger:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_bill_says_what_the_run_costs_row_by_row(width: int) -> None:
-    view = shown(ledger_view(a_billed_ledger()), width)
+    view = shown(ledger_document(a_billed_ledger()), width)
     assert max(len(line) for line in view.splitlines()) <= width
     text = words(view)
     assert "at $500 an hour" in text
@@ -210,13 +203,13 @@ def test_the_bill_says_what_the_run_costs_row_by_row(width: int) -> None:
 
 
 def test_what_a_technique_costs_stands_below_its_row() -> None:
-    text = words(shown(ledger_view(a_billed_ledger()), 80))
+    text = words(shown(ledger_document(a_billed_ledger()), 80))
     assert "costs: Nothing; needs floating-point parameters" in text
     assert "random augmentation" not in text, "rejected rows cost nothing"
 
 
 def test_without_the_length_of_a_run_there_is_no_bill() -> None:
-    assert "A run of" not in shown(ledger_view(a_ledger()))
+    assert "A run of" not in shown(ledger_document(a_ledger()))
 
 
 def test_a_patch_begins_with_its_ledger_and_every_line_of_it_is_a_comment() -> None:
@@ -249,26 +242,27 @@ def test_a_later_start_says_after_how_many_steps_it_has_paid() -> None:
     (row,) = [row for row in ledger.rows if row.technique == "torch-compile"]
     saved = row.baseline_step_seconds - row.step_seconds
     assert row.pays_after_steps == pytest.approx(14.2 / saved)
-    for view in (shown(ledger_view(ledger), 80), patch_header(ledger), report_page(ledger)):
+    document = ledger_document(ledger)
+    for view in (shown(document, 80), patch_header(ledger), draw_page(document)):
         assert "starts 14.2 s later, pays after 1,61" in words(view)
 
 
 def test_a_run_that_is_too_short_for_a_slow_start_is_told_so() -> None:
     short = a_ledger_that_compiles(14.2, steps_to_train=1000.0)
-    assert "not within this run of 1,000" in words(shown(ledger_view(short), 80))
+    assert "not within this run of 1,000" in words(shown(ledger_document(short), 80))
     long = a_ledger_that_compiles(14.2, steps_to_train=10_000.0)
-    assert "not within this run" not in words(shown(ledger_view(long), 80))
+    assert "not within this run" not in words(shown(ledger_document(long), 80))
 
 
 def test_a_start_like_any_other_is_not_spoken_of() -> None:
     for startup_seconds in (0.3, -2.0):
-        text = shown(ledger_view(a_ledger_that_compiles(startup_seconds)), 80)
+        text = shown(ledger_document(a_ledger_that_compiles(startup_seconds)), 80)
         assert "later" not in text
 
 
 def test_a_line_number_stays_whole_at_80_columns_however_long_the_path() -> None:
     path = "/home/someone/projects/" + "a_folder_of_some_length/" * 4 + "train.py:1234"
     found = [msgspec.structs.replace(findings()[0], where=[path, "b.py:2", "c.py:3", "d.py:4"])]
-    lines = shown(profile_view(a_profile(), found, Verdict.INPUT_BOUND), width=80).splitlines()
+    lines = shown(profile_document(a_profile(), found, Verdict.INPUT_BOUND), width=80).splitlines()
     assert [line for line in lines if line.rstrip().endswith("train.py:1234")]
     assert not [line for line in lines if "d.py:4" in line]

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.trace.written import call, host, kernel, step, write
 
-from ridgeline.report.trace_page import trace_page
-from ridgeline.report.trace_rank import trace_page_rank
+from ridgeline.diagnose.trace_answers import RankAnswers, rank_answers, trace_answers
+from ridgeline.report.page import draw_page
+from ridgeline.report.views.trace_page import trace_page_document
 from ridgeline.trace.compare import compare_traces
 from ridgeline.trace.critical_path.path import critical_path
 from ridgeline.trace.critical_path.rank_path import rank_path
@@ -26,6 +27,10 @@ BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 HOSTILE = "</script><script>window.broken = 1</script><b>kernel"
+
+
+def trace_page(ranks: list[RankAnswers]) -> str:
+    return draw_page(trace_page_document(trace_answers(ranks)))
 
 
 def a_page(folder: Path, kernels: int = 60, ranks: int = 1) -> str:
@@ -40,7 +45,7 @@ def a_page(folder: Path, kernels: int = 60, ranks: int = 1) -> str:
                        name=HOSTILE if number % 2 else "ncclDevKernel_AllReduce"),
             ]  # fmt: skip
         path = write(folder / f"rank{rank}.json", events)
-        pages.append(trace_page_rank(read_kineto(path), ranks=ranks))
+        pages.append(rank_answers(read_kineto(path), ranks=ranks))
     return trace_page(pages)
 
 
@@ -70,7 +75,7 @@ def test_a_page_of_a_long_trace_stays_small_and_says_what_it_left_out(tmp_path: 
 
 def test_a_trace_without_gpu_work_has_a_page_too(tmp_path: Path) -> None:
     trace = read_kineto(write(tmp_path / "cpu.json", [host(0, 5, "aten::add")]))
-    page = trace_page([trace_page_rank(trace)])
+    page = trace_page([rank_answers(trace)])
     assert "cpu-only" in page
     assert "Timeline" in page
 
@@ -89,7 +94,7 @@ addEventListener("load", () => setTimeout(() => {
   const zoomed = canvas.toDataURL() !== before;
   const table = document.querySelector("table.sortable tbody tr:nth-child(6)").closest("table");
   const head = [...table.tHead.rows[0].cells].find((cell) => cell.textContent === "time" ||
-  cell.textContent === "length"); head.click();
+  cell.textContent === "total" || cell.textContent === "length"); head.click();
   const column = head.cellIndex;
   const values = [...table.tBodies[0].rows].map((row) => Number(row.cells[column].dataset.value));
   const filter = table.closest("section").querySelector(".filter");
@@ -161,7 +166,7 @@ def test_any_trace_has_a_page_an_export_and_a_comparison(
     traces = [
         read_kineto(write(folder / f"rank{rank}.json", events)) for rank, events in enumerate(ranks)
     ]
-    assert "<h2>" in trace_page([trace_page_rank(trace, ranks=3) for trace in traces])
+    assert "<h2>" in trace_page([rank_answers(trace, ranks=3) for trace in traces])
     path = critical_path(traces, {"gemm": 10.0})
     assert path.path_us == pytest.approx(path.window_us, abs=1e-6)
     assert path.what_if is None or path.what_if.saved_us >= 0

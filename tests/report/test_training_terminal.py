@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
+from tests.report.drawn import drawn
 
+from ridgeline.cli.recipe_runs import LiveView
 from ridgeline.records.journal import FILE
 from ridgeline.records.layout import Layout
 from ridgeline.records.measurement import Environment
@@ -17,7 +18,7 @@ from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOpti
 from ridgeline.records.recipe_file import write_recipe
 from ridgeline.records.store import read_record, write_record
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
-from ridgeline.report.training_terminal import LiveView, curve, phase_bar, run_view
+from ridgeline.report.views.train import curve, phase_bar, run_document
 
 RECIPE = Recipe(
     model=RecipeModel(config="gpt2"),
@@ -52,7 +53,7 @@ def test_the_live_view_says_what_is_new_and_is_silent_otherwise(tmp_path: Path) 
     view.refresh()
     assert said == [
         (
-            "step 20 of 100 · loss 3.5000 · 12.3 ktokens/s · MFU 31.4% · peak 2.10 GB · 2 skipped"
+            "step 20 of 100 · loss 3.5000 · 12.3 ktokens/s · MFU 31.4 % · peak 2.10 GB · 2 skipped"
             " · 40.0 s left"
         )
     ]
@@ -70,7 +71,7 @@ def test_on_a_terminal_the_curve_and_the_phases_stand_below(tmp_path: Path) -> N
     line, loss, step = said[0].split("\n")
     assert line.startswith("step 30 · loss nan")
     assert loss == "loss 4.000 █▁? nan"
-    assert step == f"step 500 ms {'f' * 10}{'b' * 30} forward 25%, backward 75%"
+    assert step == f"step 500 ms {'f' * 10}{'b' * 30} forward 25 %, backward 75 %"
 
 
 @given(values=st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300))
@@ -104,15 +105,12 @@ def test_a_finished_run_shows_what_was_measured_beside_what_was_predicted(tmp_pa
         peak_memory_bytes=Beside(predicted=None, measured=2.1e9),
         bytes_sent=4e6, skipped_steps=0, stopped="the loss is not finite",
     )  # fmt: skip
-    console = Console(width=90, record=True, file=(tmp_path / "out").open("w"))
-    console.print(run_view(run, tmp_path))
-    text = console.export_text()
-    console.file.close()
+    text = drawn(run_document(run, [4.0, 3.0], tmp_path), 120)
     assert (
         "loss 3.0000, held out 3.2000 (perplexity 24.5) after 100 steps and 51,200 tokens" in text
     )
     assert "It ended early: the loss is not finite" in text
-    for row in ("500 ms", "400 ms", "-20%", "2.10 GB", "4.00 MB", "100 of 1,000", "backward 80%"):
+    for row in ("500 ms", "400 ms", "−20 %", "2.10 GB", "4.00 MB", "100 of 1,000", "backward 80 %"):
         assert row in text
     assert "█" in text
 
@@ -135,10 +133,8 @@ def test_a_run_whose_loss_is_no_number_is_read_back_and_shown(tmp_path: Path) ->
     back = read_record(tmp_path / "run.json", TrainingRun)
     assert back.final_loss is None
     write(tmp_path, logged(1, float("nan")))
-    console = Console(width=90, record=True, file=(tmp_path / "out").open("w"))
-    console.print(run_view(back, tmp_path))
-    console.file.close()
-    assert "no finite loss after 3 steps" in console.export_text()
+    text = drawn(run_document(back, [float("nan")], tmp_path), 90)
+    assert "no finite loss after 3 steps" in text
 
 
 @pytest.mark.parametrize(("values", "picture"), [([1.0, 1.0], "▁▁"), ([float("nan")], "?")])

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli.output_options import Json
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ridgeline.records.served import DecodeBench
-
 
 def bench_decode(
     model: options.Model,
     batch: Annotated[int, typer.Option(help="Sequences that decode together.")] = 1,
     context: Annotated[int, typer.Option(help="Tokens of each prompt.")] = 64,
-    rounds: Annotated[int, typer.Option(help="Each followed by reads of memory.")] = 8,
-    steps: Annotated[int, typer.Option(help="Of decoding in a round.")] = 16,
+    rounds: Annotated[int, typer.Option(help="Rounds, each followed by reads of memory.")] = 8,
+    steps: Annotated[int, typer.Option(help="Decoding steps in a round.")] = 16,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     weights: options.Weights = "model",
@@ -34,7 +29,7 @@ def bench_decode(
     json: Json = False,
 ) -> None:
     """Measure decoding and, in turns with it, how fast this machine reads its memory."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
 
     options.check_counts(batch=batch, context=context, rounds=rounds, steps=steps)
     config = options.engine_config(
@@ -51,6 +46,7 @@ def bench_decode(
         trust_remote_code=trust_remote_code,
     )
     options.require_engine()
+    from ridgeline.report.views.served import decode_bench_document
     from ridgeline.serve.engine.decode_bench import bench_decode as run
 
     with progress() as say:
@@ -60,25 +56,4 @@ def bench_decode(
     if json:
         print_json(found)
     else:
-        print_view(_view(found))
-
-
-def _view(found: DecodeBench) -> RenderableType:
-    from rich.text import Text
-
-    from ridgeline.report import quantity
-
-    read = quantity.memory(found.weight_bytes + found.kv_bytes)
-    first = (
-        f"{found.tokens_per_second:.1f} tokens/s: {found.step_seconds * 1e3:.2f} ms a step of"
-        f" {found.batch} (fastest {found.fastest_step_seconds * 1e3:.2f} ms),"
-        f" {found.outside_model_seconds * 1e3:.2f} ms of it outside the model"
-    )
-    second = (
-        f"{read} read a step = {found.read_bytes_per_second / 1e9:.1f} GB/s,"
-        f" {found.share:.0%} of the {found.machine_bytes_per_second / 1e9:.1f} GB/s that this"
-        f" machine read in the same {found.rounds} rounds"
-    )
-    third = f"{found.dtype}, weights {found.weights}, {found.threads} threads on {found.device}"
-    kernels = [f"kernel of {kernel}" for kernel in found.kernels]
-    return Text("\n".join([first, second, third, *kernels]))
+        print_document(decode_bench_document(found))

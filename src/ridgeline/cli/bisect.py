@@ -37,12 +37,12 @@ def bisect(
     The steps of a script (train.py, -m module) are timed as by doctor; of any other command the
     record or the seconds that it prints count, else its wall time. Your checkout is not touched.
     """
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.errors import RidgelineError
     from ridgeline.measure.bisect.search import Question
     from ridgeline.measure.bisect.search import bisect as search
     from ridgeline.measure.statistics.metric import parse_metric
-    from ridgeline.report.bisection import bisection_view, unproven
+    from ridgeline.report.views.bisect import bisection_document, unproven
 
     question = Question(
         good=good,
@@ -59,7 +59,7 @@ def bisect(
     if json:
         print_json(found)
     else:
-        print_view(bisection_view(found))
+        print_document(bisection_document(found))
     why = unproven(found)
     if why is not None:
         raise RidgelineError(why)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ridgeline.cli.output_options import Json
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def calc(
@@ -24,15 +20,16 @@ def calc(
     json: Json = False,
 ) -> None:
     """A formula of the theory: memory states, collectives, checkpoints, learning rates, money."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.plan.calc import FORMULAS, about, calculate, usage
+    from ridgeline.report.views.calc import calc_document
 
     if formula is None:
         listed = [{"formula": one, "about": about(one), "usage": usage(one)} for one in FORMULAS]
         if json:
             print_json(listed)
             return
-        print_view(_pairs({one["formula"]: one["about"] for one in listed}))
+        print_document(calc_document("Formulas", {one["formula"]: one["about"] for one in listed}))
         return
     found = calculate(formula, values or [])
     if json:
@@ -41,13 +38,4 @@ def calc(
     result = {formula: found.result}
     if is_dataclass(found.result) and not isinstance(found.result, type):
         result = asdict(found.result)
-    print_view(_pairs({"": about(formula), **result}))
-
-
-def _pairs(values: Mapping[str, object]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    for name, value in values.items():
-        table.add_row(name, str(value))
-    return table
+    print_document(calc_document(about(formula), result))

@@ -9,16 +9,16 @@ import msgspec
 import typer
 
 from ridgeline.cli.output_options import Json, output_file
-from ridgeline.cli.show import write_text
+from ridgeline.cli.show import print_document, print_json, write_text
 from ridgeline.errors import InputError, Regression
 from ridgeline.measure.compare import history as histories
 from ridgeline.measure.compare.comparison import Comparison, compare_runs
 from ridgeline.measure.compare.history import HistoryVerdict
 from ridgeline.measure.compare.runs import read_run
 from ridgeline.measure.statistics.metric import parse_metric
-from ridgeline.report.comparison import (
-    comparison_markdown,
-    comparison_view,
+from ridgeline.report.markdown import draw_markdown
+from ridgeline.report.views.compare import (
+    comparison_document,
     headline,
     history_headline,
     reason,
@@ -27,7 +27,7 @@ from ridgeline.report.comparison import (
 STDOUT = Path("-")
 
 
-class Answer(
+class _Answer(
     Comparison,
     frozen=True,
     kw_only=True,
@@ -75,23 +75,16 @@ def compare(
     if history is not None:
         histories.append(history, histories.entry_of(new_run))
         judged = histories.judge(history, threshold=threshold)
-    if markdown is not None:
-        _write_markdown(markdown, comparison_markdown(comparison, judged))
+    document = comparison_document(comparison, judged)
+    if markdown == STDOUT:
+        typer.echo(draw_markdown(document), nl=False)
+    elif markdown is not None:
+        write_text("--markdown", markdown, draw_markdown(document))
     if json:
-        answer = Answer(history=judged, **msgspec.structs.asdict(comparison))
-        typer.echo(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode())
+        print_json(_Answer(history=judged, **msgspec.structs.asdict(comparison)))
     elif markdown != STDOUT:
-        from rich.console import Console
-
-        Console().print(comparison_view(comparison, judged))
+        print_document(document)
     _raise_regression(comparison, judged)
-
-
-def _write_markdown(path: Path, text: str) -> None:
-    if path == STDOUT:
-        typer.echo(text, nl=False)
-        return
-    write_text("--markdown", path, text)
 
 
 def _raise_regression(comparison: Comparison, history: HistoryVerdict | None) -> None:

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride
+from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride, bench_on
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
 
@@ -30,14 +30,12 @@ def compress(
             metavar="MODEL", help="Directory of a Hugging Face causal LM, or image classifier."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the model, ledger and report go.")
-    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where model, ledger and report go.")],
     scheme: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Such as w4a16-gptq-g128; repeated: one after the other. With --target: choices.",
+            help="A scheme such as w4a16-gptq-g128; several in turn. With --target: choices.",
         ),
     ] = None,
     calibration: Annotated[
@@ -58,7 +56,7 @@ def compress(
         typer.Option(metavar="LOSS", help="Choose a scheme for each layer within this loss."),
     ] = None,
     aim: Annotated[
-        str, typer.Option("--for", metavar="AIM", help="With --target: size or latency.")
+        Literal["size", "latency"], typer.Option("--for", help="What --target shall make small.")
     ] = "size",
     merge_adapter: Annotated[
         Path | None,
@@ -89,13 +87,12 @@ def compress(
     Exit 3 where the model lost more than --max-loss or --target: nothing is saved then.
     """
     from ridgeline.cli.compress_images import run_on_images
-    from ridgeline.cli.decode_turns import bench_on
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.compress.images.material import ImageMaterial, is_image_model
     from ridgeline.compress.saved.exports import check_formats
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.records.scheme_names import parse
-    from ridgeline.report.compression_terminal import ledger_view
+    from ridgeline.report.views.compress import compression_document
 
     wanted = [parse(name) for name in scheme or []]
     if is_image_model(model):
@@ -149,7 +146,7 @@ def compress(
     if json:
         print_json(ledger)
     else:
-        print_view(ledger_view(ledger))
+        print_document(compression_document(ledger))
     if ledger.refused:
         worst = ", ".join(one.layer for one in ledger.sensitive)
         named = f"; most sensitive: {worst}" if worst else ""
@@ -168,11 +165,9 @@ def _run(
 ) -> CompressionLedger:
     from ridgeline.compress.apply import compress as run
     from ridgeline.compress.evaluate.allowance import allowance
-    from ridgeline.compress.search.search import AIMS, search
+    from ridgeline.compress.search.search import search
 
     target, aim, max_loss = losses
-    if aim not in AIMS:
-        raise InputError(f"--for {aim}: give {' or '.join(AIMS)}")
     if target is not None:
         if adapter is not None:
             raise InputError("--merge-adapter: merge first, then search in a second command")
@@ -214,12 +209,13 @@ def _beside(
     from ridgeline.compress.apply import LEDGER
     from ridgeline.compress.saved.exports import export
     from ridgeline.records.store import write_atomically, write_record
-    from ridgeline.report.compression_page import compression_page
+    from ridgeline.report.page import draw_page
+    from ridgeline.report.views.compress import compression_document
 
     assert ledger.saved is not None
     out = Path(ledger.saved)
     ledger = replace(ledger, report=str(out / REPORT))
-    write_atomically(folder / REPORT, compression_page(ledger).encode())
+    write_atomically(folder / REPORT, draw_page(compression_document(ledger)).encode())
     write_record(folder / LEDGER, ledger)
     exports, refused = {}, []
     for name in formats:

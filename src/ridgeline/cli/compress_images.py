@@ -33,11 +33,11 @@ def run_on_images(
         refused: Options that mean nothing here → whether they were given.
         json: Print one document.
     """
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.compress.evaluate.allowance import allowance
     from ridgeline.compress.images.apply import compress_images
     from ridgeline.models.quiet import quiet_libraries
-    from ridgeline.report.image_compression_terminal import image_ledger_view
+    from ridgeline.report.views.compress import image_compression_document
 
     for option, given in refused.items():
         if given:
@@ -57,7 +57,7 @@ def run_on_images(
     if json:
         print_json(ledger)
     else:
-        print_view(image_ledger_view(ledger))
+        print_document(image_compression_document(ledger))
     if ledger.refused:
         raise Regression(f"nothing was saved: {ledger.refused}")
 

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
 from ridgeline.cli.durations import duration_option
-from ridgeline.cli.output_options import Json, output_file
+from ridgeline.cli.output_options import Html, Json, output_file
 from ridgeline.errors import InputError
 
-if TYPE_CHECKING:
-    from ridgeline.diagnose.doctor import Examination
+_TIMED_SECONDS = 5.0
+"""Enough for a median that is good to a few percent; the first verdict should not wait longer."""
 
 
 def doctor(
@@ -41,13 +41,11 @@ def doctor(
     ] = 120.0,
     json: Json = False,
     out: Annotated[Path | None, output_file("FILE.json", "Also write that document here.")] = None,
-    report: Annotated[
-        Path | None, output_file("FILE.html", "Also write a page to look at.")
-    ] = None,
+    html: Html = None,
 ) -> None:
     """Examine an unmodified script: where its time goes, what bounds it, what is worth doing."""
     if trace:
-        _refuse_script_options(command or [], report=report)
+        _refuse_script_options(command or [], html=html)
         _judge_traces([*trace, *(command or [])], json=json, out=out)
         return
     if not command:
@@ -57,12 +55,13 @@ def doctor(
         )
     from dataclasses import replace
 
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress, told, write_page
     from ridgeline.diagnose.doctor import USUAL_PLAN
     from ridgeline.diagnose.doctor import doctor as examine
     from ridgeline.measure.live.command import resolve
     from ridgeline.measure.live.profile import MeasurementPlan
-    from ridgeline.report.terminal import profile_view
+    from ridgeline.records.store import write_record
+    from ridgeline.report.views.doctor import profile_document
 
     plan = replace(USUAL_PLAN, warmup=warmup, budget_seconds=budget)
     if steps is not None:
@@ -70,30 +69,34 @@ def doctor(
     resolve(command)
     with progress() as say:
         examination = examine(command, plan, on_progress=say)
-    if out is not None or report is not None:
-        _write(examination, out, report)
+    document = profile_document(examination.profile, examination.findings, examination.verdict)
+    if out is not None:
+        with told("--out", out):
+            write_record(out, examination)
+    if html is not None:
+        write_page("--html", html, document)
     if json:
         print_json(examination)
     else:
-        print_view(profile_view(examination.profile, examination.findings, examination.verdict))
+        print_document(document)
 
 
-def _refuse_script_options(command: list[str], *, report: Path | None) -> None:
+def _refuse_script_options(command: list[str], *, html: Path | None) -> None:
     if any(word.endswith(".py") or word.startswith("-") for word in command):
         raise InputError(f"--trace and a command ({command[0]}): give one or the other")
-    if report is not None:
-        raise InputError("--report with --trace: use `ridgeline trace report FILES --html FILE`")
+    if html is not None:
+        raise InputError("--html with --trace: use `ridgeline trace report FILES --html FILE`")
 
 
 def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
     from functools import partial
 
-    from ridgeline.cli.show import print_json, print_view, told
+    from ridgeline.cli.show import print_document, print_json, told
     from ridgeline.cli.trace_files import ask
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.records.store import write_atomically
-    from ridgeline.report.trace_across_terminal import verdict_view
+    from ridgeline.report.views.trace import verdict_document
     from ridgeline.trace.load import trace_files
 
     paths = trace_files(files)
@@ -107,19 +110,4 @@ def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
     if json:
         print_json(document)
     else:
-        print_view(verdict_view(verdict))
-
-
-def _write(examination: Examination, out: Path | None, report: Path | None) -> None:
-    from ridgeline.cli.show import told
-    from ridgeline.records.store import write_record
-    from ridgeline.report.html import write_profile_report
-
-    if out is not None:
-        with told("--out", out):
-            write_record(out, examination)
-    if report is not None:
-        with told("--report", report):
-            write_profile_report(
-                report, examination.profile, examination.findings, examination.verdict
-            )
+        print_document(verdict_document(verdict))

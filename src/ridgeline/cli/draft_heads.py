@@ -21,11 +21,11 @@ def draft_heads(
     widening: Annotated[
         int, typer.Option(min=1, help="Width inside a layer over the model's.")
     ] = 4,
-    steps: Annotated[int, typer.Option(min=1)] = 500,
-    batch: Annotated[int, typer.Option(min=1, help="Rows per step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 500,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of a step.")] = 8,
     seq: Annotated[int, typer.Option(min=8, help="Tokens of a row.")] = 256,
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 1e-3,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the training.")] = 0,
     json: Json = False,
 ) -> None:
     """Train draft heads for speculative decoding; the model itself stays as it is."""

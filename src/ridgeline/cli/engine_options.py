@@ -20,23 +20,27 @@ if TYPE_CHECKING:
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Directory of a Hugging Face model, or a hub id.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Dtype = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16.")]
-Weights = Annotated[str, typer.Option(help="model (as stored), int8, int4 or fp8.")]
-GroupSize = Annotated[int, typer.Option(help="Weights that share a scale in int4.")]
-KvDtype = Annotated[str, typer.Option(help="model, int8 or fp8.")]
-KvLayout = Annotated[str, typer.Option(help="paged; contiguous and dynamic to compare.")]
-KvBytes = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="For the KV cache: 2GiB, 500MB or bytes.")
+Device = Annotated[str, typer.Option(help="Where it runs: auto, cpu or cuda.")]
+Dtype = Annotated[str, typer.Option(help="The dtype of activations: auto, fp32, bf16 or fp16.")]
+Weights = Annotated[
+    str, typer.Option(help="How weights are held: model (as stored), int8, int4 or fp8.")
 ]
-MemoryShare = Annotated[float, typer.Option(help="Of the device's memory, for everything.")]
+GroupSize = Annotated[int, typer.Option(help="Weights that share a scale in int4.")]
+KvDtype = Annotated[str, typer.Option(help="How keys and values are held: model, int8 or fp8.")]
+KvLayout = Annotated[
+    str, typer.Option(help="How the KV cache is laid out: paged; contiguous or dynamic.")
+]
+KvBytes = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="The size of the KV cache: 2GiB, 500MB or bytes.")
+]
+MemoryShare = Annotated[float, typer.Option(help="The share of the device's memory to use.")]
 BlockSize = Annotated[int, typer.Option(help="Tokens of a KV block.")]
-MaxLength = Annotated[int | None, typer.Option(help="Tokens of prompt and answer together.")]
-MaxTokensPerStep = Annotated[int, typer.Option(help="Budget of one step.")]
-MaxSequences = Annotated[int, typer.Option(help="Running at once.")]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens of prompt and completion together.")]
+MaxTokensPerStep = Annotated[int, typer.Option(help="The most tokens of one step.")]
+MaxSequences = Annotated[int, typer.Option(help="The most sequences that run at once.")]
 MaxWaiting = Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.", min=1)]
 Order = Annotated[
-    str, typer.Option(help="fcfs, priority, shortest-prompt or longest-prefix goes first.")
+    str, typer.Option(help="Who goes first: fcfs, priority, shortest-prompt, longest-prefix.")
 ]
 ChunkedPrefill = Annotated[
     bool, typer.Option(help="Compute long prompts in pieces between decodes.")
@@ -45,16 +49,20 @@ PrefixCache = Annotated[bool, typer.Option(help="Compute equal beginnings of pro
 Speculative = Annotated[
     str | None,
     typer.Option(
-        metavar="KIND[:PATH]", help="ngram, draft:MODEL or heads:FOLDER guess tokens ahead."
+        metavar="KIND[:PATH]", help="What guesses tokens ahead: ngram, draft:MODEL or heads:FOLDER."
     ),
 ]
 NumDrafts = Annotated[int, typer.Option(help="Tokens guessed at a time.")]
 Adapter = Annotated[
     list[str] | None,
-    typer.Option("--adapter", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
+    typer.Option(
+        "--adapter", metavar="NAME=DIR", help="A LoRA adapter; may be given several times."
+    ),
 ]
 Compiled = Annotated[bool, typer.Option("--compiled", help="Decode through torch.compile (CPU).")]
-Threads = Annotated[int | None, typer.Option(help="On a CPU. Default: the cores it may use.")]
+Threads = Annotated[
+    int | None, typer.Option(help="Threads on a CPU. Default: the cores it may use.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Check every cache at each step.")]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
@@ -108,7 +116,7 @@ def engine_config(
 
 
 def size_bytes(option: str, text: str) -> int:
-    """Of a size as people write it.
+    """The bytes of a size as people write it.
 
     >>> size_bytes("--kv-bytes", "1.5GiB"), size_bytes("--kv-bytes", "20MB")
     (1610612736, 20000000)

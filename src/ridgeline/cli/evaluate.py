@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,9 @@ import typer
 from ridgeline.cli.output_options import Json
 
 if TYPE_CHECKING:
-    from ridgeline.records.compression import Evaluation
+    from ridgeline.cli.tune_progress import Say
+    from ridgeline.compress.evaluate.judge import Bench
+    from ridgeline.records.compression import Decoding, Evaluation
 
 Context = Annotated[
     int | None, typer.Option(help="Tokens of a window. Default: 2,048, or the model's positions.")
@@ -19,13 +21,15 @@ Context = Annotated[
 Stride = Annotated[
     int | None, typer.Option(help="Tokens from window to window. Default: as --context.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="Where it runs: auto, cpu or cuda.")]
 NoSpeed = Annotated[bool, typer.Option("--no-speed", help="Do not measure decoding.")]
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Directory, dense or compressed.")],
-    text: Annotated[Path, typer.Option(metavar="FILE", help="Held-out text.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Directory of a model, dense or compressed.")
+    ],
+    text: Annotated[Path, typer.Option(metavar="FILE", help="Held-out text to judge on.")],
     reference: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The model that it was made from: KL, speed beside it."),
@@ -37,10 +41,10 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.compress.evaluate.evaluate import evaluate as run
     from ridgeline.models.quiet import quiet_libraries
-    from ridgeline.report.compression_terminal import evaluation_view
+    from ridgeline.report.views.evaluate import evaluation_document
 
     with quiet_libraries(), progress() as say:
         found = run(
@@ -57,13 +61,12 @@ def evaluate(
     if json:
         print_json(found)
     else:
-        print_view(evaluation_view(found))
+        print_document(evaluation_document(found))
 
 
 def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -> Evaluation:
     from msgspec.structs import replace
 
-    from ridgeline.cli.decode_turns import bench_on
     from ridgeline.compress.evaluate.judge import speedup
 
     places = [Path(one) for one in (found.reference, found.model) if one is not None]
@@ -74,3 +77,23 @@ def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -
     if not before or isinstance(before[0], str):
         return replace(found, no_decoding=f"of the reference: {before[0]}") if before else found
     return replace(found, reference_decoding=before[0], speedup=speedup(before[0], own))
+
+
+KV_BYTES = 256 * 2**20
+"""The cache of each model: enough for one sequence of a few hundred tokens."""
+
+
+def bench_on(device: str) -> Bench:
+    """A function that decodes with `ridgeline serve`'s engine on that device."""
+
+    def bench(directories: Sequence[Path], say: Say) -> list[Decoding | str]:
+        from ridgeline.cli.engine_options import engine_config
+        from ridgeline.serve.engine.decode_bench import decode_in_turns
+
+        configs = [
+            engine_config(str(directory), device=device, kv_bytes=str(KV_BYTES))
+            for directory in directories
+        ]
+        return decode_in_turns(configs, on_progress=say)
+
+    return bench

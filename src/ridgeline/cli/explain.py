@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ridgeline.cli.output_options import Json
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ridgeline.plan.explain import Explanation
-
 
 def explain(
     first: Annotated[
-        Path, typer.Argument(metavar="A.json", help="Of `predict training` or `plan training`.")
+        Path,
+        typer.Argument(
+            metavar="A.json", help="What `predict training` or `plan training` printed."
+        ),
     ],
     second: Annotated[Path, typer.Argument(metavar="B.json", help="The one to hold against it.")],
     json: Json = False,
@@ -26,16 +24,17 @@ def explain(
 
     The files are what `--json` prints; of a plan its best layout is taken.
     """
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.plan.explain import explain as compare
     from ridgeline.plan.explain import read_estimate
+    from ridgeline.report.views.explain import explanation_document
 
     names = _names(first, second)
     explanation = compare(read_estimate(first), read_estimate(second), names)
     if json:
         print_json(explanation)
         return
-    print_view(_view(explanation))
+    print_document(explanation_document(explanation))
 
 
 def _names(first: Path, second: Path) -> tuple[str, str]:
@@ -43,14 +42,3 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
     if first.stem != second.stem:
         return first.stem, second.stem
     return "A", "B"
-
-
-def _view(explanation: Explanation) -> RenderableType:
-    from ridgeline.report.explain_terminal import explanation_view
-
-    return explanation_view(
-        (explanation.first, explanation.second),
-        explanation.sentences,
-        explanation.knobs,
-        [(term.term, term.first_seconds, term.second_seconds) for term in explanation.terms],
-    )

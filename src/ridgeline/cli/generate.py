@@ -1,39 +1,46 @@
-"""`ridgeline generate MODEL --prompt TEXT`: answers from the engine, without a server."""
+"""`ridgeline generate MODEL --prompt TEXT` completes prompts with the engine, without a server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli.output_options import Json
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ridgeline.records.served import Generation
-
 
 def generate(
     model: options.Model,
-    prompt: Annotated[list[str], typer.Option(metavar="TEXT", help="Repeatable: all at once.")],
+    prompt: Annotated[
+        list[str], typer.Option(metavar="TEXT", help="A prompt; several are answered at once.")
+    ],
     max_tokens: Annotated[int, typer.Option(help="New tokens at most.")] = 64,
-    temperature: Annotated[float, typer.Option(help="0: the most likely token each time.")] = 0.0,
+    temperature: Annotated[
+        float, typer.Option(help="The temperature; 0 takes the most likely token each time.")
+    ] = 0.0,
     top_k: Annotated[int, typer.Option(help="Only the k most likely; 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Only the most likely that add up to p.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Only those above p times the most likely.")] = 0.0,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1: fewer repetitions.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answer.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Ends an answer.")] = None,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Always max-tokens.")] = False,
-    n: Annotated[int, typer.Option("-n", help="Answers to each prompt.")] = 1,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="A penalty on repetitions; 1 is none.")
+    ] = 1.0,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same completion.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A text that ends a completion.")
+    ] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Always generate max-tokens.")
+    ] = False,
+    n: Annotated[int, typer.Option("-n", help="Completions of each prompt.")] = 1,
     beams: Annotated[int, typer.Option(help="Beam search with so many; 0: none.")] = 0,
     chat: Annotated[
         bool, typer.Option("--chat", help="Put prompts through the chat template.")
     ] = False,
     use_adapter: Annotated[
-        str, typer.Option(metavar="NAME", help="Which of the --adapter to answer with.")
+        str, typer.Option(metavar="NAME", help="Which of the --adapter to use.")
     ] = "",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -57,8 +64,8 @@ def generate(
     trust_remote_code: options.TrustRemoteCode = False,
     json: Json = False,
 ) -> None:
-    """Answer prompts with any Hugging Face causal language model, and say how long it took."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    """Complete prompts with any Hugging Face causal language model, and say how long it took."""
+    from ridgeline.cli.show import print_document, print_json, progress
 
     config = options.engine_config(
         model,
@@ -84,6 +91,7 @@ def generate(
         trust_remote_code=trust_remote_code,
     )
     options.require_engine()
+    from ridgeline.report.views.served import generation_document
     from ridgeline.serve.engine.offline import generate as run
     from ridgeline.serve.messages import Sampling
 
@@ -104,31 +112,4 @@ def generate(
     if json:
         print_json(found)
     else:
-        print_view(_view(found))
-
-
-def _view(found: Generation) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[RenderableType] = []
-    for one in found.answers:
-        parts.append(Text.assemble((one.prompt, "dim"), one.text, "\n"))
-        first = "" if one.ttft_seconds is None else f", first token {one.ttft_seconds * 1e3:.1f} ms"
-        then = "" if one.tpot_seconds is None else f", then {one.tpot_seconds * 1e3:.2f} ms each"
-        cached = f", {one.cached_tokens} from the prefix cache" if one.cached_tokens else ""
-        parts.append(
-            Text(
-                f"{one.output_tokens} tokens after {one.prompt_tokens}{cached}{first}{then};"
-                f" ended by {one.finish_reason}\n",
-                style="dim",
-            )
-        )
-    parts.append(
-        Text(
-            f"{found.output_tokens_per_second:.1f} tokens/s over {found.seconds:.2f} s,"
-            f" loaded in {found.load_seconds:.1f} s, {found.dtype} on {found.device}",
-            style="dim",
-        )
-    )
-    return Group(*parts)
+        print_document(generation_document(found))

@@ -4,44 +4,41 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import MissingExtra
 
-if TYPE_CHECKING:
-    from ridgeline.report.fitted_table import FittedTable
-
 Libraries = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[LIBRARY]…", help="The libraries of kernels; without any, all of them."
-    ),
+    typer.Argument(metavar="[LIBRARY]…", help="Libraries to compile; none: all of them."),
 ]
 
 
 def kernels_list(json: Json = False) -> None:
     """Which kernels are compiled for this CPU (or RIDGELINE_CPU_TARGET), and where they lie."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
 
     _require_torch()
     from ridgeline.kernels.cpu import build
+    from ridgeline.report.views.hardware import kernels_document
 
     document = _document({one.name: one.made() for one in build.wanted_recipes()})
     if json:
         print_json(document)
     else:
-        print_view(_table(document))
+        print_document(kernels_document(document))
 
 
 def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
     """Compile kernels now, for this CPU (or RIDGELINE_CPU_TARGET), with CXX or what is found."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
 
     _require_torch()
     from ridgeline.kernels.cpu import build
+    from ridgeline.report.views.hardware import kernels_document
 
     began = time.monotonic()
     with progress() as report_progress:
@@ -54,7 +51,7 @@ def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
     if json:
         print_json(document)
         return
-    print_view(_table(document))
+    print_document(kernels_document(document))
     typer.echo(f"ready after {document['seconds']:g} s")
 
 
@@ -75,28 +72,3 @@ def _document(libraries: dict[str, Any]) -> dict[str, Any]:
         "folder": str(cache_folder() / "kernels"),
         "libraries": libraries,
     }
-
-
-def _table(document: dict[str, Any]) -> FittedTable:
-    from rich import box
-
-    from ridgeline.report.fitted_table import FittedTable
-
-    target = document["target"]
-    made_for = document["cpu"] if target == "native" else f"the target {target}"
-    table = FittedTable(
-        title=f"CPU kernels for {made_for}, in {document['folder']}",
-        title_justify="left",
-        box=box.SIMPLE,
-    )
-    for column in ("library", "KiB", "compiled in", "threads", "compiler"):
-        table.add_column(column)
-    for name, made in document["libraries"].items():
-        if made is None:
-            table.add_row(name, "–", "not yet", "", "")
-            continue
-        threads = "torch's pool" if made.parallel else "one"
-        table.add_row(
-            name, f"{made.bytes / 1024:.0f}", f"{made.seconds:g} s", threads, made.compiler
-        )
-    return table

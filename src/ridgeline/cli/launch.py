@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.recipe_options import Changes, usual_folder
+from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
 
 if TYPE_CHECKING:
     from ridgeline.launch.cluster_file import ClusterFile
@@ -122,7 +122,7 @@ def _show(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> Non
 def _say_price(job: LaunchJob) -> None:
     from ridgeline.cli.show import progress
     from ridgeline.launch.price import price_of
-    from ridgeline.report.launch_terminal import price_line
+    from ridgeline.report.views.launch import price_line
 
     price = price_of(job.recipe, job.cluster.nodes.device)
     with progress() as say:
@@ -139,13 +139,14 @@ def _say_price(job: LaunchJob) -> None:
 
 def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
     """Run to the end, as long as this process lives."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.launch.merge import LogLine
     from ridgeline.launch.places import refuse_twins, run_here, written
     from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.records.journal import read_journal
     from ridgeline.records.store import read_record
     from ridgeline.records.training_run import TrainingRun
-    from ridgeline.report.training_terminal import LiveView, run_view
+    from ridgeline.report.views.train import run_document
     from ridgeline.train.check import check
 
     check(job.recipe)
@@ -168,7 +169,8 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
     elif json:
         print_json(read_record(result, TrainingRun))
     else:
-        print_view(run_view(read_record(result, TrainingRun), folder))
+        losses = [line.loss for line in read_journal(folder)]
+        print_document(run_document(read_record(result, TrainingRun), losses, folder))
 
 
 def _submit(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
@@ -183,27 +185,27 @@ def _submit(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> N
 
 
 def _print_run(name: str, *, json: bool) -> None:
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.launch.places import find, status
     from ridgeline.launch.remembered import Remembered, state_folder
-    from ridgeline.report.launch_terminal import status_view
+    from ridgeline.report.views.launch import status_document
 
     found = status(find(name, Remembered(state_folder())))
     if json:
         print_json(found)
     else:
-        print_view(status_view(found))
+        print_document(status_document(found))
 
 
 def _check(files: list[Path], *, json: bool) -> None:
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.launch.check import check_files
-    from ridgeline.report.launch_check_terminal import check_view
+    from ridgeline.report.views.launch import check_document
 
     report = check_files(files)
     if json:
         print_json(report)
     else:
-        print_view(check_view(report.verdicts))
+        print_document(check_document(report.verdicts))
     if not report.passed:
         raise typer.Exit(3)

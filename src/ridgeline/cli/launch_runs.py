@@ -9,18 +9,18 @@ import typer
 
 from ridgeline.cli.output_options import Json
 
-NAME = Annotated[str, typer.Argument(help="As `ridgeline launch` called the run.")]
+NAME = Annotated[str, typer.Argument(help="The run, as `ridgeline launch` called it.")]
 
 
 def launch_status(
-    name: Annotated[str, typer.Argument(help="Of a run; without one: all of them.")] = "",
+    name: Annotated[str, typer.Argument(help="The run to show; without one, all of them.")] = "",
     json: Json = False,
 ) -> None:
     """Say how a run stands, and in one sentence why it waits."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.launch.places import find, recovered, status
     from ridgeline.launch.remembered import Remembered, state_folder
-    from ridgeline.report.launch_terminal import list_view, status_view
+    from ridgeline.report.views.launch import runs_document, status_document
 
     remembered = Remembered(state_folder())
     if name:
@@ -28,13 +28,13 @@ def launch_status(
         if json:
             print_json(found)
         else:
-            print_view(status_view(found))
+            print_document(status_document(found))
         return
     runs = [run for one in remembered.all() if (run := recovered(one, remembered)) is not None]
     if json:
         print_json(runs)
     else:
-        print_view(list_view(runs))
+        print_document(runs_document(runs))
 
 
 def launch_logs(

@@ -10,61 +10,57 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.records.load import Arrivals as Kinds
+
 if TYPE_CHECKING:
     from ridgeline.records.load_test import Slo
 
 Arrivals = Annotated[
-    str | None,
-    typer.Option(
-        help="closed, constant, poisson, gamma, ramp or trace. Default: trace with --trace, else"
-        " poisson."
-    ),
+    Kinds | None,
+    typer.Option(help="When requests come. Default: trace with --trace, else poisson."),
 ]
 Rate = Annotated[float, typer.Option(help="Requests per second.")]
-ToRate = Annotated[float | None, typer.Option(help="Of a ramp, at its end.")]
+ToRate = Annotated[float | None, typer.Option(help="The rate at the end of a ramp.")]
 Variation = Annotated[
-    float, typer.Option("--cv", help="Of gamma: deviation of a gap over its mean.")
+    float, typer.Option("--cv", help="For gamma: the deviation of a gap over its mean.")
 ]
 Concurrency = Annotated[int, typer.Option(help="Requests at once in a closed loop.")]
 Seconds = Annotated[
-    float | None, typer.Option(help="Of sending; of a sweep, per stage. Default: 30.")
+    float | None, typer.Option(help="How long to send; in a sweep, per stage. Default: 30.")
 ]
-Requests = Annotated[int | None, typer.Option(help="At most so many.")]
-InputTokens = Annotated[int, typer.Option(help="Of each prompt.")]
-OutputTokens = Annotated[int, typer.Option(help="Of each answer.")]
+Requests = Annotated[int | None, typer.Option(help="Send at most so many.")]
+InputTokens = Annotated[int, typer.Option(help="Tokens of each prompt.")]
+OutputTokens = Annotated[int, typer.Option(help="Tokens of each completion.")]
 Trace = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Azure CSV or Mooncake JSON lines.")
+    Path | None,
+    typer.Option(metavar="FILE", help="A request trace: Azure CSV or Mooncake JSON lines."),
 ]
-TraceSpeed = Annotated[float, typer.Option(help="2: twice as fast as it was.")]
-LengthScale = Annotated[float, typer.Option(help="Of the trace's lengths.")]
+TraceSpeed = Annotated[
+    float, typer.Option(help="How fast the trace is replayed; 2 is twice as fast.")
+]
+LengthScale = Annotated[float, typer.Option(help="A factor on the trace's lengths.")]
 Warmup = Annotated[
     float | None, typer.Option(help="Seconds not counted. Default: a tenth, at most 30.")
 ]
-SloTtft = Annotated[float | None, typer.Option(help="Seconds; for goodput.")]
-SloTpot = Annotated[float | None, typer.Option(help="Seconds.")]
-SloItl = Annotated[float | None, typer.Option(help="Seconds, for 99 % of tokens.")]
-SloE2e = Annotated[float | None, typer.Option(help="Seconds.")]
+SloTtft = Annotated[
+    float | None, typer.Option(help="Seconds to the first token that goodput allows.")
+]
+SloTpot = Annotated[float | None, typer.Option(help="Seconds per token that goodput allows.")]
+SloItl = Annotated[
+    float | None, typer.Option(help="Seconds between tokens that goodput allows for 99 % of them.")
+]
+SloE2e = Annotated[
+    float | None, typer.Option(help="Seconds for the whole completion that goodput allows.")
+]
 
 
-def arrivals_of(asked: str | None, trace: Path | None) -> str:
-    """The kind of arrivals that the options describe.
-
-    Raises:
-        InputError: There is none of that name.
-    """
-    from typing import get_args
-
-    from ridgeline.errors import InputError
-    from ridgeline.records.load import Arrivals as Known
-
-    chosen = asked or ("trace" if trace else "poisson")
-    if chosen not in get_args(Known):
-        raise InputError(f"--arrivals {chosen}: has to be one of {', '.join(get_args(Known))}")
-    return chosen
+def arrivals_of(asked: Kinds | None, trace: Path | None) -> Kinds:
+    """The kind of arrivals that the options describe."""
+    return asked or ("trace" if trace else "poisson")
 
 
 def slo_of(ttft: float | None, tpot: float | None, itl: float | None, e2e: float | None) -> Slo:
-    """The objectives."""
+    """The objectives that the options ask for."""
     from ridgeline.records.load_test import Slo
 
     return Slo(ttft_seconds=ttft, itl_seconds=itl, tpot_seconds=tpot, e2e_seconds=e2e)

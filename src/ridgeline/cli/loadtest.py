@@ -1,32 +1,12 @@
-"""`ridgeline loadtest URL`: how an OpenAI-compatible server bears load."""
+"""`ridgeline loadtest URL` measures how an OpenAI-compatible server bears load."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ridgeline.cli.load_options import (
-    Arrivals,
-    Concurrency,
-    InputTokens,
-    LengthScale,
-    OutputTokens,
-    Rate,
-    Requests,
-    Seconds,
-    SloE2e,
-    SloItl,
-    SloTpot,
-    SloTtft,
-    ToRate,
-    Trace,
-    TraceSpeed,
-    Variation,
-    Warmup,
-    arrivals_of,
-    slo_of,
-)
+from ridgeline.cli import load_options as load
 from ridgeline.cli.output_options import Html, Json
 
 if TYPE_CHECKING:
@@ -35,46 +15,56 @@ if TYPE_CHECKING:
 
 
 def loadtest(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Of the server: http://host:8000.")],
-    model: Annotated[str | None, typer.Option(help="Default: the first it names.")] = None,
-    api: Annotated[str, typer.Option(help="completions or chat.")] = "completions",
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The server, such as http://host:8000.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="The model to ask. Default: the first that the server names.")
+    ] = None,
+    api: Annotated[
+        Literal["completions", "chat"], typer.Option(help="Which of its interfaces.")
+    ] = "completions",
     api_key: Annotated[
         str | None, typer.Option(envvar="RIDGELINE_API_KEY", help="Sent as a bearer token.")
     ] = None,
-    arrivals: Arrivals = None,
-    rate: Rate = 1.0,
-    to_rate: ToRate = None,
-    variation: Variation = 2.0,
-    concurrency: Concurrency = 8,
-    seconds: Seconds = None,
-    requests: Requests = None,
-    input_tokens: InputTokens = 256,
-    output_tokens: OutputTokens = 64,
-    trace: Trace = None,
-    trace_speed: TraceSpeed = 1.0,
-    length_scale: LengthScale = 1.0,
+    arrivals: load.Arrivals = None,
+    rate: load.Rate = 1.0,
+    to_rate: load.ToRate = None,
+    variation: load.Variation = 2.0,
+    concurrency: load.Concurrency = 8,
+    seconds: load.Seconds = None,
+    requests: load.Requests = None,
+    input_tokens: load.InputTokens = 256,
+    output_tokens: load.OutputTokens = 64,
+    trace: load.Trace = None,
+    trace_speed: load.TraceSpeed = 1.0,
+    length_scale: load.LengthScale = 1.0,
     sweep: Annotated[bool, typer.Option("--sweep", help="Raise the rate to saturation.")] = False,
-    warmup: Warmup = None,
-    slo_ttft: SloTtft = None,
-    slo_tpot: SloTpot = None,
-    slo_itl: SloItl = None,
-    slo_e2e: SloE2e = None,
+    warmup: load.Warmup = None,
+    slo_ttft: load.SloTtft = None,
+    slo_tpot: load.SloTpot = None,
+    slo_itl: load.SloItl = None,
+    slo_e2e: load.SloE2e = None,
     seed: Annotated[
-        int | None, typer.Option(help="Default: another each time, so that no cache is warm.")
+        int | None,
+        typer.Option(help="The seed. Default: another each time, so that no cache is warm."),
     ] = None,
     token_ids: Annotated[
         str | None, typer.Option(metavar="LOW:HIGH", help="Prompts of token ids, not words.")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for one answer.")] = 600.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for one completion.")] = 600.0,
     max_send_lag: Annotated[
         float, typer.Option(help="Seconds at p99, above which no figures are given.")
     ] = 0.01,
-    max_cpu_share: Annotated[float, typer.Option(help="Of a core, likewise.")] = 0.9,
+    max_cpu_share: Annotated[
+        float, typer.Option(help="The share of a core above which no figures are given.")
+    ] = 0.9,
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Send load to a server and measure its answers; refuses when it is itself the bottleneck."""
-    from ridgeline.cli.show import print_json, print_view, progress, write_text
+    """Send load to a server and measure it; refuses when it is itself the bottleneck."""
+    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.report.views.loadtest import load_test_document
 
     settings = _settings(
         {
@@ -82,7 +72,7 @@ def loadtest(
             "model": model,
             "api": api,
             "api_key": api_key,
-            "arrivals": arrivals_of(arrivals, trace),
+            "arrivals": load.arrivals_of(arrivals, trace),
             "rate": rate,
             "to_rate": to_rate,
             "variation": variation,
@@ -102,34 +92,28 @@ def loadtest(
             "max_cpu_share": max_cpu_share,
         },
         token_ids=token_ids,
-        slo=slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
+        slo=load.slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
     )
     _require_client()
     from ridgeline.serve.loadtest.run import load_test
 
     with progress() as say:
         found = load_test(settings, say)
+    document = load_test_document(found)
     if html is not None:
-        from ridgeline.report.load_test_page import load_test_page
-
-        write_text("--html", html, load_test_page(found))
+        write_page("--html", html, document)
     if json:
         print_json(found)
     else:
-        from ridgeline.report.load_test_terminal import load_test_view
-
-        print_view(load_test_view(found))
+        print_document(document)
     if found.interrupted:
         raise typer.Exit(130)
 
 
 def _settings(fields: dict[str, Any], *, token_ids: str | None, slo: Slo) -> LoadSettings:
     """The flags as a typed value."""
-    from ridgeline.errors import InputError
     from ridgeline.serve.loadtest.settings import LoadSettings
 
-    if fields["api"] not in ("completions", "chat"):
-        raise InputError(f"--api {fields['api']}: has to be one of completions, chat")
     return LoadSettings(**fields, token_ids=_id_range(token_ids), slo=slo)
 
 

@@ -91,7 +91,8 @@ def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> in
         words = list(arguments) or ["--help"]
         code = build_program(begin=begin)(args=words, prog_name="ridgeline", standalone_mode=False)
     except usage_error as error:
-        return _complain(f"{error.format_message().rstrip('.')}; {_advice(error, arguments)}", 2)
+        said = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+        return _complain(f"{said}; {_advice(error, arguments)}", 2)
     except RidgelineError as error:
         if error.details:
             sys.stderr.write(error.details.rstrip() + "\n")

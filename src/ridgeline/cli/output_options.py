@@ -10,8 +10,8 @@ import typer
 from ridgeline.records.overwriting import note_output
 
 
-def announced(parameter: typer.CallbackParam, value: Any) -> Any:
-    """An option's file will be written: said before anything is read."""
+def announce(parameter: typer.CallbackParam, value: Any) -> Any:
+    """Say that an option's file will be written, before anything is read."""
     if value is not None:
         note_output(parameter.opts[0], Path(value))
     return value
@@ -19,7 +19,7 @@ def announced(parameter: typer.CallbackParam, value: Any) -> Any:
 
 def output_file(name: str, help: str) -> Any:  # noqa: A002 - as typer has it
     """An option that names a file to write; every one is made here."""
-    return typer.Option(metavar=name, help=help, callback=announced)
+    return typer.Option(metavar=name, help=help, callback=announce)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

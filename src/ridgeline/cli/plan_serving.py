@@ -1,4 +1,4 @@
-"""`ridgeline plan serving`: which GPUs, how many and how laid out, for a load and its targets."""
+"""`ridgeline plan serving` says which GPUs to buy for a load and its targets, and how many."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ def plan_serving(
     prompt: PromptTokens = 1024,
     answer: AnswerTokens = 256,
     gpu: Annotated[
-        list[str] | None, typer.Option(help="Allowed; may be given several times. Default: all.")
+        list[str] | None,
+        typer.Option(help="A device to allow; may be given several times. Default: all."),
     ] = None,
     weights: Annotated[
-        list[str] | None, typer.Option(help="Allowed, as gpu. Default: bf16 and fp8.")
+        list[str] | None, typer.Option(help="Weights to allow, as --gpu. Default: bf16 and fp8.")
     ] = None,
     engine: EngineClass = "python",
     headroom: Annotated[
-        float, typer.Option(help="Of what replicas can carry, the share left for bursts.")
+        float, typer.Option(help="The share of what replicas can carry that is left for bursts.")
     ] = 0.2,
     json: Json = False,
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.cost.serving.setting import WEIGHT_BITS
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
     from ridgeline.plan.serving.plan import ServingTask
     from ridgeline.plan.serving.plan import plan_serving as plan
+    from ridgeline.report.views.plan_serving import serving_plan_document
 
     if min(prompt, answer) < 1 or any(value is not None and value <= 0 for value in (users, rate)):
         raise InputError("--prompt and --answer must be 1 or more, --users and --rate above 0")
@@ -67,14 +69,12 @@ def plan_serving(
     found = plan(task)
     if json:
         print_json(found)
-        return
-    from ridgeline.report.serving_plan import plan_view
-
-    print_view(plan_view(found))
+    else:
+        print_document(serving_plan_document(found))
 
 
 def seconds_of(option: str, text: str) -> float:
-    """A time: 500ms, 0.5s, 2s; a bare number is seconds."""
+    """The seconds of a time such as 500ms, 0.5s or 2s; a bare number is seconds."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|)\s*", text)
     value = float(found[1]) * (1e-3 if found[2] == "ms" else 1.0) if found else 0.0
     if value <= 0:

@@ -1,4 +1,4 @@
-"""`ridgeline plan training`: the best layout for a training run, and why the others lose."""
+"""`ridgeline plan training` finds the best layout for a training run, and why others lose."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
-from ridgeline.cli.forecast_options import GlobalBatch, Model, SequenceLength, Software
+from ridgeline.cli.forecast_options import (
+    DomainSize,
+    GlobalBatch,
+    Model,
+    Network,
+    Oversubscription,
+    SequenceLength,
+    Software,
+    cluster_of,
+)
 from ridgeline.cli.output_options import Html, Json, output_file
 from ridgeline.errors import InputError
+from ridgeline.records.plan import Objective
 
 if TYPE_CHECKING:
     from ridgeline.models import ModelSpec
     from ridgeline.plan.training.task import TrainingTask
-    from ridgeline.records.plan import Objective, Plan
+    from ridgeline.records.plan import Plan
+    from ridgeline.report.document import ReportDocument
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
@@ -27,20 +37,22 @@ def plan_training(
         str,
         typer.Option(
             metavar="COUNTxDEVICE",
-            help="As 64xH100. With --days the largest allowed; several kinds with commas.",
+            help="Such as 64xH100. With --days the largest allowed; several kinds with commas.",
         ),
     ],
     global_batch: GlobalBatch,
     seq: SequenceLength = None,
     tokens: Annotated[
-        str | None, typer.Option(help="Of the whole run, as 300B: adds days, money, energy.")
+        str | None, typer.Option(help="Tokens of the whole run, as 300B: adds days, money, energy.")
     ] = None,
     objective: Annotated[
-        str, typer.Option(help="time, memory, or cost (also tries smaller clusters).")
+        Objective, typer.Option(help="What to keep low; for cost, smaller clusters are tried too.")
     ] = "time",
     precision: Annotated[
         list[str] | None,
-        typer.Option(help="Of matrix products; may be given several times. Default: 16 bits."),
+        typer.Option(
+            help="Number format of matmuls; may be given several times. Default: 16 bits."
+        ),
     ] = None,
     software: Software = "torch",
     days: Annotated[
@@ -57,10 +69,9 @@ def plan_training(
     json: Json = False,
 ) -> None:
     """The best layout of a training run out of every valid one, and why the others lose."""
+    from ridgeline.cli.show import print_document, print_json, write_page
     from ridgeline.plan.training.plan import task_of
 
-    if objective not in ("time", "cost", "memory"):
-        raise InputError(f"--objective {objective}: use time, cost or memory")
     amount = None if tokens is None else _amount(tokens)
     tasks = [
         task_of(
@@ -75,15 +86,18 @@ def plan_training(
     ]
     if write is not None:
         _check_trainable(tasks[0].model)
-    task, plan = _planned(tasks, amount, days, objective)  # type: ignore[arg-type]
+    task, plan = _planned(tasks, amount, days, objective)
     if write is not None:
         from ridgeline.plan.training.recipe import recipe_of
         from ridgeline.records.recipe_file import write_recipe
 
         write_recipe(write, recipe_of(plan, model, task.model, task.cluster))
     if html is not None:
-        _write_page(html, plan, task)
-    _show(plan, as_json=json)
+        write_page("--html", html, _document(plan, task, curves=True))
+    if json:
+        print_json(plan)
+    else:
+        print_document(_document(plan, task, curves=False))
 
 
 def _check_trainable(model: ModelSpec) -> None:
@@ -123,33 +137,13 @@ def _amount(text: str) -> float:
     return value
 
 
-def _write_page(path: Path, plan: Plan, task: TrainingTask) -> None:
-    from ridgeline.cli.show import write_text
+def _document(plan: Plan, task: TrainingTask, *, curves: bool) -> ReportDocument:
+    """What is shown; curves over numbers of devices are for pages, and take longer."""
+    from ridgeline.cost.pipeline_schedule import timeline_of
     from ridgeline.plan.training.scaling_curves import training_scaling
-    from ridgeline.report.planning_page import planning_page
+    from ridgeline.report.views.plan_training import plan_document
 
-    page = planning_page(
-        [plan.best.estimate, *(runner.estimate for runner in plan.runners_up)],
-        title=f"{plan.model} on {plan.cluster}",
-        subtitle=f"{plan.global_batch} sequences of {plan.seq} tokens a step;"
-        f" {plan.searched:,} layouts searched",
-        pareto=[point.estimate for point in plan.pareto],
-        scaling=training_scaling(
-            task.model, task.cluster, task.workload, plan.best.estimate.layout, task.coefficients
-        ),
-        notes=[sentence for runner in plan.runners_up for sentence in runner.why[:1]],
-    )
-    write_text("--html", path, page)
-
-
-def _show(plan: Plan, *, as_json: bool) -> None:
-    from ridgeline.cli.show import print_json, print_view
-
-    if as_json:
-        print_json(plan)
-        return
-    from ridgeline.report.plan_terminal import launch_text, plan_view
-
-    print_view(plan_view(plan))
-    for launch in plan.launch:
-        typer.echo(launch_text(launch))
+    best = plan.best.estimate
+    given = (task.model, task.cluster, task.workload, best.layout, task.coefficients)
+    scaling = training_scaling(*given) if curves else []
+    return plan_document(plan, timeline=timeline_of(best), scaling=scaling)

@@ -1,4 +1,4 @@
-"""`ridgeline predict serving`: what one replica of a served model will do under a load."""
+"""`ridgeline predict serving` says what one replica of a model will do under a load."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ def predict_serving(
     json: Json = False,
 ) -> None:
     """Latency and throughput of one replica, what bounds its step, and how sure that is."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
     from ridgeline.plan.serving.estimate import estimate_serving
     from ridgeline.plan.serving.question import replica_of
+    from ridgeline.report.views.plan_serving import serving_estimate_document
 
     if min(prompt, answer, tp) < 1:
         raise InputError("--prompt, --answer and --tp must be 1 or more")
@@ -76,10 +77,8 @@ def predict_serving(
         found = msgspec.structs.replace(found, speculation=gain)
     if json:
         print_json(found)
-        return
-    from ridgeline.report.serving_plan import estimate_view
-
-    print_view(estimate_view(found))
+    else:
+        print_document(serving_estimate_document(found))
 
 
 def _speculation(

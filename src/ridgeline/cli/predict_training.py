@@ -1,4 +1,4 @@
-"""`ridgeline predict training`: what one layout of a training run will need and take."""
+"""`ridgeline predict training` says what one layout of a training run will need and take."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.cluster_options import DomainSize, Network, Oversubscription, cluster_of
-from ridgeline.cli.forecast_options import GlobalBatch, Model, SequenceLength, Software
+from ridgeline.cli.forecast_options import (
+    DomainSize,
+    GlobalBatch,
+    Model,
+    Network,
+    Oversubscription,
+    SequenceLength,
+    Software,
+    cluster_of,
+)
 from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import InputError
+from ridgeline.records.layout import Offload, Precision, Recompute, Schedule
 
 
 def predict_training(
     model: Model,
-    cluster: Annotated[str, typer.Option(metavar="COUNTxDEVICE", help="As 64xH100.")],
+    cluster: Annotated[
+        str, typer.Option(metavar="COUNTxDEVICE", help="Count and device, such as 64xH100.")
+    ],
     global_batch: GlobalBatch,
     seq: SequenceLength = None,
     micro_batch: Annotated[int, typer.Option(help="Sequences in one pass of one rank.")] = 1,
@@ -26,7 +37,7 @@ def predict_training(
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
     vpp: Annotated[int, typer.Option(help="Model chunks per pipeline rank.")] = 1,
     schedule: Annotated[
-        str | None, typer.Option(help="gpipe, 1f1b, interleaved or zero-bubble.")
+        Schedule | None, typer.Option(help="The pipeline's. Default: 1f1b, or as --vpp needs it.")
     ] = None,
     cp: Annotated[int, typer.Option(help="Context-parallel ranks.")] = 1,
     ep: Annotated[int, typer.Option(help="Expert-parallel ranks.")] = 1,
@@ -38,11 +49,11 @@ def predict_training(
     fsdp: Annotated[
         int | None, typer.Option(help="Ranks that shard; default: all data-parallel ones.")
     ] = None,
-    recompute: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
+    recompute: Annotated[Recompute, typer.Option(help="What the backward pass redoes.")] = "none",
     precision: Annotated[
-        str, typer.Option(help="Of matrix products: bf16, fp16, fp8, mxfp8, nvfp4, fp32.")
+        Precision, typer.Option(help="The number format of matrix multiplications.")
     ] = "bf16",
-    offload: Annotated[str, typer.Option(help="none, optimizer or optimizer+parameters.")] = "none",
+    offload: Annotated[Offload, typer.Option(help="What waits in the host's memory.")] = "none",
     compiled: Annotated[
         bool, typer.Option("--compile/--eager", help="Whether element-wise chains are fused.")
     ] = True,
@@ -60,9 +71,11 @@ def predict_training(
     """Step time, memory by stage, where the time goes, and how sure that is."""
     import msgspec
 
-    from ridgeline.cli.show import print_json, print_view, write_text
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cost.pipeline_schedule import timeline_of
     from ridgeline.plan.training import estimate
     from ridgeline.records.layout import Layout
+    from ridgeline.report.views.predict_training import estimate_document
 
     place = cluster_of(cluster, domain_size, network, oversubscription)
     if min(tp, pp, cp) < 1:
@@ -100,18 +113,14 @@ def predict_training(
     found = estimate.predict_training(
         model, place, seq=seq, layout=layout, software=software, measured=calibrate or ()
     )
+    title = f"{model} on {cluster}"
+    document = estimate_document([found], title=title, timeline=timeline_of(found))
     if html is not None:
-        from ridgeline.report.planning_page import planning_page
-
-        write_text("--html", html, planning_page([found], title=f"{model} on {cluster}"))
+        write_page("--html", html, document)
     if json:
         print_json(found)
-        return
-    from ridgeline.report.planning_terminal import estimate_panel
-
-    print_view(estimate_panel(found))
-    for change in found.calibrated:
-        print_view(f"{change.name}: {change.before:.4g} -> {change.after:.4g}, as measured")
+    else:
+        print_document(document)
 
 
 def _usual_zero(ranks: int, pp: int) -> int:

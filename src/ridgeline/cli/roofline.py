@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,29 +17,30 @@ def roofline(
         ),
     ],
     device: Annotated[
-        list[str], typer.Option("--device", metavar="NAME", help="May be given several times.")
+        list[str],
+        typer.Option("--device", metavar="NAME", help="A device; may be given several times."),
     ],
-    batch: Annotated[int, typer.Option(help="Sequences, or images.")] = 1,
+    batch: Annotated[int, typer.Option(help="Sequences or images in a batch.")] = 1,
     seq: Annotated[
         int | None,
         typer.Option(help="Tokens of each; in decode, already cached. Default: 4096 or the most."),
     ] = None,
-    phase: Annotated[str, typer.Option(help="train, prefill or decode.")] = "train",
+    phase: Annotated[
+        Literal["train", "prefill", "decode"], typer.Option(help="What the model does.")
+    ] = "train",
     html: Html = None,
     json: Json = False,
 ) -> None:
     """What bounds each operator of a model, and the least time it can take."""
-    from ridgeline.cli.show import print_json, print_view, write_text
+    from ridgeline.cli.show import print_document, print_json, write_page
     from ridgeline.plan.model_roofline import model_roofline
+    from ridgeline.report.views.roofline import roofline_document
 
-    roof = model_roofline(model, device, batch=batch, seq=seq, phase=phase)  # type: ignore[arg-type]
+    roof = model_roofline(model, device, batch=batch, seq=seq, phase=phase)
+    document = roofline_document(roof)
     if html is not None:
-        from ridgeline.report.roofline_page import roofline_page
-
-        write_text("--html", html, roofline_page(roof))
+        write_page("--html", html, document)
     if json:
         print_json(roof)
-        return
-    from ridgeline.report.roofline_terminal import roofline_view
-
-    print_view(roofline_view(roof))
+    else:
+        print_document(document)

@@ -24,8 +24,8 @@ ScaleOn = Annotated[
 ScaleTarget = Annotated[
     float | None,
     typer.Option(
-        help="queue: open requests per replica (8). kv: share of blocks in use (0.7)."
-        " slo: share of tokens in time (0.99)."
+        help="What to keep: open requests per replica (queue, 8), blocks in use (kv, 0.7) or"
+        " tokens in time (slo, 0.99)."
     ),
 ]
 ScaleTtft = Annotated[

@@ -1,4 +1,4 @@
-"""`ridgeline serve MODEL`: an OpenAI-compatible server."""
+"""`ridgeline serve MODEL` starts an OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -7,44 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ridgeline.cli.engine_options import (
-    BlockSize,
-    ChunkedPrefill,
-    Compiled,
-    Debug,
-    Device,
-    Dtype,
-    GroupSize,
-    KvBytes,
-    KvDtype,
-    KvLayout,
-    MaxLength,
-    MaxSequences,
-    MaxTokensPerStep,
-    MaxWaiting,
-    MemoryShare,
-    Model,
-    NumDrafts,
-    Order,
-    PrefixCache,
-    Speculative,
-    Threads,
-    TrustRemoteCode,
-    Weights,
-    engine_config,
-)
+from ridgeline.cli import engine_options as options
+from ridgeline.cli import scaling_options as scale
 from ridgeline.cli.output_options import output_file
-from ridgeline.cli.scaling_options import (
-    Replicas,
-    ScaleDownAfter,
-    ScaleItl,
-    ScaleOn,
-    ScaleTarget,
-    ScaleTtft,
-    ScaleUpAfter,
-    replica_bounds,
-    scaling_of,
-)
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.input_file import read_text
 
@@ -59,32 +24,39 @@ SHUTDOWN_TIMEOUT_SECONDS = 30.0
 
 
 def serve(
-    model: Model,
+    model: options.Model,
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = HOST,
-    port: Annotated[int, typer.Option(help="0: any free one.", min=0, max=65535)] = PORT,
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; 0 is any free one.", min=0, max=65535)
+    ] = PORT,
     served_model_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In the API. Default: the folder's name.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The model's name in the API. Default: the folder's name."
+        ),
     ] = None,
     api_key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="One key a line; without, anyone may ask.")
     ] = None,
     max_body_bytes: Annotated[
-        int, typer.Option(help="Of a request; beyond: 413.", min=1)
+        int, typer.Option(help="The largest request; a larger one gets 413.", min=1)
     ] = MAX_BODY_BYTES,
     request_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For a whole answer; beyond: 504.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="The time for a whole completion; beyond it: 504."),
     ] = None,
     shutdown_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="For open requests after SIGTERM.", min=0)
+        float,
+        typer.Option(metavar="SECONDS", help="The time for open requests after SIGTERM.", min=0),
     ] = SHUTDOWN_TIMEOUT_SECONDS,
-    replicas: Replicas = "1",
-    scale_on: ScaleOn = None,
-    scale_target: ScaleTarget = None,
-    scale_ttft: ScaleTtft = None,
-    scale_itl: ScaleItl = None,
-    scale_up_after: ScaleUpAfter = None,
-    scale_down_after: ScaleDownAfter = None,
+    replicas: scale.Replicas = "1",
+    scale_on: scale.ScaleOn = None,
+    scale_target: scale.ScaleTarget = None,
+    scale_ttft: scale.ScaleTtft = None,
+    scale_itl: scale.ScaleItl = None,
+    scale_up_after: scale.ScaleUpAfter = None,
+    scale_down_after: scale.ScaleDownAfter = None,
     disaggregated: Annotated[
         bool, typer.Option("--disaggregated", help="One engine for prompts, one for the rest.")
     ] = False,
@@ -97,59 +69,62 @@ def serve(
         typer.Option(help="With --manifest: what scales its pods. Default: hpa."),
     ] = None,
     engine: Annotated[
-        Literal["ridgeline", "vllm"], typer.Option(help="vllm: hand the model over to vLLM.")
+        Literal["ridgeline", "vllm"],
+        typer.Option(help="Which engine serves; vllm hands the model over to vLLM."),
     ] = "ridgeline",
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    weights: Weights = "model",
-    group_size: GroupSize = 128,
-    kv_dtype: KvDtype = "model",
-    kv_layout: KvLayout = "paged",
-    kv_bytes: KvBytes = None,
-    memory_share: MemoryShare = 0.9,
-    block_size: BlockSize = 16,
-    max_length: MaxLength = None,
-    max_tokens_per_step: MaxTokensPerStep = 2048,
-    max_sequences: MaxSequences = 256,
-    max_waiting: MaxWaiting = 1024,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = "model",
+    group_size: options.GroupSize = 128,
+    kv_dtype: options.KvDtype = "model",
+    kv_layout: options.KvLayout = "paged",
+    kv_bytes: options.KvBytes = None,
+    memory_share: options.MemoryShare = 0.9,
+    block_size: options.BlockSize = 16,
+    max_length: options.MaxLength = None,
+    max_tokens_per_step: options.MaxTokensPerStep = 2048,
+    max_sequences: options.MaxSequences = 256,
+    max_waiting: options.MaxWaiting = 1024,
     batching: Annotated[
-        str, typer.Option(help="continuous; static and dynamic to compare.")
+        str, typer.Option(help="How requests share steps: continuous; static or dynamic.")
     ] = "continuous",
-    order: Order = "fcfs",
-    prefix_cache: PrefixCache = True,
-    chunked_prefill: ChunkedPrefill = True,
-    speculative: Speculative = None,
-    num_drafts: NumDrafts = 4,
+    order: options.Order = "fcfs",
+    prefix_cache: options.PrefixCache = True,
+    chunked_prefill: options.ChunkedPrefill = True,
+    speculative: options.Speculative = None,
+    num_drafts: options.NumDrafts = 4,
     longest_match: Annotated[
         int, typer.Option(help="Tokens that --speculative ngram looks up.", min=1)
     ] = 4,
     speculate_always: Annotated[
-        bool, typer.Option("--speculate-always", help="Even where it measures slower.")
+        bool, typer.Option("--speculate-always", help="Speculate even where it measures slower.")
     ] = False,
     adapters: Annotated[
         list[str] | None,
-        typer.Option("--adapters", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
+        typer.Option(
+            "--adapters", metavar="NAME=DIR", help="A LoRA adapter; may be given several times."
+        ),
     ] = None,
     max_adapters: Annotated[
-        int, typer.Option(help="In memory; the least recently used goes.", min=1)
+        int, typer.Option(help="Adapters in memory; the least recently used goes.", min=1)
     ] = 8,
-    compiled: Compiled = False,
+    compiled: options.Compiled = False,
     graphs: Annotated[bool, typer.Option(help="Decode through CUDA graphs (CUDA).")] = True,
-    threads: Threads = None,
-    seed: Annotated[int, typer.Option(help="Of requests that bring none.")] = 0,
-    debug: Debug = False,
-    trust_remote_code: TrustRemoteCode = False,
+    threads: options.Threads = None,
+    seed: Annotated[int, typer.Option(help="The seed of requests that bring none.")] = 0,
+    debug: options.Debug = False,
+    trust_remote_code: options.TrustRemoteCode = False,
     step_log: Annotated[
         str | None, output_file("FILE", "A line per step, for simulate serving --steps.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The ready line as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Serve a model until a signal comes; one line on stdout says when it is ready."""
     import msgspec
 
     if request_timeout is not None and request_timeout <= 0:
         raise InputError(f"--request-timeout {request_timeout:g}: give seconds above 0")
-    config = engine_config(
+    config = options.engine_config(
         model,
         kv_bytes=kv_bytes,
         speculative=speculative,
@@ -180,7 +155,7 @@ def serve(
         trust_remote_code=trust_remote_code,
         step_log=step_log,
     )
-    scaling = scaling_of(
+    scaling = scale.scaling_of(
         replicas,
         scale_on,
         target=scale_target,
@@ -218,7 +193,7 @@ def serve(
             words,
             manifest,
             name=served_model_name or Path(model).name,
-            replicas=replica_bounds(replicas)[0],
+            replicas=scale.replica_bounds(replicas)[0],
             scaling=scaling,
             shutdown_seconds=shutdown_timeout,
             autoscaler=autoscaler or "hpa",
@@ -268,8 +243,8 @@ def serve(
     server.run_server(
         config,
         settings,
-        on_ready=say_ready,
-        replicas=replica_bounds(replicas)[0],
+        say_ready=say_ready,
+        replicas=scale.replica_bounds(replicas)[0],
         scaling=scaling,
         disaggregated=disaggregated,
     )

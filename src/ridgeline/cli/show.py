@@ -6,12 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.store import write_atomically
+
+if TYPE_CHECKING:
+    from ridgeline.report.document import ReportDocument
 
 
 def print_json(document: object) -> None:
@@ -34,9 +38,18 @@ def told(option: str, path: Path) -> Iterator[None]:
         raise InputError(f"{option} {path}: cannot be written: {in_words(error)}") from None
 
 
-def print_view(view: RenderableType) -> None:
-    """A table or a text on stdout, as wide as the terminal."""
-    Console().print(view)
+def print_document(document: ReportDocument) -> None:
+    """What a command found, on stdout, as wide as the terminal; in a pipe no word is cut."""
+    from ridgeline.report.terminal import terminal_view
+
+    Console().print(terminal_view(document), crop=False)
+
+
+def write_page(option: str, path: Path, document: ReportDocument) -> None:
+    """What a command found, as a page for a browser."""
+    from ridgeline.report.page import draw_page
+
+    write_text(option, path, draw_page(document))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`ridgeline simulate serving`: what a fleet would do, by the very scheduler that serves."""
+"""`ridgeline simulate serving` says what a fleet would do, by the very scheduler that serves."""
 
 from __future__ import annotations
 
@@ -7,57 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ridgeline.cli.engine_options import (
-    BlockSize,
-    ChunkedPrefill,
-    MaxLength,
-    MaxSequences,
-    MaxTokensPerStep,
-    MaxWaiting,
-    Order,
-    PrefixCache,
-)
-from ridgeline.cli.forecast_options import (
-    Cache,
-    EngineClass,
-    Gpu,
-    OptionalModel,
-    TensorParallel,
-    Weights,
-)
-from ridgeline.cli.load_options import (
-    Arrivals,
-    Concurrency,
-    InputTokens,
-    LengthScale,
-    OutputTokens,
-    Rate,
-    Requests,
-    Seconds,
-    SloE2e,
-    SloItl,
-    SloTpot,
-    SloTtft,
-    ToRate,
-    Trace,
-    TraceSpeed,
-    Variation,
-    Warmup,
-    arrivals_of,
-    slo_of,
-)
+from ridgeline.cli import engine_options as options
+from ridgeline.cli import forecast_options as forecast
+from ridgeline.cli import load_options as load
+from ridgeline.cli import scaling_options as scale
 from ridgeline.cli.output_options import Html, Json
-from ridgeline.cli.scaling_options import (
-    Replicas,
-    ScaleDownAfter,
-    ScaleItl,
-    ScaleOn,
-    ScaleTarget,
-    ScaleTtft,
-    ScaleUpAfter,
-    replica_bounds,
-    scaling_of,
-)
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,15 +20,17 @@ if TYPE_CHECKING:
 
 
 def simulate_serving(
-    model: OptionalModel = None,
-    gpu: Gpu = "",
-    tp: TensorParallel = 1,
-    weights: Weights = "bf16",
-    cache: Cache = "",
-    engine: EngineClass = "python",
+    model: forecast.OptionalModel = None,
+    gpu: forecast.Gpu = "",
+    tp: forecast.TensorParallel = 1,
+    weights: forecast.Weights = "bf16",
+    cache: forecast.Cache = "",
+    engine: forecast.EngineClass = "python",
     steps: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Of `serve --step-log`: that engine instead of a GPU."),
+        typer.Option(
+            metavar="FILE", help="A log of `serve --step-log`: that engine instead of a GPU."
+        ),
     ] = None,
     alone: Annotated[
         Path | None,
@@ -83,25 +39,27 @@ def simulate_serving(
         ),
     ] = None,
     kv_blocks: Annotated[
-        int | None, typer.Option(help="Of one replica. Default: what memory holds.")
+        int | None, typer.Option(help="KV blocks of one replica. Default: what memory holds.")
     ] = None,
-    block_size: BlockSize = 16,
-    max_length: MaxLength = None,
-    max_tokens_per_step: MaxTokensPerStep = 2048,
-    max_sequences: MaxSequences = 256,
-    max_waiting: MaxWaiting = 1024,
-    order: Order = "fcfs",
-    prefix_cache: PrefixCache = True,
-    chunked_prefill: ChunkedPrefill = True,
+    block_size: options.BlockSize = 16,
+    max_length: options.MaxLength = None,
+    max_tokens_per_step: options.MaxTokensPerStep = 2048,
+    max_sequences: options.MaxSequences = 256,
+    max_waiting: options.MaxWaiting = 1024,
+    order: options.Order = "fcfs",
+    prefix_cache: options.PrefixCache = True,
+    chunked_prefill: options.ChunkedPrefill = True,
     drafts: Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")] = 0,
     acceptance: Annotated[float, typer.Option(help="Chance that a draft is accepted.")] = 0.7,
     draft_cost: Annotated[
         float, typer.Option(help="Time of guessing one token for all, over that of a step.")
     ] = 0.05,
-    replicas: Replicas = "1",
-    router: Annotated[str, typer.Option(help="prefix, least-open or round-robin.")] = "prefix",
+    replicas: scale.Replicas = "1",
+    router: Annotated[
+        str, typer.Option(help="How requests are routed: prefix, least-open or round-robin.")
+    ] = "prefix",
     prefill_replicas: Annotated[
-        int, typer.Option(help="Of --replicas, those that only compute prompts.")
+        int, typer.Option(help="How many of --replicas only compute prompts.")
     ] = 0,
     link: Annotated[
         float, typer.Option(help="GB/s between replicas, for prompts that are handed over.")
@@ -109,30 +67,30 @@ def simulate_serving(
     startup: Annotated[
         float, typer.Option(help="Seconds until a started replica takes requests.")
     ] = 60.0,
-    scale_on: ScaleOn = None,
-    scale_target: ScaleTarget = None,
-    scale_ttft: ScaleTtft = None,
-    scale_itl: ScaleItl = None,
-    scale_up_after: ScaleUpAfter = None,
-    scale_down_after: ScaleDownAfter = None,
-    arrivals: Arrivals = None,
-    rate: Rate = 1.0,
-    to_rate: ToRate = None,
-    variation: Variation = 2.0,
-    concurrency: Concurrency = 8,
-    seconds: Seconds = None,
-    requests: Requests = None,
-    input_tokens: InputTokens = 256,
-    output_tokens: OutputTokens = 64,
-    trace: Trace = None,
-    trace_speed: TraceSpeed = 1.0,
-    length_scale: LengthScale = 1.0,
-    warmup: Warmup = None,
-    slo_ttft: SloTtft = None,
-    slo_tpot: SloTpot = None,
-    slo_itl: SloItl = None,
-    slo_e2e: SloE2e = None,
-    seed: Annotated[int, typer.Option(help="Of arrivals and of accepted drafts.")] = 0,
+    scale_on: scale.ScaleOn = None,
+    scale_target: scale.ScaleTarget = None,
+    scale_ttft: scale.ScaleTtft = None,
+    scale_itl: scale.ScaleItl = None,
+    scale_up_after: scale.ScaleUpAfter = None,
+    scale_down_after: scale.ScaleDownAfter = None,
+    arrivals: load.Arrivals = None,
+    rate: load.Rate = 1.0,
+    to_rate: load.ToRate = None,
+    variation: load.Variation = 2.0,
+    concurrency: load.Concurrency = 8,
+    seconds: load.Seconds = None,
+    requests: load.Requests = None,
+    input_tokens: load.InputTokens = 256,
+    output_tokens: load.OutputTokens = 64,
+    trace: load.Trace = None,
+    trace_speed: load.TraceSpeed = 1.0,
+    length_scale: load.LengthScale = 1.0,
+    warmup: load.Warmup = None,
+    slo_ttft: load.SloTtft = None,
+    slo_tpot: load.SloTpot = None,
+    slo_itl: load.SloItl = None,
+    slo_e2e: load.SloE2e = None,
+    seed: Annotated[int, typer.Option(help="The seed of arrivals and of accepted drafts.")] = 0,
     what_if: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE,…", help="Another fleet beside this one; repeatable."),
@@ -144,13 +102,14 @@ def simulate_serving(
     json: Json = False,
 ) -> None:
     """Simulate a load on a fleet: latencies, throughput, how sure, and what would change."""
-    from ridgeline.cli.show import print_json, print_view, progress, write_text
+    from ridgeline.cli.show import print_document, print_json, progress, write_page
     from ridgeline.models import load_model
     from ridgeline.plan.simulate.run import simulate_serving as simulate
     from ridgeline.records.load import Load
+    from ridgeline.report.views.simulate import simulation_document
 
-    least, _ = replica_bounds(replicas)
-    scaling = scaling_of(
+    least, _ = scale.replica_bounds(replicas)
+    scaling = scale.scaling_of(
         replicas,
         scale_on,
         target=scale_target,
@@ -185,8 +144,8 @@ def simulate_serving(
             "startup_seconds": startup,
         }
     )
-    load = Load(
-        arrivals=arrivals_of(arrivals, trace),  # type: ignore[arg-type]  # one of them by now
+    asked = Load(
+        arrivals=load.arrivals_of(arrivals, trace),
         rate=rate,
         to_rate=to_rate,
         variation=variation,
@@ -199,12 +158,12 @@ def simulate_serving(
         trace_speed=trace_speed,
         length_scale=length_scale,
         warmup_seconds=warmup,
-        slo=slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
+        slo=load.slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
         seed=seed,
     )
     with progress() as say:
         found = simulate(
-            load,
+            asked,
             deployment,
             model=None if model is None else load_model(model),
             measured=_measured(steps, alone, max_tokens_per_step),
@@ -213,16 +172,13 @@ def simulate_serving(
             interval=interval,
             on_progress=say,
         )
+    document = simulation_document(found)
     if html is not None:
-        from ridgeline.report.simulated_page import simulated_page
-
-        write_text("--html", html, simulated_page(found))
+        write_page("--html", html, document)
     if json:
         print_json(found)
     else:
-        from ridgeline.report.simulated_terminal import simulated_view
-
-        print_view(simulated_view(found))
+        print_document(document)
     if found.interrupted:
         raise typer.Exit(130)
 

@@ -1,4 +1,4 @@
-"""`ridgeline techniques [NAME]`: what each technique cures, costs, leaves equal and has gained."""
+"""`ridgeline techniques [NAME]` shows what techniques cure, cost, leave equal and have gained."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def techniques(
     json: Json = False,
 ) -> None:
     """What `ridgeline tune` can apply: title, cures, costs, equivalence, source, slot."""
-    from ridgeline.cli.show import print_json, print_view
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.records.technique_card import TechniqueList
-    from ridgeline.report.techniques_terminal import technique_list_view, technique_view
+    from ridgeline.report.views.techniques import technique_document, technique_list_document
     from ridgeline.techniques import all_techniques
 
     known = all_techniques()
@@ -40,9 +40,10 @@ def techniques(
     if json:
         print_json(found)
     elif name is None:
-        print_view(technique_list_view(found))
+        print_document(technique_list_document(found))
     else:
-        print_view(technique_view(found, beside=_rivals(known[chosen[0].name].CARD, cards)))
+        rivals = _rivals(known[chosen[0].name].CARD, cards)
+        print_document(technique_document(found, beside=rivals))
 
 
 def _gains() -> GainFile | None:

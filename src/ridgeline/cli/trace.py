@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from ridgeline.cli.output_options import Json, output_file
-from ridgeline.cli.show import print_json, print_view, told
+from ridgeline.cli.show import print_document, print_json, told, write_page
 from ridgeline.cli.trace_files import Cache, Files, Top, Window, ask
 from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
 from ridgeline.errors import InputError, Regression
+from ridgeline.report.document import Lines, ReportDocument
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.load import trace_files
 from ridgeline.trace.time.summary import NO_GPU
@@ -97,9 +97,8 @@ def _answer(
         print_json({"ranks": ranks, "warnings": warnings})
         return
     if ranks:
-        print_view(_named(question.view)(ranks))
-    for warning in warnings:
-        print_view(Text(warning, style="yellow"))
+        print_document(_named(question.view)(ranks))
+    print_document(ReportDocument("", [Lines(warnings, "warning")]))
 
 
 def _with_file(trace: Trace, analysis: Callable[[Trace], Any]) -> tuple[str, Any]:
@@ -119,7 +118,7 @@ def trace_summary(
     """Where the time went on each rank's GPU, and what bounds it."""
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
-    from ridgeline.report.trace_terminal import summary_view
+    from ridgeline.report.views.trace import summary_document
 
     answers = ask(files, partial(trace_facts, window=window), details=True, cache=cache)
     facts = [fact for answer in answers for fact in answer]
@@ -127,12 +126,12 @@ def trace_summary(
     if json:
         print_json({"ranks": ranks, "verdict": verdict})
     else:
-        print_view(summary_view(ranks, verdict))
+        print_document(summary_document(ranks, verdict))
 
 
 def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
     """Memory over time, from a trace's allocations or a snapshot: peak, growth, who holds it."""
-    from ridgeline.report.trace_terminal import memory_view
+    from ridgeline.report.views.trace_memory import memory_document
     from ridgeline.trace.formats import format_of
     from ridgeline.trace.formats.memory_snapshot import FORMAT
     from ridgeline.trace.memory.allocations import memory_use
@@ -146,12 +145,12 @@ def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = 
     if json:
         print_json({"ranks": ranks})
     else:
-        print_view(memory_view(ranks))
+        print_document(memory_document(ranks))
 
 
 def _show_snapshots(paths: list[Path], given: int, *, json: bool) -> None:
     """Answer the same question from memory snapshots of torch."""
-    from ridgeline.report.trace_across_terminal import snapshot_view
+    from ridgeline.report.views.trace_memory import snapshot_document
     from ridgeline.trace.formats.memory_snapshot import read_snapshot
     from ridgeline.trace.memory.snapshot import snapshot_memory
 
@@ -162,14 +161,14 @@ def _show_snapshots(paths: list[Path], given: int, *, json: bool) -> None:
         print_json({"snapshots": [{"file": name, "devices": found[name]} for name in found]})
         return
     for devices in found.values():
-        print_view(snapshot_view(devices))
+        print_document(snapshot_document(devices))
 
 
 def trace_critical_path(
     files: Files, what_if: WhatIf = None, cache: Cache = None, json: Json = False
 ) -> None:
     """The chain of launches, kernels and waits that made the run as long as it was; what-if."""
-    from ridgeline.report.trace_across_terminal import critical_path_view
+    from ridgeline.report.views.trace_across import critical_path_document
     from ridgeline.trace.critical_path.path import check_classes, job_path
     from ridgeline.trace.critical_path.rank_path import rank_path
 
@@ -179,12 +178,12 @@ def trace_critical_path(
     if json:
         print_json(path)
     else:
-        print_view(critical_path_view(path))
+        print_document(critical_path_document(path))
 
 
 def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> None:
     """Which rank arrives last at collectives, and how much of communication is waiting for it."""
-    from ridgeline.report.trace_across_terminal import stragglers_view
+    from ridgeline.report.views.trace_across import stragglers_document
     from ridgeline.trace.communication.matching import rank_collectives
     from ridgeline.trace.communication.stragglers import stragglers
 
@@ -198,7 +197,7 @@ def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> N
     if json:
         print_json(found)
     else:
-        print_view(stragglers_view(found))
+        print_document(stragglers_document(found))
 
 
 def trace_compare(
@@ -212,7 +211,7 @@ def trace_compare(
     json: Json = False,
 ) -> None:
     """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise."""
-    from ridgeline.report.trace_across_terminal import comparison_view
+    from ridgeline.report.views.trace_across import comparison_document
     from ridgeline.trace.compare import check_grouping, compare_times, rank_times
 
     check_grouping(by)
@@ -229,7 +228,7 @@ def trace_compare(
         print_json({"ranks": found})
     else:
         for one in found:
-            print_view(comparison_view(one))
+            print_document(comparison_document(one))
     slower = [one for one in found if one.verdict == "slower"]
     if slower:
         worst = max(slower, key=lambda one: one.ratio or 0.0)
@@ -243,7 +242,7 @@ def trace_tree(
     json: Json = False,
 ) -> None:
     """Frames, operators and calls inside each other, with host and GPU time."""
-    from ridgeline.report.trace_across_terminal import tree_view
+    from ridgeline.report.views.trace_across import tree_document
     from ridgeline.trace.pictures.flame import flame_graph
 
     trees = ask(files, flame_graph, cache=cache)
@@ -251,7 +250,7 @@ def trace_tree(
         print_json({"ranks": trees})
     else:
         for roots in trees:
-            print_view(tree_view(roots, top))
+            print_document(tree_document(roots, top))
 
 
 def trace_stack(
@@ -299,13 +298,13 @@ def trace_report(
     json: Json = False,
 ) -> None:
     """One page for a browser: verdict, timeline, flame graph, and a table for every question."""
-    from ridgeline.report.trace_page import write_trace_report
-    from ridgeline.report.trace_rank import trace_page_rank
+    from ridgeline.diagnose.trace_answers import rank_answers, trace_answers
+    from ridgeline.report.views.trace_page import trace_page_document
 
-    question = partial(trace_page_rank, window=window, ranks=len(trace_files(files)))
+    question = partial(rank_answers, window=window, ranks=len(trace_files(files)))
     ranks = ask(files, question, details=True, cache=cache)
-    with told("--html", html):
-        size = write_trace_report(html, ranks)
+    write_page("--html", html, trace_page_document(trace_answers(ranks)))
+    size = html.stat().st_size
     if json:
         print_json({"file": str(html), "bytes": size})
     else:

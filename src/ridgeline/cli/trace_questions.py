@@ -2,8 +2,8 @@
 
 A row names what a subcommand tells and, for most, the analysis that answers it for one trace and
 the view that shows the records of all: `cli/trace.py` makes the command out of that. To add a
-question, write the analysis in `trace/`, the view in `report/`, and a row here. A row without an
-analysis has a function of its own in `cli/trace.py`.
+question, write the analysis in `trace/`, the view in `report/views/`, and a row here. A row
+without an analysis has a function of its own in `cli/trace.py`.
 
 Whoever asks for `ridgeline --help` waits for this module, so it imports nothing.
 """
@@ -42,52 +42,52 @@ QUESTIONS = {
     "idle": TraceQuestion(
         "why the GPU waited, what the host did meanwhile, and the largest gaps",
         analysis="ridgeline.trace.time.idle:idle_time",
-        view="ridgeline.report.trace_terminal:idle_view",
+        view="ridgeline.report.views.trace:idle_document",
         options={"window": "trace", "top": 10},
         details=True,
     ),
     "kernels": TraceQuestion(
         "GPU time by kernel and class, tensor cores, occupancy, roofline position",
         analysis="ridgeline.trace.time.kernels:kernel_use",
-        view="ridgeline.report.trace_terminal:kernels_view",
+        view="ridgeline.report.views.trace:kernels_document",
         options={"window": "trace", "top": 30},
         details=True,
     ),
     "overlap": TraceQuestion(
         "how much communication and copying hides behind compute",
         analysis="ridgeline.trace.communication.overlap:overlap",
-        view="ridgeline.report.trace_terminal:overlap_view",
+        view="ridgeline.report.views.trace:overlap_document",
         options={"window": "trace", "top": 10},
     ),
     "communication": TraceQuestion(
         "collectives by kind, group and size, with their bandwidth",
         analysis="ridgeline.trace.communication.collectives:communication",
-        view="ridgeline.report.trace_terminal:communication_view",
+        view="ridgeline.report.views.trace:communication_document",
         options={"window": "trace", "top": 30},
         details=True,
     ),
     "launch": TraceQuestion(
         "whether the GPU waits for launches: delays, queue depth, CUDA graphs",
         analysis="ridgeline.trace.time.launch:launches",
-        view="ridgeline.report.trace_terminal:launch_view",
+        view="ridgeline.report.views.trace:launch_document",
         options={"window": "trace"},
     ),
     "sync": TraceQuestion(
         "every wait of the host for the GPU, the line that asks for it, its cost",
         analysis="ridgeline.trace.time.sync:sync_points",
-        view="ridgeline.report.trace_terminal:sync_view",
+        view="ridgeline.report.views.trace:sync_document",
         options={"window": "trace", "top": 20},
         details=True,
     ),
     "steps": TraceQuestion(
         "each profiler step with its phases, the variation, and the outlier",
         analysis="ridgeline.trace.time.steps:step_times",
-        view="ridgeline.report.trace_terminal:steps_view",
+        view="ridgeline.report.views.trace:steps_document",
     ),
     "operators": TraceQuestion(
         "host and GPU time by operator, by input shape, or by the line that calls it",
         analysis="ridgeline.trace.time.operators:operator_times",
-        view="ridgeline.report.trace_terminal:operators_view",
+        view="ridgeline.report.views.trace:operators_document",
         options={"by": "name", "window": "trace", "top": 30},
         details=True,
     ),

@@ -1,4 +1,4 @@
-"""`ridgeline train recipe.toml`: run a recipe on this machine."""
+"""`ridgeline train recipe.toml` runs a recipe on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.recipe_options import Changes, usual_folder
+from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
 
 
 def train(
@@ -39,12 +39,13 @@ def train(
     json: Json = False,
 ) -> None:
     """Train what the recipe says, on as many processes as its layout has."""
-    from ridgeline.cli.show import print_json, print_view, progress
+    from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.errors import InputError
+    from ridgeline.records.journal import read_journal
     from ridgeline.records.recipe_file import anchored, changed, read_recipe
     from ridgeline.records.store import read_record
     from ridgeline.records.training_run import TrainingRun
-    from ridgeline.report.training_terminal import LiveView, run_view
+    from ridgeline.report.views.train import run_document
     from ridgeline.train.folder import RESULT
     from ridgeline.train.nodes import Nodes
     from ridgeline.train.start import train_recipe
@@ -75,6 +76,7 @@ def train(
     if json:
         print_json(run)
     else:
-        print_view(run_view(run, folder))
+        losses = [line.loss for line in read_journal(folder)]
+        print_document(run_document(run, losses, folder))
     if single is not None:
         typer.echo(scaling_line(run, single), err=json)

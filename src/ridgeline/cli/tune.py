@@ -86,18 +86,17 @@ def tune(
             ) from None
     from msgspec.structs import replace
 
-    from ridgeline.cli.show import print_json, print_view
-    from ridgeline.records.store import write_record
-    from ridgeline.report.html import write_report
-    from ridgeline.report.patch_header import head_patch
-    from ridgeline.report.terminal import ledger_view
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.records.store import write_atomically, write_record
+    from ridgeline.report.views.tune import ledger_document, patch_header
 
     ledger = replace(ledger, report=str(out / REPORT_NAME))
-    write_report(out / REPORT_NAME, ledger)
+    write_page("--out", out / REPORT_NAME, ledger_document(ledger))
     write_record(out / "ledger.json", ledger)
     if ledger.patch is not None:
-        head_patch(Path(ledger.patch), ledger)
+        diff = Path(ledger.patch)
+        write_atomically(diff, patch_header(ledger).encode() + diff.read_bytes())
     if json:
         print_json(ledger)
     else:
-        print_view(ledger_view(ledger))
+        print_document(ledger_document(ledger))

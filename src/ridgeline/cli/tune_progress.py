@@ -63,10 +63,11 @@ class _Picture:
         self._ledger = ledger
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from ridgeline.report.terminal import ledger_table
+        from ridgeline.report.terminal import TableView
+        from ridgeline.report.views.tune import ledger_table
 
         if self._ledger is not None and self._ledger.rows:
-            yield ledger_table(self._ledger)
+            yield TableView(ledger_table(self._ledger))
             yield Text()
         yield Text(self._text, no_wrap=True, overflow="ellipsis")
         spent = monotonic() - self._begun

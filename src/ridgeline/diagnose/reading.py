@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from ridgeline import quantity
 from ridgeline.cost.amdahl import speedup_without
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.records import Finding, LoaderFacts, ModelFacts, Operator, Site, StepProfile
@@ -251,31 +252,5 @@ def total_calls(operators: Iterable[Operator]) -> float:
     return sum(op.calls for op in operators)
 
 
-def percent(share: float) -> str:
-    """A share for a sentence.
-
-    >>> percent(0.4567), percent(0.0123)
-    ('46 %', '1.2 %')
-    """
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
-
-
-def duration(seconds: float) -> str:
-    """A time for a sentence.
-
-    >>> duration(1.234), duration(0.0123), duration(0.0000456)
-    ('1.23 s', '12.3 ms', '45.6 µs')
-    """
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds / 1e-6:.2g} µs"
-
-
-def megabytes(size: float) -> str:
-    """Bytes for a sentence, decimal.
-
-    >>> megabytes(1_500_000), megabytes(2_500_000_000)
-    ('1.5 MB', '2.5 GB')
-    """
-    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+percent, duration, megabytes = quantity.percent, quantity.seconds, quantity.memory
+"""How numbers are written in the sentences of a finding."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.trace.columns import ABSENT, Kind, Mask, Trace
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.host_calls import launch_rows
@@ -199,7 +200,10 @@ def _start_up(view: View, found: Gaps) -> tuple[float, tuple[str, ...]]:
     inside &= host.start_us[rows] < found.end_us[idle][-1]
     rows = rows[inside]
     rows = rows[np.argsort(-host.duration_us[rows])][:4]
-    calls = [f"{trace.names[host.name[row]]} {host.duration_us[row] / 1e3:.1f} ms" for row in rows]
+    calls = [
+        f"{trace.names[host.name[row]]} {quantity.microseconds(host.duration_us[row])}"
+        for row in rows
+    ]
     return total, tuple(calls)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
+from ridgeline import quantity
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
@@ -75,24 +76,8 @@ class TraceReading:
         )
 
 
-def percent(share: float) -> str:
-    """A share as people read it.
-
-    >>> percent(0.4561), percent(0.004)
-    ('46 %', '0.4 %')
-    """
-    return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1f} %"
-
-
-def time_text(us: float) -> str:
-    """Microseconds as people read them.
-
-    >>> time_text(12.34), time_text(45_600), time_text(2_300_000)
-    ('12 µs', '45.6 ms', '2.3 s')
-    """
-    if us >= 1e6:
-        return f"{us / 1e6:.1f} s"
-    return f"{us / 1e3:.1f} ms" if us >= 1e3 else f"{us:.0f} µs"
+percent, time_text = quantity.percent, quantity.microseconds
+"""How numbers are written in the sentences of a finding."""
 
 
 def _rounded(value: float | str) -> float | int | str:

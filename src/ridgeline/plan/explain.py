@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ridgeline import quantity
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.finite import Computed
@@ -127,7 +128,8 @@ def knob_differences(first: Layout, second: Layout) -> dict[str, tuple[str, str]
 
 def headline(winner: Estimate, loser: Estimate, names: tuple[str, str]) -> str:
     """Which one is faster and by how much, per token where the batches differ."""
-    steps = f"{seconds_text(winner.step_seconds)} against {seconds_text(loser.step_seconds)} a step"
+    ours, theirs = (quantity.seconds(one.step_seconds) for one in (winner, loser))
+    steps = f"{ours} against {theirs} a step"
     batches = winner.layout.global_batch, loser.layout.global_batch
     ratio = loser.step_seconds / winner.step_seconds * batches[0] / batches[1]
     if batches[0] != batches[1]:
@@ -156,8 +158,8 @@ def _term_sentence(key: str, winner: Estimate, loser: Estimate, names: tuple[str
     ours, theirs = winner.breakdown.get(key, 0.0), loser.breakdown.get(key, 0.0)
     verb = "saves" if theirs > ours else "loses"
     text = (
-        f"{names[0]} {verb} {seconds_text(abs(theirs - ours))} in {words}"
-        f" ({seconds_text(ours)} against {seconds_text(theirs)})"
+        f"{names[0]} {verb} {quantity.seconds(abs(theirs - ours))} in {words}"
+        f" ({quantity.seconds(ours)} against {quantity.seconds(theirs)})"
     )
     differ = knob_differences(winner.layout, loser.layout)
     causes = [
@@ -169,9 +171,9 @@ def _term_sentence(key: str, winner: Estimate, loser: Estimate, names: tuple[str
 def _memory_sentences(winner: Estimate, loser: Estimate, names: tuple[str, str]) -> list[str]:
     ours, theirs = winner.memory, loser.memory
     text = (
-        f"{names[0]} peaks at {gigabytes_text(ours.peak_bytes)} of"
-        f" {gigabytes_text(ours.capacity_bytes)} ({ours.verdict}), {names[1]} at"
-        f" {gigabytes_text(theirs.peak_bytes)} ({theirs.verdict})"
+        f"{names[0]} peaks at {quantity.memory(ours.peak_bytes)} of"
+        f" {quantity.memory(ours.capacity_bytes)} ({ours.verdict}), {names[1]} at"
+        f" {quantity.memory(theirs.peak_bytes)} ({theirs.verdict})"
     )
     gaps = _stage_terms(loser)
     for key, value in _stage_terms(winner).items():
@@ -179,7 +181,7 @@ def _memory_sentences(winner: Estimate, loser: Estimate, names: tuple[str, str])
     largest = max(gaps, key=lambda name: abs(gaps[name]), default=None)
     if largest is not None and abs(gaps[largest]) > 0.02 * ours.capacity_bytes:
         less = "less" if gaps[largest] > 0 else "more"
-        text += f"; {names[0]} has {gigabytes_text(abs(gaps[largest]))} {less} of {largest}"
+        text += f"; {names[0]} has {quantity.memory(abs(gaps[largest]))} {less} of {largest}"
     return [text]
 
 
@@ -200,25 +202,3 @@ def _stage_terms(estimate: Estimate) -> dict[str, float]:
     if not stages:
         return {}
     return dict(max(stages, key=lambda stage: stage.total_bytes).terms)
-
-
-def seconds_text(value: float) -> str:
-    """Seconds with three digits.
-
-    >>> seconds_text(12.345), seconds_text(0.01234)
-    ('12.3 s', '12.3 ms')
-    """
-    if value == 0:
-        return "none"
-    if value >= 1:
-        return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
-    return f"{value * 1e3:.3g} ms"
-
-
-def gigabytes_text(value: float) -> str:
-    """Bytes as GB (1e9).
-
-    >>> gigabytes_text(80e9)
-    '80.0 GB'
-    """
-    return f"{value / 1e9:.1f} GB"

@@ -13,14 +13,15 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from ridgeline import quantity
 from ridgeline.records import LossCheck, MemoryPoint, Operator, StepProfile
-from ridgeline.report import quantity
 
 Figure = dict[str, Any]
-"""`{"data": […], "layout": {…}}`, as plotly.js takes it."""
+"""A plot as plotly.js takes it, `{"data": […], "layout": {…}}`."""
 
+LOSS_HOVER = "step %{x}: %{y:.4g}"
 MOST_POINTS = 600
-"""Per line: more cannot be told apart on a screen."""
+"""The points of a line: more cannot be told apart on a screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Roof:
     """What the hardware allows: the roof of the roofline."""
 
     flops_per_second: dict[str, float]
-    """By dtype."""
+    """The peak of each dtype."""
     bytes_per_second: float | None
 
 
@@ -149,18 +150,12 @@ def step_times(runs: Sequence[tuple[str, Sequence[float]]]) -> Figure | None:
     traces = []
     for index, (label, samples) in enumerate(drawn):
         steps = _thinned(len(samples))
+        times = [samples[step] * 1e3 for step in steps]
+        color, hover = _run_color(index, len(drawn)), "step %{x}: %{y:.4g} ms"
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": label,
-                "x": [step + 1 for step in steps],
-                "y": [rounded(samples[step] * 1e3) for step in steps],
-                "line": {"color": _run_color(index, len(drawn)), "width": 1.5},
-                "marker": {"size": 4},
-                "hovertemplate": "step %{x}: %{y:.4g} ms<extra></extra>",
-            }
-        )
+            line(label, [step + 1 for step in steps], times, color, hover,
+                 mode="lines+markers", width=1.5, marker={"size": 4})
+        )  # fmt: skip
     layout = plot_layout("timed step", "ms")
     layout["yaxis"]["rangemode"] = "tozero"
     return {"data": traces, "layout": layout}
@@ -174,18 +169,11 @@ def memory_over_time(runs: Sequence[tuple[str, StepProfile]]) -> Figure | None:
     traces = []
     for index, (label, timeline) in enumerate(drawn):
         points = _peaks(timeline)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": label,
-                "x": [rounded(point.seconds * 1e3) for point in points],
-                "y": [rounded(point.bytes / 1e6) for point in points],
-                "text": [point.phase for point in points],
-                "line": {"color": _run_color(index, len(drawn)), "width": 2, "shape": "hv"},
-                "hovertemplate": "%{y:.4g} MB at %{x:.4g} ms, %{text}<extra></extra>",
-            }
-        )
+        times = [point.seconds * 1e3 for point in points]
+        sizes = [point.bytes / 1e6 for point in points]
+        color, hover = _run_color(index, len(drawn)), "%{y:.4g} MB at %{x:.4g} ms, %{text}"
+        phases = [point.phase for point in points]
+        traces.append(line(label, times, sizes, color, hover, shape="hv", text=phases))
     layout = plot_layout("ms into the step", "MB")
     layout["yaxis"]["rangemode"] = "tozero"
     if len(drawn) == 1:
@@ -199,21 +187,8 @@ def _phase_shades(timeline: Sequence[MemoryPoint]) -> list[Figure]:
         if shades and shades[-1]["fillcolor"] == f"--{point.phase}":
             shades[-1]["x1"] = rounded(after.seconds * 1e3)
             continue
-        shades.append(
-            {
-                "type": "rect",
-                "xref": "x",
-                "yref": "paper",
-                "x0": rounded(point.seconds * 1e3),
-                "x1": rounded(after.seconds * 1e3),
-                "y0": 0,
-                "y1": 1,
-                "fillcolor": f"--{point.phase}",
-                "opacity": 0.13,
-                "layer": "below",
-                "line": {"width": 0},
-            }
-        )
+        start, end = rounded(point.seconds * 1e3), rounded(after.seconds * 1e3)
+        shades.append(shade(start, end, f"--{point.phase}", 0.13))
     return shades[:MOST_POINTS]
 
 
@@ -244,21 +219,10 @@ def losses(check: LossCheck) -> Figure | None:
         (("as it stood", check.baseline), ("tuned", check.candidate))
     ):
         places = _thinned(len(values))
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": label,
-                "x": [place + 1 for place in places],
-                "y": _numbers([values[place] for place in places]),
-                "line": {
-                    "color": _run_color(index, 2),
-                    "width": 2,
-                    "dash": "solid" if index == 0 else "dot",
-                },
-                "hovertemplate": "step %{x}: %{y:.4g}<extra></extra>",
-            }
-        )
+        steps = [place + 1 for place in places]
+        dash = "solid" if index == 0 else "dot"
+        chosen = [values[place] for place in places]
+        traces.append(line(label, steps, chosen, _run_color(index, 2), LOSS_HOVER, dash=dash))
     return {"data": traces, "layout": plot_layout("step", "loss")}
 
 
@@ -267,15 +231,8 @@ def loss_curve(profile: StepProfile) -> Figure | None:
     if len(profile.losses) < 2:
         return None
     places = _thinned(len(profile.losses))
-    trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "loss",
-        "x": [place + 1 for place in places],
-        "y": _numbers([profile.losses[place] for place in places]),
-        "line": {"color": "--accent", "width": 2},
-        "hovertemplate": "step %{x}: %{y:.4g}<extra></extra>",
-    }
+    losses = [profile.losses[place] for place in places]
+    trace = line("loss", [place + 1 for place in places], losses, "--accent", LOSS_HOVER)
     return {"data": [trace], "layout": plot_layout("step", "loss")}
 
 
@@ -306,6 +263,49 @@ def plot_layout(x_title: str, y_title: str) -> Figure:
     }
 
 
+def line(
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float | None],
+    color: str,
+    hover: str,
+    *,
+    mode: str = "lines",
+    width: float = 2,
+    shape: str = "linear",
+    dash: str = "solid",
+    **more: Any,
+) -> Figure:
+    """A line of a plot; a value that is not finite is a gap: JSON has no word for it."""
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": name,
+        "x": _numbers(x),
+        "y": _numbers(y),
+        "line": {"color": color, "width": width, "shape": shape, "dash": dash},
+        "hovertemplate": f"{hover}<extra></extra>",
+        **more,
+    }
+
+
+def shade(start: float, end: float, color: str, opacity: float = 1.0) -> Figure:
+    """A stretch of a plot in another colour, from top to bottom."""
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": start,
+        "x1": end,
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": color,
+        "opacity": opacity,
+        "layer": "below",
+        "line": {"width": 0},
+    }
+
+
 def _run_color(index: int, runs: int) -> str:
     """The newest run stands out; what it is held against steps back."""
     return "--accent" if index == runs - 1 else "--muted"
@@ -326,13 +326,14 @@ def _peaks(timeline: Sequence[MemoryPoint]) -> list[MemoryPoint]:
     return [max(stretch, key=lambda point: point.bytes) for stretch in stretches]
 
 
-def _numbers(values: Sequence[float]) -> list[float | None]:
-    """A value that is not finite is a gap: JSON has no word for it."""
-    return [rounded(value) if math.isfinite(value) else None for value in values]
+def _numbers(values: Sequence[float | None]) -> list[float | None]:
+    return [
+        rounded(value) if value is not None and math.isfinite(value) else None for value in values
+    ]
 
 
 def rounded(value: float) -> float:
-    """Five digits: what a screen can show, at a third of the file's size."""
+    """A number with five digits: what a screen can show, at a third of the file's size."""
     return float(f"{value:.5g}")
 
 

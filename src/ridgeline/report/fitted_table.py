@@ -45,10 +45,35 @@ class FittedTable(Table):
         for column in others:
             fits = self._width([*lead, *chosen, column], console, wide) <= options.max_width
             if chosen and not fits:
-                yield self._with([*lead, *chosen])
+                yield self._with(self._filled([*lead, *chosen], console, options))
                 chosen = []
             chosen.append(column)
-        yield self._with([*lead, *chosen])
+        yield self._with(self._filled([*lead, *chosen], console, options))
+
+    def _filled(
+        self, columns: Sequence[Column], console: Console, options: ConsoleOptions
+    ) -> list[Column]:
+        """The columns as wide as they want to be, those that want little before the others.
+
+        rich would shrink the widest first, below the least that it is told of.
+        """
+        wide = options.update_width(BOUNDLESS)
+        room = options.max_width - self._width(columns, console, wide)
+        filled = [replace(column, width=column.min_width or 0, ratio=None) for column in columns]
+        wanted = {
+            place: self._wanted(column, console, wide) - (column.min_width or 0)
+            for place, column in enumerate(columns)
+        }
+        for still, place in enumerate(sorted(wanted, key=lambda at: wanted[at])):
+            extra = min(wanted[place], max(room, 0) // (len(columns) - still))
+            room -= extra
+            filled[place].width = (filled[place].width or 0) + extra
+        return filled
+
+    def _wanted(self, column: Column, console: Console, wide: ConsoleOptions) -> int:
+        texts = [*column.cells, *([column.header] if self.show_header else [])]
+        sizes = (Measurement.get(console, wide, text).maximum for text in texts)
+        return max(column.min_width or 0, *sizes, 0)
 
     def _kept(self, column: Column, console: Console, wide: ConsoleOptions) -> Column:
         """The column with the width below which it says less than it should."""

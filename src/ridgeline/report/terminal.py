@@ -1,339 +1,340 @@
-"""What `ridgeline doctor` and `ridgeline tune` show in a terminal, as rich renderables.
+"""Draws a document in a terminal, for 80 columns and more; pictures read without colours too.
 
-Everything that came from the user's script travels as `Text`, never as markup, so a bracket in a
-file name stays a bracket. Both views are made for 80 columns and use more where there are more.
+Text of users is a `Text` and never rich's markup, so a bracket in a file name stays a bracket. In a
+pipe nothing is cut: names wrap, and a word longer than a line stays whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from rich.bar import Bar
+from rich.bar import Bar as ShareBar
 from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from ridgeline.records import (
-    Finding,
-    Ledger,
-    LedgerRow,
-    Operator,
-    RunBill,
-    StepProfile,
-    Verdict,
-)
-from ridgeline.report import quantity, wording
+from ridgeline.report import document as doc
 from ridgeline.report.fitted_table import FittedTable
-from ridgeline.report.run_bill import COLUMNS, bill_result, bill_rows, bill_title
 
 WIDE = 110
-"""Columns from which a table shows what a narrow one folds away."""
-OPERATORS = 8
+"""Columns from which a table shows what a narrow one leaves out."""
+STYLES: dict[doc.Tone, str] = {
+    "": "",
+    "strong": "bold",
+    "dim": "dim",
+    "good": "bold green",
+    "bad": "bold red",
+    "warning": "yellow",
+    "accent": "cyan",
+}
+LONGEST_WORD = 40
+"""In tables, longer words are cut even where nobody looks."""
+METER_COLUMNS = 24
+BAR_COLUMNS = 50
 PLACES = 3
-PLACE_WIDTH = 60
-"""Of a place in a finding's column at 80 columns: the line number is never broken off."""
-PHASE_COLORS = {
-    "data": "yellow",
-    "copy": "bright_yellow",
-    "forward": "cyan",
-    "backward": "blue",
-    "optimizer": "magenta",
-    "communication": "red",
-    "other": "bright_black",
-}
-MEMORY_FILLS = {
-    "weights": ("cyan", "█"),
-    "gradients": ("blue", "▓"),
-    "optimizer": ("magenta", "▒"),
-    "activations": ("yellow", "░"),
-    "other": ("bright_black", "·"),
-}
-"""Colour and fill: the picture must also read without colours."""
+"""So many places of a finding are shown."""
+PLACE_COLUMNS = 60
+"""The width of a place in a finding at 80 columns: the line number is never broken off."""
 
 
-def profile_view(
-    profile: StepProfile, findings: Sequence[Finding], verdict: Verdict
-) -> RenderableType:
-    """The doctor's answer: verdict, phases, memory, operators, and what to do, in that order."""
-    blank = Text()
-    parts: list[RenderableType] = [
-        _origin(profile),
-        blank,
-        _headline(profile, findings, verdict),
-        blank,
-        _phase_table(profile),
-    ]
-    if profile.peak_memory_bytes:
-        parts += [blank, _memory_lines(profile)]
-    if profile.operators:
-        parts += [blank, _OperatorTable(profile)]
-    for warning in _profile_warnings(profile):
-        parts += [blank, Text(warning, style="yellow")]
-    files = wording.files_statement(profile)
-    if files is not None:
-        parts += [blank, Text(files, style="dim")]
-    parts.append(blank)
-    if findings:
-        parts.append(Text("What to do, most worthwhile first", style="bold"))
-        for number, finding in enumerate(findings, start=1):
-            parts += [blank, _finding_block(number, finding)]
-    else:
-        parts.append(Text(wording.clean_statement(profile), style="bold green"))
-    return Group(*parts)
+def terminal_view(document: doc.ReportDocument) -> RenderableType:
+    """The document for rich to print."""
+    return Group(*_spaced(document.blocks))
 
 
-def ledger_view(ledger: Ledger) -> RenderableType:
-    """The ledger of a tune: one line per technique tried, and what the stack gained in all."""
-    parts: list[RenderableType] = [_origin(ledger.baseline), Text()]
-    if ledger.rows:
-        parts += [ledger_table(ledger), Text()]
-    parts.append(_ledger_result(ledger))
-    if ledger.loss_check is not None:
-        style = "" if ledger.loss_check.passed else "bold red"
-        parts.append(Text(f"Loss: {ledger.loss_check.summary}", style=style))
-    if ledger.bill is not None:
-        parts += [Text(), _bill(ledger, ledger.bill)]
-    files = [("stack", ledger.stack), ("report", ledger.report), ("patch", ledger.patch)]
-    written = Table.grid(padding=(0, 2))
-    for name, path in files:
-        if path is not None:
-            written.add_row(Text(name, style="dim"), Text(path, overflow="fold"))
-    if written.row_count:
-        parts += [Text(), written]
-    kept = wording.files_statement(ledger.baseline)
-    if kept is not None:
-        parts += [Text(), Text(kept, style="dim")]
-    parts += [Text(note, style="yellow") for note in ledger.notes]
-    return Group(*parts)
+def _spaced(blocks: Sequence[doc.Block]) -> Iterator[RenderableType]:
+    """Blocks with an empty line around each that is more than a text."""
+    before: doc.Block | None = None
+    for block in _visible(blocks):
+        if before is not None and not (_is_text(block) and _is_text(before)):
+            yield Text()
+        yield from draw(block)
+        before = block
 
 
-def ledger_table(ledger: Ledger) -> RenderableType:
-    """The rows of a ledger, finished or growing."""
-    return _LedgerTable(ledger)
+def _visible(blocks: Sequence[doc.Block]) -> Iterator[doc.Block]:
+    for block in blocks:
+        if isinstance(block, doc.Only):
+            yield from _visible(block.blocks) if block.medium == "terminal" else ()
+        elif isinstance(block, doc.Chapter):
+            if any(True for _ in _visible(block.blocks)) or block.note:
+                yield block
+        elif type(block) in _DRAWN and not (isinstance(block, doc.Lines) and not block.lines):
+            yield block
 
 
-def _origin(profile: StepProfile) -> Text:
-    environment = profile.environment
-    text = Text()
-    text.append(wording.script_name(environment), style="bold")
-    text.append(f" on {wording.machine(environment)}, torch {environment.torch}\n", style="dim")
-    text.append(wording.measured(profile), style="dim")
-    return text
+def _is_text(block: doc.Block) -> bool:
+    return isinstance(block, (doc.Paragraph, doc.Lines))
 
 
-def _headline(profile: StepProfile, findings: Sequence[Finding], verdict: Verdict) -> Group:
-    color = "green" if not findings else "bold yellow"
-    title = Text()
-    title.append(verdict.value, style=f"bold {color}")
-    title.append(f"{wording.few_steps(profile)}: {wording.MEANING[verdict]}")
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=30)
-    grid.add_column(no_wrap=True)
-    limit = min(1.0, max(0.0, profile.limit_fraction))
-    bar = Bar(1.0, 0.0, limit, width=30, color="green", bgcolor="bright_black")
-    grid.add_row(bar, Text(wording.limit_statement(profile), style="bold"))
-    rates = [Text.assemble((f"{name} ", "dim"), value) for name, value in wording.rates(profile)]
-    return Group(title, grid, Text(), Columns(rates, padding=(0, 3)))
+def draw(block: doc.Block) -> Iterator[RenderableType]:
+    """One block; nothing of what pages alone show."""
+    yield from _DRAWN[type(block)](block)
 
 
-def _phase_table(profile: StepProfile) -> FittedTable:
-    table = _table()
-    table.add_column("Phase")
-    table.add_column("")
-    for name in ("Share", "mean", "p50", "p95"):
-        table.add_column(name, justify="right", no_wrap=True)
-    shares = wording.phases(profile)
-    longest = max((share for _, share in shares), default=1.0)
-    for name, share in shares:
-        phase = profile.phases[name]
-        table.add_row(
-            name,
-            Bar(longest, 0.0, share, width=24, color=PHASE_COLORS.get(name, "white")),
-            quantity.percent(share),
-            quantity.seconds(phase.mean),
-            quantity.seconds(phase.p50),
-            quantity.seconds(phase.p95),
-        )
-    return table
+def text(words: doc.Words, tone: doc.Tone = "") -> Text:
+    """Words in their tones."""
+    shown = Text()
+    for one in doc.spans(words, tone):
+        shown.append(one.text, style=STYLES[one.tone])
+    return shown
 
 
-def _memory_lines(profile: StepProfile) -> Group:
-    parts = wording.memory_parts(profile)
-    total = sum(size for _, size in parts)
-    peak = quantity.memory(profile.peak_memory_bytes)
-    title = Text.assemble(("Memory at the peak ", "bold"), peak)
-    if not total:
-        return Group(title)
-    line, legend = Text(), []
-    done = 0
-    for kind, size in parts:
-        color, fill = MEMORY_FILLS[kind]
-        start, done = round(60 * done / total), done + size
-        line.append(fill * (round(60 * done / total) - start), style=color)
-        legend.append(Text.assemble((f"{fill} ", color), f"{kind} {quantity.memory(size)}"))
-    return Group(title, line, Columns(legend, padding=(0, 3)))
+def _lead(lead: doc.Lead) -> Iterator[RenderableType]:
+    if lead.origin:
+        yield Wrapped(text(lead.origin, "dim"))
+        yield Text()
+    title = text(lead.title, "strong")
+    if lead.subtitle:
+        title.append(": ", style="bold").append_text(text(lead.subtitle))
+    if lead.meter is None and lead.chip is not None:
+        title.append("  ").append_text(text(lead.chip))
+    yield Wrapped(title)
+    if lead.meter is not None:
+        share = min(1.0, max(0.0, lead.meter))
+        bar = ShareBar(1.0, 0.0, share, width=30, color="green", bgcolor="bright_black")
+        grid = Grid.grid(padding=(0, 2))
+        grid.add_column(width=30)
+        grid.add_column(no_wrap=True)
+        grid.add_row(bar, text(lead.chip or "", "strong"))
+        yield grid
+
+
+def _facts(facts: doc.Values) -> Iterator[RenderableType]:
+    if not facts.listed:
+        shown = [Text.assemble((f"{name} ", "dim"), text(value)) for name, value in facts.pairs]
+        yield Columns(shown, padding=(0, 3))
+        return
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in facts.pairs:
+        grid.add_row(Text(name), text(value))
+    yield grid
 
 
 @dataclass(frozen=True, slots=True)
-class _OperatorTable:
-    """The most expensive operators beside their place on the roofline."""
+class Wrapped:
+    """A text whose lines break between words; a longer word stays whole, and sticks out."""
 
-    profile: StepProfile
+    text: Text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = options.max_width >= WIDE
-        table = _table()
-        table.add_column("Top operators")
-        if wide:
-            table.add_column("shapes")
-            table.add_column("phase", no_wrap=True)
-        for name in ("share", "time", "FLOP/byte", "attained", "of limit"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("bound", no_wrap=True)
-        for operator in self.profile.operators[:OPERATORS]:
-            cells = [_short(operator.name)]
-            if wide:
-                cells += [_short(operator.shapes), Text(operator.phase)]
-            table.add_row(*cells, *_operator_numbers(operator, self.profile.step_seconds.mean))
-        yield table
+        for line in self.text.split("\n", allow_blank=True):
+            indent = " " * (len(line.plain) - len(line.plain.lstrip()))
+            pieces = line.divide(_breaks(line.plain, options.max_width, len(indent)))
+            for place, piece in enumerate(pieces):
+                piece.rstrip()
+                yield Text.assemble(indent if place else "", piece, no_wrap=True, overflow="ignore")
 
 
-def _operator_numbers(operator: Operator, step_seconds: float) -> list[str]:
-    seconds = operator.seconds
-    attained = "–"
-    if operator.flops and seconds:
-        attained = quantity.scaled(operator.flops / seconds, "FLOP/s")
-    elif operator.bytes and seconds:
-        attained = quantity.scaled(operator.bytes / seconds, "B/s")
-    intensity = operator.flops / operator.bytes if operator.bytes else 0.0
-    return [
-        quantity.percent(seconds / step_seconds) if step_seconds else "–",
-        quantity.seconds(seconds),
-        quantity.digits(intensity),
-        attained,
-        quantity.percent(operator.limit_seconds / seconds) if seconds else "–",
-        operator.bound,
-    ]
+def _breaks(line: str, width: int, indent: int = 0) -> list[int]:
+    """Where a line is broken so that its words fit, those further down behind an indentation.
+
+    >>> _breaks("one two three", 8), _breaks("  one two three", 9, 2)
+    ([8], [10])
+    """
+    found: list[int] = []
+    start, room = 0, width
+    for word in re.finditer(r"\S+", line):
+        if word.end() - start > room and word.start() > start + indent * (not found):
+            start, room = word.start(), width - indent
+            found.append(start)
+    return found
 
 
-def _short(text: str) -> Text:
-    """A cell that gives way first: cut with an ellipsis, never wrapped."""
-    return Text(text, no_wrap=True, overflow="ellipsis")
+def _paragraph(paragraph: doc.Paragraph) -> Iterator[RenderableType]:
+    yield Wrapped(text(paragraph.words, paragraph.tone))
 
 
-def _profile_warnings(profile: StepProfile) -> Iterable[str]:
-    if profile.non_finite:
-        yield f"{profile.non_finite} steps had a loss or gradients that were not finite"
-    yield from profile.warnings
+def _lines(lines: doc.Lines) -> Iterator[RenderableType]:
+    for line in lines.lines:
+        yield Wrapped(text(line, lines.tone))
 
 
-def _finding_block(number: int, finding: Finding) -> Table:
-    grid = Table.grid(padding=(0, 2))
+def _verbatim(block: doc.Verbatim) -> Iterator[RenderableType]:
+    yield Text(block.text, no_wrap=True, overflow="ignore")
+
+
+def _section(section: doc.Chapter) -> Iterator[RenderableType]:
+    yield Text(section.title, style="bold")
+    if section.note:
+        yield Text(section.note, style="dim")
+    yield from _spaced(section.blocks)
+
+
+def _findings(found: doc.AdviceList) -> Iterator[RenderableType]:
+    texts = (text for one in found.findings for text in (one.worth, one.sureness))
+    width = max(map(len, texts), default=0)
+    for number, finding in enumerate(found.findings, start=1):
+        if number > 1:
+            yield Text()
+        yield _finding(number, finding, width)
+
+
+def _finding(number: int, finding: doc.Advice, width: int) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
     grid.add_column(width=2, justify="right", no_wrap=True)
-    grid.add_column(width=11, no_wrap=True)
+    grid.add_column(width=width)
     grid.add_column(ratio=1)
-    worth = Text(wording.gain(finding), style="bold green")
-    worth.append(f"\n{wording.confidence(finding)}", style="dim")
-    body = Text(finding.summary, style="bold")
-    body.append("\n" + finding.cure, style="not bold")
-    if finding.where:
-        for place in finding.where[:PLACES]:
-            body.append("\n" + wording.place(place, PLACE_WIDTH), style="not bold cyan")
-    facts = " · ".join(f"{label} {value}" for label, value in wording.evidence(finding))
-    if facts:
-        body.append("\n" + facts, style="not bold dim")
-    name = f"{finding.cause}, {quantity.percent(finding.share)} of the step"
-    if finding.technique is not None:
-        name += f"; ridgeline tune tries {finding.technique}"
-    body.append("\n" + name, style="not bold dim")
+    worth = Text(finding.worth, style="bold green")
+    worth.append(f"\n{finding.sureness}", style="not bold dim")
+    body = Text(finding.title, style="bold")
+    body.append(f"\n{finding.cure}", style="not bold")
+    for place in finding.places[:PLACES]:
+        body.append(f"\n{shortened_place(place, PLACE_COLUMNS)}", style="not bold cyan")
+    facts = " · ".join(f"{label} {value}" for label, value in finding.facts)
+    for line in filter(None, (facts, finding.note)):
+        body.append(f"\n{line}", style="not bold dim")
     grid.add_row(Text(str(number), style="dim"), worth, body)
     return grid
 
 
-@dataclass(frozen=True, slots=True)
-class _LedgerTable:
-    """The rows of a ledger; what did not survive is dimmed and says why."""
+def shortened_place(where: str, width: int) -> str:
+    """`file:line` in so many columns: what gives way is the middle of the path.
 
-    ledger: Ledger
+    >>> shortened_place("src/train.py:12", 40)
+    'src/train.py:12'
+    >>> shortened_place("/home/me/projects/vision/src/train.py:12", 28)
+    '/home/me…ion/src/train.py:12'
+    """
+    if len(where) <= width:
+        return where
+    if re.search(r":\d+$", where) is None:
+        return where[: width - 1] + "…"
+    file, colon, line = where.rpartition(":")
+    room = max(width - len(colon + line) - 1, 8)
+    head = room // 3
+    return f"{file[:head]}…{file[len(file) - (room - head) :]}{colon}{line}"
+
+
+def _bars(block: doc.Bars) -> Iterator[RenderableType]:
+    sizes = [sum(part.size for part in bar.parts) for bar in block.bars]
+    scale = max([*sizes, block.limit or 0.0]) or 1.0
+    mark = None if block.limit is None else round(BAR_COLUMNS * block.limit / scale)
+    grid = Grid.grid(padding=(0, 1))
+    titled = any(bar.title for bar in block.bars)
+    for _ in range(2 + titled):
+        grid.add_column(no_wrap=True)
+    for bar in block.bars:
+        drawn, done = Text(), 0.0
+        for part in bar.parts:
+            start, done = round(BAR_COLUMNS * done / scale), done + part.size
+            length = round(BAR_COLUMNS * done / scale) - start
+            drawn.append(part.look.fill * length, style=part.look.terminal)
+        if mark is not None:
+            drawn.pad_right(max(0, mark - len(drawn)))
+            drawn = Text.assemble(drawn[:mark], ("|", "bold red"), drawn[mark:])
+        grid.add_row(*([Text(bar.title)] if titled else []), drawn, Text(bar.total))
+    yield grid
+    if block.legend is not None:
+        yield from _table(block.legend)
+
+
+def _table(table: doc.DataTable) -> Iterator[RenderableType]:
+    yield TableView(table)
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table as wide as the terminal allows."""
+
+    table: doc.DataTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE
-        stack = wording.stack_rows(self.ledger)
-        table = _table(lead=2)
-        table.add_column("")
-        table.add_column("Technique", ratio=None if wide else 1)
-        total = "cumulative" if wide else "total"
-        for name in ("multiplier", "95 %", total, "step", "memory"):
-            table.add_column(name, justify="right", no_wrap=True)
-        if wide:
-            table.add_column("Verification", ratio=1)
-        for row in self.ledger.rows:
-            in_stack = any(row is kept for kept in stack)
-            cells = _ledger_cells(row, self.ledger, in_stack=in_stack, wide=wide)
-            table.add_row(*cells, style="" if in_stack else "dim")
-        yield table
+        columns, rows = self.table.shown("terminal", wide=wide)
+        remark = None if wide else _first(columns, "remark")
+        under = None if remark is None else _first(columns, "words", "name")
+        drawn = FittedTable(
+            lead=self.table.lead,
+            title=Text(self.table.title, style="bold") if self.table.title else None,
+            title_justify="left",
+            box=None,
+            show_header=any(column.heading for column in columns),
+            header_style="dim",
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+        )
+        for place, column in enumerate(columns):
+            if column.kind == "figure":
+                drawn.add_column(column.heading, justify="right", no_wrap=True)
+            elif place != remark:
+                cells = [row.cells[place] for row in rows]
+                least = 0 if options.is_terminal else _longest_word(column, cells)
+                drawn.add_column(column.heading, overflow="fold", min_width=least)
+        for row in rows:
+            line: list[RenderableType] = [
+                _cell(column, cell, cut=options.is_terminal)
+                for column, cell in zip(columns, row.cells, strict=True)
+            ]
+            if remark is not None and under is not None:
+                said = Padding(line.pop(remark), (0, 0, 0, 1), style="dim")
+                if row.cells[remark]:
+                    line[under] = Group(line[under], said)
+            drawn.add_row(*line, style=STYLES[row.tone])
+        yield drawn
 
 
-def _ledger_cells(
-    row: LedgerRow, ledger: Ledger, *, in_stack: bool, wide: bool
-) -> list[RenderableType]:
-    name = Text(wording.row_name(row))
-    remark = Text(wording.remark(row, in_stack=in_stack))
-    if in_stack and row.costs:
-        remark.append(f"\ncosts: {row.costs}")
-    earned = wording.break_even(row, ledger) if in_stack else ""
-    if earned:
-        remark.append(f"\n{earned}")
-    if wide:
-        name.append(f" {wording.options(row)}" if row.options else "", style="dim")
-    measured = wording.was_measured(row)
-    cells: list[RenderableType] = [
-        Text("✓", style="bold green") if in_stack else Text("–"),
-        name if wide else Group(name, Padding(Text(remark.plain, style="dim"), (0, 0, 0, 1))),
-        Text(quantity.ratio(row.multiplier) if measured else "–", style="bold" if in_stack else ""),
-        quantity.interval(row.ci_low, row.ci_high) if measured else "",
-        quantity.ratio(wording.row_total(ledger, row)) if in_stack else "",
-        quantity.seconds(wording.row_step(ledger, row, in_stack=in_stack)) if measured else "",
-        quantity.memory(row.peak_memory_bytes) if measured else "",
-    ]
-    return [*cells, remark] if wide else cells
+def _longest_word(column: doc.Column, cells: Sequence[doc.Cell]) -> int:
+    """The columns that words need to stay whole; names are one word, and may be broken."""
+    if column.kind == "name":
+        return 0
+    texts = " ".join(doc.plain(column.text(cell)) for cell in cells)
+    return min(LONGEST_WORD, max(map(len, texts.split()), default=0))
 
 
-def _ledger_result(ledger: Ledger) -> Text:
-    before, after = wording.ledger_steps(ledger)
-    text = Text()
-    if not wording.stack_rows(ledger):
-        text.append(f"{quantity.seconds(before)} per step: ", style="bold")
-        text.append(wording.proven(ledger))
-        return text
-    text.append(f"{quantity.seconds(before)} → {quantity.seconds(after)} per step: ", style="bold")
-    text.append(wording.claim(ledger), style="bold green" if ledger.cumulative > 1 else "bold")
-    text.append(f" {quantity.interval(*ledger.cumulative_ci)}, {wording.proven(ledger)}")
-    return text
+def _first(columns: Sequence[doc.Column], *kinds: str) -> int | None:
+    """The place of the first headed column of these kinds."""
+    places = (at for at, one in enumerate(columns) if one.heading and one.kind in kinds)
+    return next(places, None)
 
 
-def _bill(ledger: Ledger, bill: RunBill) -> Group:
-    table = _table()
-    for place, name in enumerate(COLUMNS):
-        table.add_column(name, justify="right" if place else "left", no_wrap=place > 0)
-    for row in bill_rows(ledger, bill):
-        table.add_row(*(Text(cell) for cell in row))
-    parts: list[RenderableType] = [Text(bill_title(bill), style="bold"), table]
-    if ledger.final_rows:
-        parts.append(Text(bill_result(bill), style="bold green"))
-    return Group(*parts)
+def _cell(column: doc.Column, cell: doc.Cell, *, cut: bool) -> Text:
+    if isinstance(cell, doc.Meter):
+        look, length = cell.look, max(1, round(METER_COLUMNS * cell.share))
+        return Text("█" * length if look is None else look.fill * length,
+                    style="cyan" if look is None else look.terminal)  # fmt: skip
+    if isinstance(cell, doc.Key):
+        return Text.assemble((f"{cell.look.fill} ", cell.look.terminal), cell.name)
+    words = column.text(cell)
+    if column.kind == "name":
+        given = doc.plain(words)
+        whole = given[: len(given) - len(given.lstrip())] + " ".join(given.split())
+        return Text(whole, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+    return text(words)
 
 
-def _table(lead: int = 1) -> FittedTable:
-    return FittedTable(
-        lead=lead,
-        box=None,
-        show_header=True,
-        header_style="dim",
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        collapse_padding=True,
-    )
+def _drawing(drawing: doc.Drawing) -> Iterator[RenderableType]:
+    yield DrawingView(drawing)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawingView:
+    """A picture as wide as the terminal allows."""
+
+    drawing: doc.Drawing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.drawing.draw(options.max_width):
+            yield Text.assemble(*line, no_wrap=True)
+
+
+_DRAWN: dict[type, Callable[[Any], Iterator[RenderableType]]] = {
+    doc.Lead: _lead,
+    doc.Values: _facts,
+    doc.Paragraph: _paragraph,
+    doc.Lines: _lines,
+    doc.Verbatim: _verbatim,
+    doc.Chapter: _section,
+    doc.AdviceList: _findings,
+    doc.Bars: _bars,
+    doc.DataTable: _table,
+    doc.Drawing: _drawing,
+}
+"""Block → how it is drawn; what is not here is for pages alone."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Category, Floats, Trace
 from ridgeline.trace.windows import profiler_steps, views
@@ -305,5 +306,5 @@ def _summary(
     word = {"slower": "is slower", "faster": "is faster", "same": "takes the same time"}[verdict]
     return (
         f"{what} B {word}: {ratio:.3f} times A's time [{low:.3f}, {high:.3f}]; idle "
-        f"{idle_us[0] / 1e3:.1f} ms in A, {idle_us[1] / 1e3:.1f} ms in B."
+        f"{quantity.microseconds(idle_us[0])} in A, {quantity.microseconds(idle_us[1])} in B."
     )

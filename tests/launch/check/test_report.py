@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from rich.console import Console
 from tests.launch.check.manifests import JOB_SET_POD, changed, job, job_set, shipped_kinds
+from tests.report.drawn import drawn
 
 from ridgeline.cli.main import run
 from ridgeline.launch.check import ManifestReport, check_files
 from ridgeline.launch.check.stricter import RULES
-from ridgeline.report.launch_check_terminal import check_view
+from ridgeline.report.views.launch import check_document
 
 PAGE = Path(__file__).parents[3] / "docs/reference/launch-check.md"
 
@@ -41,9 +41,7 @@ def broken(tmp_path):
 
 
 def test_the_terminal_says_what_happens_where_and_what_to_do(broken):
-    out = io.StringIO()
-    Console(file=out, width=200).print(check_view(check_files([broken]).verdicts))
-    text = out.getvalue()
+    text = drawn(check_document(check_files([broken]).verdicts), 200)
     assert f"{broken}:1" in text.replace("\n", "")
     assert "accepted and never start" in text
     assert "would be rejected" in text

@@ -15,8 +15,8 @@ URL = "http://127.0.0.1:9"
     ("arguments", "said"),
     [
         (["127.0.0.1:8000"], "scheme"),
-        ([URL, "--arrivals", "sometimes"], "one of closed"),
-        ([URL, "--api", "images"], "completions, chat"),
+        ([URL, "--arrivals", "sometimes"], "not one of 'closed'"),
+        ([URL, "--api", "images"], "'completions', 'chat'"),
         ([URL, "--rate", "0"], "--rate 0.0: has to be a number above 0"),
         ([URL, "--rate", "nan"], "--rate"),
         ([URL, "--arrivals", "ramp"], "--to-rate"),

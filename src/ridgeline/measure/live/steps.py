@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.measure.wire import Report, StepTimes
 from ridgeline.records import Distribution
 from ridgeline.records.profile import PHASES, TailFacts
@@ -144,8 +145,4 @@ def first_look(steps: Sequence[StepTimes]) -> str:
     named = ", ".join(f"{name} {100 * spent[name] / total:.0f} %" for name in largest)
     waits = [why for name, why in _WAITS.items() if spent[name] >= WAITS_FROM * total]
     why = "".join(f": {one}" for one in waits[:1])
-    return f"first look: {_in_words(total / len(steps))} a step, {named}{why}"
-
-
-def _in_words(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    return f"first look: {quantity.seconds(total / len(steps))} a step, {named}{why}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import most_running, prompt_seconds, steady_step
 from ridgeline.cost.serving.setting import matmul_dtype
@@ -196,9 +197,9 @@ def capacity_of(
         if most[number] < 1.0:
             reasons.append("weights and one request do not fit")
         elif not soon[position]:
-            reasons.append(f"alone, the first token takes {first[position]:.3g} s")
+            reasons.append(f"alone, the first token takes {quantity.seconds(first[position])}")
         else:
-            reasons.append(f"alone, a token takes {1e3 * each[position]:.3g} ms")
+            reasons.append(f"alone, a token takes {quantity.seconds(each[position])}")
     return Capacity(
         replicas=replicas,
         arrays=arrays,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.cost.arrays import Floats, Ints
 from ridgeline.cost.serving.load import KINDS, LoadOutcome, RequestLengths, outcome_of
 from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted
@@ -138,8 +139,8 @@ def floor_reason(run: PublishedServing, hosted: Hosted, index: int) -> str:
         return ""
     what = "the first token" if first else "a token"
     return (
-        f"below the floor: {1e3 * seconds:.3g} ms for {what}, but reading the weights and"
-        f" multiplying takes {run.device.name} x {run.tp} at least {1e3 * least:.3g} ms"
+        f"below the floor: {quantity.seconds(seconds)} for {what}, but reading the weights and"
+        f" multiplying takes {run.device.name} x {run.tp} at least {quantity.seconds(least)}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ridgeline import quantity
 from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.estimate import estimate_one
 from ridgeline.cost.training.layouts import Layouts
@@ -12,7 +13,6 @@ from ridgeline.cost.training.workload import Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.explain import gigabytes_text
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.enumeration import Space, chunks, skeletons
 from ridgeline.plan.training.search import Found, judge_of, search
@@ -136,8 +136,8 @@ def nothing_fits(task: TrainingTask, outcome: SearchOutcome) -> str:
     line = (
         f"{task.model.name} does not fit on {what}: even the leanest layout (tp {layout.tp},"
         f" pp {layout.pp}, cp {layout.cp}, zero {layout.zero} over {layout.fsdp},"
-        f" {layout.recompute} recompute, offload {layout.offload}) needs {gigabytes_text(peak)}"
-        f" of {gigabytes_text(capacity)}, {gigabytes_text(peak - capacity)} too much"
+        f" {layout.recompute} recompute, offload {layout.offload}) needs {quantity.memory(peak)}"
+        f" of {quantity.memory(capacity)}, {quantity.memory(peak - capacity)} too much"
     )
     enough = _enough_devices(task)
     if enough is None:

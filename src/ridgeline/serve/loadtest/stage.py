@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.batching.load.workload import Planned, planned
 from ridgeline.errors import RidgelineError
 from ridgeline.records.load_test import ClientCheck
@@ -51,15 +52,17 @@ def require_kept_up(check: ClientCheck, max_cpu_share: float) -> None:
     signs = []
     limit = check.max_send_lag_seconds
     if check.send_lag_p99 > limit:
-        signs.append(f"1 % of the requests went out {check.send_lag_p99 * 1e3:.1f} ms late or more")
+        signs.append(
+            f"1 % of the requests went out {quantity.seconds(check.send_lag_p99)} late or more"
+        )
     if check.timer_lag_p99 > limit:
-        signs.append(f"1 % of its timers came {check.timer_lag_p99 * 1e3:.1f} ms late or more")
+        signs.append(f"1 % of its timers came {quantity.seconds(check.timer_lag_p99)} late or more")
     if check.cpu_share > max_cpu_share:
         signs.append(f"it used {check.cpu_share:.0%} of a core")
     if signs:
         raise LoadTesterTooSlow(
             f"the load tester was the bottleneck, so there are no figures: {', '.join(signs)}"
-            f" (allowed: {limit * 1e3:g} ms and {max_cpu_share:.0%}); send less, run it on a"
+            f" (allowed: {quantity.seconds(limit)} and {max_cpu_share:.0%}); send less, run it on a"
             " machine of its own, or say --max-send-lag with what you can bear"
         )
 

@@ -1,0 +1,59 @@
+"""`ridgeline validate training|serving TABLE.csv` holds predictions against published runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ridgeline.cli.forecast_options import PublishedTable
+from ridgeline.cli.output_options import Json
+
+
+def validate_training(
+    table: PublishedTable,
+    calibration: Annotated[
+        str,
+        typer.Option(
+            metavar="none|shipped|FILE",
+            help="Coefficients: shipped, none (the literature alone), or a calibration file.",
+        ),
+    ] = "shipped",
+    json: Json = False,
+) -> None:
+    """How far the cost model is from published runs, by source and over all."""
+    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.plan.training.validate import validate_training as validate
+
+    found = validate(table, calibration=calibration)
+    if json:
+        print_json(found)
+        return
+    from ridgeline.report.views.validate import training_validation_document
+
+    print_document(training_validation_document(found))
+
+
+def validate_serving(
+    table: PublishedTable,
+    calibration: Annotated[
+        str,
+        typer.Option(
+            metavar="unseen|shipped|none|FILE",
+            help="Coefficients: unseen (fitted without the row's source), shipped (to all sources),"
+            " none (the literature alone), or a calibration file.",
+        ),
+    ] = "unseen",
+    json: Json = False,
+) -> None:
+    """How far predictions of serving are from published runs, by metric and by source."""
+    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.plan.serving.validate import validate_serving as validate
+
+    found = validate(table, calibration=calibration)
+    if json:
+        print_json(found)
+        return
+    from ridgeline.report.views.validate import serving_validation_document
+
+    print_document(serving_validation_document(found))

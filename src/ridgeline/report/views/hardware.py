@@ -1,0 +1,192 @@
+"""What `ridgeline hardware` and `kernels` show: this machine, devices, compiled CPU kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ridgeline import quantity
+from ridgeline.report import document as doc
+
+if TYPE_CHECKING:
+    from ridgeline.hardware.ceilings import Ceilings
+    from ridgeline.hardware.facts import Device, Price
+    from ridgeline.hardware.machine import Machine
+
+
+def machine_document(machine: Machine, ceilings: Ceilings | None) -> doc.ReportDocument:
+    """What this machine is and, where it was probed, what it can do."""
+    known = doc.Paragraph("Ceilings: not measured yet; run: ridgeline hardware --probe")
+    shown = [_machine(machine), known if ceilings is None else _ceilings(ceilings)]
+    return doc.ReportDocument("This machine", shown)
+
+
+def _machine(machine: Machine) -> doc.Chapter:
+    cpu = machine.cpu
+    cores = f"{cpu.num_usable_cores} usable of {cpu.num_logical_cores} logical"
+    cores += f", {cpu.num_physical_cores} physical, {cpu.num_sockets} socket(s)"
+    pairs: list[tuple[str, doc.Words]] = [
+        ("CPU", f"{cpu.model} ({cpu.architecture})"),
+        ("Cores", cores),
+    ]
+    if cpu.cgroup_cores is not None:
+        pairs.append(("Cgroup quota", f"{cpu.cgroup_cores:g} cores"))
+    caches = (
+        f"L{cache.level} {cache.kind.lower()} {quantity.binary_memory(cache.size_bytes)}"
+        f" x {cache.num_instances}"
+        for cache in cpu.caches
+    )
+    limit = machine.memory_limit_bytes
+    granted = (
+        "" if limit is None else f", of which the cgroup grants {quantity.binary_memory(limit)}"
+    )
+    pairs += [
+        ("ISA", " ".join(cpu.isa) or "unknown"),
+        ("Caches", ", ".join(caches) or "unknown"),
+        ("Memory", quantity.binary_memory(machine.memory_bytes) + granted),
+    ]
+    for gpu in machine.gpus:
+        named = "" if gpu.device is None else f" = {gpu.device}"
+        memory = "" if gpu.memory_bytes is None else f", {quantity.binary_memory(gpu.memory_bytes)}"
+        pairs.append((f"GPU {gpu.index}", f"{gpu.name}{named}{memory}"))
+    if not machine.gpus:
+        pairs.append(("GPU", "none found"))
+    pairs += [("Note", note) for note in machine.notes]
+    return doc.Chapter("This machine", [doc.Values(pairs, listed=True)])
+
+
+def _ceilings(ceilings: Ceilings) -> doc.Chapter:
+    rows: list[tuple[doc.Cell, ...]] = []
+    for kind, rate in ceilings.matmul_flops_per_second.items():
+        note = ceilings.skipped.get(kind, f"n = {ceilings.matmul_sizes[kind]}")
+        rows.append((f"matmul {kind}", quantity.scaled(rate, "op/s"), note))
+    for kind in ceilings.skipped.keys() - ceilings.matmul_flops_per_second.keys():
+        rows.append((f"matmul {kind}", None, ceilings.skipped[kind]))
+    buffer = f"buffers of {quantity.binary_memory(ceilings.bandwidth_buffer_bytes)}"
+    for pattern, rate in ceilings.bandwidth_by_pattern.items():
+        rows.append((f"memory {pattern}", quantity.scaled(rate, "B/s"), buffer))
+    for count, rate in ceilings.bandwidth_by_threads.items():
+        rows.append((f"memory, {count} thread(s)", quantity.scaled(rate, "B/s"), "best pattern"))
+    rows += [
+        ("operator dispatch", quantity.seconds(ceilings.dispatch_seconds), "forward"),
+        ("", quantity.seconds(ceilings.dispatch_autograd_seconds), "forward, recorded"),
+        ("", quantity.seconds(ceilings.dispatch_backward_seconds), "backward"),
+    ]
+    if ceilings.launch_seconds is not None:
+        launch = quantity.seconds(ceilings.launch_seconds)
+        rows.append(("kernel launch", launch, "queued back to back"))
+    copies = {
+        "host to device, pinned": ceilings.host_to_device_pinned_bytes_per_second,
+        "host to device, pageable": ceilings.host_to_device_pageable_bytes_per_second,
+        "device to host, pinned": ceilings.device_to_host_pinned_bytes_per_second,
+        "device to host, pageable": ceilings.device_to_host_pageable_bytes_per_second,
+    }
+    for name, copied in copies.items():
+        if copied is not None:
+            rows.append((name, quantity.scaled(copied, "B/s"), ""))
+    if ceilings.busy:
+        busy = "the machine was busy: the rates are too low; probe again"
+        rows.append(("Note", "", busy))
+    effort = "quick" if ceilings.quick else "full"
+    title = f"Measured ceilings of {ceilings.device_name} ({effort} probe, {ceilings.date})"
+    return doc.Chapter(title, [_untitled(rows)])
+
+
+def _untitled(rows: Sequence[Sequence[doc.Cell]]) -> doc.DataTable:
+    return doc.DataTable(
+        (doc.words("what", ""), doc.Column("value", ""), doc.words("note", "")), rows
+    )
+
+
+def devices_document(
+    devices: Sequence[Device], usd: Mapping[str, float | None]
+) -> doc.ReportDocument:
+    """Every device that we have facts about; `usd` is the typical price of an hour, by name."""
+    rows = []
+    for part in devices:
+        price = usd[part.name]
+        peaks = (part.peaks.get(dtype) for dtype in ("fp32", part.training_dtype, "fp8"))
+        rows.append(
+            (
+                part.name,
+                *(None if rate is None else f"{rate / 1e12:.4g}" for rate in peaks),
+                f"{part.memory.capacity_bytes / 2**30:g}",
+                f"{part.memory.bandwidth_bytes_per_second / 1e12:.3g}",
+                f"{part.ridge_flops_per_byte():.0f}",
+                None if part.power is None else f"{part.power.watts:g}",
+                None if price is None else f"{price:.2f}",
+            )
+        )
+    title = "Dense peaks in TFLOP/s, memory in GiB and TB/s, ridge point in FLOP/byte"
+    heads = doc.figures("fp32", "16 bit", "fp8", "GiB", "TB/s", "ridge", "W", "$/h")
+    return doc.ReportDocument(
+        "Devices", [doc.DataTable((doc.words("device"), *heads), rows, title=title)]
+    )
+
+
+def device_document(
+    part: Device, *, links: Mapping[str, float], prices: Sequence[Price]
+) -> doc.ReportDocument:
+    """One device with the source of each figure; `links` are bytes per second, by name."""
+    memory, chip = part.memory, part.chip
+    rows: list[tuple[str, str, str]] = [
+        (f"{dtype}, dense", f"{rate / 1e12:,.4g} Top/s", part.peak_flops_per_second.source)
+        for dtype, rate in part.peaks.items()
+    ]
+    size = f"{quantity.binary_memory(memory.capacity_bytes)} {memory.kind}"
+    rows.append(("memory", size, memory.source))
+    if memory.reported_bytes is not None:
+        usable = f"{quantity.binary_memory(memory.reported_bytes)} as the driver reports it"
+        rows.append(("", usable, memory.reported_source or ""))
+    rows.append(("", quantity.scaled(memory.bandwidth_bytes_per_second, "B/s"), memory.source))
+    ridge = f"{part.ridge_flops_per_byte():.1f} FLOP/byte"
+    rows.append(("ridge point", ridge, part.training_dtype))
+    if chip.num_units is not None:
+        rows.append(("compute units", f"{chip.num_units} {chip.unit}", chip.source))
+    sizes = {
+        "shared per unit": chip.shared_bytes_per_unit,
+        "L1 per unit": chip.l1_bytes_per_unit,
+        "L2": chip.l2_bytes,
+        "L3": chip.l3_bytes,
+    }
+    for name, held in sizes.items():
+        if held is not None:
+            rows.append((name, quantity.binary_memory(held), chip.source))
+    if part.power is not None:
+        rows.append(("power", f"{part.power.watts:g} W", part.power.source))
+    for one in part.interconnects:
+        rate = quantity.scaled(links[one.link] * one.count, "B/s")
+        rows.append(("interconnect", f"{one.count} x {one.link}, {rate} per direction", one.source))
+    for price in prices:
+        text = f"{quantity.usd(price.usd_per_device_hour)} per hour, {price.provider}"
+        rows.append(("price", f"{text}, {price.terms}", price.date))
+    if part.notes:
+        rows.append(("note", part.notes, ""))
+    for key, source in part.sources.items():
+        rows.append((key, f"{source.title}: {source.where}", source.date))
+    columns = (doc.words("what", ""), doc.words("value", ""), doc.words("source", ""))
+    title = f"{part.name} ({part.vendor} {part.architecture}, {part.year})"
+    return doc.ReportDocument(part.name, [doc.DataTable(columns, rows, title=title)])
+
+
+def kernels_document(found: dict[str, Any]) -> doc.ReportDocument:
+    """The libraries of kernels; `found` is the JSON document (`docs/reference/kernels.md`)."""
+    rows: list[tuple[doc.Cell, ...]] = []
+    for name, made in found["libraries"].items():
+        if made is None:
+            rows.append((name, "–", "not yet", "", ""))
+            continue
+        size, took = quantity.binary_memory(made.bytes), quantity.seconds(made.seconds)
+        threads = "torch's pool" if made.parallel else "one"
+        rows.append((name, size, took, threads, made.compiler))
+    columns = (
+        doc.words("library"),
+        doc.Column("size"),
+        doc.Column("compiled in"),
+        doc.words("threads"),
+        doc.words("compiler"),
+    )
+    native = found["target"] == "native"
+    made_for = found["cpu"] if native else f"the target {found['target']}"
+    title = f"CPU kernels for {made_for}, in {found['folder']}"
+    return doc.ReportDocument("CPU kernels", [doc.DataTable(columns, rows, title=title)])

@@ -1,0 +1,61 @@
+"""How commands print, whichever they are: colours where they are wanted, whole words in pipes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.main import run
+from ridgeline.plan.calc import _function
+
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|9)\d(?:;\d+)*m")
+FRAGMENT = re.compile(r"(Of|As|That|Those)\b")
+TABLE = """source,model,layers,hidden,heads,vocab,seq,gpu,n_gpus,micro_batch,global_batch,\
+metric_name,metric_value
+a-laboratory-with-a-very-long/name-of-its-own,GPT,24,2048,16,51200,2048,A100,8,4,64,step_time_s,1.0
+"""
+
+
+def test_colours_are_for_terminals_that_want_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    words = ["techniques", "compile"]
+    assert run(words) == 0
+    assert COLOUR.search(capsys.readouterr().out)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(words) == 0
+    assert not COLOUR.search(capsys.readouterr().out)
+    monkeypatch.delenv("FORCE_COLOR")
+    assert run(words) == 0
+    assert "\x1b" not in capsys.readouterr().out, "a pipe is no terminal"
+
+
+def test_in_a_pipe_no_word_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    (tmp_path / "table.csv").write_text(TABLE)
+    assert run(["validate", "training", str(tmp_path / "table.csv")]) == 0
+    text = capsys.readouterr().out
+    assert "a-laboratory-with-a-very-long/name-of-it" in text
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_what_help_says_of_an_option_can_be_read_alone(name: str) -> None:
+    app = typer.Typer(add_completion=False)
+    app.command()(_function(name))
+    for parameter in typer.main.get_command(app).params:
+        said = getattr(parameter, "help", None)
+        if not said or parameter.name == "help":
+            continue
+        assert len(said.split()) > 1, f"{name} {parameter.name}: {said}"
+        assert said[0].isupper() or not said[0].isalpha(), f"{name} {parameter.name}: {said}"
+        assert not FRAGMENT.match(said), f"{name} {parameter.name}: {said}"
