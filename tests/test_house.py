@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 import statistics
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -299,3 +302,43 @@ def test_no_test_sleeps_in_hope() -> None:
         if place not in SLEEPERS:
             look(place, tree, polling=False)
     assert not found, "wait for what you wait for"
+
+
+FRAGMENT = re.compile(r"(Of|That|As|Those)\b")
+"""How a sentence begins that can only be read after the name above it."""
+
+
+def first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?:])\s|\n\n", text.strip())[0]
+
+
+def described(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring: of modules, classes, functions, and those under fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield getattr(node, "lineno", 1), ast.get_docstring(node) or "Nothing is said of it."
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for field, below in itertools.pairwise(node.body):
+                if isinstance(field, ast.Assign | ast.AnnAssign) and isinstance(below, ast.Expr):
+                    value = getattr(below.value, "value", None)
+                    if isinstance(value, str):
+                        yield below.lineno, value
+
+
+def test_what_is_said_of_a_name_can_be_read_without_it() -> None:
+    fragments = [
+        f"{place}:{line}: {first_sentence(text)}"
+        for place, tree in trees().items()
+        for line, text in described(tree)
+        if len(first_sentence(text).split()) < 4 or FRAGMENT.match(first_sentence(text))
+    ]
+    assert not fragments
+
+
+def test_a_public_class_name_means_one_thing_in_the_whole_house() -> None:
+    places: dict[str, set[str]] = defaultdict(set)
+    for place, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(place)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -98,7 +98,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
 
 
 def trace_answers(ranks: Sequence[RankAnswers]) -> TraceAnswers:
-    """The ranks together: what bounds them, and who is waited for."""
+    """Say what bounds the ranks together, and who is waited for."""
     facts = [fact for rank in ranks for fact in rank.facts]
     collectives = [rank.facts[0].collectives for rank in ranks if rank.facts]
     return TraceAnswers(

@@ -57,7 +57,7 @@ class RecipeAdapter(Section, frozen=True, kw_only=True):
     """Names of the linear layers that are adapted; empty: all but the output head."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
-        """See `Section`."""
+        """Check this table as `Section.check` says."""
         del model
         if recipe.layout.tp > 1:
             raise InputError(
@@ -85,7 +85,7 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
     """Hidden and attention matching fade out over so many steps; 0: they stay."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
-        """See `Section`."""
+        """Check this table as `Section.check` says."""
         del model
         if recipe.layout.pp > 1:
             raise InputError(
@@ -291,7 +291,7 @@ class RecipePruning(Section, frozen=True, kw_only=True):
     """Between them, weights are chosen every so many steps; the share rises as a cube."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
-        """See `Section`."""
+        """Check this table as `Section.check` says."""
         steps = recipe.steps
         if recipe.lottery is not None:
             raise InputError("recipe: [pruning] and [lottery] both choose weights; leave one out")
@@ -331,7 +331,7 @@ class RecipeLottery(Section, frozen=True, kw_only=True):
     """Weights and learning rate go back to what they were here."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
-        """See `Section`."""
+        """Check this table as `Section.check` says."""
         course = recipe.course_steps
         if not 0.0 < self.share < 1.0 or self.rounds < 1:
             raise InputError(
@@ -365,7 +365,7 @@ class RecipeQuantisation(Section, frozen=True, kw_only=True):
     `w4a16-rtn-g32`."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
-        """See `Section`."""
+        """Check this table as `Section.check` says."""
         layout = recipe.layout
         _check_dense_and_whole("[quantisation]", recipe, model)
         if layout.tp > 1:

@@ -32,7 +32,7 @@ class Weights(Protocol):
     """Where the weights of a model come from."""
 
     place: str
-    """Named in complaints."""
+    """The name that error messages give."""
 
     def names(self) -> Collection[str]:
         """Every parameter that there is, tied ones under each of their names."""
@@ -61,12 +61,12 @@ class RandomWeights:
         self._tied = first_names(model)
 
     def names(self) -> Collection[str]:
-        """See `Weights.names`."""
+        """The names, as `Weights.names` says."""
         return self._names.keys()
 
     @torch.no_grad()
     def full(self, name: str) -> Tensor:
-        """See `Weights.full`."""
+        """The whole tensor, as `Weights.full` says."""
         name = self._tied[name]
         owner, _, own = name.rpartition(".")
         module = self._model.get_submodule(owner)
@@ -117,11 +117,11 @@ class CheckpointWeights:
             )
 
     def names(self) -> Collection[str]:
-        """See `Weights.names`."""
+        """The names, as `Weights.names` says."""
         return self._tied.keys()
 
     def full(self, name: str) -> Tensor:
-        """See `Weights.full`."""
+        """The whole tensor, as `Weights.full` says."""
         if name in self._split:
             return self._split.pop(name)
         source = self._source_name(name)
@@ -155,7 +155,7 @@ class CheckpointWeights:
         return None
 
     def _targets(self) -> dict[str, tuple[WeightTransform, list[tuple[str, str]]]]:
-        """For each parameter: how it is made, and of which stored tensors (with their pattern)."""
+        """How each parameter is made, and of which stored tensors (with their pattern)."""
         stored = StoredNames(self._model)
         found: dict[str, tuple[WeightTransform, list[tuple[str, str]]]] = {}
         for key in sorted(self._tensors.names, key=dot_natural_key):

@@ -27,7 +27,7 @@ from ridgeline.serve.engine import admission
 from ridgeline.serve.engine.attempt import by_halves
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Embed, Embedded, FromEngine, Refused, Sampling, Submit
-from ridgeline.serve.model.loaded import Computed
+from ridgeline.serve.model.loaded import ForwardOutput
 from ridgeline.serve.sampling.text import TextStream
 
 POISON, NAN = 95, 96
@@ -51,7 +51,7 @@ def poisonous(engine: ServingEngine) -> ServingEngine:
     """Its model raises at one token, and gives NaN where another one is."""
     own = engine._runner.forward
 
-    def forward(batch: Any) -> Computed:
+    def forward(batch: Any) -> ForwardOutput:
         if bool((batch.tokens == POISON).any()):
             at = batch.packed.slots
             size = engine.pool.block_size
@@ -244,7 +244,7 @@ def test_an_engine_that_cannot_compute_without_any_request_is_broken(
 ) -> None:
     engine = tiny_engine(folder)
 
-    def forward(*_: Any) -> Computed:
+    def forward(*_: Any) -> ForwardOutput:
         raise RuntimeError("the device is gone")
 
     engine._runner.forward = engine.model.forward = forward  # type: ignore[method-assign]

@@ -36,7 +36,7 @@ from ridgeline.serve.engine.requests import (
 from ridgeline.serve.engine.speculating import Speculating
 from ridgeline.serve.messages import Delta, FromEngine, Refused, TokenLogprobs
 from ridgeline.serve.model.batch import StepInputs
-from ridgeline.serve.model.loaded import Computed
+from ridgeline.serve.model.loaded import ForwardOutput
 from ridgeline.serve.sampling.draw import check_finite
 from ridgeline.serve.sampling.sampler import Wanted, pick
 from ridgeline.serve.sampling.state import Picked, SamplingState, take
@@ -75,7 +75,7 @@ class Worked:
     """A step, or a part of one, that was computed and picked from; nothing has changed yet."""
 
     step: Step
-    computed: Computed
+    computed: ForwardOutput
     rows: _Rows
     picked: list[Picked]
 
@@ -114,7 +114,7 @@ class Outcomes:
         else:  # unforeseen: it is this message's alone
             self.fail(request_id, error)
 
-    def pick(self, step: Step, computed: Computed) -> Worked:
+    def pick(self, step: Step, computed: ForwardOutput) -> Worked:
         """Pick tokens for all in the step.
 
         Raises:
@@ -273,7 +273,7 @@ class Outcomes:
         return take(state, found, prompt_logprobs=prompt)
 
     def _score(
-        self, rows: _Rows, computed: Computed, sampled: list[list[int]], alone: Alone
+        self, rows: _Rows, computed: ForwardOutput, sampled: list[list[int]], alone: Alone
     ) -> list[OpenSearch]:
         """Beam searches that this step computed; puts their tokens into `sampled`."""
         logits: dict[OpenSearch, dict[Sequence, Tensor]] = {}
@@ -331,7 +331,7 @@ class Outcomes:
         del self._requests.rows_of[completion.sequence]
         return found
 
-    def _embed(self, step: Step, computed: Computed, alone: Alone) -> None:
+    def _embed(self, step: Step, computed: ForwardOutput, alone: Alone) -> None:
         """Take in the hidden states of prompts that are being embedded; end those that are done."""
         first = 0
         for one in step.slices:
@@ -408,7 +408,9 @@ def _want(
         rows.of_logits.append(last - 1)
 
 
-def _add_prompt(completion: OpenCompletion, piece: Slice, first: int, computed: Computed) -> None:
+def _add_prompt(
+    completion: OpenCompletion, piece: Slice, first: int, computed: ForwardOutput
+) -> None:
     assert completion.prompt_logprobs is not None
     rows = computed.logits[first : first + piece.num_tokens]
     completion.prompt_logprobs.add(rows, piece.start)

@@ -14,7 +14,7 @@ from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
-from ridgeline.serve.model.loaded import Computed, LoadedModel
+from ridgeline.serve.model.loaded import ForwardOutput, LoadedModel
 from ridgeline.serve.sampling.draw import check_finite
 
 LARGEST_FIXED = 256
@@ -46,7 +46,7 @@ class Runner:
         return 0 if self._fixed is None else self._fixed.bytes
 
     @torch.inference_mode()
-    def forward(self, batch: StepBatch) -> Computed:
+    def forward(self, batch: StepBatch) -> ForwardOutput:
         """Compute a step; the keys and values of its tokens are in the cache afterwards."""
         if self._version != self._adapters.layout_version:
             # Layers were wrapped: what was recorded would leave the adapters out.
@@ -77,7 +77,7 @@ class Runner:
         computed = loaded.forward(one_prompt(1, 1, loaded), pool.layers)
         check_finite(computed.logits.amax(-1))
 
-    def _recorded(self) -> DecodeGraphs[Computed] | None:
+    def _recorded(self) -> DecodeGraphs[ForwardOutput] | None:
         device = self._loaded.device.type
         self._adapters.use(None)
         sizes = default_sizes(min(self._config.max_sequences, LARGEST_FIXED))

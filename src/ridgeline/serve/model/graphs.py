@@ -25,10 +25,11 @@ from torch import Tensor
 from ridgeline.errors import InputError, in_words
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 from ridgeline.serve.model.batch import StepBatch
-from ridgeline.serve.model.loaded import Computed, LoadedModel
+from ridgeline.serve.model.loaded import ForwardOutput, LoadedModel
 
 C = TypeVar("C")
-"""What a forward returns: a dataclass of tensors, each with one line per row, like `Computed`."""
+"""What a forward returns: a dataclass of tensors, each with one line per row, as
+`ForwardOutput` is."""
 _WARM_UPS = 2
 """Runs before a capture: kernels are compiled, libraries take their workspaces."""
 D = TypeVar("D")
@@ -241,7 +242,7 @@ def _copy_rows(origin: Any, target: Any) -> None:
         kept[: source.shape[0]].copy_(source)
 
 
-class CompiledDecode(DecodeGraphs[Computed]):
+class CompiledDecode(DecodeGraphs[ForwardOutput]):
     """`DecodeGraphs` over a compiled forward.
 
     Padding has a context of one token (whatever lies in block 0) where graphs have none: the C++
@@ -272,10 +273,10 @@ class CompiledDecode(DecodeGraphs[Computed]):
 
 def _compiled(
     loaded: LoadedModel, num_sizes: int
-) -> Callable[[StepBatch, list[LayerCache]], Computed]:
+) -> Callable[[StepBatch, list[LayerCache]], ForwardOutput]:
     limit = torch._dynamo.config.recompile_limit
     torch._dynamo.config.recompile_limit = max(limit, num_sizes + 1)
-    found: Callable[[StepBatch, list[LayerCache]], Computed] = torch.compile(
+    found: Callable[[StepBatch, list[LayerCache]], ForwardOutput] = torch.compile(
         loaded.forward, dynamic=False, fullgraph=True, options=dict(_OPTIONS)
     )
     return found

@@ -34,19 +34,19 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ForwardOutput:
     """What one forward gave. T tokens, R rows that were asked for, V words."""
 
     logits: Tensor
-    """[R, V] float32"""
+    """Logits of the rows that want some, [R, V] float32."""
     states: Tensor
-    """[T, hidden]: what the head reads, of every token."""
+    """What the head reads, of every token, [T, hidden]."""
     rows: Tensor
-    """[R]: of the tokens, those with logits."""
+    """Places of the tokens with logits, [R]."""
 
     @property
     def hidden(self) -> Tensor:
-        """Of those rows: [R, hidden]."""
+        """What the head reads, of the rows with logits, [R, hidden]."""
         return self.states[self.rows]
 
 
@@ -77,17 +77,17 @@ class LoadedModel:
 
     @property
     def layers(self) -> int:
-        """That keep keys and values."""
+        """The number of layers that keep keys and values."""
         return len(self.kv_shapes)
 
     @property
     def kv_heads(self) -> int:
-        """Of the first layer."""
+        """The key-value heads of the first layer."""
         return self.kv_shapes[0][0]
 
     @property
     def head_dim(self) -> int:
-        """Of the first layer."""
+        """The width of a head in the first layer."""
         return self.kv_shapes[0][1]
 
     @property
@@ -102,7 +102,7 @@ class LoadedModel:
         return layer
 
     def weight_bytes(self) -> int:
-        """Of all weights; tied ones count once."""
+        """The size of all weights; tied ones count once."""
         return sum(row.bytes for row in self.weight_rows)
 
     def linears(self) -> dict[str, nn.Module]:
@@ -113,13 +113,13 @@ class LoadedModel:
             if hasattr(module, "in_features") and hasattr(module, "out_features")
         }
 
-    def forward(self, batch: StepBatch, caches: list[LayerCache]) -> Computed:
-        """Compute one step: keys and values of its tokens go to the caches."""
+    def forward(self, batch: StepBatch, caches: list[LayerCache]) -> ForwardOutput:
+        """Compute one step; keys and values of its tokens go to the caches."""
         pages = Pages(batch.packed, caches, adapted=batch.adapters is not None)
         if self.direct is not None and not pages.adapted:
             found = self.direct.states(batch.tokens, batch.positions, pages)
             logits = self.direct.logits(found[batch.logit_rows]).float()
-            return Computed(logits, found, batch.logit_rows)
+            return ForwardOutput(logits, found, batch.logit_rows)
         inputs = {
             "input_ids": batch.tokens[None],
             "position_ids": batch.positions[None],
@@ -133,7 +133,7 @@ class LoadedModel:
             logits = torch.empty(0, self.vocab, device=self.device)
         states, self._states = self._states, None
         assert states is not None
-        return Computed(logits, states[0], batch.logit_rows)
+        return ForwardOutput(logits, states[0], batch.logit_rows)
 
     def _keep_states(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         self._states = output.last_hidden_state
@@ -181,7 +181,7 @@ def device_of(config: EngineConfig) -> torch.device:
 
 
 def dtype_of(config: EngineConfig, device: torch.device) -> torch.dtype:
-    """As asked; auto is bf16 where the device multiplies it natively, else fp32."""
+    """The dtype that was asked for; auto: bf16 where the device multiplies it natively, or fp32."""
     if config.dtype != "auto":
         return DTYPES[config.dtype]
     if device.type == "cuda":

@@ -31,7 +31,7 @@ class DraftModel:
         num_blocks: Of the draft's cache; as many as the target has always suffice.
         block_size: Tokens of a block.
         max_sequences: At once.
-        max_tokens_per_step: Computed in one forward.
+        max_tokens_per_step: ForwardOutput in one forward.
 
     Raises:
         InputError: The two models have different vocabularies.
@@ -172,7 +172,7 @@ class DraftModel:
 
 
 def _agreeing(shadow: Sequence, tokens: list[int]) -> int:
-    """Computed tokens that are the sequence's own; only guesses at the end can differ."""
+    """ForwardOutput tokens that are the sequence's own; only guesses at the end can differ."""
     count = min(shadow.num_computed, len(tokens) - 1)
     while count and shadow.tokens[:count] != tokens[:count]:
         count -= 1
