@@ -115,13 +115,13 @@ NO_FILES = {
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {
     "api", "api_key", "aim", "arrivals", "batching", "change", "cluster", "device", "dtype",
-    "engine", "export", "gpu", "host", "itl", "kv_bytes", "kv_dtype", "kv_layout", "max_loss",
+    "engine", "export", "formula", "gpu", "host", "itl", "kv_bytes", "kv_dtype", "kv_layout", "max_loss",
     "libraries", "metric", "name", "nodes", "objective", "offload", "only", "order", "phase",
     "precision",
     "prompt",
     "recompute", "rendezvous", "replicas", "router", "scale_on", "schedule", "scheme",
     "served_model_name", "software", "stop", "target", "token_ids", "tokens", "ttft",
-    "use_adapter", "weights", "what_if", "cache",
+    "use_adapter", "values", "weights", "what_if", "cache",
 }  # fmt: skip
 """Parameters that are texts and no files, wherever they are."""
 ELSEWHERE = {

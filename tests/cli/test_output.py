@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 
 from ridgeline.cli.commands import COMMANDS
 from ridgeline.cli.main import run
-from ridgeline.plan.calc import _function
+from ridgeline.cli.program import load_command
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|9)\d(?:;\d+)*m")
 FRAGMENT = re.compile(r"(Of|As|That|Those)\b")
@@ -50,9 +49,7 @@ def test_in_a_pipe_no_word_is_cut(
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_what_help_says_of_an_option_can_be_read_alone(name: str) -> None:
-    app = typer.Typer(add_completion=False)
-    app.command()(_function(name))
-    for parameter in typer.main.get_command(app).params:
+    for parameter in load_command(name).params:
         said = getattr(parameter, "help", None)
         if not said or parameter.name == "help":
             continue

@@ -243,7 +243,7 @@ def serve(
     server.run_server(
         config,
         settings,
-        say_ready=say_ready,
+        on_ready=say_ready,
         replicas=scale.replica_bounds(replicas)[0],
         scaling=scaling,
         disaggregated=disaggregated,

@@ -197,7 +197,7 @@ def _timelines(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> li
         )
     data = [_timeline(rank.timeline) for rank in drawn]
     canvas = doc.Canvas("timeline", data, _labels(drawn))
-    return [doc.Chapter("TraceTimeline", [canvas], note + _left_out(ranks, drawn))]
+    return [doc.Chapter("Timeline", [canvas], note + _left_out(ranks, drawn))]
 
 
 def _flames(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[doc.Block]:
