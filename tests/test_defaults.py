@@ -43,7 +43,7 @@ PAIRS = [
          ("no_speed", "scheme", "target", "aim", "merge_adapter", "export", "unjudged")),
     Pair("plan_training.plan_training", (ridgeline.plan_training,), {"precision": "precisions"},
          ("days", "domain_size", "network", "oversubscription", "write")),
-    Pair("validate_training.validate_training", (ridgeline.validate_training,)),
+    Pair("validate.validate_training", (ridgeline.validate_training,)),
     Pair("train.train", (ridgeline.train_recipe,), {},
          ("out", "change", "rendezvous", "against")),
     Pair("simulate_serving.simulate_serving",

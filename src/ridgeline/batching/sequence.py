@@ -131,7 +131,7 @@ class Step:
     slices: tuple[Slice, ...]
     copies: tuple[tuple[int, int], ...] = ()
     """Blocks (from, to) whose KV is copied before anything is computed: copy-on-write, and moves of
-    the dynamic layout. No block is written by one copy and read by a later one."""
+    the dynamic layout. All are read before any is written: two runs may change places."""
     preempted: tuple[Sequence, ...] = ()
     """Thrown out to make room, in order; they wait and compute again."""
 
