@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
+# Every test that starts a program would compile all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: tune install test test-all check docs bench accuracy clean
 
 tune: install
@@ -16,9 +19,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,compress,kubernetes,examples,frameworks,trace,dev]'
 	touch $@
 
-# First what may run side by side, then what measures time and wants the machine to itself.
+# First what may run side by side, three at a time on two cores (they wait for programs as often as
+# they compute); then what measures time and wants the machine to itself.
 test: install
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not alone"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not alone"
 	$(BIN)/python -m pytest -m "not slow and alone"
 
 # Every sweep, planted fault and browser as well.

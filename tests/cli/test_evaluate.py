@@ -36,6 +36,7 @@ def test_the_protocol_is_printed_beside_the_perplexity(
         assert part in said
 
 
+@pytest.mark.slow
 def test_decoding_is_measured_in_turns_with_the_reference(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def test_an_evaluation_that_does_not_end_is_measured_itself_and_that_is_said(
     assert "long_evaluation.py:" in said
 
 
+@pytest.mark.slow
 def test_a_step_that_outlasts_the_budget_costs_what_comes_after_it_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

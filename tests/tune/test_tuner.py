@@ -193,6 +193,7 @@ def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path, budget: 
     assert read_record(ledger, Ledger).complete
 
 
+@pytest.mark.slow
 def test_an_interruption_after_the_first_proof_leaves_its_stack(tmp_path: Path) -> None:
     process = started(tmp_path)
     stack = tmp_path / "out" / "stack.toml"
