@@ -9,5 +9,5 @@
     scaling.py           tokens per second against a run of one worker
 
 What may not enter: anything that changes what is computed. The terminal's view of a log is drawn in
-`report/training_terminal.py`.
+`report/views/train.py`.
 """
