@@ -1,8 +1,9 @@
 """Communication that compute does not cover: because the links are busy, or because ranks are late.
 
-With several ranks, transfer and skew are told apart exactly (`trace/communication/stragglers.py`). With one, the
-fastest collective of the same name and size is the best guess at a transfer. `rank-skew` is the
-part that is waiting, when most is; it names who comes last, and what that rank's GPU was short of.
+With several ranks, transfer and skew are told apart exactly (`trace/communication/stragglers.py`).
+With one, the fastest collective of the same name and size is the best guess at a transfer.
+`rank-skew` is the part that is waiting, when most is; it names who comes last, and what that
+rank's GPU was short of.
 """
 
 from __future__ import annotations

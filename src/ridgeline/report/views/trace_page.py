@@ -1,6 +1,7 @@
 """The page of `ridgeline trace report`: verdict, timeline, flame graph, a table for every question.
 
-What is drawn is limited (`trace/pictures/timeline.py`, `diagnose/trace_answers.py`), and the page says so.
+What is drawn is limited (`trace/pictures/timeline.py`, `diagnose/trace_answers.py`), and the page
+says so.
 """
 
 from __future__ import annotations
