@@ -49,7 +49,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             evidence={
                 "exposed_us": reading.mean(_exposed_us),
                 "communication_us": reading.mean(lambda fact: fact.summary.communication_us),
-                "overlap_ratio": summary.overlap_ratio,
+                "overlap_share": summary.overlap_ratio,
                 "skew_wait_share_of_communication": waiting,
                 "above_fastest_like_it_share": guess,
                 "transfer_us": together.transfer_us if together and together.matched else None,
