@@ -9,15 +9,18 @@ CUDA graph captured with the same shapes stays right for any contents, contexts 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 from torch import Tensor
 
-from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 from ridgeline.kernels.triton import num_processors
 from ridgeline.kernels.triton.attention_kernels import attention_kernel, reduce_kernel
 from ridgeline.kernels.triton.cache_write import write_cache_kernel
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 
 _MOST_SPLITS = 64
 _SMALLEST_TILE = 16
