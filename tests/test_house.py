@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -342,3 +344,15 @@ def test_a_public_class_name_means_one_thing_in_the_whole_house() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(place)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_file_imports_itself_in_a_circle() -> None:
+    house = grimp.build_graph("ridgeline", cache_dir=None, exclude_type_checking_imports=True)
+    imports = nx.DiGraph(
+        (module, imported)
+        for module in house.modules
+        for imported in house.find_modules_directly_imported_by(module)
+    )
+    circles = [one for one in nx.strongly_connected_components(imports) if len(one) > 1]
+    assert imports.number_of_edges() > 2000
+    assert circles == []
