@@ -86,12 +86,13 @@ def tune(
             ) from None
     from msgspec.structs import replace
 
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import print_document, print_json
     from ridgeline.records.store import write_atomically, write_record
+    from ridgeline.report.page import draw_page
     from ridgeline.report.views.tune import ledger_document, patch_header
 
     ledger = replace(ledger, report=str(out / REPORT_NAME))
-    write_page("--out", out / REPORT_NAME, ledger_document(ledger))
+    write_atomically(out / REPORT_NAME, draw_page(ledger_document(ledger)).encode())
     write_record(out / "ledger.json", ledger)
     if ledger.patch is not None:
         diff = Path(ledger.patch)
