@@ -306,6 +306,7 @@ def test_no_test_sleeps_in_hope() -> None:
     assert not found, "wait for what you wait for"
 
 
+DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FRAGMENT = re.compile(r"(Of|That|As|Those)\b")
 """How a sentence begins that can only be read after the name above it."""
 
@@ -317,8 +318,8 @@ def first_sentence(text: str) -> str:
 def described(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and text of every docstring: of modules, classes, functions, and those under fields."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield getattr(node, "lineno", 1), ast.get_docstring(node) or "Nothing is said of it."
+        if isinstance(node, DESCRIBED) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
         if isinstance(node, ast.Module | ast.ClassDef):
             for field, below in itertools.pairwise(node.body):
                 if isinstance(field, ast.Assign | ast.AnnAssign) and isinstance(below, ast.Expr):
