@@ -243,3 +243,89 @@ def linked_operators(trace: Trace, rows: Ints) -> Ints:
     same = (numbers[places] == wanted) & (wanted > 0)
     found[same] = operators[places[same]]
     return found
+
+
+ALLOCATOR = re.compile(
+    r"^(cuda|hip)(Host|Mem)?(Malloc|Free|Alloc)|^(cu|hip)Mem(Alloc|Free|Create|Map|AddressReserve)"
+)
+_FREE = re.compile(r"^(cuda|hip)(Host|Mem)?Free|^cuMemFree")
+_NEVER_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch|Query")
+_START_UP_US = 1000.0
+_PARTS = 5
+"""What comes in all but one of so many parts of the time comes throughout."""
+_FREED = 0.3
+"""So many frees for each allocation are an allocator that keeps nothing."""
+
+
+def first_calls(trace: Trace) -> Ints:
+    """Rows of calls that initialise something: a millisecond or more, and they do not come again.
+
+    Allocation, modules, streams, graphs. A launch belongs to them when it is the first one of its
+    kernel, which is loaded then. Memory that is allocated and freed throughout the trace is no
+    start: its allocator keeps nothing.
+    """
+    return trace.derived("first_calls", _first_calls)
+
+
+def _first_calls(trace: Trace) -> Ints:
+    host = trace.host
+    if not len(host):
+        return np.zeros(0, np.int64)
+    long = host.is_call & (host.duration_us >= _START_UP_US)
+    long &= ~names_matching(trace, _NEVER_START_UP)[host.name]
+    launches = np.zeros(len(host), bool)
+    rows = launch_rows(trace)
+    launches[rows[rows != ABSENT]] = True
+    allocating = names_matching(trace, ALLOCATOR)[host.name]
+    found = long & launches
+    found[_launched_again(trace)] = False
+    if not allocates_throughout(trace):
+        found |= long & allocating
+    others = np.flatnonzero(long & ~launches & ~allocating)
+    found[others[~_throughout(trace, others)]] = True
+    return np.flatnonzero(found)
+
+
+def allocates_throughout(trace: Trace) -> bool:
+    """Is memory of the GPU asked for and given back all the time?"""
+    return trace.derived("allocates_throughout", _allocates_throughout)
+
+
+def _allocates_throughout(trace: Trace) -> bool:
+    host = trace.host
+    calls = host.is_call & names_matching(trace, ALLOCATOR)[host.name]
+    frees = np.flatnonzero(calls & names_matching(trace, _FREE)[host.name])
+    taken = int(calls.sum()) - len(frees)
+    if len(frees) < _PARTS or len(frees) < _FREED * taken:
+        return False
+    return len(distinct(_part_of(trace, frees))) >= _PARTS - 1
+
+
+def _launched_again(trace: Trace) -> Ints:
+    """Launches of kernels all of which had been launched before."""
+    launches, gpu = launch_rows(trace), trace.gpu
+    known = np.flatnonzero(launches != ABSENT)
+    order = known[np.argsort(trace.host.start_us[launches[known]], kind="stable")]
+    _, firsts = np.unique(gpu.name[order], return_index=True)
+    again = np.ones(len(order), bool)
+    again[firsts] = False
+    return np.setdiff1d(launches[order[again]], launches[order[~again]])
+
+
+def _part_of(trace: Trace, rows: Ints) -> Ints:
+    """In which of `_PARTS` equal parts of the host's calls each row begins."""
+    host = trace.host
+    calls = np.flatnonzero(host.is_call)
+    start, end = float(host.start_us[calls].min()), float(host.end_us[calls].max())
+    scaled = (host.start_us[rows] - start) * (_PARTS / max(end - start, 1e-9))
+    return np.minimum(scaled.astype(np.int64), _PARTS - 1)
+
+
+def _throughout(trace: Trace, rows: Ints) -> Mask:
+    """Which of these calls have a name that comes throughout the trace among them."""
+    if not len(rows):
+        return np.zeros(0, bool)
+    names = trace.host.name[rows].astype(np.int64)
+    seen = np.unique(names * _PARTS + _part_of(trace, rows)) // _PARTS
+    number, parts = np.unique(seen, return_counts=True)
+    return np.isin(names, number[parts >= _PARTS - 1])

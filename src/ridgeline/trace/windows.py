@@ -1,8 +1,14 @@
 """Which part of a trace a question is about: one GPU, all of the time or its whole profiler steps.
 
-The whole trace is the span of one GPU's work: first start to last end. The step window is
-[start of the first ProfilerStep, start of the last), because only a step whose successor is in the
-trace is known to be whole; with one step it is that step.
+    trace    one GPU's work: first start to last end
+    steps    [start of the first ProfilerStep, start of the last), because only a step whose
+             successor is in the trace is known to be whole; with one step it is that step
+    span     the work of host and GPU together: all profiler steps, or without steps the time in
+             which the threads that launch were active, and the GPU's work. It shows a GPU that is
+             empty before its first kernel and after its last one, which `trace` cannot.
+
+What bounds a run is judged on the span where it is clearly longer than the GPU's work
+(`judged_window`).
 """
 
 from __future__ import annotations
@@ -16,15 +22,19 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.trace.columns import Category, Floats, Ints, Mask, Trace
-from ridgeline.trace.intervals import Intervals, clipped, union
+from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
+from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
+from ridgeline.trace.intervals import Intervals, clipped, measure, union
 from ridgeline.trace.sorting import distinct
 
 if TYPE_CHECKING:
     from ridgeline.hardware.facts import Device
 
-WINDOWS = ("trace", "steps")
+WINDOWS = ("trace", "steps", "span")
+_CLEARLY_LONGER = 1.1
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
+_PROFILER = re.compile(r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)|torch/(profiler|autograd/profiler)")
+"""What the profiler writes about itself, or does while it starts and stops."""
 
 
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +52,8 @@ class GpuRecord(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     device: int
     """The GPU, as the trace numbers it."""
     window: str
-    """`trace` (first GPU start to last GPU end) or `steps` (whole profiler steps)."""
+    """`trace` (first GPU start to last GPU end), `steps` (whole profiler steps) or `span` (the work
+    of host and GPU together)."""
     window_us: float
     """The length of the window."""
 
@@ -68,7 +79,7 @@ class View:
     rows: Ints
     """GPU events of the device that touch the window, by start."""
     window: str
-    """Which window it is: `trace` or `steps`."""
+    """Which window it is: `trace`, `steps` or `span`."""
     steps: tuple[ProfilerStep, ...]
 
     @property
@@ -153,7 +164,7 @@ def views(trace: Trace, window: str = "trace") -> Iterator[View]:
         rows = np.flatnonzero(gpu.device == device)
         if window == "steps":
             rows = rows[(gpu.start_us[rows] < end) & (end_us[rows] > start)]
-        else:
+        elif window == "trace":
             start, end = float(gpu.start_us[rows[0]]), float(end_us[rows].max())
         yield View(
             trace=trace,
@@ -173,9 +184,11 @@ def host_window(trace: Trace, window: str) -> tuple[float, float]:
         InputError: there is no such window, or no profiler step in the trace for it.
     """
     if window not in WINDOWS:
-        raise InputError(f"--window {window}: there is `trace` (all of it) and `steps`")
+        raise InputError(f"--window {window}: there is {', '.join(f'`{name}`' for name in WINDOWS)}")
     if window == "trace":
         return -np.inf, np.inf
+    if window == "span":
+        return working_span(trace)
     steps = profiler_steps(trace)
     if not steps:
         raise InputError(
@@ -190,6 +203,67 @@ def step_window(steps: tuple[ProfilerStep, ...]) -> tuple[float, float]:
     if len(steps) == 1:
         return steps[0].start_us, steps[0].end_us
     return steps[0].start_us, steps[-1].start_us
+
+
+def judged_window(trace: Trace) -> str:
+    """The window that says what bounds the run: `span` where it is clearly longer than `trace`."""
+    gpu = trace.gpu
+    if not len(gpu):
+        return "trace"
+    start, end = working_span(trace)
+    work = float(gpu.end_us.max()) - float(gpu.start_us[0])
+    return "span" if end - start > _CLEARLY_LONGER * work else "trace"
+
+
+def working_span(trace: Trace) -> tuple[float, float]:
+    """First and last moment of the work of host and GPU; what profilers do around it is left out.
+
+    Seen from the profiler steps, or without them from the threads that launch GPU work. Time before
+    the first kernel counts where the host worked towards it: not where the kernel had been launched
+    long before (the GPU was still at work that was not recorded), and not what CUDA takes to start.
+    """
+    return trace.derived("working_span", _working_span)
+
+
+def _working_span(trace: Trace) -> tuple[float, float]:
+    gpu, host = trace.gpu, trace.host
+    steps = profiler_steps(trace)
+    rows = np.zeros(0, np.int64) if steps else _of_launching_threads(trace)
+    starts, ends = [], []
+    if steps:
+        starts.append(steps[0].start_us)
+        ends.append(max(step.end_us for step in steps))
+    elif len(rows):
+        starts.append(float(host.start_us[rows].min()))
+        ends.append(float(host.end_us[rows].max()))
+    if len(gpu):
+        ends.append(float(gpu.end_us.max()))
+        first = float(gpu.start_us.min())
+        if not starts or not _works_towards(trace, starts[0], first):
+            return first, max(ends)
+        starts.append(first)
+    return (min(starts), max(ends)) if starts else (0.0, 0.0)
+
+
+def _works_towards(trace: Trace, start_us: float, first_us: float) -> bool:
+    """Was most of the time before the first GPU event the host's way to its launch?"""
+    host = trace.host
+    call = int(launch_rows(trace)[0])
+    launched = first_us if call == ABSENT else min(float(host.end_us[call]), first_us)
+    starting = first_calls(trace)
+    spans = union(host.start_us[starting], host.end_us[starting])
+    before = measure(clipped(spans, start_us, launched))
+    return launched - start_us - before > 0.5 * (first_us - start_us)
+
+
+def _of_launching_threads(trace: Trace) -> Ints:
+    """Host events of the threads that start GPU work, without what the profiler does itself."""
+    host = trace.host
+    calls = launch_rows(trace)
+    threads = distinct(host.thread[calls[calls != ABSENT]])
+    working = np.isin(host.thread, threads) & (host.category != Category.OVERHEAD)
+    working &= ~names_matching(trace, _PROFILER)[host.name]
+    return np.flatnonzero(working)
 
 
 def span_us(trace: Trace) -> tuple[float, float]:

@@ -53,13 +53,22 @@ def waits_for(trace: Trace, before: Ints, unexplained: Floats) -> Ints:
     other = (candidate != before[rows]) & (candidate != rows)
     other &= gpu.stream[candidate] != gpu.stream[rows]
     found[rows[other]] = candidate[other]
-    for row, event in _recorded_waits(trace):
+    for row, event in recorded_waits(trace):
         found[row] = event
     return found
 
 
-def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
+def recorded_waits(trace: Trace) -> list[tuple[int, int]]:
     """(GPU event, event of another stream that it waits for), as cuda_sync records tell it."""
+    return trace.derived("recorded_waits", _recorded_waits)
+
+
+def recorded_waiters(trace: Trace) -> Ints:
+    """Rows of GPU events that wait for another stream, as cuda_sync records tell it."""
+    return np.array([row for row, _ in recorded_waits(trace)], np.int64)
+
+
+def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
     sync, gpu, host = trace.sync, trace.gpu, trace.host
     pairs: list[tuple[int, int]] = []
     rows = [

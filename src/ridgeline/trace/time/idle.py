@@ -21,6 +21,7 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Codes, Floats, Ints, Mask, Trace
 from ridgeline.trace.host_calls import (
+    ALLOCATOR,
     busiest_call,
     launch_rows,
     launch_start_us,
@@ -117,9 +118,6 @@ def overrun_us(view: View, stream: int) -> float:
 
 SYNCHRONISE = re.compile(r"Synchronize$")
 LOADER = re.compile(r"DataLoader|dataloader\.py\(\d+\): (__next__|_next_data|_get_data)")
-ALLOCATOR = re.compile(
-    r"^(cuda|hip)(Host|Mem)?(Malloc|Free|Alloc)|^(cu|hip)Mem(Create|Map|AddressReserve)"
-)
 
 
 class IdleGap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
