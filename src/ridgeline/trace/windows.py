@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 WINDOWS = ("trace", "steps", "span")
 _CLEARLY_LONGER = 1.1
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
+_DEVICE_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize$")
 _PROFILER = re.compile(r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)|torch/(profiler|autograd/profiler)")
 """What the profiler writes about itself, or does while it starts and stops."""
 
@@ -227,15 +228,15 @@ def working_span(trace: Trace) -> tuple[float, float]:
 
 def _working_span(trace: Trace) -> tuple[float, float]:
     gpu, host = trace.gpu, trace.host
-    steps = profiler_steps(trace)
-    rows = np.zeros(0, np.int64) if steps else _of_launching_threads(trace)
+    steps, rows = profiler_steps(trace), _of_launching_threads(trace)
     starts, ends = [], []
-    if steps:
+    if len(rows):
+        starts.append(steps[0].start_us if steps else float(host.start_us[rows].min()))
+        last = float(host.end_us[rows].max())
+        ends.append(min(last, steps[-1].end_us) if steps else last)
+    elif steps:
         starts.append(steps[0].start_us)
-        ends.append(max(step.end_us for step in steps))
-    elif len(rows):
-        starts.append(float(host.start_us[rows].min()))
-        ends.append(float(host.end_us[rows].max()))
+        ends.append(steps[-1].end_us)
     if len(gpu):
         ends.append(float(gpu.end_us.max()))
         first = float(gpu.start_us.min())
@@ -257,12 +258,19 @@ def _works_towards(trace: Trace, start_us: float, first_us: float) -> bool:
 
 
 def _of_launching_threads(trace: Trace) -> Ints:
-    """Host events of the threads that start GPU work, without what the profiler does itself."""
+    """Host events of the threads that start GPU work, without what the profiler does itself.
+
+    Steps do not count: the profiler stops inside of the last one, which lasts until it has.
+    """
     host = trace.host
     calls = launch_rows(trace)
     threads = distinct(host.thread[calls[calls != ABSENT]])
     working = np.isin(host.thread, threads) & (host.category != Category.OVERHEAD)
     working &= ~names_matching(trace, _PROFILER)[host.name]
+    working &= ~names_matching(trace, _STEP)[host.name]
+    if len(trace.gpu):  # as does a wait for a device that has nothing left to do
+        stops = names_matching(trace, _DEVICE_WAIT)[host.name]
+        working &= ~(stops & (host.start_us > float(trace.gpu.end_us.max())))
     return np.flatnonzero(working)
 
 

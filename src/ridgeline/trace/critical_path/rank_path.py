@@ -35,6 +35,7 @@ from ridgeline.trace.critical_path.dependencies import (
     Moments,
     dependencies,
 )
+from ridgeline.trace.critical_path.earlier import jumps
 from ridgeline.trace.critical_path.waits import NONE
 from ridgeline.trace.host_calls import innermost_at
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
@@ -228,7 +229,7 @@ def _shortened(
     stays = edges.sum(axis=1) > 1
     stays[starts] = stays[ends] = True
     kept = np.flatnonzero(stays)
-    jump, behind = _jumps(moments.source, margin, edges, stays)
+    jump, behind = jumps(moments.source, margin, edges, stays)
     number = np.full(size + 1, ROOT, np.int64)
     number[kept] = 1 + np.arange(len(kept))
     source = np.where(edges[kept], moments.source[kept], size)
@@ -261,23 +262,3 @@ def _margins(trace: Trace, moments: Moments, shorten: Mapping[str, float]) -> Fl
     slack[rows, binding] = 0.0
     found: Floats = np.where(source >= 0, slack + fraction * weight, np.inf)
     return found
-
-
-def _jumps(source: Ints, margin: Floats, edges: Mask, stays: Mask) -> tuple[Ints, Floats]:
-    """For each node the one that stays and that it follows, and how far behind it is.
-
-    The last entry stands for no source at all.
-    """
-    size = len(stays)
-    rows, slot = np.arange(size), np.argmax(edges, axis=1)
-    single = edges.any(axis=1) & ~stays
-    jump = np.append(np.where(single, source[rows, slot], size), size)
-    behind = np.append(np.where(single, margin[rows, slot], 0.0), 0.0)
-    kept = np.flatnonzero(stays)
-    jump[kept], behind[kept] = kept, 0.0
-    while True:  # twice as far each time
-        further = jump[jump]
-        if np.array_equal(further, jump):
-            return jump, behind
-        behind = behind + behind[jump]
-        jump = further

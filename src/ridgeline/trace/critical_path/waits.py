@@ -122,7 +122,7 @@ def stream_of_call(trace: Trace) -> dict[int, int]:
     }
 
 
-_FRAMES = re.compile(r"^(ProfilerStep|Optimizer\.|## |\[)")
+FRAMES = re.compile(r"^(ProfilerStep|Optimizer\.|## |\[)")
 """Open while a thread waits: old traces write annotations and steps as operators."""
 _LEAST_PAUSE_US = 10.0
 """Shorter pauses of a thread are its own."""
@@ -146,7 +146,7 @@ def pauses(trace: Trace, threads: Ints) -> Pauses:
     host = trace.host
     working = (host.category == Category.OPERATOR) | host.is_call
     # Old traces write annotations and steps as operators: they are open while a thread waits.
-    working &= ~names_matching(trace, _FRAMES)[host.name]
+    working &= ~names_matching(trace, FRAMES)[host.name]
     busy: dict[int, Intervals] = {}
     for thread in threads.tolist():
         rows = np.flatnonzero(working & (host.thread == thread))

@@ -4,17 +4,9 @@
 Here every gap is cut where that launch *returned*: until then the host had not finished asking,
 after it the work was pending. The parts add up to the idle time, and each part has one owner:
 
-    of the host, by what the launching thread did (of what is nested, the first that covers a
-    moment; where the thread itself did nothing, what the other launching threads did)
-        loader          inside the iterator of its loader
-        synchronise     blocked until the GPU has finished, or asking over and over whether it has
-        allocator       allocating or freeing memory of the GPU
-        start_up        calls that initialise and do not come again (`host_calls.first_calls`)
-        copy            inside a call that copies and returns when the copy is done
-        runtime         other calls of the runtime, launches among them
-        operator        inside an operator
-        python          inside a Python frame or an annotation
-        untraced        nothing was recorded
+    of the host, by what the launching thread did (`host_activities.py`); where it did nothing, by
+    what the other launching threads did
+        loader, synchronise, allocator, start_up, copy, runtime, operator, python, untraced
     of the device
         dependency      pending, and the work before it ran on another stream, or one of the two
                         communicates, or the stream was told to wait for an event before it, or in a
@@ -32,33 +24,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Narrow, Trace
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Mask, Narrow, Trace
 from ridgeline.trace.critical_path.waits import before_on_stream, recorded_waiters
-from ridgeline.trace.host_calls import (
-    ALLOCATOR,
-    first_calls,
-    launch_rows,
-    launch_start_us,
-    names_matching,
-    rows_by_start,
-)
-from ridgeline.trace.intervals import Intervals, clipped, covered, difference, union
+from ridgeline.trace.host_calls import launch_rows, launch_start_us, names_matching
+from ridgeline.trace.intervals import Intervals, covered, difference, measure
 from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.sorting import distinct
-from ridgeline.trace.time.idle import LAUNCH_GAP_US, LOADER, SYNCHRONISE, Gaps, device_gaps
+from ridgeline.trace.time.host_activities import (
+    HOST_PARTS,
+    busy_time,
+    launching_threads,
+    parts_of_thread,
+)
+from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, device_gaps
 from ridgeline.trace.windows import View
 
-HOST_PARTS = (
-    "loader", "synchronise", "allocator", "start_up", "copy", "runtime", "operator", "python",
-    "untraced",
-)  # fmt: skip
 IDLE_PARTS = (*HOST_PARTS, "dependency", "stall", "launch_gap", "unknown")
-_COPIES = re.compile(r"Memcpy")
-_QUERIES = re.compile(r"^(cuda|hip|cu)(Event|Stream)Query$")
 _STREAM_WAITS = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 _AGAIN = 3
-_POLLS = 8
-"""So many queries in a row, with no other call or operator between them, are a host that waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,98 +177,16 @@ def _by_activity(trace: Trace, threads: Ints, low: Floats, high: Floats) -> dict
     shares = dict.fromkeys(HOST_PARTS, 0.0)
     for thread in distinct(threads).tolist():
         here = threads == thread
-        spans = Intervals(low[here], high[here])
-        own = thread_activities(trace, thread)
-        rest = _shared_out(own, spans, shares)
+        rest = _shared_out(trace, thread, Intervals(low[here], high[here]), shares)
         for other in launching_threads(trace).tolist():
             if other != thread and rest.size:
-                rest = _shared_out(thread_activities(trace, other), rest, shares)
-        shares["untraced"] += float((rest.end - rest.start).sum())
+                rest = _shared_out(trace, other, rest, shares)
+        shares["untraced"] += measure(rest)
     return shares
 
 
-def _shared_out(
-    activities: dict[str, Intervals], spans: Intervals, shares: dict[str, float]
-) -> Intervals:
-    """Give each activity what it covers of the spans, and return what none covers."""
-    for name, times in activities.items():
-        if not spans.size:
-            break
-        inside = float(covered(times, spans.start, spans.end).sum())
-        if inside > 0:
-            shares[name] += inside
-            spans = difference(spans, clipped(times, float(spans.start[0]), float(spans.end[-1])))
-    return spans
-
-
-def launching_threads(trace: Trace) -> Ints:
-    """Threads that start GPU work."""
-    return trace.derived("launching_threads", _launching_threads)
-
-
-def _launching_threads(trace: Trace) -> Ints:
-    launches = launch_rows(trace)
-    return distinct(trace.host.thread[launches[launches != ABSENT]]).astype(np.int64)
-
-
-def thread_activities(trace: Trace, thread: int) -> dict[str, Intervals]:
-    """When a thread did what, in the order in which nested activities count."""
-    return trace.derived(f"activities {thread}", lambda t: _thread_activities(t, thread))
-
-
-def _thread_activities(trace: Trace, thread: int) -> dict[str, Intervals]:
-    host = trace.host
-    rows = rows_by_start(trace, thread)
-    call = host.is_call[rows]
-    names = host.name[rows]
-    starting = np.isin(rows, first_calls(trace))
-    category = host.category[rows]
-    copying = call & names_matching(trace, _COPIES)[names]
-    copying &= np.isin(rows, blocking_copies(trace))
-    chosen = {
-        "loader": names_matching(trace, LOADER)[names],
-        "synchronise": call & names_matching(trace, SYNCHRONISE)[names],
-        "start_up": starting,
-        "allocator": call & names_matching(trace, ALLOCATOR)[names],
-        "copy": copying,
-        "runtime": call,
-        "operator": category == Category.OPERATOR,
-        "python": (category == Category.PYTHON) | (category == Category.ANNOTATION),
-    }
-    found = {
-        name: union(host.start_us[rows[mask]], host.end_us[rows[mask]])
-        for name, mask in chosen.items()
-    }
-    polls = _polls(trace, rows)
-    waits = found["synchronise"]
-    if polls.size:
-        start = np.concatenate((waits.start, polls.start))
-        found["synchronise"] = union(start, np.concatenate((waits.end, polls.end)))
-    return found
-
-
-def _polls(trace: Trace, rows: Ints) -> Intervals:
-    """When a thread did nothing but ask whether the GPU had finished."""
-    host = trace.host
-    rows = rows[host.is_call[rows] | (host.category[rows] == Category.OPERATOR)]
-    asks = names_matching(trace, _QUERIES)[host.name[rows]]
-    if int(asks.sum()) < _POLLS:
-        return union(np.zeros(0), np.zeros(0))
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], asks, [False])).astype(np.int8)))
-    first, last = edges[0::2], edges[1::2] - 1
-    long = last - first + 1 >= _POLLS
-    return union(host.start_us[rows[first[long]]], host.end_us[rows[last[long]]])
-
-
-def blocking_copies(trace: Trace) -> Ints:
-    """Calls that copy and return only when the copy is done."""
-    return trace.derived("blocking_copies", _blocking_copies)
-
-
-def _blocking_copies(trace: Trace) -> Ints:
-    host, gpu, launches = trace.host, trace.gpu, launch_rows(trace)
-    known = np.flatnonzero((launches != ABSENT) & (gpu.kind != 0))
-    calls = launches[known]
-    blocked = host.end_us[calls] >= gpu.end_us[known]
-    blocked &= names_matching(trace, _COPIES)[host.name[calls]]
-    return distinct(calls[blocked]).astype(np.int64)
+def _shared_out(trace: Trace, thread: int, spans: Intervals, shares: dict[str, float]) -> Intervals:
+    """Give each part what it covers of the spans, and return what none covers."""
+    for name, times in parts_of_thread(trace, thread).items():
+        shares[name] += float(covered(times, spans.start, spans.end).sum())
+    return difference(spans, busy_time(trace, thread))

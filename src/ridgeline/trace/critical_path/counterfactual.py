@@ -1,0 +1,241 @@
+"""What a window would lose in length if one thing were gone: `saved_us(view, cures)`.
+
+The graph of `dependencies.py` keeps everything else as it was: launches in order, streams in order,
+the waits between them. A cure takes time out of edges, or takes edges away, and the window ends
+when its last moment does then. So a loader that works while the GPU is busy saves nothing, and of
+two waits that hide each other neither saves anything alone.
+
+    loader, start_up,     the host's time in them, on threads that launch
+    allocator, python
+    host                  all of the host's time but what other cures stand for
+    synchronise           the host no longer waits for the GPU: neither blocked nor asking
+    communication, copy   their time on the GPU (of copies, and what the host does in them)
+    pending               work that was launched runs at once: no stall, no wait without a reason
+    kernels               a share of each kernel's time that the caller names
+
+A window of many events is looked at in its middle, and what is saved there is scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
+from ridgeline.trace.critical_path.dependencies import (
+    HOST_EDGE,
+    LAUNCH_EDGE,
+    RUN_EDGE,
+    STREAM_EDGE,
+    SYNC_EDGE,
+    WAIT_EDGE,
+    Moments,
+    dependencies,
+)
+from ridgeline.trace.critical_path.earlier import NONE, earlier_us
+from ridgeline.trace.host_calls import first_calls, launch_rows
+from ridgeline.trace.intervals import clipped, covered, measure
+from ridgeline.trace.kernel_names import is_communication
+from ridgeline.trace.sorting import distinct
+from ridgeline.trace.time.host_activities import HOST_PARTS, blocking_copies, parts_of_thread
+from ridgeline.trace.windows import View
+
+CURES = ("loader", "start_up", "allocator", "python", "host", "synchronise", "communication",
+         "copy", "pending", "kernels")  # fmt: skip
+_OF_THE_HOST = ("runtime", "operator", "python", "untraced")
+"""Parts of the host's time that a faster host would not need."""
+_ON_THE_GPU = frozenset({"communication", "copy", "kernels"})
+_MOST_NODES = 400_000
+
+
+class Counterfactual:
+    """One window of one GPU, asked again and again what would be without something."""
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        pending_us: Mapping[int, float] | None = None,
+        kernels: Floats | None = None,
+    ) -> None:
+        """Lay the graph of the window out.
+
+        Args:
+            view: the window.
+            pending_us: row of a GPU event → how long it stood launched with nothing running (µs).
+            kernels: the share of each GPU event of the trace that its cure takes away, from 0 to 1.
+        """
+        self.view, self.trace = view, view.trace
+        self.pending_us, self.kernels = pending_us or {}, kernels
+        moments = dependencies(view.trace)
+        inside = (moments.time_us >= view.start_us) & (moments.time_us <= view.end_us)
+        rows = np.flatnonzero(inside)
+        self.scale = 1.0
+        self.start_us, self.end_us = view.start_us, view.end_us
+        if len(rows) > _MOST_NODES:
+            middle = len(rows) // 2
+            rows = rows[middle - _MOST_NODES // 2 : middle + _MOST_NODES // 2]
+            self.start_us = float(moments.time_us[rows[0]])
+            self.end_us = float(moments.time_us[rows[-1]])
+            self.scale = view.window_us / max(self.end_us - self.start_us, 1e-9)
+        working = clipped(view.set_of(), self.start_us, self.end_us)
+        self.free_us = self.end_us - self.start_us - measure(working)
+        """Time without any work on the GPU: a cure of the host cannot save more, whatever the
+        graph says of kernels on streams of their own, because they share the GPU."""
+        self._lay_out(moments, rows)
+
+    def _lay_out(self, moments: Moments, rows: Ints) -> None:
+        """Take the nodes of the window; an edge from before it hangs on its beginning."""
+        place = np.full(len(moments) + 1, NONE, np.int64)
+        place[rows] = np.arange(len(rows))
+        self.time_us = moments.time_us[rows]
+        self.event, self.is_end = moments.gpu_event[rows], moments.is_end[rows]
+        self.thread, self.edge = moments.thread[rows], moments.edge[rows]
+        outside = moments.source[rows]
+        self.has_edge = outside != NONE
+        self.source = place[outside]
+        self.weight_us = moments.weight_us[rows]
+        since = np.where(self.has_edge, moments.time_us[outside], self.start_us)
+        self.since_us = np.maximum(since, self.start_us)
+        slack = np.maximum(self.time_us[:, None] - (since + self.weight_us), 0.0)
+        self.slack_us = np.where(self.has_edge, slack, np.inf)
+        if len(rows):
+            binding = moments.binding[rows]
+            self.slack_us[np.arange(len(rows)), binding] = np.where(
+                self.has_edge[np.arange(len(rows)), binding], 0.0, np.inf
+            )
+        # The first point of a thread comes after what the thread did since the window began.
+        first = (self.event == NONE) & ~self.has_edge.any(axis=1)
+        self.slack_us[first, 0], self.edge[first, 0] = 0.0, HOST_EDGE
+        self.first = np.flatnonzero(first)
+        self._share_out_host()
+
+    def _share_out_host(self) -> None:
+        """What the host did along each of its edges, by part."""
+        on_host = (self.edge[:, 0] == HOST_EDGE) & np.isfinite(self.slack_us[:, 0])
+        on_host &= (self.event == NONE) & (self.weight_us[:, 0] > 0)
+        on_host[self.first] = True
+        self.host_nodes = np.flatnonzero(on_host)
+        since, until = self.since_us[self.host_nodes, 0], self.time_us[self.host_nodes]
+        self.host_us = _by_part(self.trace, self.thread[self.host_nodes], since, until)
+
+    def saved_us(self, *cures: str) -> float:
+        """By how much the window gets shorter with these cures together (µs)."""
+        if not len(self.time_us):
+            return 0.0
+        shorter, gone = np.zeros(self.slack_us.shape), np.zeros(self.slack_us.shape, bool)
+        for cure in cures:
+            self._apply(cure, shorter, gone)
+        margin = np.where(gone, np.inf, self.slack_us + shorter)
+        earlier = earlier_us(self.source, margin)
+        found = self._length_us(np.zeros(len(earlier)), ()) - self._length_us(earlier, cures)
+        if not _ON_THE_GPU.intersection(cures):
+            found = min(found, self.free_us)
+        return max(0.0, found) * self.scale
+
+    def _length_us(self, earlier: Floats, cures: tuple[str, ...]) -> float:
+        """The last moment of what is left, from the start of the window."""
+        ends = self.is_end if self.is_end.any() else np.ones(len(earlier), bool)
+        last = float((self.time_us[ends] - earlier[ends]).max())
+        if self.view.window == "span" and self.scale == 1.0:
+            last = max(last, self._end_of_host(earlier, cures))
+        return last - self.start_us
+
+    def _end_of_host(self, earlier: Floats, cures: tuple[str, ...]) -> float:
+        """When the threads that launch come to their end, or to that of the window."""
+        host, latest = self.trace.host, -np.inf
+        for thread in distinct(self.thread[self.thread != NONE]).tolist():
+            node = int(np.flatnonzero(self.thread == thread)[-1])
+            since = float(self.time_us[node])
+            end = min(float(host.end_us[host.thread == thread].max()), self.end_us)
+            left = max(0.0, end - since)
+            by = _by_part(
+                self.trace, np.array([thread]), np.array([since]), np.array([since + left])
+            )
+            left -= sum(float(by[part][0]) for part in _parts_gone(cures))
+            latest = max(latest, since + left - float(earlier[node]))
+        return latest
+
+    # -- cures ----------------------------------------------------------------------------------
+
+    def _apply(self, cure: str, shorter: Floats, gone: Mask) -> None:
+        for part in _parts_gone((cure,)):
+            shorter[self.host_nodes, 0] += self.host_us[part]
+        if cure == "synchronise":
+            gone |= self._waits(copies=False)
+        elif cure == "copy":
+            gone |= self._waits(copies=True)
+            self._shorten_events(shorter, self.trace.gpu.kind != Kind.KERNEL)
+        elif cure == "communication":
+            self._shorten_events(shorter, is_communication(self.trace))
+        elif cure == "kernels" and self.kernels is not None:
+            self._shorten_events(shorter, self.kernels)
+        elif cure == "start_up":
+            self._shorten_first_launches(shorter)
+        elif cure == "pending":
+            self._run_at_once(shorter)
+
+    def _waits(self, *, copies: bool) -> Mask:
+        """Edges from the end of GPU work to the return of a call that waits for it.
+
+        Those of copies to the device and between devices, or all others.
+        """
+        found: Mask = (self.edge == SYNC_EDGE) & (self.source != NONE)
+        found[:, 0] = False
+        node = np.flatnonzero(found.any(axis=1))
+        waited = self.event[self.source[node, 1]]
+        kind, names = self.trace.gpu.kind[waited], self.trace.gpu.name[waited]
+        reads = np.array(["DtoH" in name or "Device -> Host" in name for name in self.trace.names])
+        is_copy = (kind == Kind.MEMCPY) & ~reads[names] & self._in_own_call(waited)
+        found[node[is_copy != copies]] = False
+        return found
+
+    def _in_own_call(self, events: Ints) -> Mask:
+        calls = launch_rows(self.trace)[events]
+        return np.isin(calls, blocking_copies(self.trace)) & (calls != ABSENT)
+
+    def _shorten_events(self, shorter: Floats, share: Mask | Floats) -> None:
+        node, slot = np.nonzero(self.edge == RUN_EDGE)
+        shorter[node, slot] += share[self.event[node]] * self.weight_us[node, slot]
+
+    def _shorten_first_launches(self, shorter: Floats) -> None:
+        """Take what a first launch takes in its own call out of the way to the GPU as well."""
+        node, slot = np.nonzero(self.edge == LAUNCH_EDGE)
+        calls = launch_rows(self.trace)[self.event[node]]
+        first = np.isin(calls, first_calls(self.trace)) & (calls != ABSENT)
+        inside = np.minimum(self.trace.host.duration_us[calls[first]],
+                            self.weight_us[node[first], slot[first]])  # fmt: skip
+        shorter[node[first], slot[first]] += inside
+
+    def _run_at_once(self, shorter: Floats) -> None:
+        for row, us in self.pending_us.items():
+            nodes = np.flatnonzero((self.event == row) & ~self.is_end)
+            for slot in np.flatnonzero(np.isin(self.edge[nodes[0]], _PENDING)) if len(nodes) else ():
+                weight = self.weight_us[nodes[0], slot]
+                shorter[nodes[0], slot] += min(us, weight)
+
+
+_PENDING = (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE)
+
+
+def _parts_gone(cures: tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of the host's time that these cures take away."""
+    found: list[str] = []
+    for cure in cures:
+        found += _OF_THE_HOST if cure == "host" else [cure] if cure in HOST_PARTS else []
+    return tuple(dict.fromkeys(found))
+
+
+def _by_part(trace: Trace, threads: Ints, since: Floats, until: Floats) -> dict[str, Floats]:
+    """The time of each stretch of a thread by what the thread did; the parts add up to it."""
+    found = {part: np.zeros(len(since)) for part in HOST_PARTS}
+    for thread in distinct(threads).tolist():
+        here = threads == thread
+        low, high = since[here], until[here]
+        left = high - low
+        for part, times in parts_of_thread(trace, thread).items():
+            found[part][here] = covered(times, low, high)
+            left = left - found[part][here]
+        found["untraced"][here] = np.maximum(left, 0.0)
+    return found

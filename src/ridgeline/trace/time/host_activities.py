@@ -1,0 +1,133 @@
+"""What the threads that launch GPU work did with their time, every moment with one owner.
+
+What a thread does is nested: a synchronise inside an operator inside a frame. The first part in
+this order that covers a moment takes it:
+
+    loader          inside the iterator of its loader
+    synchronise     blocked until the GPU has finished, or asking over and over whether it has
+    start_up        calls that initialise and do not come again (`host_calls.first_calls`)
+    allocator       allocating or freeing memory of the GPU
+    copy            inside a call that copies and returns when the copy is done
+    runtime         other calls of the runtime, launches among them
+    operator        inside an operator
+    python          inside a Python frame or an annotation
+    untraced        nothing was recorded
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
+from ridgeline.trace.critical_path.waits import FRAMES
+from ridgeline.trace.host_calls import (
+    ALLOCATOR,
+    first_calls,
+    launch_rows,
+    names_matching,
+    rows_by_start,
+)
+from ridgeline.trace.intervals import NOTHING, Intervals, difference, union
+from ridgeline.trace.sorting import distinct
+from ridgeline.trace.time.idle import LOADER, SYNCHRONISE
+
+HOST_PARTS = (
+    "loader", "synchronise", "start_up", "allocator", "copy", "runtime", "operator", "python",
+    "untraced",
+)  # fmt: skip
+_COPIES = re.compile(r"Memcpy")
+_QUERIES = re.compile(r"^(cuda|hip|cu)(Event|Stream)Query$")
+_POLLS = 8
+"""So many queries in a row, with no other call or operator between them, are a host that waits."""
+
+
+def launching_threads(trace: Trace) -> Ints:
+    """Threads that start GPU work."""
+    return trace.derived("launching_threads", _launching_threads)
+
+
+def _launching_threads(trace: Trace) -> Ints:
+    launches = launch_rows(trace)
+    return distinct(trace.host.thread[launches[launches != ABSENT]]).astype(np.int64)
+
+
+def parts_of_thread(trace: Trace, thread: int) -> dict[str, Intervals]:
+    """When a thread did what; no two parts overlap, and `untraced` is left out."""
+    return trace.derived(f"parts of thread {thread}", lambda t: _parts_of_thread(t, thread))
+
+
+def busy_time(trace: Trace, thread: int) -> Intervals:
+    """When a thread did anything that was recorded."""
+    return trace.derived(f"busy time {thread}", lambda t: _busy_time(t, thread))
+
+
+def _busy_time(trace: Trace, thread: int) -> Intervals:
+    parts = parts_of_thread(trace, thread).values()
+    return union(
+        np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])
+    )
+
+
+def _parts_of_thread(trace: Trace, thread: int) -> dict[str, Intervals]:
+    host, rows = trace.host, rows_by_start(trace, thread)
+    found: dict[str, Intervals] = {}
+    taken = NOTHING
+    for name, mask in _chosen(trace, rows).items():
+        times = union(host.start_us[rows[mask]], host.end_us[rows[mask]])
+        if name == "synchronise":
+            times = _joined(times, _polls(trace, rows))
+        found[name] = difference(times, taken)
+        taken = _joined(taken, times)
+    return found
+
+
+def _chosen(trace: Trace, rows: Ints) -> dict[str, Mask]:
+    """Which events of a thread belong to which part, were they not nested."""
+    host = trace.host
+    call, names, category = host.is_call[rows], host.name[rows], host.category[rows]
+    framing = names_matching(trace, FRAMES)[names]
+    return {
+        "loader": names_matching(trace, LOADER)[names],
+        "synchronise": call & names_matching(trace, SYNCHRONISE)[names],
+        "start_up": np.isin(rows, first_calls(trace)),
+        "allocator": call & names_matching(trace, ALLOCATOR)[names],
+        "copy": np.isin(rows, blocking_copies(trace)),
+        "runtime": call,
+        "operator": (category == Category.OPERATOR) & ~framing,
+        "python": (category == Category.PYTHON) | (category == Category.ANNOTATION) | framing,
+    }
+
+
+def _joined(one: Intervals, other: Intervals) -> Intervals:
+    if not one.size or not other.size:
+        return one if one.size else other
+    return union(np.concatenate((one.start, other.start)), np.concatenate((one.end, other.end)))
+
+
+def _polls(trace: Trace, rows: Ints) -> Intervals:
+    """When a thread did nothing but ask whether the GPU had finished."""
+    host = trace.host
+    rows = rows[host.is_call[rows] | (host.category[rows] == Category.OPERATOR)]
+    asks = names_matching(trace, _QUERIES)[host.name[rows]]
+    if int(asks.sum()) < _POLLS:
+        return NOTHING
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], asks, [False])).astype(np.int8)))
+    first, last = edges[0::2], edges[1::2] - 1
+    long = last - first + 1 >= _POLLS
+    return union(host.start_us[rows[first[long]]], host.end_us[rows[last[long]]])
+
+
+def blocking_copies(trace: Trace) -> Ints:
+    """Rows of calls that copy and return only when the copy is done."""
+    return trace.derived("blocking_copies", _blocking_copies)
+
+
+def _blocking_copies(trace: Trace) -> Ints:
+    host, gpu, launches = trace.host, trace.gpu, launch_rows(trace)
+    known = np.flatnonzero((launches != ABSENT) & (gpu.kind != Kind.KERNEL))
+    calls = launches[known]
+    blocked = host.end_us[calls] >= gpu.end_us[known]
+    blocked &= names_matching(trace, _COPIES)[host.name[calls]]
+    return distinct(calls[blocked]).astype(np.int64)
