@@ -39,6 +39,14 @@ def doctor(
     budget: Annotated[
         float, duration_option("Wall time in all; fewer steps are timed if need be:")
     ] = 120.0,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="With --trace, what to judge: `trace` is the GPU's work, `steps` whole profiler "
+            "steps, `span` the work of host and GPU; without it `span` where it is clearly longer "
+            "than the GPU's work.",
+        ),
+    ] = None,
     json: Json = False,
     out: Annotated[Path | None, output_file("FILE.json", "Also write that document here.")] = None,
     html: Html = None,
@@ -46,8 +54,10 @@ def doctor(
     """Examine an unmodified script: where its time goes, what bounds it, what is worth doing."""
     if trace:
         _refuse_script_options(command or [], html=html)
-        _judge_traces([*trace, *(command or [])], json=json, out=out)
+        _judge_traces([*trace, *(command or [])], window or "auto", json=json, out=out)
         return
+    if window is not None:
+        raise InputError(f"--window {window}: traces have windows; give it with --trace FILE")
     if not command:
         raise InputError(
             "nothing to examine: give a SCRIPT (ridgeline doctor -- train.py) or traces "
@@ -88,7 +98,7 @@ def _refuse_script_options(command: list[str], *, html: Path | None) -> None:
         raise InputError("--html with --trace: use `ridgeline trace report FILES --html FILE`")
 
 
-def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
+def _judge_traces(files: list[str], window: str, *, json: bool, out: Path | None) -> None:
     from functools import partial
 
     from ridgeline.cli.show import print_document, print_json, told
@@ -100,10 +110,11 @@ def _judge_traces(files: list[str], *, json: bool, out: Path | None) -> None:
     from ridgeline.trace.load import trace_files
 
     paths = trace_files(files)
-    answers = ask(files, partial(trace_facts, window="trace"), details=True)
+    answers = ask(files, partial(trace_facts, window=window), details=True)
     facts = [fact for answer in answers for fact in answer]
     verdict = verdict_of(facts)
-    document = {"files": [str(path) for path in paths], "window": "trace", "verdict": verdict}
+    judged = sorted({fact.summary.window for fact in facts})
+    document = {"files": [str(path) for path in paths], "windows": judged, "verdict": verdict}
     if out is not None:
         with told("--out", out):
             write_atomically(out, msgspec.json.format(msgspec.json.encode(document), indent=1))

@@ -116,13 +116,13 @@ def trace_summary(
     files: Files, window: Window = "trace", cache: Cache = None, json: Json = False
 ) -> None:
     """Where the time went on each rank's GPU, and what bounds it."""
-    from ridgeline.diagnose.trace_facts import trace_facts
+    from ridgeline.diagnose.trace_facts import summary_and_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.report.views.trace import summary_document
 
-    answers = ask(files, partial(trace_facts, window=window), details=True, cache=cache)
-    facts = [fact for answer in answers for fact in answer]
-    ranks, verdict = [fact.summary for fact in facts], verdict_of(facts)
+    answers = ask(files, partial(summary_and_facts, window=window), details=True, cache=cache)
+    ranks = [summary for summaries, _ in answers for summary in summaries]
+    verdict = verdict_of([fact for _, facts in answers for fact in facts])
     if json:
         print_json({"ranks": ranks, "verdict": verdict})
     else:

@@ -20,7 +20,10 @@ Files = Annotated[
 ]
 Window = Annotated[
     str,
-    typer.Option(help="The part of the trace: `trace` is all, `steps` its whole profiler steps."),
+    typer.Option(
+        help="The part of the trace: `trace` is the GPU's work, `steps` whole profiler steps, "
+        "`span` the work of host and GPU."
+    ),
 ]
 Top = Annotated[int, typer.Option(min=1, help="How many rows to show.")]
 Cache = Annotated[

@@ -81,7 +81,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
     return RankAnswers(
         file=trace.file,
         rank=trace.rank,
-        facts=trace_facts(trace, window),
+        facts=trace_facts(trace, "auto" if window == "trace" else window),
         idle=idle_time(trace, window, top=ROWS),
         kernels=kernel_use(trace, window, top=ROWS),
         overlap=overlap(trace, window, top=ROWS),

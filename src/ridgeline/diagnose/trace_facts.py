@@ -2,12 +2,10 @@
 
 `trace_facts(trace)` asks the questions of `ridgeline.trace` and keeps the figures.
 
-    pending     of host wait: from the end of a launch to the start of its work. The host had asked;
-                something on the device held it back.
-    start-up    of host wait: calls of a millisecond or more that neither wait nor copy, made while
-                the GPU had nothing to do: allocation, loading of modules, creation of streams
-    floor       of communication: as if each collective took as long as the fastest one of its
-                name and size. What is above that is waiting, as far as one rank can tell.
+    idle    the GPU's idle time by whose it is (`trace/time/idle_causes.py`)
+    saved   what the window would lose without one cause (`critical_path/counterfactual.py`)
+    floor   of communication: as if each collective took as long as the fastest one of its name and
+            size. What is above that is waiting, as far as one rank can tell.
 """
 
 from __future__ import annotations
@@ -19,23 +17,31 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ridgeline import quantity
-from ridgeline.trace.columns import ABSENT, Kind, Mask, Trace
+from ridgeline.trace.columns import Kind, Mask, Trace
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
-from ridgeline.trace.host_calls import launch_rows
-from ridgeline.trace.intervals import covered, union
+from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
+from ridgeline.trace.host_calls import (
+    ALLOCATOR,
+    allocates_throughout,
+    first_calls,
+    names_matching,
+)
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, kernel_classes
-from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, host_wait_by, idle_gap
+from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
+from ridgeline.trace.time.host_activities import HOST_PARTS
+from ridgeline.trace.time.idle import idle_gap
+from ridgeline.trace.time.idle_causes import IDLE_PARTS, IdleCauses, idle_causes
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
 from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
 from ridgeline.trace.time.sync import HostWait, sync_points
-from ridgeline.trace.windows import View, views
+from ridgeline.trace.windows import View, judged_window, views
 
-_NO_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch")
-_START_UP_US = 1000.0
 _SINGLE_PRECISION = re.compile(r"sgemm|ffma|scudnn|_simt_sgemm|engine<float|f32f32_f32f32")
 _MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
 _SMALL_US = 5.0
+_LEAST_SHARE = 0.01
+"""A cause that holds less of the window is not asked what it is worth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,8 @@ class LongestGap:
     line: str | None
     pending: bool
     """Was the work that ended it already launched for most of the gap?"""
+    place: str = "between"
+    """`before` the first event of the GPU, `between` two, or `after` the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,23 +66,34 @@ class RankFacts:
     collectives: RankCollectives
     host_span_us: float
     """From the first host event to the last."""
-    host_wait_by: dict[str, float] = field(default_factory=dict)
-    pending_us: float = 0.0
-    start_up_us: float = 0.0
+    idle: dict[str, float] = field(default_factory=lambda: dict.fromkeys(IDLE_PARTS, 0.0))
+    """Part of the idle time → µs; the parts add up to it."""
+    saved: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CURES, 0.0))
+    """Cure → by how much it shortens the window, in µs."""
     start_up_calls: tuple[str, ...] = ()
+    allocates_throughout: bool = False
+    allocator_calls: int = 0
+    """Calls that allocate or free memory of the GPU."""
     longest_gap: LongestGap | None = None
+    edge_gap: LongestGap | None = None
+    """The longer of the gaps before the first and after the last event of the GPU."""
     kernels: RankKernels | None = None
     small_us: float = 0.0
     """In kernels under 5 µs."""
     matrix_us: float = 0.0
     single_precision_us: float = 0.0
     """The part of `matrix_us` whose names say fp32 without tensor cores."""
+    slow_kernels: tuple[SlowKernel, ...] = ()
+    below_us: dict[str, float] = field(default_factory=dict)
+    """Time of kernels by the roof that they stay below: `compute`, `memory`, `unknown`."""
     launches: RankLaunches | None = None
     sync_gap_us: float = 0.0
     """GPU idle around the ends of the host's waits."""
     sync_blocked_us: float = 0.0
-    """Time of the host in those waits."""
+    """Time of the host in its waits for the GPU."""
     sync_points: tuple[HostWait, ...] = ()
+    stalls: tuple[LongestGap, ...] = ()
+    """The longest gaps in which work was pending for no reason that the trace shows."""
     communication_floor_us: float | None = None
     """None where the trace does not say how large the messages are."""
     copies_us: dict[str, float] = field(default_factory=dict)
@@ -86,36 +105,17 @@ class RankFacts:
         return self.summary.window_us
 
     @property
-    def loader_us(self) -> float:
-        """The host wait in which the launching thread was in its loader."""
-        return self.host_wait_by.get("loader", 0.0)
-
-    @property
-    def sync_us(self) -> float:
-        """The host wait, without the loader, that goes away when the host no longer waits.
-
-        A host that never waits runs ahead by the time that it was blocked, and no further: a gap
-        after a wait that is longer than that is a host that is slow, not one that waits. Nothing
-        on a launch-bound run, whose queue is empty anyway; nothing where it is the lesser part.
-        """
-        if self.launches is None or self.launches.launch_bound:
-            return 0.0
-        rest = self._other_host_wait_us
-        found = max(0.0, min(self.sync_gap_us - self.loader_us, self.sync_blocked_us, rest))
-        return found if found >= 0.5 * rest else 0.0
-
-    @property
-    def host_us(self) -> float:
-        """The host wait that loader, pending launches and waits of the host do not explain."""
-        return self._other_host_wait_us - self.sync_us
-
-    @property
-    def _other_host_wait_us(self) -> float:
-        return max(0.0, self.summary.host_wait_us - self.loader_us - self.pending_us)
+    def idle_of_host_us(self) -> float:
+        """Idle time in which the host had not asked for the next event yet."""
+        return sum(self.idle[part] for part in HOST_PARTS)
 
 
-def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
-    """One set of facts per GPU of the trace; one without GPU figures where nothing ran on a GPU."""
+def trace_facts(trace: Trace, window: str = "auto") -> list[RankFacts]:
+    """One set of facts per GPU of the trace; one without GPU figures where nothing ran on a GPU.
+
+    The window `auto` is that of host and GPU together where it is clearly longer than the GPU's.
+    """
+    window = judged_window(trace) if window == "auto" else window
     found = [_of_view(view, place) for place, view in enumerate(views(trace, window))]
     if found:
         return found
@@ -129,34 +129,58 @@ def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
     ]
 
 
+def summary_and_facts(
+    trace: Trace, window: str = "trace"
+) -> tuple[list[RankSummary], list[RankFacts]]:
+    """The figures of a window, and what its verdict is made of.
+
+    Where no other window than `trace` is asked for, the verdict has its own: `auto`.
+    """
+    facts = trace_facts(trace, "auto" if window == "trace" else window)
+    if all(fact.summary.window == window for fact in facts):
+        return [fact.summary for fact in facts], facts
+    return summarize(trace, window), facts
+
+
 def _of_view(view: View, place: int) -> RankFacts:
     trace = view.trace
-    found = device_gaps(view)
+    causes = idle_causes(view)
     durations = view.durations_us()
     classes = kernel_classes(trace)[view.rows]
     kernel = trace.gpu.kind[view.rows] == Kind.KERNEL
     matrix = kernel & np.isin(classes, _MATRIX)
     single = np.array([bool(_SINGLE_PRECISION.search(name)) for name in trace.names] or [False])
     plain = single[trace.gpu.name[view.rows]]
-    start_up, calls = _start_up(view, found)
     waits = sync_points(trace, view.window)
+    room = headroom(view)
+    summary = summarize_view(view)
+    allocating = trace.host.is_call & names_matching(trace, ALLOCATOR)[trace.host.name]
     return RankFacts(
-        summary=summarize_view(view),
+        summary=summary,
         collectives=rank_collectives(trace),
         host_span_us=_host_span(trace),
-        host_wait_by=host_wait_by(view, found),
-        pending_us=_pending(view, found),
-        start_up_us=start_up,
-        start_up_calls=calls,
-        longest_gap=_longest(view, found),
+        idle=causes.us,
+        saved=_saved(view, causes, room, summary),
+        start_up_calls=_start_up_calls(trace),
+        allocates_throughout=allocates_throughout(trace),
+        allocator_calls=int(allocating.sum()),
+        longest_gap=_longest(view, causes),
+        edge_gap=_edge_gap(view, causes),
         kernels=kernel_use(trace, view.window, top=5, roofline=False)[place],
         small_us=float(durations[kernel & (durations < _SMALL_US)].sum()),
         matrix_us=float(durations[matrix].sum()),
         single_precision_us=float(durations[matrix & plain].sum()),
+        slow_kernels=room.kernels,
+        below_us={
+            "compute": room.compute_us,
+            "memory": room.memory_us,
+            "unknown": room.unknown_us,
+        },
         launches=launches(trace, view.window)[place],
-        sync_gap_us=min(waits.gpu_gap_us, found.total_us(Wait.HOST)),
+        sync_gap_us=waits.gpu_gap_us,
         sync_blocked_us=waits.host_us,
         sync_points=tuple(waits.points[:5]),
+        stalls=_stalls(view, causes),
         communication_floor_us=_floor(view),
         copies_us=_copies(view, classes == KERNEL_CLASSES.index("copy")),
     )
@@ -169,58 +193,81 @@ def _host_span(trace: Trace) -> float:
     return float((host.start_us + host.duration_us).max() - host.start_us.min())
 
 
-def _launch_ends(view: View, found: Gaps) -> np.ndarray:
-    """When the launch of the work after each gap returned; NaN where there is none."""
-    host, ends = view.trace.host, np.full(len(found.start_us), np.nan)
-    has = np.flatnonzero(found.after >= 0)
-    rows = launch_rows(view.trace)[found.after[has]]
-    known = rows != ABSENT
-    ends[has[known]] = host.start_us[rows[known]] + host.duration_us[rows[known]]
-    return ends
+def _saved(
+    view: View, causes: IdleCauses, room: Headroom, summary: RankSummary
+) -> dict[str, float]:
+    """What the window would lose without each cause that holds some of it."""
+    held = {
+        **{part: causes.us[part] for part in ("loader", "start_up", "allocator", "python")},
+        "host": causes.host_us,
+        "synchronise": causes.host_us,
+        "communication": summary.communication_exposed_us,
+        "copy": summary.copy_exposed_us + causes.us["copy"],
+        "dependency": causes.us["dependency"],
+        "stall": causes.us["stall"],
+        "kernels": sum(kernel.headroom_us for kernel in room.kernels),
+    }
+    asked = Counterfactual(view, pending=_pending(causes), kernels=room.share)
+    least = _LEAST_SHARE * view.window_us
+    return {cure: asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
 
 
-def _pending(view: View, found: Gaps) -> float:
-    waited = found.end_us - np.maximum(_launch_ends(view, found), found.start_us)
-    long = (found.cause == Wait.HOST) & (waited >= LAUNCH_GAP_US)
-    return float(waited[long].sum())
+def _pending(causes: IdleCauses) -> dict[str, dict[int, float]]:
+    """GPU event → how long it was pending, by whether the trace shows for what."""
+    found: dict[str, dict[int, float]] = {"dependency": {}, "stall": {}}
+    for place in np.flatnonzero(causes.pending_us > 0).tolist():
+        name = "stall" if causes.stalled[place] else "dependency"
+        found[name][int(causes.gaps.after[place])] = float(causes.pending_us[place])
+    return found
 
 
-def _start_up(view: View, found: Gaps) -> tuple[float, tuple[str, ...]]:
-    trace, host = view.trace, view.trace.host
-    waits = np.array([bool(_NO_START_UP.search(name)) for name in trace.names] or [False])
-    long: Mask = host.is_call & (host.duration_us >= _START_UP_US)
-    rows = np.flatnonzero(long)
-    rows = rows[~waits[host.name[rows]]]
-    idle = found.cause == Wait.HOST
-    if not len(rows) or not idle.any():
-        return 0.0, ()
-    spans = union(host.start_us[rows], host.start_us[rows] + host.duration_us[rows])
-    total = float(covered(spans, found.start_us[idle], found.end_us[idle]).sum())
-    inside = host.start_us[rows] + host.duration_us[rows] > found.start_us[idle][0]
-    inside &= host.start_us[rows] < found.end_us[idle][-1]
-    rows = rows[inside]
+def _start_up_calls(trace: Trace) -> tuple[str, ...]:
+    host, rows = trace.host, first_calls(trace)
     rows = rows[np.argsort(-host.duration_us[rows])][:4]
-    calls = [
+    return tuple(
         f"{trace.names[host.name[row]]} {quantity.microseconds(host.duration_us[row])}"
         for row in rows
-    ]
-    return total, tuple(calls)
+    )
 
 
-def _longest(view: View, found: Gaps) -> LongestGap | None:
-    if not len(found.start_us):
-        return None
-    longest = int(np.argmax(found.length_us))
-    worst = idle_gap(view.trace, found, longest)
-    launched = _launch_ends(view, found)[longest]
-    waited = float(found.end_us[longest]) - max(launched, float(found.start_us[longest]))
+def _gap(view: View, causes: IdleCauses, number: int, place: str = "between") -> LongestGap:
+    found = causes.gaps
+    worst = idle_gap(view.trace, found, number)
     return LongestGap(
         us=worst.length_us,
         cause=worst.cause,
         call=worst.host_call,
         line=worst.line,
-        pending=bool(waited > 0.5 * worst.length_us),
+        pending=bool(causes.pending_us[number] > 0.5 * worst.length_us),
+        place=place,
     )
+
+
+def _longest(view: View, causes: IdleCauses) -> LongestGap | None:
+    lengths = causes.gaps.length_us
+    return _gap(view, causes, int(np.argmax(lengths))) if len(lengths) else None
+
+
+def _edge_gap(view: View, causes: IdleCauses) -> LongestGap | None:
+    """The longer of the two gaps at the ends of a window that is wider than the GPU's work."""
+    found = causes.gaps
+    if view.window != "span" or not len(found.start_us):
+        return None
+    places = []
+    if found.start_us[0] <= view.start_us:
+        places.append((float(found.length_us[0]), 0, "before"))
+    if found.after[-1] < 0:
+        places.append((float(found.length_us[-1]), len(found.start_us) - 1, "after"))
+    if not places:
+        return None
+    _, number, place = max(places)
+    return _gap(view, causes, number, place)
+
+
+def _stalls(view: View, causes: IdleCauses) -> tuple[LongestGap, ...]:
+    numbers = np.flatnonzero(causes.stalled)
+    numbers = numbers[np.argsort(-causes.pending_us[numbers])][:3]
+    return tuple(_gap(view, causes, int(number)) for number in numbers)
 
 
 def _floor(view: View) -> float | None:

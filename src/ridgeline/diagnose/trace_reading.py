@@ -37,6 +37,14 @@ class TraceReading:
         """The rank with the largest share of something."""
         return max(self.facts, key=lambda fact: of(fact) / fact.window_us)
 
+    def saved(self, cure: str) -> float:
+        """What a rank's window would lose without something, in µs, as a mean over ranks."""
+        return self.mean(lambda fact: fact.saved[cure])
+
+    def idle(self, *parts: str) -> float:
+        """Idle time of these parts, in µs, as a mean over ranks."""
+        return self.mean(lambda fact: sum(fact.idle[part] for part in parts))
+
     @cached_property
     def stragglers(self) -> Stragglers | None:
         """Who arrives last; None for a single rank."""
@@ -50,16 +58,30 @@ class TraceReading:
         cause: str,
         *,
         of: Callable[[RankFacts], float],
+        worth_us: float,
         confidence: float,
         summary: str,
         evidence: Mapping[str, float | int | str | None],
         cure: str,
         where: Sequence[str | None] = (),
     ) -> TraceFinding:
-        """A finding over all ranks; what was not measured is left out of its evidence."""
+        """A finding over all ranks; what was not measured is left out of its evidence.
+
+        Args:
+            cause: its name.
+            of: the time that it takes in one rank's window (µs).
+            worth_us: what a rank's window would lose without it.
+            confidence: from 0 to 1.
+            summary: one sentence.
+            evidence: figures by name, with units in the names.
+            cure: what to do.
+            where: calls or lines, the most expensive first.
+        """
         share = self.share(of)
         steps = [fact.summary.step_us for fact in self.facts if fact.summary.step_us]
         known = {key: value for key, value in evidence.items() if value is not None}
+        known["window_us"] = self.window_us
+        known["window"] = self.facts[0].summary.window
         if steps:
             known["step_us"] = sum(steps) / len(steps)
         if len(self.facts) > 1:
@@ -67,7 +89,7 @@ class TraceReading:
         return TraceFinding(
             cause=cause,
             share=share,
-            worth_us=share * self.window_us,
+            worth_us=worth_us,
             confidence=round(confidence, 2),
             summary=summary,
             evidence={key: _rounded(value) for key, value in known.items()},

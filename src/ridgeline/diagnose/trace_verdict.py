@@ -1,11 +1,12 @@
 """What bounds a run, from its traces alone: every rule over every rank, the first cause first.
 
-Order: a cause that takes at least its rule's `LEADS_FROM` of the window can bound the run; of
-those the largest comes first, causes between ranks before what a rank shows by itself. Waiting for
-the host is one wait with several causes: when one of them may lead, the largest of them does, so
-that a small cause does not stand before a larger one only because it is more certain. Where none
-leads, the run is bound by its arithmetic if that fills half of the window. What else was found
-follows by size. When the second is almost as large as the first, the first is less sure.
+Order: a cause may bound the run when its weight is at least its rule's `LEADS_FROM`. The weight is
+the geometric mean of what the cause takes of the window (`share`) and what the window would lose
+without it (`worth`): a cause that is seen everywhere but whose cure brings nothing does not lead,
+and neither does one whose cure brings much by way of something else. Causes whose cure a trace
+cannot try weigh their share. The heaviest comes first, causes between ranks before what a rank
+shows by itself. Where none leads, the run is bound by its kernels if they fill half of the window.
+When the second weighs almost as much as the first, the first is less sure.
 
     trace_verdict([trace])                    one trace or all ranks of a job
     verdict_of(facts)                         the same from facts gathered rank by rank in workers
@@ -13,6 +14,7 @@ follows by size. When the second is almost as large as the first, the first is l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -27,16 +29,14 @@ _CLOSE = 1.3
 """A second cause within this factor of the first makes the first a guess."""
 _UNSURE = 0.55
 _BETWEEN_RANKS = ("rank-skew",)
-_OF_THE_HOST = ("input-bound", "host-bound", "launch-bound", "host-bound-start-up", "sync-bound")
-"""Parts of host wait; none counts a microsecond that another one does."""
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
-_USEFUL = "compute-bound"
-_NO_RIVALS = (_USEFUL, "no-tensor-cores", "small-kernels")
+_OF_THE_GPU = ("compute-bound", "memory-bound", "gpu-bound")
+_NO_RIVALS = (*_OF_THE_GPU, "no-tensor-cores", "small-kernels")
 """They hold beside another cause and do not contradict it."""
 
 
-def trace_verdict(traces: Sequence[Trace], window: str = "trace") -> list[TraceFinding]:
+def trace_verdict(traces: Sequence[Trace], window: str = "auto") -> list[TraceFinding]:
     """Findings of one job, the cause that bounds it first; `traces` are its ranks."""
     return verdict_of([fact for trace in traces for fact in trace_facts(trace, window)])
 
@@ -44,34 +44,41 @@ def trace_verdict(traces: Sequence[Trace], window: str = "trace") -> list[TraceF
 def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
     """The same from facts."""
     reading = TraceReading(facts)
-    leading: list[TraceFinding] = []
-    others: list[TraceFinding] = []
+    leading: list[tuple[float, TraceFinding]] = []
+    others: list[tuple[float, TraceFinding]] = []
     for rule in all_trace_rules().values():
         for finding in rule.find(reading):
-            (leading if finding.share >= rule.LEADS_FROM else others).append(finding)
-    host = max((one.share for one in leading if one.cause in _OF_THE_HOST), default=None)
-    for finding in list(others):
-        if host is not None and finding.cause in _OF_THE_HOST and finding.share > host:
-            others.remove(finding)
-            leading.append(finding)
+            weight = _weight(finding, reading, by=rule.LEADS_BY)
+            (leading if weight >= rule.LEADS_FROM else others).append((weight, finding))
     leading.sort(key=_importance)
-    others.sort(key=_importance)
+    others.sort(key=lambda one: -one[0])
     return _with_doubt(leading + others)
 
 
-def _importance(finding: TraceFinding) -> tuple[bool, bool, bool, float]:
+def _weight(finding: TraceFinding, reading: TraceReading, by: str) -> float:
+    """How much of the window hangs on a finding, from 0 to 1."""
+    if by == "share":
+        return finding.share
+    worth = finding.worth_us / reading.window_us if reading.window_us else 0.0
+    return math.sqrt(max(0.0, finding.share * worth))
+
+
+def _importance(one: tuple[float, TraceFinding]) -> tuple[bool, bool, bool, float]:
+    weight, finding = one
     return (
         finding.cause not in _INSTEAD,
         finding.cause not in _BETWEEN_RANKS,
-        finding.cause == _USEFUL,
-        -finding.share,
+        finding.cause in _OF_THE_GPU,
+        -weight,
     )
 
 
-def _with_doubt(found: list[TraceFinding]) -> list[TraceFinding]:
-    if len(found) < 2 or found[0].cause in (*_INSTEAD, _USEFUL):
+def _with_doubt(weighed: list[tuple[float, TraceFinding]]) -> list[TraceFinding]:
+    found = [finding for _, finding in weighed]
+    if len(found) < 2 or found[0].cause in (*_INSTEAD, *_OF_THE_GPU):
         return found
-    first, rest = found[0], [one for one in found[1:] if one.cause not in _NO_RIVALS]
-    if rest and rest[0].share * _CLOSE > first.share:
+    rivals = [weight for weight, one in weighed[1:] if one.cause not in _NO_RIVALS]
+    first = found[0]
+    if rivals and max(rivals) * _CLOSE > weighed[0][0]:
         first = msgspec.structs.replace(first, confidence=min(first.confidence, _UNSURE))
     return [first, *found[1:]]

@@ -34,7 +34,9 @@ WINDOWS = ("trace", "steps", "span")
 _CLEARLY_LONGER = 1.1
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
 _DEVICE_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize$")
-_PROFILER = re.compile(r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)|torch/(profiler|autograd/profiler)")
+_PROFILER = re.compile(
+    r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)|torch/(profiler|autograd/profiler)"
+)
 """What the profiler writes about itself, or does while it starts and stops."""
 
 
@@ -185,7 +187,9 @@ def host_window(trace: Trace, window: str) -> tuple[float, float]:
         InputError: there is no such window, or no profiler step in the trace for it.
     """
     if window not in WINDOWS:
-        raise InputError(f"--window {window}: there is {', '.join(f'`{name}`' for name in WINDOWS)}")
+        raise InputError(
+            f"--window {window}: there is {', '.join(f'`{name}`' for name in WINDOWS)}"
+        )
     if window == "trace":
         return -np.inf, np.inf
     if window == "span":

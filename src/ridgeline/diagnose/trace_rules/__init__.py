@@ -3,8 +3,8 @@
 A rule module defines
 
     CAUSES                        names of the causes that it may report; each has one owner
-    LEADS_FROM                    share of the window from which its cause can be what bounds the
-                                  run
+    LEADS_FROM, LEADS_BY          part of the window from which its cause can be what bounds the run,
+                                  by its `worth` (what the window would lose) or its `share`
     find(reading) -> [finding]    pure: evidence in, findings out
 
 A rule reports what its evidence supports; the order is for `trace_verdict.py`. A new file is a new
@@ -26,6 +26,7 @@ class TraceRule(Protocol):
 
     CAUSES: tuple[str, ...]
     LEADS_FROM: float
+    LEADS_BY: str
 
     def find(self, reading: TraceReading) -> list[TraceFinding]:
         """Findings of this rule on the ranks of one job."""

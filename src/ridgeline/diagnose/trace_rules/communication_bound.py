@@ -8,13 +8,16 @@ rank's GPU was short of.
 
 from __future__ import annotations
 
+import statistics
+
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.communication.stragglers import Stragglers
 
 CAUSES = ("communication-bound", "rank-skew")
-LEADS_FROM = 0.15
+LEADS_FROM = 0.10
+LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 _MOSTLY = 0.7
 
@@ -42,6 +45,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
         reading.finding(
             "communication-bound",
             of=_exposed_us,
+            worth_us=reading.saved("communication"),
             confidence=0.85 if share >= 0.3 else 0.65,
             summary=f"{percent(share)} of the window is communication with no compute beside it "
             f"({percent(summary.overlap_ratio or 0.0)} of it overlaps)."
@@ -81,14 +85,15 @@ def _skew(
     late = together.ranks[0]
     fact = next((one for one in reading.facts if one.summary.file == late.file), reading.facts[0])
     short_of = {
-        "the host": fact.summary.host_wait_us,
-        "other streams": fact.summary.dependency_wait_us,
+        "the host": fact.idle_of_host_us,
+        "other streams": fact.idle["dependency"],
         "nothing: it computes": fact.summary.compute_us,
     }
     reason = max(short_of, key=lambda name: short_of[name])
     return reading.finding(
         "rank-skew",
         of=lambda one: one.summary.communication_exposed_us * waiting,
+        worth_us=waiting * _typical(reading, late.file),
         confidence=0.85,
         summary=f"Ranks wait for each other: {percent(waiting)} of communication is waiting for "
         f"the last to arrive, the transfers need {time_text(together.transfer_us)} in all. Rank "
@@ -106,9 +111,16 @@ def _skew(
             "last_rank": late.rank,
             "last_arrivals": late.last_arrivals,
             "collectives": together.matched,
-            "late_rank_host_wait_share": fact.summary.host_wait_us / fact.window_us,
+            "late_rank_host_wait_share": fact.idle_of_host_us / fact.window_us,
         },
         where=[f"rank {late.rank}"],
         cure="Find what the late rank does before each collective and even it out: same batch and "
         "sequence lengths, balanced shards, no logging or checkpoints on one rank alone.",
     )
+
+
+def _typical(reading: TraceReading, late_file: str) -> float:
+    """What communication costs a rank that waits: the median of those that are not the late one."""
+    waiting = [fact.saved["communication"] for fact in reading.facts
+               if fact.summary.file != late_file]  # fmt: skip
+    return statistics.median(waiting) if waiting else reading.saved("communication")

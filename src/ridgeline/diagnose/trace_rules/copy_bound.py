@@ -7,12 +7,13 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("copy-bound",)
-LEADS_FROM = 0.20
+LEADS_FROM = 0.15
+LEADS_BY = "worth"
 _LEAST_SHARE = 0.05
 
 
 def _copy_us(fact: RankFacts) -> float:
-    return fact.summary.copy_exposed_us
+    return fact.summary.copy_exposed_us + fact.idle["copy"]
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
@@ -27,8 +28,9 @@ def find(reading: TraceReading) -> list[TraceFinding]:
         reading.finding(
             "copy-bound",
             of=_copy_us,
+            worth_us=reading.saved("copy"),
             confidence=0.8 if share >= LEADS_FROM else 0.65,
-            summary=f"{percent(share)} of the window is copies with no kernel beside them"
+            summary=f"{percent(share)} of the window is copies with no kernel beside them, or the host in one"
             + (f", mostly {names[0]}." if names else "."),
             evidence={
                 "copy_exposed_us": reading.mean(_copy_us),

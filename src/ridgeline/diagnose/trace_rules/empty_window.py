@@ -13,6 +13,7 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("empty-window", "hardly-any-gpu-work", "cpu-only")
 LEADS_FROM = 0.0
+LEADS_BY = "share"
 
 _MOST = 0.8
 _HARDLY = 1e-4
@@ -54,6 +55,7 @@ def _empty(reading: TraceReading) -> list[TraceFinding]:
         reading.finding(
             "empty-window",
             of=lambda one: one.longest_gap.us if one.longest_gap else 0.0,
+            worth_us=0.0,
             confidence=0.75,
             summary=f"One gap of {time_text(gap.us)} is {percent(gap.us / fact.window_us)} of the "
             "window, with its work already launched; outside of it the GPU is busy for "

@@ -1,9 +1,8 @@
 """The GPU waits while the launching thread waits for its loader.
 
-Host wait is time in which the GPU had nothing to do because nothing was launched; the part of it
-that the launching thread spent inside the loader's iterator is input. A loader that works while the
-GPU is busy costs nothing and is not counted, so the figure is idle time, not time in the loader. A
-host that is slow outside of its loader too is `host-bound` for that part; the larger comes first.
+Idle time that the launching thread spent inside the loader's iterator. A loader that works while
+the GPU is busy costs nothing and is not counted, so the figure is idle time, not time in the
+loader. A host that is slow outside of its loader too is `host-bound` for that part.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("input-bound",)
 LEADS_FROM = 0.10
+LEADS_BY = "worth"
 _LEAST_SHARE = 0.02
 
 
 def _loader_us(fact: RankFacts) -> float:
-    return fact.loader_us
+    return fact.idle["loader"]
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
@@ -27,20 +27,22 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     if share < _LEAST_SHARE:
         return []
     worst = reading.worst(_loader_us)
-    gap = worst.longest_gap
-    host_wait = reading.mean(lambda fact: fact.summary.host_wait_us)
+    edge = worst.edge_gap
+    gap = edge if edge and edge.us > 0.5 * _loader_us(worst) else worst.longest_gap
+    host_wait = reading.mean(lambda fact: fact.idle_of_host_us)
     part = reading.mean(_loader_us) / host_wait
     return [
         reading.finding(
             "input-bound",
             of=_loader_us,
+            worth_us=reading.saved("loader"),
             confidence=0.9 if share >= LEADS_FROM else 0.7,
             summary=f"The GPU stands still for {percent(share)} of the window while the host "
             f"prepares input: {time_text(reading.mean(_loader_us))} inside the data loader, "
             f"{percent(part)} of all waiting for the host.",
             evidence={
                 "loader_wait_us": reading.mean(_loader_us),
-                "host_wait_us": host_wait,
+                "idle_for_the_host_us": host_wait,
                 "host_blocked_in_waits_us": reading.mean(lambda fact: fact.sync_blocked_us),
                 "idle_share": reading.share(lambda fact: fact.summary.idle_us),
                 "longest_gap_us": gap.us if gap else None,

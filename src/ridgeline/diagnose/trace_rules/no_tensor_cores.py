@@ -12,9 +12,13 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("no-tensor-cores",)
 LEADS_FROM = 2.0
+LEADS_BY = "share"
 """Never the first cause: it says how the arithmetic could be cheaper, not what bounds the run."""
 _LEAST_SHARE = 0.10
 _MOST = 0.5
+_HALF = 0.5
+"""TF32 has at least twice the rate of fp32 wherever there are tensor cores for it (A100: 8 times);
+what is left of a matmul that memory bounds then is not known here."""
 
 
 def _plain_us(fact: RankFacts) -> float:
@@ -31,6 +35,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
         reading.finding(
             "no-tensor-cores",
             of=_plain_us,
+            worth_us=_HALF * reading.mean(_plain_us),
             confidence=0.75,
             summary=f"Matmuls in plain fp32 take {percent(share)} of the window: their "
             "kernels do not use tensor cores.",

@@ -8,6 +8,7 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("small-kernels",)
 LEADS_FROM = 0.30
+LEADS_BY = "share"
 _LEAST_SHARE = 0.02
 _MANY = 0.3
 
@@ -26,6 +27,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
         reading.finding(
             "small-kernels",
             of=_small_us,
+            worth_us=reading.mean(lambda fact: fact.summary.kernel_wait_us),
             confidence=0.7,
             summary=f"{percent(small)} of the kernels run for less than 5 µs; they and the gaps "
             f"between queued kernels take {percent(share)} of the window.",

@@ -1,9 +1,8 @@
-"""The host waits for the GPU, then the GPU for the host: `.item()`, `.cpu()`, synchronise.
+"""The host waits for the GPU, then the GPU for the host: `.item()`, `.cpu()`, synchronise, polling.
 
 While the host is blocked nothing is queued, so after every wait the GPU stands still until the host
-has launched again. That gap counts, up to the time that the host was blocked: without the waits it
-would be ahead by that much and no more. On a run that is launch-bound anyway the gaps would be
-there without the waits.
+has launched again. What the waits cost is what the window would lose if the host never waited: a
+run that is launch-bound anyway would lose nothing.
 """
 
 from __future__ import annotations
@@ -13,40 +12,64 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("sync-bound",)
-LEADS_FROM = 0.15
+LEADS_FROM = 0.10
+LEADS_BY = "worth"
 _LEAST_SHARE = 0.02
 _LEAST_COUNT = 3
+_EXPLAINS = 0.75
 
 
-def _sync_us(fact: RankFacts) -> float:
-    return fact.sync_us
+def _gap_us(fact: RankFacts) -> float:
+    """The GPU's idle time around the ends of waits, and while the host polls."""
+    return min(fact.sync_gap_us + fact.idle["synchronise"], fact.idle_of_host_us)
+
+
+def explains_the_host(reading: TraceReading) -> bool:
+    """Would the run gain about as much without the waits as with a host that takes no time?
+
+    Then the host is late because it waited, and is not slow.
+    """
+    waited = reading.saved("synchronise")
+    return (
+        reading.share(_gap_us) >= LEADS_FROM
+        and waited >= LEADS_FROM * reading.window_us
+        and waited >= _EXPLAINS * reading.saved("host")
+        and bool(find(reading))
+    )
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
     """Find gaps of the GPU after waits of the host."""
     if not reading.facts:
         return []
-    share = reading.share(_sync_us)
-    worst = reading.worst(_sync_us)
+    share = reading.share(_gap_us)
+    worst = reading.worst(_gap_us)
     count = sum(point.count for point in worst.sync_points)
-    if share < _LEAST_SHARE or count < _LEAST_COUNT:
+    polled = reading.share(lambda fact: fact.idle["synchronise"])
+    saved = reading.saved("synchronise")
+    if saved < _LEAST_SHARE * reading.window_us:
         return []
-    first = worst.sync_points[0]
+    if share < _LEAST_SHARE or (count < _LEAST_COUNT and polled < _LEAST_SHARE):
+        return []
+    first = worst.sync_points[0] if worst.sync_points else None
     return [
         reading.finding(
             "sync-bound",
-            of=_sync_us,
+            of=_gap_us,
+            worth_us=saved,
             confidence=0.8,
             summary=f"After {count} waits of the host for the GPU, the GPU stands still for "
-            f"{percent(share)} of the window; the longest at {first.operator or first.call} "
-            f"({time_text(first.host_us)} blocked).",
+            f"{percent(share)} of the window; without them it would be {time_text(saved)} shorter"
+            + (f"; the dearest at {first.operator or first.call} "
+               f"({time_text(first.host_us)} blocked)." if first else "."),
             evidence={
-                "gap_after_waits_us": reading.mean(_sync_us),
+                "saved_without_waits_us": saved,
                 "waits": count,
                 "blocked_us": reading.mean(lambda fact: fact.sync_blocked_us),
+                "idle_while_the_host_waits_us": reading.idle("synchronise"),
             },
             where=[point.line or point.operator or point.call for point in worst.sync_points],
             cure="Keep values on the GPU (no .item(), .cpu(), nonzero in the step), copy with "
             "non_blocking=True from pinned memory, and read metrics a step later.",
         )
-    ]
+    ]  # fmt: skip

@@ -7,7 +7,8 @@ shows more of them. Names of kernels are long and come from a file: they are the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,18 @@ if TYPE_CHECKING:
 
 ROWS = 12
 _WORTH_A_COLUMN = 0.001
+_OF_THE_DEVICE = {
+    "depend": "dependency",
+    "stall": "stall",
+    "gaps": "launch_gap",
+    "unknown": "unknown",
+}
+"""Column → part of the idle time that is not the host's."""
+WINDOW_NAMES = {
+    "trace": "the GPU's work",
+    "steps": "whole profiler steps",
+    "span": "the work of host and GPU together",
+}
 
 
 def on_page(field: str, title: str | None = None) -> doc.Column:
@@ -211,26 +224,27 @@ def summary_document(
         "exposed": "communication_exposed_us",
         "copies": "copy_us",
         "idle": "idle_us",
-        "host": "host_wait_us",
-        "depend": "dependency_wait_us",
-        "kernel": "kernel_wait_us",
-        "unknown": "unknown_wait_us",
+    }
+    takes: dict[str, Callable[[RankSummary], float]] = {
+        **{title: attrgetter(field) for title, field in fields.items()},
+        "host": _idle_of_host,
+        **{title: partial(_idle_in, part=part) for title, part in _OF_THE_DEVICE.items()},
     }
     working = [rank for rank in ranks if rank.gpu_events]
     shown = {
-        title: field
-        for title, field in fields.items()
+        title: take
+        for title, take in takes.items()
         if title in ("busy", "idle")
-        or any(getattr(rank, field) >= _WORTH_A_COLUMN * rank.window_us for rank in working)
+        or any(take(rank) >= _WORTH_A_COLUMN * rank.window_us for rank in working)
     }
     rows = [
         doc.TableRow((_who(rank), rank.window_us,
-             *(_share(getattr(rank, field), rank.window_us) for field in shown.values())))
+             *(_share(take(rank), rank.window_us) for take in shown.values())))
         for rank in working
     ]  # fmt: skip
     whole = sum(rank.window_us for rank in working)
     if len(working) > 1:
-        totals = (sum(getattr(rank, field) for rank in working) for field in shown.values())
+        totals = (sum(map(take, working)) for take in shown.values())
         mean = ("mean", whole / len(working), *(_share(total, whole) for total in totals))
         rows.append(doc.TableRow(mean, "strong"))
     blocks: list[doc.Block] = []
@@ -241,10 +255,8 @@ def summary_document(
             *(doc.Column("share", title) for title in shown),
         )
         blocks.append(doc.DataTable(columns, rows))
-        steps = ranks[0].window == "steps"
-        about = "whole profiler steps" if steps else "the whole trace"
-        said = "shares of it. host, depend, kernel, unknown: causes of idle"
-        blocks.append(doc.Paragraph(f"Window: {about}; {said}", "dim"))
+        said = "shares of it. host, depend, stall, gaps, unknown: whose the idle time is"
+        blocks.append(doc.Paragraph(f"Window: {WINDOW_NAMES[ranks[0].window]}; {said}", "dim"))
     used = [rank.flops_utilization for rank in working if rank.flops_utilization is not None]
     if used:
         share = quantity.percent(sum(used) / len(used))
@@ -252,11 +264,28 @@ def summary_document(
             doc.Paragraph(f"Matrix products, convolutions, attention: {share} of the peak FLOP/s")
         )
     if verdict:
-        blocks.append(doc.Chapter("What bounds it", verdict_blocks(verdict)))
+        blocks.append(doc.Chapter(f"What bounds it{_judged_on(verdict[0], ranks[0].window)}",
+                                  verdict_blocks(verdict)))  # fmt: skip
     warned = dict.fromkeys(
         f"{os.path.basename(rank.file)}: {warning}" for rank in ranks for warning in rank.warnings
     )
     return doc.ReportDocument("Trace", [*blocks, doc.Lines(list(warned), "warning")])
+
+
+def _idle_in(rank: RankSummary, part: str) -> float:
+    return rank.idle_by[part]
+
+
+def _idle_of_host(rank: RankSummary) -> float:
+    return sum(us for part, us in rank.idle_by.items() if part not in _OF_THE_DEVICE.values())
+
+
+def _judged_on(finding: TraceFinding, window: str) -> str:
+    """Say what the verdict is about where that is not the window of the table."""
+    judged, length = finding.evidence.get("window"), finding.evidence.get("window_us")
+    if not isinstance(judged, str) or judged == window or not isinstance(length, float):
+        return ""
+    return f", judged on {WINDOW_NAMES[judged]} ({quantity.microseconds(length)})"
 
 
 # -- one question each -----------------------------------------------------------------------------

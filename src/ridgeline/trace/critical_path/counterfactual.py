@@ -10,7 +10,7 @@ two waits that hide each other neither saves anything alone.
     host                  all of the host's time but what other cures stand for
     synchronise           the host no longer waits for the GPU: neither blocked nor asking
     communication, copy   their time on the GPU (of copies, and what the host does in them)
-    pending               work that was launched runs at once: no stall, no wait without a reason
+    dependency, stall     work that was launched runs at once, where the caller says that it did not
     kernels               a share of each kernel's time that the caller names
 
 A window of many events is looked at in its middle, and what is saved there is scaled.
@@ -42,7 +42,7 @@ from ridgeline.trace.time.host_activities import HOST_PARTS, blocking_copies, pa
 from ridgeline.trace.windows import View
 
 CURES = ("loader", "start_up", "allocator", "python", "host", "synchronise", "communication",
-         "copy", "pending", "kernels")  # fmt: skip
+         "copy", "dependency", "stall", "kernels")  # fmt: skip
 _OF_THE_HOST = ("runtime", "operator", "python", "untraced")
 """Parts of the host's time that a faster host would not need."""
 _ON_THE_GPU = frozenset({"communication", "copy", "kernels"})
@@ -56,18 +56,19 @@ class Counterfactual:
         self,
         view: View,
         *,
-        pending_us: Mapping[int, float] | None = None,
+        pending: Mapping[str, Mapping[int, float]] | None = None,
         kernels: Floats | None = None,
     ) -> None:
         """Lay the graph of the window out.
 
         Args:
             view: the window.
-            pending_us: row of a GPU event → how long it stood launched with nothing running (µs).
+            pending: `dependency` or `stall` → row of a GPU event → how long it stood launched with
+                nothing running (µs).
             kernels: the share of each GPU event of the trace that its cure takes away, from 0 to 1.
         """
         self.view, self.trace = view, view.trace
-        self.pending_us, self.kernels = pending_us or {}, kernels
+        self.pending, self.kernels = pending or {}, kernels
         moments = dependencies(view.trace)
         inside = (moments.time_us >= view.start_us) & (moments.time_us <= view.end_us)
         rows = np.flatnonzero(inside)
@@ -173,8 +174,8 @@ class Counterfactual:
             self._shorten_events(shorter, self.kernels)
         elif cure == "start_up":
             self._shorten_first_launches(shorter)
-        elif cure == "pending":
-            self._run_at_once(shorter)
+        elif cure in self.pending:
+            self._run_at_once(shorter, self.pending[cure])
 
     def _waits(self, *, copies: bool) -> Mask:
         """Edges from the end of GPU work to the return of a call that waits for it.
@@ -208,12 +209,11 @@ class Counterfactual:
                             self.weight_us[node[first], slot[first]])  # fmt: skip
         shorter[node[first], slot[first]] += inside
 
-    def _run_at_once(self, shorter: Floats) -> None:
-        for row, us in self.pending_us.items():
-            nodes = np.flatnonzero((self.event == row) & ~self.is_end)
-            for slot in np.flatnonzero(np.isin(self.edge[nodes[0]], _PENDING)) if len(nodes) else ():
-                weight = self.weight_us[nodes[0], slot]
-                shorter[nodes[0], slot] += min(us, weight)
+    def _run_at_once(self, shorter: Floats, pending_us: Mapping[int, float]) -> None:
+        waited = np.zeros(len(self.trace.gpu))
+        waited[list(pending_us)] = list(pending_us.values())
+        node, slot = np.nonzero(np.isin(self.edge, _PENDING) & (self.event != NONE)[:, None])
+        shorter[node, slot] += np.minimum(waited[self.event[node]], self.weight_us[node, slot])
 
 
 _PENDING = (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE)

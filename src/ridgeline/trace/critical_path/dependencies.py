@@ -28,15 +28,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
-from ridgeline.trace.critical_path.waits import (
+from ridgeline.trace.host_calls import launch_rows, launch_start_us
+from ridgeline.trace.sorting import distinct, quantile
+from ridgeline.trace.waits import (
     NONE,
     before_on_stream,
     pauses,
     stream_of_call,
     waits_for,
 )
-from ridgeline.trace.host_calls import launch_rows, launch_start_us
-from ridgeline.trace.sorting import distinct, quantile
 
 ORIGIN_EDGE, HOST_EDGE, LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE, RUN_EDGE, SYNC_EDGE = range(7)
 EDGE_NAMES = {

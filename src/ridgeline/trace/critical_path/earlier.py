@@ -54,8 +54,7 @@ def _propagate(found: Floats, froms: Ints, margins: Floats, slots: int) -> None:
         best = margin[at] + earlier[source[at]]
         for place in range(at + 1, at + slots):
             other = margin[place] + earlier[source[place]]
-            if other < best:
-                best = other
+            best = min(best, other)
         earlier[node] = best
 
 

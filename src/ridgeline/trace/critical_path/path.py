@@ -32,7 +32,7 @@ from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.critical_path.joined_ranks import JoinedRanks, joined_ranks, shortened_end_us
 from ridgeline.trace.critical_path.rank_path import KINDS, RankPath, Walks, rank_path
-from ridgeline.trace.critical_path.waits import NONE
+from ridgeline.trace.waits import NONE
 
 WHAT_IF_CLASSES = KINDS
 TOP = 30

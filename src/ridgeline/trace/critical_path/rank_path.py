@@ -36,10 +36,10 @@ from ridgeline.trace.critical_path.dependencies import (
     dependencies,
 )
 from ridgeline.trace.critical_path.earlier import jumps
-from ridgeline.trace.critical_path.waits import NONE
 from ridgeline.trace.host_calls import innermost_at
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.waits import NONE
 from ridgeline.trace.windows import span_us
 
 HOST_CLASSES = {

@@ -21,7 +21,6 @@ import re
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
-from ridgeline.trace.critical_path.waits import FRAMES
 from ridgeline.trace.host_calls import (
     ALLOCATOR,
     first_calls,
@@ -32,6 +31,7 @@ from ridgeline.trace.host_calls import (
 from ridgeline.trace.intervals import NOTHING, Intervals, difference, union
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.idle import LOADER, SYNCHRONISE
+from ridgeline.trace.waits import FRAMES
 
 HOST_PARTS = (
     "loader", "synchronise", "start_up", "allocator", "copy", "runtime", "operator", "python",

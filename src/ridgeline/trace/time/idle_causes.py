@@ -25,7 +25,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Mask, Narrow, Trace
-from ridgeline.trace.critical_path.waits import before_on_stream, recorded_waiters
 from ridgeline.trace.host_calls import launch_rows, launch_start_us, names_matching
 from ridgeline.trace.intervals import Intervals, covered, difference, measure
 from ridgeline.trace.kernel_names import is_communication
@@ -37,6 +36,7 @@ from ridgeline.trace.time.host_activities import (
     parts_of_thread,
 )
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, device_gaps
+from ridgeline.trace.waits import before_on_stream, recorded_waiters
 from ridgeline.trace.windows import View
 
 IDLE_PARTS = (*HOST_PARTS, "dependency", "stall", "launch_gap", "unknown")

@@ -2,7 +2,8 @@
 
 Definitions: GPU work is told by category. Busy is the union of all of it and idle what is left of
 the window; compute the union of kernels that do not communicate; communication exposed is what
-compute does not cover. See `idle.py` for the causes of idle time.
+compute does not cover. The waits are those of `idle.py`, a cause per gap as other tools have it;
+`idle_by` cuts gaps where launches returned (`idle_causes.py`), as the verdict does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ridgeline.trace.intervals import intersection, measure
 from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.roofline.operator_flops import executed_flops
 from ridgeline.trace.sorting import distinct
-from ridgeline.trace.time.idle import device_gaps
+from ridgeline.trace.time.idle_causes import IDLE_PARTS, idle_causes
 from ridgeline.trace.windows import (
     RankRecord,
     View,
@@ -39,7 +40,8 @@ class RankSummary(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=T
     """GPU, as the trace numbers it; None when no GPU did anything."""
     device_name: str | None
     window: str
-    """`trace` (first GPU start to last GPU end) or `steps` (whole profiler steps)."""
+    """`trace` (first GPU start to last GPU end), `steps` (whole profiler steps) or `span` (the work
+    of host and GPU together)."""
     window_us: float
     gpu_events: int
     busy_us: float
@@ -57,6 +59,10 @@ class RankSummary(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=T
     dependency_wait_us: float
     kernel_wait_us: float
     unknown_wait_us: float
+    idle_by: dict[str, float]
+    """Idle time by whose it is, in µs, cut where launches returned (`idle_causes.py`): of the host
+    `loader`, `synchronise`, `start_up`, `allocator`, `copy`, `runtime`, `operator`, `python` and
+    `untraced`; of the device `dependency`, `stall` and `launch_gap`; or `unknown`."""
     flops: float | None
     """The FLOPs of matmuls, convolutions and attention that were started in the window,
     recomputation included; None when the trace was loaded without details, has no shapes, or
@@ -88,7 +94,7 @@ def summarize_view(view: View) -> RankSummary:
     copies = view.set_of(~kernels)
     overlap_us = measure(intersection(compute, communication))
     communication_us = measure(communication)
-    waits = device_gaps(view)
+    waits = idle_causes(view)
     flops = executed_flops(trace, *host_window(trace, view.window)) if trace.details else None
     return RankSummary(
         **view.head(),
@@ -103,7 +109,8 @@ def summarize_view(view: View) -> RankSummary:
         overlap_ratio=overlap_us / communication_us if communication_us > 0 else None,
         copy_us=measure(copies),
         copy_exposed_us=measure(copies) - measure(intersection(copies, view.set_of(kernels))),
-        **waits.totals_us(),
+        **waits.gaps.totals_us(),
+        idle_by=waits.us,
         flops=flops,
         flops_utilization=_utilization(view, flops),
         steps=len(view.steps),
@@ -151,6 +158,7 @@ def _without_gpu(trace: Trace, window: str) -> RankSummary:
         "window": window,
         "gpu_events": 0,
         "overlap_ratio": None,
+        "idle_by": dict.fromkeys(IDLE_PARTS, 0.0),
         "flops": None,
         "flops_utilization": None,
         "steps": len(profiler_steps(trace)),
