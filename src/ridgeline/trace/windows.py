@@ -35,7 +35,8 @@ _CLEARLY_LONGER = 1.1
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
 _DEVICE_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize$")
 _PROFILER = re.compile(
-    r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)|torch/(profiler|autograd/profiler)"
+    r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)"
+    r"|torch/(profiler|autograd/profiler)"
 )
 """What the profiler writes about itself, or does while it starts and stops."""
 

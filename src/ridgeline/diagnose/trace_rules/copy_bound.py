@@ -30,8 +30,8 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             of=_copy_us,
             worth_us=reading.saved("copy"),
             confidence=0.8 if share >= LEADS_FROM else 0.65,
-            summary=f"{percent(share)} of the window is copies with no kernel beside them, or the host in one"
-            + (f", mostly {names[0]}." if names else "."),
+            summary=f"{percent(share)} of the window is copies with no kernel beside them, or the "
+            "host inside of one" + (f", mostly {names[0]}." if names else "."),
             evidence={
                 "copy_exposed_us": reading.mean(_copy_us),
                 "copy_us": reading.mean(lambda fact: fact.summary.copy_us),

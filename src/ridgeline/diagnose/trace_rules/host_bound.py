@@ -86,10 +86,16 @@ def _at_the_edge(gap: LongestGap | None, fact: RankFacts) -> str:
 
 def _cure(doing: str, *, untraced: bool) -> str:
     if untraced:
-        return ("Record with record_shapes and with_stack: what the host does in the gaps is not "
-                "in this trace.")  # fmt: skip
+        return (
+            "Record with record_shapes and with_stack: what the host does in the gaps is not in "
+            "this trace."
+        )
     if doing == "python":
-        return ("Take Python work out of the step: prepare it in a worker or a step ahead, or "
-                "compile it (torch.compile); profile it with with_stack to see the lines.")  # fmt: skip
-    return ("Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), fused "
-            "optimizers, larger batches.")  # fmt: skip
+        return (
+            "Take Python work out of the step: prepare it in a worker or a step ahead, or compile "
+            "it (torch.compile); record with_stack to see the lines."
+        )
+    return (
+        "Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), fused "
+        "optimizers, larger batches."
+    )

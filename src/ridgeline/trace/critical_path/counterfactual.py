@@ -194,7 +194,8 @@ class Counterfactual:
 
     def _in_own_call(self, events: Ints) -> Mask:
         calls = launch_rows(self.trace)[events]
-        return np.isin(calls, blocking_copies(self.trace)) & (calls != ABSENT)
+        found: Mask = np.isin(calls, blocking_copies(self.trace)) & (calls != ABSENT)
+        return found
 
     def _shorten_events(self, shorter: Floats, share: Mask | Floats) -> None:
         node, slot = np.nonzero(self.edge == RUN_EDGE)

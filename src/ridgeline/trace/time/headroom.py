@@ -65,11 +65,11 @@ class Headroom:
 
 
 def headroom(view: View, *, top: int = 5) -> Headroom:
-    """Every kernel of the window against its roof; nothing where shapes or the device are not known."""
+    """Every kernel of the window against its roof; nothing without shapes or a known device."""
     gpu, names = view.trace.gpu, view.trace.names
     durations = without_overruns(view)
     positions = kernel_rooflines(view, durations)
-    total = np.bincount(gpu.name[view.rows], weights=durations, minlength=len(names))
+    total: Floats = np.bincount(gpu.name[view.rows], durations, len(names)).astype(np.float64)
     count = np.bincount(gpu.name[view.rows], minlength=len(names))
     classes = kernel_classes(view.trace)
     by_name = np.zeros(len(names))
