@@ -26,9 +26,10 @@ from ridgeline.trace.host_calls import (
     first_calls,
     names_matching,
 )
-from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, kernel_classes
+from ridgeline.trace.intervals import intersection, measure
+from ridgeline.trace.kernel_names import KernelClass, kernel_classes
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
-from ridgeline.trace.time.host_activities import HOST_PARTS
+from ridgeline.trace.time.host_activities import HOST_PARTS, over_a_link
 from ridgeline.trace.time.idle import idle_gap
 from ridgeline.trace.time.idle_causes import IDLE_PARTS, IdleCauses, idle_causes
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
@@ -96,6 +97,8 @@ class RankFacts:
     """The longest gaps in which work was pending for no reason that the trace shows."""
     communication_floor_us: float | None = None
     """None where the trace does not say how large the messages are."""
+    link_us: float = 0.0
+    """Copies to and from the host, or other GPUs, while no kernel ran."""
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
 
@@ -182,7 +185,8 @@ def _of_view(view: View, place: int) -> RankFacts:
         sync_points=tuple(waits.points[:5]),
         stalls=_stalls(view, causes),
         communication_floor_us=_floor(view),
-        copies_us=_copies(view, classes == KERNEL_CLASSES.index("copy")),
+        link_us=_link_us(view),
+        copies_us=_copies(view, over_a_link(trace)[view.rows]),
     )
 
 
@@ -202,12 +206,19 @@ def _saved(
         "host": causes.host_us,
         "synchronise": causes.host_us,
         "communication": summary.communication_exposed_us,
-        "copy": summary.copy_exposed_us + causes.us["copy"],
+        "copy": _link_us(view) + causes.us["copy"],
         "dependency": causes.us["dependency"],
         "stall": causes.us["stall"],
-        "kernels": sum(kernel.headroom_us for kernel in room.kernels),
+        "kernels": view.window_us * float(room.precision_share.any())
+        + sum(kernel.headroom_us for kernel in room.kernels),
+        "precision": float(room.precision_share.sum()) * view.window_us,
     }
-    asked = Counterfactual(view, pending=_pending(causes), kernels=room.share)
+    faster = np.maximum(room.share, room.precision_share)
+    asked = Counterfactual(
+        view,
+        pending=_pending(causes),
+        kernels={"kernels": faster, "precision": room.precision_share},
+    )
     least = _LEAST_SHARE * view.window_us
     return {cure: asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
 
@@ -283,6 +294,12 @@ def _floor(view: View) -> float | None:
             size = None if fact is None else (fact.elements_in, fact.elements_out, fact.dtype)
             groups[name, size].append(end - start)
     return sum(min(times) * len(times) for times in groups.values())
+
+
+def _link_us(view: View) -> float:
+    copies = view.set_of(over_a_link(view.trace))
+    kernels = view.set_of(view.trace.gpu.kind == Kind.KERNEL)
+    return measure(copies) - measure(intersection(copies, kernels))
 
 
 def _copies(view: View, is_copy: Mask) -> dict[str, float]:

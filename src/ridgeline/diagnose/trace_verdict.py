@@ -4,9 +4,10 @@ Order: a cause may bound the run when its weight is at least its rule's `LEADS_F
 the geometric mean of what the cause takes of the window (`share`) and what the window would lose
 without it (`worth`): a cause that is seen everywhere but whose cure brings nothing does not lead,
 and neither does one whose cure brings much by way of something else. Causes whose cure a trace
-cannot try weigh their share. The heaviest comes first, causes between ranks before what a rank
-shows by itself. Where none leads, the run is bound by its kernels if they fill half of the window.
-When the second weighs almost as much as the first, the first is less sure.
+cannot try weigh their share. The heaviest comes first; where most of communication is waiting for
+another rank, that comes before what a rank shows by itself. Where none leads, the run is bound by
+its kernels if they fill half of the window. When the second weighs almost as much as the first, the
+first is less sure.
 
     trace_verdict([trace])                    one trace or all ranks of a job
     verdict_of(facts)                         the same from facts gathered rank by rank in workers
@@ -29,6 +30,7 @@ _CLOSE = 1.3
 """A second cause within this factor of the first makes the first a guess."""
 _UNSURE = 0.55
 _BETWEEN_RANKS = ("rank-skew",)
+_MOSTLY_WAITING = 0.7
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _OF_THE_GPU = ("compute-bound", "memory-bound", "gpu-bound")
@@ -67,10 +69,15 @@ def _importance(one: tuple[float, TraceFinding]) -> tuple[bool, bool, bool, floa
     weight, finding = one
     return (
         finding.cause not in _INSTEAD,
-        finding.cause not in _BETWEEN_RANKS,
+        finding.cause not in _BETWEEN_RANKS or not _mostly_waits(finding),
         finding.cause in _OF_THE_GPU,
         -weight,
     )
+
+
+def _mostly_waits(finding: TraceFinding) -> bool:
+    waiting = finding.evidence.get("skew_wait_share_of_communication")
+    return isinstance(waiting, float) and waiting >= _MOSTLY_WAITING
 
 
 def _with_doubt(weighed: list[tuple[float, TraceFinding]]) -> list[TraceFinding]:

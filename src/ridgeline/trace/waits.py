@@ -124,6 +124,8 @@ def stream_of_call(trace: Trace) -> dict[int, int]:
 
 FRAMES = re.compile(r"^(ProfilerStep|Optimizer\.|## |\[)")
 """Open while a thread waits: old traces write annotations and steps as operators."""
+_WOKEN = 0.05
+"""Another thread that stops this part of a pause before its end, or later, has ended it."""
 _LEAST_PAUSE_US = 10.0
 """Shorter pauses of a thread are its own."""
 
@@ -166,11 +168,16 @@ def pauses(trace: Trace, threads: Ints) -> Pauses:
         for other, spans in busy.items():
             if other == thread or not spans.size:
                 continue
-            share = covered(spans, gap_begin, gap_end) / (gap_end - gap_begin)
+            length = gap_end - gap_begin
+            share = covered(spans, gap_begin, gap_end) / length
             last = np.searchsorted(spans.start, gap_end) - 1
+            until = np.minimum(spans.end[np.maximum(last, 0)], gap_end)
+            # Whoever stopped just before this thread went on has woken it, busy before or not.
+            woken = (gap_end - until < _WOKEN * length) & (until > gap_begin)
+            share = np.where(woken, np.maximum(share, 0.5 + 0.5 * share), share)
             better = (share > best) & (last >= 0)
             best[better], who[better] = share[better], other
-            moment[better] = np.minimum(spans.end[last], gap_end)[better]
+            moment[better] = until[better]
         taken = who != NONE
         found.append((np.full(int(taken.sum()), thread, np.int64), gap_begin[taken],
                       gap_end[taken], who[taken], moment[taken]))  # fmt: skip

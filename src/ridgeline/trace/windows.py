@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 WINDOWS = ("trace", "steps", "span")
 _CLEARLY_LONGER = 1.1
+_LONGER_BY_STEPS = 1.03
+"""Steps say where work begins and ends; without them there is more doubt."""
+_FILLING = 2.0
+"""A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
 _DEVICE_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize$")
 _PROFILER = re.compile(
@@ -218,7 +222,8 @@ def judged_window(trace: Trace) -> str:
         return "trace"
     start, end = working_span(trace)
     work = float(gpu.end_us.max()) - float(gpu.start_us[0])
-    return "span" if end - start > _CLEARLY_LONGER * work else "trace"
+    clearly = _LONGER_BY_STEPS if profiler_steps(trace) else _CLEARLY_LONGER
+    return "span" if end - start > clearly * work else "trace"
 
 
 def working_span(trace: Trace) -> tuple[float, float]:
@@ -226,40 +231,81 @@ def working_span(trace: Trace) -> tuple[float, float]:
 
     Seen from the profiler steps, or without them from the threads that launch GPU work. Time before
     the first kernel counts where the host worked towards it: not where the kernel had been launched
-    long before (the GPU was still at work that was not recorded), and not what CUDA takes to start.
+    long before (the GPU was still at work that was not recorded), and, without steps, not what CUDA
+    takes to start. Nor where steps follow in which the GPU does not wait like that: a host that
+    runs ahead has to get ahead first.
     """
     return trace.derived("working_span", _working_span)
 
 
 def _working_span(trace: Trace) -> tuple[float, float]:
-    gpu, host = trace.gpu, trace.host
+    gpu = trace.gpu
     steps, rows = profiler_steps(trace), _of_launching_threads(trace)
-    starts, ends = [], []
-    if len(rows):
-        starts.append(steps[0].start_us if steps else float(host.start_us[rows].min()))
-        last = float(host.end_us[rows].max())
-        ends.append(min(last, steps[-1].end_us) if steps else last)
-    elif steps:
+    starts, ends = _moments_of_host(trace, steps, rows)
+    if not len(gpu):
+        return (min(starts), max(ends)) if starts else (0.0, 0.0)
+    first, last = float(gpu.start_us.min()), float(gpu.end_us.max())
+    start, end = min([first, *starts]), max([last, *ends])
+    if start < first and not _works_towards(trace, start, first, start_up=bool(steps)):
+        start = first
+    if len(steps) > 1:
+        idle = last - first - measure(union(gpu.start_us, gpu.end_us))
+        starting = _start_up_us(trace, start, first) > 0.5 * (first - start)
+        start = (
+            first
+            if not starting and _is_filling(first - start, idle, last - first, len(steps))
+            else start
+        )
+        end = last if _is_filling(end - last, idle, last - first, len(steps)) else end
+    return start, end
+
+
+def _moments_of_host(
+    trace: Trace, steps: tuple[ProfilerStep, ...], rows: Ints
+) -> tuple[list[float], list[float]]:
+    """When the host began and ended, by the steps and by the events of `rows`.
+
+    Where there are several steps and the last is the longest by what was recorded of it, the
+    profiler stopped inside of it.
+    """
+    host = trace.host
+    starts = [float(host.start_us[rows].min())] if len(rows) else []
+    ends = [float(host.end_us[rows].max())] if len(rows) else []
+    if steps:
         starts.append(steps[0].start_us)
-        ends.append(steps[-1].end_us)
-    if len(gpu):
-        ends.append(float(gpu.end_us.max()))
-        first = float(gpu.start_us.min())
-        if not starts or not _works_towards(trace, starts[0], first):
-            return first, max(ends)
-        starts.append(first)
-    return (min(starts), max(ends)) if starts else (0.0, 0.0)
+        lengths = [step.end_us - step.start_us for step in steps]
+        if not ends or len(steps) == 1 or lengths[-1] < max(lengths[:-1]):
+            ends.append(steps[-1].end_us)
+        else:
+            ends = [min(ends[0], steps[-1].end_us)]
+    return starts, ends
 
 
-def _works_towards(trace: Trace, start_us: float, first_us: float) -> bool:
-    """Was most of the time before the first GPU event the host's way to its launch?"""
+def _is_filling(empty_us: float, idle_us: float, work_us: float, steps: int) -> bool:
+    """Is this the time before the first event, or after the last, of a host that runs ahead?
+
+    It has to get ahead first: that takes no longer than the GPU needs for a step, and the GPU does
+    not wait like that between the steps.
+    """
+    return empty_us <= work_us / steps and empty_us > _FILLING * idle_us / (steps - 1)
+
+
+def _works_towards(trace: Trace, start_us: float, first_us: float, *, start_up: bool) -> bool:
+    """Was most of the time before the first GPU event the host's way to its launch?
+
+    With `start_up`, what CUDA takes to start counts too: it lies inside of a step.
+    """
     host = trace.host
     call = int(launch_rows(trace)[0])
     launched = first_us if call == ABSENT else min(float(host.end_us[call]), first_us)
-    starting = first_calls(trace)
-    spans = union(host.start_us[starting], host.end_us[starting])
-    before = measure(clipped(spans, start_us, launched))
+    before = 0.0 if start_up else _start_up_us(trace, start_us, launched)
     return launched - start_us - before > 0.5 * (first_us - start_us)
+
+
+def _start_up_us(trace: Trace, start_us: float, end_us: float) -> float:
+    """What calls that initialise take between two moments."""
+    host, rows = trace.host, first_calls(trace)
+    return measure(clipped(union(host.start_us[rows], host.end_us[rows]), start_us, end_us))
 
 
 def _of_launching_threads(trace: Trace) -> Ints:

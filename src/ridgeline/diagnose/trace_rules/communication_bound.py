@@ -20,6 +20,9 @@ LEADS_FROM = 0.10
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 _MOSTLY = 0.7
+_PARTLY = 0.1
+"""Shares of communication that is waiting: from one on ranks are spoken of, from the other on of
+nothing else."""
 
 
 def _exposed_us(fact: RankFacts) -> float:
@@ -33,39 +36,46 @@ def find(reading: TraceReading) -> list[TraceFinding]:
         return []
     together = reading.stragglers
     total = sum(fact.summary.communication_us for fact in reading.facts)
-    if together is not None and together.matched and together.waited_us > _MOSTLY * total:
-        return [_skew(reading, together, share, together.waited_us / total)]
+    waited = together.waited_us / total if together and together.matched else 0.0
+    found = []
+    if together is not None and waited > _PARTLY:
+        found.append(_skew(reading, together, share, waited))
+    return found if waited > _MOSTLY else [*found, _exposed(reading, together, share, total)]
+
+
+def _exposed(
+    reading: TraceReading, together: Stragglers | None, share: float, total: float
+) -> TraceFinding:
     worst = reading.worst(_exposed_us)
     summary = worst.summary
     floors = [fact.communication_floor_us for fact in reading.facts]
     known = [floor for floor in floors if floor is not None]
     waiting = together.waited_us / total if together and together.matched else None
+    waited_us = _waited(reading, together) if together and together.matched else 0.0
     guess = 1 - sum(known) / total if waiting is None and len(known) == len(floors) else None
-    return [
-        reading.finding(
-            "communication-bound",
-            of=_exposed_us,
-            worth_us=reading.saved("communication"),
-            confidence=0.85 if share >= 0.3 else 0.65,
-            summary=f"{percent(share)} of the window is communication with no compute beside it "
-            f"({percent(summary.overlap_ratio or 0.0)} of it overlaps)."
-            + _waiting_words(waiting, guess),
-            evidence={
-                "exposed_us": reading.mean(_exposed_us),
-                "communication_us": reading.mean(lambda fact: fact.summary.communication_us),
-                "overlap_share": summary.overlap_ratio,
-                "skew_wait_share_of_communication": waiting,
-                "above_fastest_like_it_share": guess,
-                "transfer_us": together.transfer_us if together and together.matched else None,
-            },
-            cure="Overlap it with compute (bucketed or prefetched collectives, DDP "
-            "gradient_as_bucket_view, FSDP prefetch), send less (bf16 gradients, accumulation with "
-            "no_sync), or shard within the fast links."
-            if (waiting or guess or 0.0) < 0.5
-            else "Most of it is waiting for other ranks: load the traces of all ranks together "
-            "(ridgeline trace stragglers) and balance the late one.",
-        )
-    ]
+    return reading.finding(
+        "communication-bound",
+        of=_exposed_us,
+        worth_us=max(0.0, reading.saved("communication") - waited_us),
+        confidence=0.85 if share >= 0.3 else 0.65,
+        summary=f"{percent(share)} of the window is communication with no compute beside it "
+        f"({percent(summary.overlap_ratio or 0.0)} of it overlaps)."
+        + _waiting_words(waiting, guess),
+        evidence={
+            "exposed_us": reading.mean(_exposed_us),
+            "communication_us": reading.mean(lambda fact: fact.summary.communication_us),
+            "overlap_share": summary.overlap_ratio,
+            "skew_wait_share_of_communication": waiting,
+            "above_fastest_like_it_share": guess,
+            "transfer_us": together.transfer_us if together and together.matched else None,
+        },
+        cure="Overlap it with compute (bucketed or prefetched collectives, DDP "
+        "gradient_as_bucket_view, FSDP prefetch), send less (bf16 gradients, accumulation with "
+        "no_sync), or shard within the fast links."
+        if (waiting or guess or 0.0) < 0.5
+        else "Most of it is waiting for other ranks: load the traces of all ranks together "
+        "(ridgeline trace stragglers) and balance the late one.",
+    )
 
 
 def _waiting_words(waiting: float | None, guess: float | None) -> str:
@@ -93,7 +103,7 @@ def _skew(
     return reading.finding(
         "rank-skew",
         of=lambda one: one.summary.communication_exposed_us * waiting,
-        worth_us=waiting * _typical(reading, late.file),
+        worth_us=_waited(reading, together),
         confidence=0.85,
         summary=f"Ranks wait for each other: {percent(waiting)} of communication is waiting for "
         f"the last to arrive, the transfers need {time_text(together.transfer_us)} in all. Rank "
@@ -119,8 +129,15 @@ def _skew(
     )
 
 
-def _typical(reading: TraceReading, late_file: str) -> float:
-    """What communication costs a rank that waits: the median of those that are not the late one."""
-    waiting = [fact.saved["communication"] for fact in reading.facts
-               if fact.summary.file != late_file]  # fmt: skip
-    return statistics.median(waiting) if waiting else reading.saved("communication")
+def _waited(reading: TraceReading, together: Stragglers) -> float:
+    """What waiting costs a rank that waits, in µs: the median of all but the late one.
+
+    No more than the window would lose without communication: what compute covers costs nothing.
+    """
+    costs = []
+    for rank in together.ranks[1:]:
+        facts = [fact for fact in reading.facts if fact.summary.file == rank.file]
+        if facts:
+            saved = max(fact.saved["communication"] for fact in facts)
+            costs.append(min(rank.skew_wait_us, saved))
+    return statistics.median(costs) if costs else 0.0

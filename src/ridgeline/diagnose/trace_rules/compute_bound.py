@@ -18,8 +18,11 @@ CAUSES = ("compute-bound", "memory-bound", "gpu-bound")
 LEADS_FROM = 0.50
 LEADS_BY = "share"
 _SURE = 0.80
-_MOST = 0.5
+_MOST = {"compute": 0.5, "memory": 0.6}
+"""Parts of kernel time from which a roof is said to bound the run. That of memory is told mostly by
+classes of kernels, which is weaker evidence than shapes."""
 _WORTH_A_WORD = 0.03
+_WORTH_CURING = 0.2
 _LIMITS = {"compute": "arithmetic", "memory": "memory traffic"}
 
 
@@ -81,10 +84,26 @@ def _limit(reading: TraceReading) -> tuple[str, dict[str, float]]:
     }
     whole = sum(sides.values())
     parts = {side: us / whole for side, us in sides.items()} if whole else {}
+    slow = _headroom(reading)
+    if max(slow.values()) >= _WORTH_CURING * reading.window_us:
+        # What the kernels could lose says more than where they spend their time now.
+        return f"{max(slow, key=lambda side: slow[side])}-bound", parts
     for side in _LIMITS:
-        if parts.get(side, 0.0) >= _MOST:
+        if parts.get(side, 0.0) >= _MOST[side]:
             return f"{side}-bound", parts
     return "gpu-bound", parts
+
+
+def _headroom(reading: TraceReading) -> dict[str, float]:
+    """What slow kernels could lose by the roof that they stay below, in µs of a rank."""
+    return {
+        side: reading.mean(
+            lambda fact, side=side: sum(  # type: ignore[misc]
+                one.headroom_us for one in fact.slow_kernels if one.bound == side
+            )
+        )
+        for side in _LIMITS
+    }
 
 
 def _slow_words(slow: list[SlowKernel]) -> str:

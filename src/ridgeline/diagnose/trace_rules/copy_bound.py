@@ -1,4 +1,4 @@
-"""Copies and fills with no kernel beside them."""
+"""Copies to and from the host, or other GPUs, with no kernel beside them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("copy-bound",)
-LEADS_FROM = 0.15
+LEADS_FROM = 0.10
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.05
 
 
 def _copy_us(fact: RankFacts) -> float:
-    return fact.summary.copy_exposed_us + fact.idle["copy"]
+    return fact.link_us + fact.idle["copy"]
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:

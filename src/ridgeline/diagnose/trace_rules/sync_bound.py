@@ -17,6 +17,8 @@ LEADS_BY = "worth"
 _LEAST_SHARE = 0.02
 _LEAST_COUNT = 3
 _EXPLAINS = 0.75
+_AS_MUCH = 0.95
+"""Python can be taken out of a step, so that waits must be worth as much; dispatch cannot."""
 
 
 def _gap_us(fact: RankFacts) -> float:
@@ -29,11 +31,12 @@ def explains_the_host(reading: TraceReading) -> bool:
 
     Then the host is late because it waited, and is not slow.
     """
-    waited = reading.saved("synchronise")
+    waited, python = reading.saved("synchronise"), reading.saved("python")
+    least = max(_EXPLAINS * reading.saved("host"), _AS_MUCH * python)
     return (
         reading.share(_gap_us) >= LEADS_FROM
         and waited >= LEADS_FROM * reading.window_us
-        and waited >= _EXPLAINS * reading.saved("host")
+        and waited >= least
         and bool(find(reading))
     )
 

@@ -9,15 +9,16 @@ two waits that hide each other neither saves anything alone.
     allocator, python
     host                  all of the host's time but what other cures stand for
     synchronise           the host no longer waits for the GPU: neither blocked nor asking
-    communication, copy   their time on the GPU (of copies, and what the host does in them)
+    communication, copy   their time on the GPU, and what the host does to start them
     dependency, stall     work that was launched runs at once, where the caller says that it did not
-    kernels               a share of each kernel's time that the caller names
+    kernels, precision    a share of each kernel's time that the caller names
 
 A window of many events is looked at in its middle, and what is saved there is scaled.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -34,18 +35,26 @@ from ridgeline.trace.critical_path.dependencies import (
     dependencies,
 )
 from ridgeline.trace.critical_path.earlier import NONE, earlier_us
-from ridgeline.trace.host_calls import first_calls, launch_rows
-from ridgeline.trace.intervals import clipped, covered, measure
+from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
+from ridgeline.trace.intervals import clipped, covered, measure, union
 from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.sorting import distinct
-from ridgeline.trace.time.host_activities import HOST_PARTS, blocking_copies, parts_of_thread
+from ridgeline.trace.time.host_activities import (
+    HOST_PARTS,
+    blocking_copies,
+    busy_time,
+    launching_threads,
+    over_a_link,
+    parts_of_thread,
+)
 from ridgeline.trace.windows import View
 
 CURES = ("loader", "start_up", "allocator", "python", "host", "synchronise", "communication",
-         "copy", "dependency", "stall", "kernels")  # fmt: skip
+         "copy", "dependency", "stall", "kernels", "precision")  # fmt: skip
 _OF_THE_HOST = ("runtime", "operator", "python", "untraced")
 """Parts of the host's time that a faster host would not need."""
-_ON_THE_GPU = frozenset({"communication", "copy", "kernels"})
+_ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision"})
+_COLLECTIVE_CALLS = re.compile(r"^(c10d::|nccl:|rccl:|gloo:|record_param_comms|_c10d_functional)")
 _MOST_NODES = 400_000
 
 
@@ -57,7 +66,7 @@ class Counterfactual:
         view: View,
         *,
         pending: Mapping[str, Mapping[int, float]] | None = None,
-        kernels: Floats | None = None,
+        kernels: Mapping[str, Floats] | None = None,
     ) -> None:
         """Lay the graph of the window out.
 
@@ -65,10 +74,11 @@ class Counterfactual:
             view: the window.
             pending: `dependency` or `stall` → row of a GPU event → how long it stood launched with
                 nothing running (µs).
-            kernels: the share of each GPU event of the trace that its cure takes away, from 0 to 1.
+            kernels: `kernels` or `precision` → the share of each GPU event of the trace that is
+                taken away, from 0 to 1.
         """
         self.view, self.trace = view, view.trace
-        self.pending, self.kernels = pending or {}, kernels
+        self.pending, self.kernels = pending or {}, kernels or {}
         moments = dependencies(view.trace)
         inside = (moments.time_us >= view.start_us) & (moments.time_us <= view.end_us)
         rows = np.flatnonzero(inside)
@@ -119,7 +129,17 @@ class Counterfactual:
         on_host[self.first] = True
         self.host_nodes = np.flatnonzero(on_host)
         since, until = self.since_us[self.host_nodes, 0], self.time_us[self.host_nodes]
+        self.thread[self.first] = [self._busiest(int(node)) for node in self.first]
         self.host_us = _by_part(self.trace, self.thread[self.host_nodes], since, until)
+
+    def _busiest(self, node: int) -> int:
+        """The thread that did most before a first point: it is what the point came after."""
+        since, until = np.array([self.start_us]), np.array([self.time_us[node]])
+        threads: list[int] = [int(self.thread[node]), *launching_threads(self.trace).tolist()]
+        return max(
+            threads,
+            key=lambda thread: float(covered(busy_time(self.trace, thread), since, until)[0]),
+        )
 
     def saved_us(self, *cures: str) -> float:
         """By how much the window gets shorter with these cures together (µs)."""
@@ -164,18 +184,37 @@ class Counterfactual:
         for part in _parts_gone((cure,)):
             shorter[self.host_nodes, 0] += self.host_us[part]
         if cure == "synchronise":
-            gone |= self._waits(copies=False)
+            self._take_waits_away(shorter, gone, copies=False)
         elif cure == "copy":
-            gone |= self._waits(copies=True)
-            self._shorten_events(shorter, self.trace.gpu.kind != Kind.KERNEL)
+            self._take_waits_away(shorter, gone, copies=True)
+            self._shorten_events(shorter, over_a_link(self.trace))
         elif cure == "communication":
             self._shorten_events(shorter, is_communication(self.trace))
-        elif cure == "kernels" and self.kernels is not None:
-            self._shorten_events(shorter, self.kernels)
+            self._shorten_collective_calls(shorter)
+        elif cure in self.kernels:
+            self._shorten_events(shorter, self.kernels[cure])
         elif cure == "start_up":
             self._shorten_first_launches(shorter)
         elif cure in self.pending:
             self._run_at_once(shorter, self.pending[cure])
+
+    def _shorten_collective_calls(self, shorter: Floats) -> None:
+        """Take the host's time in operators of torch.distributed away."""
+        trace, host = self.trace, self.trace.host
+        talks = names_matching(trace, _COLLECTIVE_CALLS)[host.name]
+        for thread in distinct(self.thread[self.host_nodes]).tolist():
+            rows = np.flatnonzero(talks & (host.thread == thread))
+            nodes = self.host_nodes[self.thread[self.host_nodes] == thread]
+            if len(rows) and len(nodes):
+                spans = union(host.start_us[rows], host.end_us[rows])
+                shorter[nodes, 0] += covered(spans, self.since_us[nodes, 0], self.time_us[nodes])
+
+    def _take_waits_away(self, shorter: Floats, gone: Mask, *, copies: bool) -> None:
+        """Let calls that wait take no time, whatever the GPU does."""
+        waits = self._waits(copies=copies)
+        gone |= waits
+        called = waits.any(axis=1)
+        shorter[called, 0] += self.weight_us[called, 0]
 
     def _waits(self, *, copies: bool) -> Mask:
         """Edges from the end of GPU work to the return of a call that waits for it.

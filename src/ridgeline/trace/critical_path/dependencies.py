@@ -45,6 +45,7 @@ EDGE_NAMES = {
     SYNC_EDGE: "return from a wait",
 }  # fmt: skip
 SLOTS = 3
+_LONG_LAUNCH_US = 100.0
 _WAITING = ("Synchronize", "synchronize")
 
 
@@ -88,6 +89,8 @@ class _Building:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.gpu, self.host = trace.gpu, trace.host
+        self.before = before_on_stream(trace)
+        self.ends = self._ends()
         self.launch = launch_rows(trace)
         self.waits = self._waiting_calls()
         self.pauses = pauses(trace, self._threads())
@@ -102,6 +105,18 @@ class _Building:
         self._sync_edges()
         self._gpu_edges()
         return self._ordered()
+
+    def _ends(self) -> Floats:
+        """When each GPU event ended, which is not after the next one of its stream began.
+
+        Rounding alone makes ends later than that, and an edge that leads backward is none.
+        """
+        ends = self.gpu.end_us
+        follows = np.flatnonzero(self.before != NONE)
+        earlier = self.before[follows]
+        np.minimum.at(ends, earlier, np.maximum(self.gpu.start_us[follows],
+                                                self.gpu.start_us[earlier]))  # fmt: skip
+        return ends
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -130,7 +145,7 @@ class _Building:
                   pauses.thread, pauses.thread, pauses.other]  # fmt: skip
         sizes = [len(part) for part in time]
         self.offsets = 2 * count + np.concatenate(([0], np.cumsum(sizes)))
-        self.time = np.concatenate([self.gpu.start_us, self.gpu.end_us, *time])
+        self.time = np.concatenate([self.gpu.start_us, self.ends, *time])
         self.thread = np.concatenate([np.full(2 * count, NONE), *thread]).astype(np.int64)
         # At one moment: the return of a call, then what begins, then the return of an empty call.
         self.turn = np.ones(len(self.time), np.int64)
@@ -171,7 +186,7 @@ class _Building:
         covered = self._covered()
         has = covered != NONE
         own = self.time[nodes] - self.time[begins]
-        ready = np.where(has, self.gpu.end_us[covered], -np.inf)
+        ready = np.where(has, self.ends[covered], -np.inf)
         bound = has & (ready > self.time[begins])
         least = float(own.min())
         self.weight[nodes, 0] = np.where(bound, np.minimum(own, least), own)
@@ -212,15 +227,19 @@ class _Building:
         if not count:
             return
         starts = np.arange(count)
-        self._set(count + starts, 0, starts, gpu.duration_us, RUN_EDGE)
-        before = before_on_stream(self.trace)
+        self._set(count + starts, 0, starts, self.ends - gpu.start_us, RUN_EDGE)
+        before = self.before
         known = self.launch != ABSENT
         lag = np.where(known, gpu.start_us - launch_start_us(self.trace), np.inf)
-        behind = np.where(before != NONE, gpu.start_us - gpu.end_us[before], np.inf)
+        behind = np.where(before != NONE, gpu.start_us - self.ends[before], np.inf)
         waits = waits_for(self.trace, before, np.minimum(lag, behind))
         idle = known & (lag > 0) & (lag < behind)
-        least = quantile(lag[idle], 0.05) if idle.any() else 0.0
-        other = np.where(waits != NONE, gpu.start_us - gpu.end_us[waits], np.inf)
+        least = np.minimum(lag, quantile(lag[idle], 0.05) if idle.any() else 0.0)
+        # A long launch (a module to load, a full queue) has launched nothing until it returns.
+        calling = self.host.duration_us[np.maximum(self.launch, 0)] if len(self.host) else lag
+        long = known & (gpu.kind == Kind.KERNEL) & (calling > _LONG_LAUNCH_US)
+        least[long] = np.minimum(lag, calling)[long]
+        other = np.where(waits != NONE, gpu.start_us - self.ends[waits], np.inf)
         # Ready times as distances back from the start: the smallest distance binds.
         by_launch = known & (lag >= 0)
         by_stream = (before != NONE) & (behind >= 0)
@@ -235,7 +254,7 @@ class _Building:
         calls[known] = self.node_of_call[self.launch[known]]
         sources = (calls, count + before, count + waits)
         whole = (lag, behind, other)
-        small = (np.minimum(lag, least), np.zeros(count), np.zeros(count))
+        small = (least, np.zeros(count), np.zeros(count))
         for slot, (usable, edge) in enumerate(
             zip((by_launch, by_stream, by_wait), (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE), strict=True)
         ):
@@ -256,7 +275,7 @@ class _Building:
         row = np.zeros(size, np.int64)
         rank[:count] = 2
         row[:count] = 2 * np.arange(count)
-        empty = self.gpu.duration_us <= 0
+        empty = self.ends <= self.gpu.start_us
         rank[count : 2 * count] = np.where(empty, 2, 0)
         row[count : 2 * count] = 2 * np.arange(count) + 1
         row[2 * count :] = self.turn[2 * count :] * size + np.arange(size - 2 * count)

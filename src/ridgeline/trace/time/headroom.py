@@ -3,7 +3,8 @@
 A good kernel attains some four fifths of its roof (cuBLAS and cuDNN on large shapes, STREAM on
 memory), so that much counts as attainable: a kernel at 20 % of its roof could take a quarter of its
 time. Kernels of a few microseconds are left out: they never come near a roof, and what cures them
-is fusion, not a better kernel.
+is fusion, not a better kernel. A matmul of fp32 numbers without tensor cores has a lower roof than
+it needs: under autocast it would have that of 16-bit numbers, and half of its traffic.
 
 Where shapes and device say which roof a kernel is below, that counts. Else its class does: what is
 not a matmul, a convolution or attention moves memory. Of a matmul without shapes nothing is known
@@ -14,18 +15,24 @@ multiplies few rows and reads its weights; elsewhere it computes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ridgeline.trace.columns import Floats, Kind
-from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, kernel_classes
-from ridgeline.trace.roofline.kernel_roofline import KernelRoofline, kernel_rooflines
+from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, class_of_name, on_plain_fp32
+from ridgeline.trace.roofline.kernel_roofline import WorkPart, work_by_kernel
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.kernels import without_overruns
 from ridgeline.trace.windows import View
 
-ATTAINABLE_PERCENT = 80.0
+if TYPE_CHECKING:
+    from ridgeline.hardware.facts import Device
+
+ATTAINABLE = 0.8
+"""The part of a roof that good kernels attain."""
 _LEAST_MEAN_US = 10.0
 _MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
 _DECODES = re.compile(r"paged_?att|decode|splitkv|split_kv|gemv|pa_fwd|kvcache", re.IGNORECASE)
@@ -55,7 +62,9 @@ class Headroom:
     kernels: tuple[SlowKernel, ...]
     """Those that could lose most, the largest first."""
     share: Floats
-    """For each GPU event of the trace which part of its time, from 0 to 1."""
+    """For each GPU event of the trace the part of its time above the attainable, from 0 to 1."""
+    precision_share: Floats
+    """The part that it would lose under autocast; 0 for what is no fp32 matmul."""
     compute_us: float
     """Time of kernels below the roof of arithmetic, whatever they attain."""
     memory_us: float
@@ -64,70 +73,124 @@ class Headroom:
     """The time of kernels of which neither is known."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Roofs:
+    """The calls of one kernel whose shapes are known, against the roof (all in µs)."""
+
+    taken: float = 0.0
+    compute: float = 0.0
+    """Least time of the calls that arithmetic bounds."""
+    memory: float = 0.0
+    """Least time of the calls that memory bounds."""
+    in_16_bit: float = 0.0
+    """Least time of all of them under autocast."""
+
+    @property
+    def least(self) -> float:
+        return self.compute + self.memory
+
+    @property
+    def bound(self) -> str:
+        return "compute" if self.compute > self.memory else "memory"
+
+
 def headroom(view: View, *, top: int = 5) -> Headroom:
     """Every kernel of the window against its roof; nothing without shapes or a known device."""
     gpu, names = view.trace.gpu, view.trace.names
     durations = without_overruns(view)
-    positions = kernel_rooflines(view, durations)
     total: Floats = np.bincount(gpu.name[view.rows], durations, len(names)).astype(np.float64)
     count = np.bincount(gpu.name[view.rows], minlength=len(names))
-    classes = kernel_classes(view.trace)
-    by_name = np.zeros(len(names))
-    found = []
-    for name, position in positions.items():
-        if position.bound is None or position.attained_percent is None:
-            continue
+    roofs = _roofs(view, durations)
+    spare, precision = np.zeros(len(names)), np.zeros(len(names))
+    slow = []
+    for name, roof in roofs.items():
+        known = min(1.0, roof.taken / total[name])
+        precision[name] = known * max(0.0, 1.0 - roof.in_16_bit / roof.taken)
         if total[name] < _LEAST_MEAN_US * count[name]:
             continue
-        by_name[name] = position.known_share * _spare(position)
-        if by_name[name] > 0:
-            row = int(view.rows[np.flatnonzero(gpu.name[view.rows] == name)[0]])
-            found.append(
-                SlowKernel(
-                    name=names[name],
-                    kernel_class=KERNEL_CLASSES[int(classes[row])],
-                    total_us=float(total[name]),
-                    attained_percent=position.attained_percent,
-                    bound=position.bound,
-                    headroom_us=float(total[name] * by_name[name]),
-                )
-            )
-    found.sort(key=lambda kernel: -kernel.headroom_us)
-    share = np.where(gpu.kind == Kind.KERNEL, by_name[gpu.name], 0.0)
-    sides = _sides(view, positions, total)
+        spare[name] = known * max(0.0, 1.0 - roof.least / ATTAINABLE / roof.taken)
+        if spare[name] > 0:
+            slow.append(_slow_kernel(names[name], float(total[name]), roof, float(spare[name])))
+    slow.sort(key=lambda kernel: -kernel.headroom_us)
+    kernel = gpu.kind == Kind.KERNEL
     return Headroom(
-        kernels=tuple(found[:top]),
-        share=share,
-        compute_us=sides["compute"],
-        memory_us=sides["memory"],
-        unknown_us=sides["unknown"],
+        kernels=tuple(slow[:top]),
+        share=np.where(kernel, spare[gpu.name], 0.0),
+        precision_share=np.where(kernel, precision[gpu.name], 0.0),
+        **_sides(view, roofs, total),
     )
 
 
-def _sides(view: View, positions: dict[int, KernelRoofline], total_us: Floats) -> dict[str, float]:
+def _slow_kernel(name: str, total_us: float, roof: _Roofs, spare: float) -> SlowKernel:
+    return SlowKernel(
+        name=name,
+        kernel_class=KERNEL_CLASSES[class_of_name(name)],
+        total_us=total_us,
+        attained_percent=100.0 * roof.least / roof.taken,
+        bound=roof.bound,
+        headroom_us=total_us * spare,
+    )
+
+
+def _roofs(view: View, durations: Floats) -> dict[int, _Roofs]:
+    """The roofs of kernels by name (index into `Trace.names`), where shapes and device say."""
+    device = view.catalogued_device
+    if device is None:
+        return {}
+    found = {}
+    for name, parts in work_by_kernel(view, durations).items():
+        roof = _against(parts, device, fp32=on_plain_fp32(view.trace.names[name]))
+        if roof.taken > 0:
+            found[name] = roof
+    return found
+
+
+def _against(parts: Sequence[WorkPart], device: Device, *, fp32: bool) -> _Roofs:
+    """The least time of calls, as they are and under autocast."""
+    chips = device.chip.logical_devices
+    bandwidth = device.memory.bandwidth_bytes_per_second / chips
+    peaks = {dtype: rate / chips for dtype, rate in device.peaks.items()}
+    half = peaks.get(device.training_dtype)
+    roof = _Roofs()
+    for part in parts:
+        dtype = part.dtype or ("fp32" if fp32 else None)
+        peak = peaks.get(dtype) if dtype else None
+        if part.bytes is None or (part.flops and peak is None):
+            continue  # a roof with one side missing bounds nothing
+        computing = part.flops / peak * 1e6 if part.flops and peak else 0.0
+        moving = part.bytes / bandwidth * 1e6
+        roof.taken += part.us
+        if computing >= moving:
+            roof.compute += computing
+        else:
+            roof.memory += moving
+        if part.flops and half and dtype == "fp32" and half > (peak or half):
+            attainable = max(part.flops / half * 1e6, 0.5 * moving) / ATTAINABLE
+            roof.in_16_bit += min(part.us, attainable)
+        else:
+            roof.in_16_bit += part.us
+    return roof
+
+
+def _sides(view: View, roofs: dict[int, _Roofs], total_us: Floats) -> dict[str, float]:
     """Time of kernels by the roof that they stay below."""
     trace, gpu = view.trace, view.trace.gpu
-    classes = dict(zip(gpu.name.tolist(), kernel_classes(trace).tolist(), strict=True))
-    kernels = gpu.name[view.rows[gpu.kind[view.rows] == Kind.KERNEL]]
-    used = distinct(kernels).tolist()
+    used = distinct(gpu.name[view.rows[gpu.kind[view.rows] == Kind.KERNEL]]).tolist()
     decoding = sum(total_us[name] for name in used if _DECODES.search(trace.names[name]))
     decodes = decoding > _DECODING * sum(total_us[name] for name in used)
-    sides = {"compute": 0.0, "memory": 0.0, "unknown": 0.0}
+    sides = {"compute_us": 0.0, "memory_us": 0.0, "unknown_us": 0.0}
     for name in used:
-        kind, position = classes[name], positions.get(name)
+        kind, roof, whole = class_of_name(trace.names[name]), roofs.get(name), float(total_us[name])
         if kind == KernelClass.COMMUNICATION:
             continue
-        if kind in _MATRIX:
-            side = "unknown" if decodes else "compute"
-        else:
-            side = "unknown" if kind == KernelClass.OTHER else "memory"
-        known = position.known_share if position and position.bound else 0.0
-        if position and position.bound:
-            sides[position.bound] += float(total_us[name]) * known
-        sides[side] += float(total_us[name]) * (1.0 - known)
+        known = min(whole, roof.taken) if roof else 0.0
+        if roof:
+            sides[f"{roof.bound}_us"] += known
+        sides[_side_of_class(kind, decodes=decodes)] += whole - known
     return sides
 
 
-def _spare(position: KernelRoofline) -> float:
-    attained = position.attained_percent or 0.0
-    return max(0.0, 1.0 - attained / ATTAINABLE_PERCENT)
+def _side_of_class(kind: KernelClass, *, decodes: bool) -> str:
+    if kind in _MATRIX:
+        return "unknown_us" if decodes else "compute_us"
+    return "unknown_us" if kind == KernelClass.OTHER else "memory_us"

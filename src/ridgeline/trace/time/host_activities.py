@@ -38,6 +38,7 @@ HOST_PARTS = (
     "untraced",
 )  # fmt: skip
 _COPIES = re.compile(r"Memcpy")
+_ON_DEVICE = re.compile(r"DtoD|Device -> Device|CopyDeviceToDevice|device-to-device", re.IGNORECASE)
 _QUERIES = re.compile(r"^(cuda|hip|cu)(Event|Stream)Query$")
 _POLLS = 8
 """So many queries in a row, with no other call or operator between them, are a host that waits."""
@@ -131,3 +132,13 @@ def _blocking_copies(trace: Trace) -> Ints:
     blocked = host.end_us[calls] >= gpu.end_us[known]
     blocked &= names_matching(trace, _COPIES)[host.name[calls]]
     return distinct(calls[blocked]).astype(np.int64)
+
+
+def over_a_link(trace: Trace) -> Mask:
+    """Which GPU events copy to or from the host, or another GPU.
+
+    A copy inside of one GPU's memory is work of that GPU like any kernel.
+    """
+    inside = names_matching(trace, _ON_DEVICE)[trace.gpu.name]
+    found: Mask = (trace.gpu.kind == Kind.MEMCPY) & ~inside
+    return found
