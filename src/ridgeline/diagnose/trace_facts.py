@@ -41,6 +41,7 @@ from ridgeline.trace.windows import View, judged_window, views
 _SINGLE_PRECISION = re.compile(r"sgemm|ffma|scudnn|_simt_sgemm|engine<float|f32f32_f32f32")
 _MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
 _SMALL_US = 5.0
+_LONG_US = 1000.0
 _LEAST_SHARE = 0.01
 """A cause that holds less of the window is not asked what it is worth."""
 
@@ -75,6 +76,8 @@ class RankFacts:
     allocates_throughout: bool = False
     allocator_calls: int = 0
     """Calls that allocate or free memory of the GPU."""
+    long_gaps_us: float = 0.0
+    """Idle time in gaps of a millisecond and more."""
     longest_gap: LongestGap | None = None
     edge_gap: LongestGap | None = None
     """The longer of the gaps before the first and after the last event of the GPU."""
@@ -167,6 +170,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         start_up_calls=_start_up_calls(trace),
         allocates_throughout=allocates_throughout(trace),
         allocator_calls=int(allocating.sum()),
+        long_gaps_us=float(causes.gaps.length_us[causes.gaps.length_us >= _LONG_US].sum()),
         longest_gap=_longest(view, causes),
         edge_gap=_edge_gap(view, causes),
         kernels=kernel_use(trace, view.window, top=5, roofline=False)[place],

@@ -51,7 +51,8 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
     for rule in all_trace_rules().values():
         for finding in rule.find(reading):
             weight = _weight(finding, reading, by=rule.LEADS_BY)
-            (leading if weight >= rule.LEADS_FROM else others).append((weight, finding))
+            leads_from = getattr(rule, "leads_from", lambda _, rule=rule: rule.LEADS_FROM)
+            (leading if weight >= leads_from(finding) else others).append((weight, finding))
     leading.sort(key=_importance)
     others.sort(key=lambda one: -one[0])
     return _with_doubt(leading + others)

@@ -34,7 +34,7 @@ WINDOWS = ("trace", "steps", "span")
 _CLEARLY_LONGER = 1.1
 _LONGER_BY_STEPS = 1.03
 """Steps say where work begins and ends; without them there is more doubt."""
-_FILLING = 2.0
+_FILLING = 3.0
 """A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
 _DEVICE_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize$")
@@ -232,7 +232,7 @@ def working_span(trace: Trace) -> tuple[float, float]:
     Seen from the profiler steps, or without them from the threads that launch GPU work. Time before
     the first kernel counts where the host worked towards it: not where the kernel had been launched
     long before (the GPU was still at work that was not recorded), and, without steps, not what CUDA
-    takes to start. Nor where steps follow in which the GPU does not wait like that: a host that
+    takes to start, nor where next to nothing was recorded. Nor where steps follow in which the GPU does not wait like that: a host that
     runs ahead has to get ahead first.
     """
     return trace.derived("working_span", _working_span)
@@ -246,17 +246,15 @@ def _working_span(trace: Trace) -> tuple[float, float]:
         return (min(starts), max(ends)) if starts else (0.0, 0.0)
     first, last = float(gpu.start_us.min()), float(gpu.end_us.max())
     start, end = min([first, *starts]), max([last, *ends])
-    if start < first and not _works_towards(trace, start, first, start_up=bool(steps)):
+    if start < first and not _works_towards(trace, start, first, in_steps=bool(steps)):
         start = first
     if len(steps) > 1:
         idle = last - first - measure(union(gpu.start_us, gpu.end_us))
-        starting = _start_up_us(trace, start, first) > 0.5 * (first - start)
-        start = (
-            first
-            if not starting and _is_filling(first - start, idle, last - first, len(steps))
-            else start
-        )
-        end = last if _is_filling(end - last, idle, last - first, len(steps)) else end
+        filling = _is_filling(first - start, idle, last - first, len(steps))
+        if filling and _start_up_us(trace, start, first) <= 0.5 * (first - start):
+            start = first
+        if _is_filling(end - last, idle, last - first, len(steps)):
+            end = last
     return start, end
 
 
@@ -290,16 +288,22 @@ def _is_filling(empty_us: float, idle_us: float, work_us: float, steps: int) -> 
     return empty_us <= work_us / steps and empty_us > _FILLING * idle_us / (steps - 1)
 
 
-def _works_towards(trace: Trace, start_us: float, first_us: float, *, start_up: bool) -> bool:
+def _works_towards(trace: Trace, start_us: float, first_us: float, *, in_steps: bool) -> bool:
     """Was most of the time before the first GPU event the host's way to its launch?
 
-    With `start_up`, what CUDA takes to start counts too: it lies inside of a step.
+    Inside of a step everything is; without steps, what CUDA takes to start is not, nor a time of
+    which nothing is known.
     """
     host = trace.host
     call = int(launch_rows(trace)[0])
     launched = first_us if call == ABSENT else min(float(host.end_us[call]), first_us)
-    before = 0.0 if start_up else _start_up_us(trace, start_us, launched)
-    return launched - start_us - before > 0.5 * (first_us - start_us)
+    known = launched - start_us
+    if not in_steps:
+        rows = _of_launching_threads(trace)
+        seen = union(host.start_us[rows], host.end_us[rows])
+        known = measure(clipped(seen, start_us, launched))
+        known -= _start_up_us(trace, start_us, launched)
+    return known > 0.5 * (first_us - start_us)
 
 
 def _start_up_us(trace: Trace, start_us: float, end_us: float) -> float:

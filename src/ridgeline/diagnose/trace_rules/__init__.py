@@ -5,6 +5,7 @@ A rule module defines
     CAUSES                        names of the causes that it may report; each has one owner
     LEADS_FROM, LEADS_BY          weight from which its cause can be what bounds the run, by its
                                   `worth` and share together or its `share` alone
+    leads_from(finding)           only where that weight depends on the finding
     find(reading) -> [finding]    pure: evidence in, findings out
 
 A rule reports what its evidence supports; the order is for `trace_verdict.py`. A new file is a new

@@ -22,7 +22,7 @@ _MOST = {"compute": 0.5, "memory": 0.6}
 """Parts of kernel time from which a roof is said to bound the run. That of memory is told mostly by
 classes of kernels, which is weaker evidence than shapes."""
 _WORTH_A_WORD = 0.03
-_WORTH_CURING = 0.2
+_WORTH_CURING = 0.12
 _LIMITS = {"compute": "arithmetic", "memory": "memory traffic"}
 
 
@@ -85,9 +85,9 @@ def _limit(reading: TraceReading) -> tuple[str, dict[str, float]]:
     whole = sum(sides.values())
     parts = {side: us / whole for side, us in sides.items()} if whole else {}
     slow = _headroom(reading)
-    if max(slow.values()) >= _WORTH_CURING * reading.window_us:
+    if slow["memory"] >= max(_WORTH_CURING * reading.window_us, slow["compute"]):
         # What the kernels could lose says more than where they spend their time now.
-        return f"{max(slow, key=lambda side: slow[side])}-bound", parts
+        return "memory-bound", parts
     for side in _LIMITS:
         if parts.get(side, 0.0) >= _MOST[side]:
             return f"{side}-bound", parts

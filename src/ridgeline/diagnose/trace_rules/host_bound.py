@@ -1,8 +1,9 @@
 """The GPU waits because the host does not launch fast enough.
 
 Idle time of the host without its loader, its start and its waits (`sync_bound.py`). It is
-`launch-bound` when the queue is empty (median launch to start below 20 µs) and half of the kernels
-are under 5 µs: the host is slow only in that each kernel is too small to pay for its launch.
+`launch-bound` when the queue is empty (median launch to start below 20 µs), half of the kernels are
+under 5 µs and the idle time is in short gaps: the host is slow only in that each kernel is too small
+to pay for its launch.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("host-bound", "launch-bound")
 LEADS_FROM = 0.20
+_LEADS_AS_PYTHON = 0.10
+"""Python can be taken out of a step; some dispatch there always is."""
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 _SMALL_SHARE = 0.5
+_LONG_SHARE = 0.3
 _PARTS = {
     "operator": "the dispatch of operators",
     "python": "Python",
@@ -28,6 +32,12 @@ _PARTS = {
 
 def _host_us(fact: RankFacts) -> float:
     return sum(fact.idle[part] for part in _PARTS)
+
+
+def leads_from(finding: TraceFinding) -> float:
+    """The weight from which this finding can be what bounds the run."""
+    by = {name: finding.evidence.get(f"in_{name}_us", 0.0) for name in _PARTS}
+    return _LEADS_AS_PYTHON if max(by, key=lambda name: by[name]) == "python" else LEADS_FROM
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
@@ -42,7 +52,8 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     doing = max(by, key=lambda name: by[name])
     untraced = by["untraced"] > 0.5 * sum(by.values())
     empty_queue = bool(launches and launches.launch_bound)
-    cause = "launch-bound" if empty_queue and small >= _SMALL_SHARE else "host-bound"
+    all_small = small >= _SMALL_SHARE and worst.long_gaps_us < _LONG_SHARE * _host_us(worst)
+    cause = "launch-bound" if empty_queue and all_small else "host-bound"
     only_python = doing == "python" and cause == "host-bound"
     edge = worst.edge_gap
     gap = edge if edge and edge.us > 0.3 * _host_us(worst) else worst.longest_gap

@@ -178,6 +178,11 @@ def counted_rows(trace: Trace) -> Ints:
     return trace.derived("counted_rows", _counted_rows)
 
 
+_ROUNDING_US = 1e-3
+"""A nanosecond: a call that starts where the one before ends is not inside of it, however a stamp of
+1e12 µs was rounded."""
+
+
 def _counted_rows(trace: Trace) -> Ints:
     host = trace.host
     known = [number for number, name in enumerate(trace.names) if name in COUNTED]
@@ -187,7 +192,7 @@ def _counted_rows(trace: Trace) -> Ints:
         own = rows[host.thread[rows] == thread]
         own = own[np.lexsort((-host.duration_us[own], host.start_us[own]))]
         ends = np.maximum.accumulate(host.end_us[own])
-        inside = host.start_us[own][1:] < ends[:-1]
+        inside = host.start_us[own][1:] < ends[:-1] - _ROUNDING_US
         outermost.append(own[np.append(True, ~inside)])
     return np.sort(np.concatenate(outermost)) if outermost else rows
 

@@ -1,15 +1,15 @@
 """Which roof kernels stay below, and what they could lose of their time: `headroom(view)`.
 
-A good kernel attains some four fifths of its roof (cuBLAS and cuDNN on large shapes, STREAM on
-memory), so that much counts as attainable: a kernel at 20 % of its roof could take a quarter of its
-time. Kernels of a few microseconds are left out: they never come near a roof, and what cures them
+A good kernel attains 70 % of the roof of arithmetic (cuBLAS and cuDNN on large shapes) or 80 % of
+that of memory (STREAM), so that much counts as attainable: a softmax at 20 % of its roof could take
+a quarter of its time. Kernels of a few microseconds are left out: they never come near a roof, and what cures them
 is fusion, not a better kernel. A matmul of fp32 numbers without tensor cores has a lower roof than
 it needs: under autocast it would have that of 16-bit numbers, and half of its traffic.
 
 Where shapes and device say which roof a kernel is below, that counts. Else its class does: what is
-not a matmul, a convolution or attention moves memory. Of a matmul without shapes nothing is known
-in a window that decodes (kernels of paged or split attention, matrix times vector): there it
-multiplies few rows and reads its weights; elsewhere it computes.
+not a matmul, a convolution or attention moves memory. A matmul without shapes computes, but in a
+window that decodes (kernels of paged or split attention, matrix times vector) it multiplies few
+rows and reads its weights. Where such a window computes prompts as well, nothing is known of it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ from ridgeline.trace.windows import View
 if TYPE_CHECKING:
     from ridgeline.hardware.facts import Device
 
-ATTAINABLE = 0.8
-"""The part of a roof that good kernels attain."""
+ATTAINABLE = {"compute": 0.7, "memory": 0.8}
+"""The part of a roof that good kernels attain: of arithmetic less, since clocks fall under it."""
 _LEAST_MEAN_US = 10.0
 _MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
 _DECODES = re.compile(r"paged_?att|decode|splitkv|split_kv|gemv|pa_fwd|kvcache", re.IGNORECASE)
 """Names of kernels that serve one new token per sequence."""
+_PROMPTS = re.compile(r"flash_fwd|fmha|prefill|context_attention|attn_fwd", re.IGNORECASE)
+"""Names of kernels of attention over whole prompts."""
+_TILE = re.compile(r"(?<![0-9a-z])(?:MT)?(\d{1,3})x(\d{1,3})x\d", re.IGNORECASE)
+_NARROW = 16
 _DECODING = 0.02
 """So much of the time in them is a window that decodes."""
 
@@ -90,6 +94,10 @@ class _Roofs:
         return self.compute + self.memory
 
     @property
+    def attainable(self) -> float:
+        return self.compute / ATTAINABLE["compute"] + self.memory / ATTAINABLE["memory"]
+
+    @property
     def bound(self) -> str:
         return "compute" if self.compute > self.memory else "memory"
 
@@ -108,7 +116,7 @@ def headroom(view: View, *, top: int = 5) -> Headroom:
         precision[name] = known * max(0.0, 1.0 - roof.in_16_bit / roof.taken)
         if total[name] < _LEAST_MEAN_US * count[name]:
             continue
-        spare[name] = known * max(0.0, 1.0 - roof.least / ATTAINABLE / roof.taken)
+        spare[name] = known * max(0.0, 1.0 - roof.attainable / roof.taken)
         if spare[name] > 0:
             slow.append(_slow_kernel(names[name], float(total[name]), roof, float(spare[name])))
     slow.sort(key=lambda kernel: -kernel.headroom_us)
@@ -165,7 +173,10 @@ def _against(parts: Sequence[WorkPart], device: Device, *, fp32: bool) -> _Roofs
         else:
             roof.memory += moving
         if part.flops and half and dtype == "fp32" and half > (peak or half):
-            attainable = max(part.flops / half * 1e6, 0.5 * moving) / ATTAINABLE
+            attainable = max(
+                part.flops / half * 1e6 / ATTAINABLE["compute"],
+                0.5 * moving / ATTAINABLE["memory"],
+            )
             roof.in_16_bit += min(part.us, attainable)
         else:
             roof.in_16_bit += part.us
@@ -176,21 +187,38 @@ def _sides(view: View, roofs: dict[int, _Roofs], total_us: Floats) -> dict[str, 
     """Time of kernels by the roof that they stay below."""
     trace, gpu = view.trace, view.trace.gpu
     used = distinct(gpu.name[view.rows[gpu.kind[view.rows] == Kind.KERNEL]]).tolist()
-    decoding = sum(total_us[name] for name in used if _DECODES.search(trace.names[name]))
-    decodes = decoding > _DECODING * sum(total_us[name] for name in used)
+    of_matrix = _side_of_matmuls({trace.names[name]: float(total_us[name]) for name in used})
     sides = {"compute_us": 0.0, "memory_us": 0.0, "unknown_us": 0.0}
     for name in used:
         kind, roof, whole = class_of_name(trace.names[name]), roofs.get(name), float(total_us[name])
+        side = _side_of_class(kind, "memory_us" if _few_rows(trace.names[name]) else of_matrix)
         if kind == KernelClass.COMMUNICATION:
             continue
         known = min(whole, roof.taken) if roof else 0.0
         if roof:
             sides[f"{roof.bound}_us"] += known
-        sides[_side_of_class(kind, decodes=decodes)] += whole - known
+        sides[side] += whole - known
     return sides
 
 
-def _side_of_class(kind: KernelClass, *, decodes: bool) -> str:
+def _side_of_matmuls(total_us: dict[str, float]) -> str:
+    """Which roof matmuls without shapes are below, by the attention that runs beside them."""
+    whole = sum(total_us.values())
+    decoding = sum(us for name, us in total_us.items() if _DECODES.search(name))
+    prompts = sum(us for name, us in total_us.items()
+                  if _PROMPTS.search(name) and not _DECODES.search(name))  # fmt: skip
+    if decoding <= _DECODING * whole:
+        return "compute_us"
+    return "unknown_us" if prompts > _DECODING * whole else "memory_us"
+
+
+def _few_rows(name: str) -> bool:
+    """Does the name give tiles so narrow that a matmul reads its weights for few rows?"""
+    found = _TILE.search(name)
+    return found is not None and min(int(found[1]), int(found[2])) <= _NARROW
+
+
+def _side_of_class(kind: KernelClass, of_matrix: str) -> str:
     if kind in _MATRIX:
-        return "unknown_us" if decodes else "compute_us"
+        return of_matrix
     return "unknown_us" if kind == KernelClass.OTHER else "memory_us"

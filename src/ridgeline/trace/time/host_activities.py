@@ -5,7 +5,8 @@ this order that covers a moment takes it:
 
     loader          inside the iterator of its loader
     synchronise     blocked until the GPU has finished, or asking over and over whether it has
-    start_up        calls that initialise and do not come again (`host_calls.first_calls`)
+    start_up        calls that initialise and do not come again (`host_calls.first_calls`), and all
+                    allocation where memory is not allocated and freed throughout
     allocator       allocating or freeing memory of the GPU
     copy            inside a call that copies and returns when the copy is done
     runtime         other calls of the runtime, launches among them
@@ -23,6 +24,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
 from ridgeline.trace.host_calls import (
     ALLOCATOR,
+    allocates_throughout,
     first_calls,
     launch_rows,
     names_matching,
@@ -89,11 +91,15 @@ def _chosen(trace: Trace, rows: Ints) -> dict[str, Mask]:
     host = trace.host
     call, names, category = host.is_call[rows], host.name[rows], host.category[rows]
     framing = names_matching(trace, FRAMES)[names]
+    allocating = call & names_matching(trace, ALLOCATOR)[names]
+    starting = np.isin(rows, first_calls(trace))
+    if not allocates_throughout(trace):
+        starting |= allocating
     return {
         "loader": names_matching(trace, LOADER)[names],
         "synchronise": call & names_matching(trace, SYNCHRONISE)[names],
-        "start_up": np.isin(rows, first_calls(trace)),
-        "allocator": call & names_matching(trace, ALLOCATOR)[names],
+        "start_up": starting,
+        "allocator": allocating,
         "copy": np.isin(rows, blocking_copies(trace)),
         "runtime": call,
         "operator": (category == Category.OPERATOR) & ~framing,

@@ -8,10 +8,9 @@ after it the work was pending. The parts add up to the idle time, and each part 
     what the other launching threads did
         loader, synchronise, allocator, start_up, copy, runtime, operator, python, untraced
     of the device
-        dependency      pending, and the work before it ran on another stream, or one of the two
-                        communicates, or the stream was told to wait for an event before it, or in a
-                        job of several streams the same two events enclose such a gap again and
-                        again: what comes in every step is of the program, not of the driver
+        dependency      pending, and the trace records that the stream waits for another one, or,
+                        in a job of several streams, the same two events enclose such a gap again
+                        and again: what comes in every step is of the program, not of the driver
         stall           pending for no reason that the trace shows: the device or its driver
         launch_gap      under 30 µs between launched events
     unknown             the trace holds no launch of the event that ended the gap
@@ -19,15 +18,13 @@ after it the work was pending. The parts add up to the idle time, and each part 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Mask, Narrow, Trace
-from ridgeline.trace.host_calls import launch_rows, launch_start_us, names_matching
+from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import Intervals, covered, difference, measure
-from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
@@ -36,11 +33,10 @@ from ridgeline.trace.time.host_activities import (
     parts_of_thread,
 )
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, device_gaps
-from ridgeline.trace.waits import before_on_stream, recorded_waiters
+from ridgeline.trace.waits import recorded_waiters
 from ridgeline.trace.windows import View
 
 IDLE_PARTS = (*HOST_PARTS, "dependency", "stall", "launch_gap", "unknown")
-_STREAM_WAITS = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 _AGAIN = 3
 
 
@@ -125,11 +121,7 @@ def _depends(view: View, found: Gaps) -> Mask:
     place = np.searchsorted(ends[order], found.start_us + 1e-6, "right") - 1
     inside = (place >= 0) & (found.after >= 0)
     before, after = rows[order[np.maximum(place, 0)]], np.maximum(found.after, 0)
-    talks = is_communication(trace)
-    shown = gpu.stream[before] != gpu.stream[after]
-    shown |= talks[before] | talks[after]
-    shown |= np.isin(after, recorded_waiters(trace))
-    shown |= _told_to_wait(trace, after)
+    shown = np.isin(after, recorded_waiters(trace))
     if len(distinct(gpu.stream[rows])) > 1:
         long = found.length_us >= LAUNCH_GAP_US
         shown |= _recurs(gpu.name[before].astype(np.int64), gpu.name[after], long)
@@ -143,23 +135,6 @@ def _recurs(before: Ints, after: Narrow, counted: Mask) -> Mask:
     values, counts = np.unique(pairs[counted], return_counts=True)
     found: Mask = np.isin(pairs, values[counts >= _AGAIN])
     return found
-
-
-def _told_to_wait(trace: Trace, events: Ints) -> Mask:
-    """Was a stream told to wait between the launch of each event and that of the one before it?
-
-    The call does not say which stream: one of another stream in the same stretch counts too.
-    """
-    host = trace.host
-    told = host.is_call & names_matching(trace, _STREAM_WAITS)[host.name]
-    times = np.sort(host.start_us[told])
-    if not len(times):
-        return np.zeros(len(events), bool)
-    launched = launch_start_us(trace)
-    before = before_on_stream(trace)[events]
-    since = np.where(before >= 0, launched[np.maximum(before, 0)], -np.inf)
-    found: Mask = np.searchsorted(times, launched[events]) > np.searchsorted(times, since)
-    return found & ~np.isnan(launched[events]) & ~np.isnan(since)
 
 
 def _threads(trace: Trace, calls: Ints) -> Ints:
