@@ -24,7 +24,7 @@ import numpy as np
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
-from ridgeline.trace.intervals import Intervals, clipped, measure, union
+from ridgeline.trace.intervals import Intervals, clipped, covered, measure, union
 from ridgeline.trace.sorting import distinct
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ WINDOWS = ("trace", "steps", "span")
 _CLEARLY_LONGER = 1.1
 _LONGER_BY_STEPS = 1.03
 """Steps say where work begins and ends; without them there is more doubt."""
+_PARTS = 10
 _FILLING = 3.0
 """A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
@@ -232,8 +233,8 @@ def working_span(trace: Trace) -> tuple[float, float]:
     Seen from the profiler steps, or without them from the threads that launch GPU work. Time before
     the first kernel counts where the host worked towards it: not where the kernel had been launched
     long before (the GPU was still at work that was not recorded), and, without steps, not what CUDA
-    takes to start, nor where next to nothing was recorded. Nor where steps follow in which the GPU does not wait like that: a host that
-    runs ahead has to get ahead first.
+    takes to start, nor where next to nothing was recorded. Nor where steps follow in which the GPU
+    does not wait like that: a host that runs ahead has to get ahead first.
     """
     return trace.derived("working_span", _working_span)
 
@@ -299,11 +300,17 @@ def _works_towards(trace: Trace, start_us: float, first_us: float, *, in_steps: 
     launched = first_us if call == ABSENT else min(float(host.end_us[call]), first_us)
     known = launched - start_us
     if not in_steps:
-        rows = _of_launching_threads(trace)
-        seen = union(host.start_us[rows], host.end_us[rows])
-        known = measure(clipped(seen, start_us, launched))
         known -= _start_up_us(trace, start_us, launched)
+        known *= _is_seen(trace, start_us, launched)
     return known > 0.5 * (first_us - start_us)
+
+
+def _is_seen(trace: Trace, start_us: float, end_us: float) -> bool:
+    """Was something recorded in most parts of this time?"""
+    host, rows = trace.host, _of_launching_threads(trace)
+    seen = union(host.start_us[rows], host.end_us[rows])
+    edges = np.linspace(start_us, end_us, _PARTS + 1)
+    return bool(np.mean(covered(seen, edges[:-1], edges[1:]) > 0) > 0.5)
 
 
 def _start_up_us(trace: Trace, start_us: float, end_us: float) -> float:

@@ -2,8 +2,8 @@
 
 Idle time of the host without its loader, its start and its waits (`sync_bound.py`). It is
 `launch-bound` when the queue is empty (median launch to start below 20 µs), half of the kernels are
-under 5 µs and the idle time is in short gaps: the host is slow only in that each kernel is too small
-to pay for its launch.
+under 5 µs and the idle time is in short gaps: the host is slow only in that each kernel is too
+small to pay for its launch.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ridgeline.diagnose.trace_rules.sync_bound import explains_the_host
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("host-bound", "launch-bound")
-LEADS_FROM = 0.20
-_LEADS_AS_PYTHON = 0.10
+LEADS_FROM = 0.25
+_LEADS_AS_PYTHON = 0.21
 """Python can be taken out of a step; some dispatch there always is."""
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03

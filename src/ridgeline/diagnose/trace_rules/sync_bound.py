@@ -12,7 +12,7 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("sync-bound",)
-LEADS_FROM = 0.10
+LEADS_FROM = 0.18
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.02
 _LEAST_COUNT = 3

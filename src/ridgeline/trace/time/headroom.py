@@ -2,9 +2,10 @@
 
 A good kernel attains 70 % of the roof of arithmetic (cuBLAS and cuDNN on large shapes) or 80 % of
 that of memory (STREAM), so that much counts as attainable: a softmax at 20 % of its roof could take
-a quarter of its time. Kernels of a few microseconds are left out: they never come near a roof, and what cures them
-is fusion, not a better kernel. A matmul of fp32 numbers without tensor cores has a lower roof than
-it needs: under autocast it would have that of 16-bit numbers, and half of its traffic.
+a quarter of its time. Kernels of a few microseconds are left out: they never come near a roof, and
+what cures them is fusion, not a better kernel. A matmul of fp32 numbers without tensor cores has a
+lower roof than it needs: under autocast it would have that of 16-bit numbers, and half of its
+traffic.
 
 Where shapes and device say which roof a kernel is below, that counts. Else its class does: what is
 not a matmul, a convolution or attention moves memory. A matmul without shapes computes, but in a
