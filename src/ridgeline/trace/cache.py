@@ -21,7 +21,7 @@ from ridgeline.records.store import write_atomically
 from ridgeline.trace.columns import TABLES, Collective, Trace, TraceDevice
 
 MAGIC = b"RIDGELINE-TRACE\0"
-VERSION = 4
+VERSION = 5
 """The layout; raise it when columns change their meaning."""
 
 
@@ -43,6 +43,8 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shapes: tuple[str, ...]
     stacks: tuple[str, ...]
     num_events: int
+    skipped: dict[str, int]
+    cut: bool
     raw_bytes: int
     details: bool
 
