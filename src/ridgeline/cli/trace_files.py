@@ -29,6 +29,11 @@ Cache = Annotated[
 ]
 
 
+def named_files(files: list[str]) -> list[Path]:
+    """The files that will be asked; `ask` tells what is left out of folders."""
+    return trace_files(files, tell=lambda line: None)  # noqa: ARG005
+
+
 def ask(
     files: list[str],
     question: Callable[[Trace], Answer],
@@ -37,7 +42,7 @@ def ask(
     cache: Path | None = None,
 ) -> list[Answer]:
     """The answer to a question about each trace, one per file, in the order of the files."""
-    paths = trace_files(files)
+    paths = trace_files(files, tell=lambda line: typer.echo(line, err=True))
     with progress() as report_progress:
         if len(paths) > 1:
             report_progress(f"reading {len(paths)} traces")

@@ -101,7 +101,9 @@ QUESTIONS = {
     "compare": TraceQuestion("what is new, gone, slower or faster in B; exit 3 when B is slower"),
     "tree": TraceQuestion("frames, operators and calls inside each other, with host and GPU time"),
     "stack": TraceQuestion("folded stacks on stdout, as flamegraph.pl and speedscope read them"),
-    "export": TraceQuestion("an annotated trace for Perfetto: counters and the critical path"),
+    "export": TraceQuestion(
+        "the trace for Perfetto, with counters and the critical path beside it"
+    ),
     "report": TraceQuestion("one HTML page with a timeline, a flame graph and every table"),
 }
 """Subcommand → its question."""

@@ -13,6 +13,7 @@ with a warning. `reading.py` is the loop; `document.py` reads what stands around
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from ridgeline.trace.columns import Trace
@@ -24,15 +25,19 @@ LARGE_HEADER_BYTES = 2**16
 """A text with this much before its first event may still be a trace."""
 
 
-def read_kineto(path: Path, *, details: bool = False) -> Trace:
+def read_kineto(
+    path: Path, *, details: bool = False, pieces: Iterator[bytes] | None = None
+) -> Trace:
     """Read one rank's Kineto trace; `details` adds shapes, call stacks and sequence numbers.
+
+    `pieces` is its text where that is a part of the file.
 
     Raises:
         InputError: the file is not there, or is no trace of torch.profiler.
     """
     reading = Reading.of(path, details=details)
     with without_collection():
-        reading.run()
+        reading.run(pieces)
         return reading.trace()
 
 

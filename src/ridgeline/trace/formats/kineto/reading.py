@@ -95,13 +95,15 @@ class Reading:
         """A reading that has not begun."""
         return cls(path=path, intake=Intake(columns=Columns(details=details)))
 
-    def run(self) -> None:
-        """Read the file to its end.
+    def run(self, text: Iterator[bytes] | None = None) -> None:
+        """Read the file to its end, or `text` where that is only a part of it.
 
         Raises:
             InputError: it cannot be read, or is no trace of torch.profiler.
         """
-        pieces = without_blank_stretches(self._counted(text_pieces(self.path, self.warnings)))
+        pieces = without_blank_stretches(
+            self._counted(text or text_pieces(self.path, self.warnings))
+        )
         self._read_header(pieces)
         for piece in pieces:
             if self.ended:
@@ -193,7 +195,8 @@ class Reading:
 
     def _finish(self, text: bytes, end: int) -> None:
         """The array of events closes at `end`: what follows is the rest of the document."""
-        events, after, self.rest = text[:end], text[end:] + self.rest, b""
+        rest = b"," + self.rest if self.rest else b""  # it was cut at a comma of the document
+        events, after, self.rest = text[:end], text[end:] + rest, b""
         self.ended = True
         self.after = bytearray(after)
         if events.strip():
