@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from ridgeline.cli.output_options import Json, output_file
-from ridgeline.cli.show import print_document, print_json, told, write_page
+from ridgeline.cli.show import print_document, print_json, say, told, write_page
 from ridgeline.cli.trace_files import Cache, Files, Top, Window, ask, named_files
 from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
 from ridgeline.errors import InputError, Regression
@@ -266,7 +266,7 @@ def trace_stack(
         print_json({"ranks": stacks})
     else:
         for lines in stacks:
-            typer.echo("\n".join(lines))
+            say("\n".join(lines))
 
 
 def trace_export(
@@ -288,7 +288,7 @@ def trace_export(
         print_json({"file": str(out), "events": counts.events, **drawn,
                     "warnings": counts.warnings})  # fmt: skip
         return
-    typer.echo(f"{out}: {counts.events} events; open it at https://ui.perfetto.dev")
+    say(f"{out}: {counts.events} events; open it at https://ui.perfetto.dev")
     print_document(ReportDocument("", [Lines(counts.warnings, "warning")]))
 
 
@@ -310,7 +310,7 @@ def trace_report(
     if json:
         print_json({"file": str(html), "bytes": size})
     else:
-        typer.echo(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
+        say(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
 
 
 def _shortened(given: list[str]) -> dict[str, float]:

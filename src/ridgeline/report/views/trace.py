@@ -149,7 +149,7 @@ def rows_of(
     for rank, record in taken:
         cells = [_cell(column, attrgetter(column.field)(record)) for column in columns]
         rows.append((rank, *cells) if several else tuple(cells))
-    shown = (doc.words("rank"), *columns) if several else tuple(columns)
+    shown = (doc.name("rank"), *columns) if several else tuple(columns)
     return doc.DataTable(shown, rows, sortable=sortable)
 
 
@@ -189,7 +189,7 @@ def _finding(one: TraceFinding) -> doc.Advice:
         sureness=f"confidence {one.confidence:.2f}",
         title=f"{one.cause}: {one.summary}",
         cure=f"→ {one.cure}",
-        places=list(one.where),
+        places=[short_name(place) for place in one.where],
         facts=[(quantity.without_unit(key), _fact(key, value))
                for key, value in one.evidence.items()],
         note=f"{quantity.percent(one.share)} of the window, worth up to {worth}",
@@ -236,7 +236,7 @@ def summary_document(
     blocks: list[doc.Block] = []
     if working:
         columns = (
-            doc.words("rank"),
+            doc.name("rank"),
             doc.Column("window_us"),
             *(doc.Column("share", title) for title in shown),
         )
@@ -305,7 +305,7 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
 def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
     """Communication hidden and exposed, per GPU."""
     columns = (
-        doc.words("rank"),
+        doc.name("rank"),
         doc.Column("window_us"),
         doc.Column("compute_us"),
         doc.Column("communication_us", "comm"),
@@ -349,7 +349,7 @@ def communication_document(ranks: Sequence[RankCommunication]) -> doc.ReportDocu
 def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     """How each GPU was fed."""
     columns = (
-        doc.words("rank"),
+        doc.name("rank"),
         doc.words("bound"),
         doc.Column("share", "host wait"),
         doc.Column("delay_us"),
