@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ridgeline import quantity
 from ridgeline.records.finding import TraceFinding
 from ridgeline.report import document as doc
@@ -24,10 +22,8 @@ if TYPE_CHECKING:
     from ridgeline.trace.time.idle import RankIdle
     from ridgeline.trace.time.kernels import RankKernels
     from ridgeline.trace.time.launch import RankLaunches
-    from ridgeline.trace.time.operators import RankOperators
     from ridgeline.trace.time.steps import RankSteps
     from ridgeline.trace.time.summary import RankSummary
-    from ridgeline.trace.time.sync import RankSync
 
 ROWS = 12
 _WORTH_A_COLUMN = 0.001
@@ -382,17 +378,6 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     )
 
 
-def sync_document(ranks: Sequence[RankSync]) -> doc.ReportDocument:
-    """Waits of the host, per rank."""
-    shown: list[doc.Block] = []
-    for rank in ranks:
-        blocked, idle = map(quantity.microseconds, (rank.host_us, rank.gpu_gap_us))
-        said = f"{rank.count} waits block the host for {blocked}; GPU idle around them {idle}"
-        shown.append(title(rank, said))
-        shown += [table_of(SYNC, rank.points)] if rank.points else []
-    return doc.ReportDocument("Synchronisation", shown)
-
-
 def steps_document(ranks: Sequence[RankSteps]) -> doc.ReportDocument:
     """Steps and their phases, per rank."""
     shown: list[doc.Block] = []
@@ -430,35 +415,6 @@ def steps_document(ranks: Sequence[RankSteps]) -> doc.ReportDocument:
         ]
         shown.append(doc.DataTable(columns, rows))
     return doc.ReportDocument("Steps", shown)
-
-
-def operators_document(ranks: Sequence[RankOperators]) -> doc.ReportDocument:
-    """Operators per rank, with the shape or the line that they are grouped by."""
-    shown: list[doc.Block] = []
-    for rank in ranks:
-        shown.append(title(rank, f"{quantity.count(rank.count)} operator calls"))
-        if rank.by == "name":
-            shown.append(table_of(OPERATORS, rank.operators))
-            continue
-        first, *others = OPERATORS
-        rows = [
-            (
-                short_name(use.name),
-                (_dims(use.shapes) if rank.by == "shape" else use.line) or "–",
-                *(getattr(use, column.field) for column in others),
-            )
-            for use in rank.operators
-        ]
-        shown.append(doc.DataTable((first, doc.name(rank.by), *others), rows))
-    return doc.ReportDocument("Operators", shown)
-
-
-def _dims(shapes: str | None) -> str | None:
-    """The shapes of an operator, `[[[8,4],[]],["float","Scalar"]]` as `8×4`."""
-    if shapes is None:
-        return None
-    dims = msgspec.json.decode(shapes)[0]
-    return ", ".join("×".join(map(str, dim)) for dim in dims if dim) or "scalars"
 
 
 # -- words -----------------------------------------------------------------------------------------
