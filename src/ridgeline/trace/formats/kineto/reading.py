@@ -48,6 +48,8 @@ LONGEST_EVENT_BYTES = 2**24
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _FINE_STAMP = re.compile(rb'"ts"\s*+:\s*+\d{15,}\.\d*[1-9]')
 _CLOSE = ord("]")
+_MOST_IN_VAIN = 1000
+"""After so many damaged events in a row the rest of a batch is given up."""
 _JOINED_PIECES = 64
 """How many pieces an event with nested objects may have been split into."""
 _OVERLAP = 1024
@@ -127,7 +129,7 @@ class Reading:
     def _read_header(self, pieces: Iterator[bytes]) -> None:
         text, looked_at = bytearray(), 0
         for piece in pieces:
-            text += piece if text.strip(BLANKS) else piece.lstrip(BLANKS)
+            text += piece if text else piece.lstrip(BLANKS)
             if len(text) < 2 * looked_at:
                 continue  # each look goes over all of it
             looked_at = len(text)
@@ -186,10 +188,21 @@ class Reading:
         except BROKEN as error:
             text = bytes(array)
             end = _closing_bracket(text, error)
-            if end is None:
+            if end is None and not self._take_repaired(text):
                 self._recover(text[1:-1], final=final)
-            else:
+            elif end is not None:
                 self._finish(text[1:-1], end - 1)  # our bracket in front shifts positions by one
+
+    def _take_repaired(self, text: bytes) -> bool:
+        """Take a batch whose only fault is what profilers get wrong in every event, such as NaN."""
+        mended = repaired(text)
+        if mended == text:
+            return False
+        try:
+            self.intake.take(mended)
+        except BROKEN:
+            return False
+        return True
 
     def _finish(self, text: bytes, end: int) -> None:
         """The array of events closes at `end`: what follows is the rest of the document."""
@@ -202,14 +215,19 @@ class Reading:
     def _recover(self, text: bytes, *, final: bool) -> None:
         """Read a batch that is no valid JSON event by event, mending and skipping."""
         spans = list(pieces_of_batch(text))
-        position = 0
+        position = in_vain = 0
         while position < len(spans) and not self.ended:
+            if in_vain > _MOST_IN_VAIN:
+                self.intake.damaged += len(spans) - position
+                self.intake.num_events += len(spans) - position
+                return
             start = spans[position][0]
             joined = _JOINED_PIECES if self.attempts < _MOST_ATTEMPTS else 1
             ends = [end for _, end in spans[position : position + joined]]
             taken = self._take_shortest(text, start, ends)
             if taken:
                 position += taken
+                in_vain = 0
             elif not final and position + len(ends) == len(spans):
                 # The batch was cut between objects nested in this event: its rest comes next.
                 self.rest = text[start:] + b"," + self.rest
@@ -217,6 +235,7 @@ class Reading:
             else:
                 self.intake.damaged += not (final and position == len(spans) - 1)
                 position += 1
+                in_vain += 1
 
     def _take_shortest(self, text: bytes, start: int, ends: list[int]) -> int:
         """Take the event at `start`, whichever piece it ends with; how many pieces that were."""
