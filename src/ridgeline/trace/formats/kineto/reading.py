@@ -45,6 +45,8 @@ from ridgeline.trace.formats.kineto.text import (
 
 LONGEST_HEADER_BYTES = 2**26
 LONGEST_EVENT_BYTES = 2**24
+LONGEST_TAIL_BYTES = 2**24
+"""Of the document after its events; what is beyond is not looked at."""
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _FINE_STAMP = re.compile(rb'"ts"\s*+:\s*+\d{15,}\.\d*[1-9]')
 _CLOSE = ord("]")
@@ -133,15 +135,15 @@ class Reading:
             if len(text) < 2 * looked_at:
                 continue  # each look goes over all of it
             looked_at = len(text)
-            start = events_start(bytes(text))
+            start = events_start(text)
             if start is not None:
                 self._begin(bytes(text), start)
                 return
             if len(text) > LONGEST_HEADER_BYTES:
                 break
-        start = events_start(bytes(text))
+        start = events_start(text)
         if start is None:
-            known = foreign_document(self.path, bytes(text))
+            known = foreign_document(self.path, text)
             raise known or _no_trace(self.path, "there is no `traceEvents` in it")
         self._begin(bytes(text), start)
 
@@ -164,9 +166,12 @@ class Reading:
             self.rest = bytes(memoryview(text)[1:])
             self.searched = len(self.rest)
         if len(self.rest) > LONGEST_EVENT_BYTES:
-            self.intake.damaged += 1
-            self.intake.num_events += 1
+            self._count_damaged(1)
             self.rest, self.searched, self.lost = b"", 0, True
+
+    def _count_damaged(self, count: int) -> None:
+        self.intake.damaged += count
+        self.intake.num_events += count
 
     def _find_again(self, piece: bytes) -> None:
         """Go on at the first border after text that was given up."""
@@ -178,7 +183,7 @@ class Reading:
             self.rest = text[-_OVERLAP:]
 
     def _keep_tail(self, piece: bytes) -> None:
-        if len(self.after) < LONGEST_HEADER_BYTES:
+        if len(self.after) < LONGEST_TAIL_BYTES:
             self.after += piece
 
     def _take(self, array: bytes | memoryview, *, final: bool = False) -> None:
@@ -218,8 +223,7 @@ class Reading:
         position = in_vain = 0
         while position < len(spans) and not self.ended:
             if in_vain > _MOST_IN_VAIN:
-                self.intake.damaged += len(spans) - position
-                self.intake.num_events += len(spans) - position
+                self._count_damaged(len(spans) - position)
                 return
             start = spans[position][0]
             joined = _JOINED_PIECES if self.attempts < _MOST_ATTEMPTS else 1
@@ -233,7 +237,8 @@ class Reading:
                 self.rest = text[start:] + b"," + self.rest
                 return
             else:
-                self.intake.damaged += not (final and position == len(spans) - 1)
+                if not (final and position == len(spans) - 1):
+                    self._count_damaged(1)
                 position += 1
                 in_vain += 1
 
