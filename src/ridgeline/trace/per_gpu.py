@@ -11,6 +11,7 @@ to the torch operator whose range was open on the launching thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from ridgeline.trace.host_calls import innermost_at, launch_rows
 Table = dict[str, Ints]
 """Column → its values, a row each."""
 _THREAD = 0xFFFFFF
+_TORCH_RANGE = re.compile(r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?, op_id = (?P<id>\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +212,21 @@ def _with_operators(trace: Trace) -> Trace:
     found = np.full(len(trace.gpu), ABSENT, np.int64)
     found[known[inside != ABSENT]] = host.external_id[inside[inside != ABSENT]]
     return replace(trace, gpu=replace(trace.gpu, external_id=found))
+
+
+def named_range(written: str) -> tuple[str, Category, int, int]:
+    """Name, category, number and sequence number of a range on the host.
+
+    torch's `emit_nvtx` writes an operator and its number into the name.
+
+    >>> named_range("aten::to, seq = 3, op_id = 7")
+    ('aten::to', <Category.OPERATOR: 0>, 7, 3)
+    """
+    found = _TORCH_RANGE.match(written)
+    if found is None:
+        return written, Category.ANNOTATION, ABSENT, ABSENT
+    sequence = int(found["seq"]) if found["seq"] else ABSENT
+    return found["name"], Category.OPERATOR, int(found["id"]), sequence
 
 
 def unique_number(correlation: int, process: int) -> int:

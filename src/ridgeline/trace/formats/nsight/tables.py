@@ -8,7 +8,6 @@ nanoseconds of the file; the package makes traces of them.
 
     correlationId   unique within a process only, so the process is put into the upper bits
     globalTid       thread in bits 0 … 23, process in 24 … 47, machine above (globalPid: no thread)
-    NVTX            torch's `emit_nvtx` writes `aten::to, op_id = 7`: an operator and its number
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Kind, TraceDevice
-from ridgeline.trace.per_gpu import Table, picked, table_of, unique_number
+from ridgeline.trace.per_gpu import Table, named_range, picked, table_of, unique_number
 from ridgeline.trace.sqlite_file import tables_of
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manage
                  5: "Device Static", 6: "Managed Static"}  # fmt: skip
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _VERSION = re.compile(r"_(v\d+|ptsz|ptds)(_(ptsz|ptds))?(_v\d+)?$")
-_TORCH_RANGE = re.compile(r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?, op_id = (?P<id>\d+)")
 
 
 class NsightTables:
@@ -125,11 +123,7 @@ class NsightTables:
         where = 'WHERE "end" IS NOT NULL' if "NVTX_EVENTS" in self.tables else ""
         for start, end, thread, text, text_id in self._select("NVTX_EVENTS", columns, where):
             written = text if isinstance(text, str) else self.strings.get(text_id, "")
-            found = _TORCH_RANGE.match(written)
-            name = found["name"] if found else written
-            operator = int(found["id"]) if found else ABSENT
-            sequence = int(found["seq"]) if found and found["seq"] else ABSENT
-            kind = Category.OPERATOR if found else Category.ANNOTATION
+            name, kind, operator, sequence = named_range(written)
             rows.append((start, max(start, end), thread & _PROCESS, self._name(name),
                          self._thread(thread), kind, operator, sequence))  # fmt: skip
         keys = ("start", "end", "process", "name", "thread", "category", "operator", "sequence")
