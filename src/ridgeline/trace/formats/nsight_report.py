@@ -36,7 +36,10 @@ def read_report(path: Path) -> list[Trace]:
     with tempfile.TemporaryDirectory(prefix="ridgeline-nsys-") as folder:
         exported = Path(folder) / "export.sqlite"
         _export(nsys, path, exported)
-        return [replace(trace, file=str(path)) for trace in read_nsight(exported)]
+        try:
+            return [replace(trace, file=str(path)) for trace in read_nsight(exported)]
+        except InputError as error:
+            raise InputError(str(error).replace(str(exported), str(path))) from None
 
 
 def _export(nsys: str, path: Path, exported: Path) -> None:

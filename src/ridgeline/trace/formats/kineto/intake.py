@@ -92,7 +92,10 @@ class Intake:
 
     def _take_odd(self, raw: msgspec.Raw) -> None:
         """An event without a category, or of a kind or form that nobody has told us about."""
-        event: Any = msgspec.json.decode(raw)
+        try:
+            event: Any = msgspec.json.decode(raw)
+        except msgspec.ValidationError:  # a number that no float holds
+            event = None
         if not isinstance(event, dict):
             self.num_events += 1
             self.damaged += 1

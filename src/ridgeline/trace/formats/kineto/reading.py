@@ -119,7 +119,7 @@ class Reading:
             self._take(b"[" + last + b"]", final=True)
         empty = self.ended and not self.intake.damaged
         if self.intake.num_events <= self.intake.damaged and not empty:
-            raise _no_trace(self.path, "nothing in it is an event")
+            raise _no_trace(self.path, _nothing_sound(self.intake.damaged))
         if not self.ended:
             self.warnings.append("the file ends early; read up to there")
 
@@ -186,15 +186,20 @@ class Reading:
         if len(self.after) < LONGEST_TAIL_BYTES:
             self.after += piece
 
-    def _take(self, array: bytes | memoryview, *, final: bool = False) -> None:
-        """Decode a batch at once where it is well formed, event by event where it is not."""
+    def _take(
+        self, array: bytes | memoryview, *, final: bool = False, closed: bool = False
+    ) -> None:
+        """Decode a batch at once where it is well formed, event by event where it is not.
+
+        `final` says that no more text follows, `closed` that the array of events ends with it.
+        """
         try:
             self.intake.take(array)
         except BROKEN as error:
             text = bytes(array)
             end = _closing_bracket(text, error)
             if end is None and not self._take_repaired(text):
-                self._recover(text[1:-1], final=final)
+                self._recover(text[1:-1], final=final, closed=closed)
             elif end is not None:
                 self._finish(text[1:-1], end - 1)  # our bracket in front shifts positions by one
 
@@ -212,12 +217,13 @@ class Reading:
     def _finish(self, text: bytes, end: int) -> None:
         """The array of events closes at `end`: what follows is the rest of the document."""
         events, after, self.rest = text[:end], text[end:] + self.rest, b""
-        self.ended = True
-        self.after = bytearray(after)
         if events.strip():
-            self._take(b"[" + events + b"]")
+            self._take(b"[" + events + b"]", final=True, closed=True)
+        if not self.ended:
+            self.ended = True
+            self.after = bytearray(after)
 
-    def _recover(self, text: bytes, *, final: bool) -> None:
+    def _recover(self, text: bytes, *, final: bool, closed: bool) -> None:
         """Read a batch that is no valid JSON event by event, mending and skipping."""
         spans = list(pieces_of_batch(text))
         position = in_vain = 0
@@ -237,7 +243,7 @@ class Reading:
                 self.rest = text[start:] + b"," + self.rest
                 return
             else:
-                if not (final and position == len(spans) - 1):
+                if closed or not (final and position == len(spans) - 1):
                     self._count_damaged(1)
                 position += 1
                 in_vain += 1
@@ -312,7 +318,7 @@ class Reading:
             raise known
         intake.damaged += intake.columns.implausible
         if intake.damaged and not used and intake.damaged == intake.num_events:
-            raise _no_trace(self.path, f"none of its {intake.damaged:,} events can be read")
+            raise _no_trace(self.path, _nothing_sound(intake.damaged))
         if intake.damaged:
             self.warnings.append(f"{intake.damaged} events could not be read and were left out")
         for category, count in intake.unread.most_common(4):
@@ -328,6 +334,12 @@ def _no_trace(path: Path, why: str) -> InputError:
     return InputError(
         f"{path}: no profiler trace: {why}; write one with torch.profiler's export_chrome_trace"
     )
+
+
+def _nothing_sound(damaged: int) -> str:
+    if damaged < 2:
+        return "nothing in it is an event"
+    return f"none of its {damaged:,} events can be read"
 
 
 def _closing_bracket(array: bytes, error: Exception) -> int | None:
