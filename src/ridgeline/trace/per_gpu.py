@@ -79,7 +79,7 @@ class WholeFile(Protocol):
         """Ranges on the host that have a name."""
 
     def waits(self) -> Table:
-        """Records of synchronisation."""
+        """The records of synchronisation that the file has."""
 
     def device(self, index: int) -> TraceDevice:
         """What the file says of a GPU."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.file_text import text_pieces
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.formats.kineto.reading import Reading, without_collection
+from ridgeline.trace.formats.kineto.reading import KinetoReading, without_collection
 
 LARGE_HEADER_BYTES = 2**16
 """A text with this much before its first event may still be a trace."""
@@ -30,7 +30,7 @@ def read_kineto(path: Path, *, details: bool = False) -> Trace:
     Raises:
         InputError: the file is not there, or is no trace of torch.profiler.
     """
-    reading = Reading.of(path, details=details)
+    reading = KinetoReading.of(path, details=details)
     with without_collection():
         reading.run()
         return reading.trace()

@@ -46,7 +46,7 @@ from ridgeline.trace.formats.kineto.text import (
 LONGEST_HEADER_BYTES = 2**26
 LONGEST_EVENT_BYTES = 2**24
 LONGEST_TAIL_BYTES = 2**24
-"""Of the document after its events; what is beyond is not looked at."""
+"""What follows the events is not looked at beyond this."""
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _FINE_STAMP = re.compile(rb'"ts"\s*+:\s*+\d{15,}\.\d*[1-9]')
 _CLOSE = ord("]")
@@ -73,7 +73,7 @@ def without_collection() -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Reading:
+class KinetoReading:
     """The state of one reading."""
 
     path: Path
@@ -95,7 +95,7 @@ class Reading:
     ended: bool = False
 
     @classmethod
-    def of(cls, path: Path, *, details: bool) -> Reading:
+    def of(cls, path: Path, *, details: bool) -> KinetoReading:
         """A reading that has not begun."""
         return cls(path=path, intake=Intake(columns=Columns(details=details)))
 

@@ -3,8 +3,8 @@
 `rocprofv3 --sys-trace --output-format json -- python train.py` writes `PID_results.json`; rocpd, an
 SQLite database (`PID_results.db`), is the default since ROCm 7. Both hold kernel dispatches,
 copies, calls of HIP, HSA and RCCL and roctx ranges, in nanoseconds; torch's operators are not in
-them unless it ran under `emit_nvtx`. Both readers fill the `RocmFile` of `tables.py`;
-`ridgeline/trace/per_gpu.py` divides it among GPUs.
+them unless it ran under `emit_nvtx`. Both readers fill `FileRows`; `ridgeline/trace/per_gpu.py`
+divides them among GPUs.
 
 Sources: github.com/ROCm/rocprofiler-sdk, source/lib/rocprofiler-sdk-tool/generateJSON.cpp and
 source/include/rocprofiler-sdk/cxx/serialization.hpp; schema version 3 of rocpd.

@@ -14,7 +14,8 @@ import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import TraceDevice
-from ridgeline.trace.formats.rocprof.tables import RocmFile
+from ridgeline.trace.file_rows import FileRows
+from ridgeline.trace.formats.rocprof.hsa import block_counts, copy_name
 from ridgeline.trace.sqlite_file import opened, tables_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ _AGENTS = (
 )
 
 
-def read_database(path: Path) -> RocmFile:
+def read_database(path: Path) -> FileRows:
     """Everything that a rocpd database holds.
 
     Raises:
@@ -74,15 +75,16 @@ def read_database(path: Path) -> RocmFile:
         return _filled(connection, known)
 
 
-def _filled(connection: sqlite3.Connection, known: set[str]) -> RocmFile:
-    found = RocmFile()
+def _filled(connection: sqlite3.Connection, known: set[str]) -> FileRows:
+    found = FileRows()
     agents = _add_devices(found, connection)
     for start, end, link, pid, _, agent, stream, *sizes, shared, name, registers in _rows(
         connection, _KERNELS
     ):
+        blocks, threads = block_counts(tuple(sizes[:3]), tuple(sizes[3:]))
         found.add_kernel(
             name=str(name), start=start, end=end, device=agents.get(agent, 0), stream=stream,
-            correlation=link, process=pid, grid=tuple(sizes[:3]), workgroup=tuple(sizes[3:]),
+            correlation=link, process=pid, blocks=blocks, threads=threads,
             shared=shared, registers=registers,
         )  # fmt: skip
     if "rocpd_memory_copy" in known:
@@ -90,7 +92,7 @@ def _filled(connection: sqlite3.Connection, known: set[str]) -> RocmFile:
             connection, _COPIES
         ):
             found.add_copy(
-                direction=str(name), start=start, end=end, stream=stream, correlation=link,
+                name=copy_name(str(name)), start=start, end=end, stream=stream, correlation=link,
                 process=pid, size=size,
                 device=next((agents[one] for one in (target, source) if one in agents), 0),
             )  # fmt: skip
@@ -113,7 +115,7 @@ def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...
     return iter(connection.execute(query))
 
 
-def _add_devices(found: RocmFile, connection: sqlite3.Connection) -> dict[int, int]:
+def _add_devices(found: FileRows, connection: sqlite3.Connection) -> dict[int, int]:
     """Agent → number of its GPU; CPUs are not in it."""
     numbers: dict[int, int] = {}
     for agent, kind, index, product, name, data in connection.execute(_AGENTS):

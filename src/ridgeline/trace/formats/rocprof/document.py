@@ -17,8 +17,9 @@ import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, TraceDevice
+from ridgeline.trace.file_rows import FileRows
 from ridgeline.trace.file_text import text_pieces
-from ridgeline.trace.formats.rocprof.tables import RocmFile
+from ridgeline.trace.formats.rocprof.hsa import block_counts, copy_name
 
 KEY = b'"rocprofiler-sdk-tool"'
 _GPU = 2
@@ -138,7 +139,7 @@ class _Document(msgspec.Struct, frozen=True):
     processes: list[_Process] = msgspec.field(name="rocprofiler-sdk-tool")
 
 
-def read_document(path: Path) -> RocmFile:
+def read_document(path: Path) -> FileRows:
     """Everything that a rocprofv3 document holds.
 
     Raises:
@@ -151,13 +152,13 @@ def read_document(path: Path) -> RocmFile:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = warnings[0] if warnings else str(error)
         raise InputError(f"{path}: not a whole document of rocprofv3: {why}") from None
-    found = RocmFile()
+    found = FileRows()
     for process in document.processes:
         _add(found, process)
     return found
 
 
-def _add(found: RocmFile, process: _Process) -> None:
+def _add(found: FileRows, process: _Process) -> None:
     pid, records = process.metadata.pid & 0xFFFFFF, process.buffer_records
     gpus = [agent for agent in process.agents if agent.type == _GPU]
     numbers = {agent.id.handle: _number(agent, place) for place, agent in enumerate(gpus)}
@@ -171,6 +172,7 @@ def _add(found: RocmFile, process: _Process) -> None:
     for kernel in records.kernel_dispatch:
         info = kernel.dispatch_info
         symbol = symbols.get(info.kernel_id, nothing)
+        blocks, threads = block_counts(info.grid_size.axes, info.workgroup_size.axes)
         found.add_kernel(
             name=symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {info.kernel_id}",
             start=kernel.start_timestamp,
@@ -179,15 +181,15 @@ def _add(found: RocmFile, process: _Process) -> None:
             stream=_stream(kernel.stream_id, info.queue_id),
             correlation=kernel.correlation_id.internal,
             process=pid,
-            grid=info.grid_size.axes,
-            workgroup=info.workgroup_size.axes,
+            blocks=blocks,
+            threads=threads,
             shared=info.group_segment_size,
             registers=symbol.arch_vgpr_count,
         )
     for copy in records.memory_copy:
         ends = (copy.dst_agent_id.handle, copy.src_agent_id.handle)
         found.add_copy(
-            direction=_operation(process.strings, copy),
+            name=copy_name(_operation(process.strings, copy)),
             start=copy.start_timestamp,
             end=copy.end_timestamp,
             device=next((numbers[handle] for handle in ends if handle in numbers), 0),
@@ -199,7 +201,7 @@ def _add(found: RocmFile, process: _Process) -> None:
     _add_host(found, process, pid)
 
 
-def _add_host(found: RocmFile, process: _Process, pid: int) -> None:
+def _add_host(found: FileRows, process: _Process, pid: int) -> None:
     for name in _CALLS:
         for call in getattr(process.buffer_records, name):
             found.add_call(

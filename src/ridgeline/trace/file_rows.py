@@ -1,7 +1,8 @@
-"""The tables of a rocprofv3 file, whichever of its formats they come from."""
+"""Rows of a file with several GPUs as a reader meets them; they fit `per_gpu.WholeFile`."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,18 +14,18 @@ _WORK = (
     "start", "end", "device", "stream", "correlation", "process", "graph", "name", "kind", "bytes",
     "blocks", "threads", "registers", "shared",
 )  # fmt: skip
-_COPIES = {
-    "HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD",
-    "HOST_TO_HOST": "HtoH",
-}  # fmt: skip
+
+_DRIVER = re.compile(r"hsa_|cu[A-Z]")
 
 
 @dataclass(slots=True)
-class RocmFile:
-    """What was read of a file; fits `per_gpu.WholeFile`."""
+class FileRows:
+    """What was read of a file, in whole nanoseconds."""
 
     names: dict[str, int] = field(default_factory=dict)
     threads: dict[tuple[int, int], int] = field(default_factory=dict)
+    called_threads: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(process, thread) → its name."""
     devices: dict[int, TraceDevice] = field(default_factory=dict)
     """GPU by its number."""
     work: list[tuple[int, ...]] = field(default_factory=list)
@@ -41,27 +42,21 @@ class RocmFile:
         stream: int,
         correlation: int,
         process: int,
-        grid: tuple[int, int, int],
-        workgroup: tuple[int, int, int],
-        shared: int,
+        blocks: int = ABSENT,
+        threads: int = ABSENT,
+        shared: int = ABSENT,
         registers: int = ABSENT,
     ) -> None:
-        """Add a kernel; `grid` counts work items as HSA does, not blocks."""
-        threads = workgroup[0] * workgroup[1] * workgroup[2]
-        blocks = ABSENT
-        if threads > 0:
-            blocks = 1
-            for items, size in zip(grid, workgroup, strict=True):
-                blocks *= -(-items // size)
+        """Add a kernel with its number of blocks and of threads in each."""
         self.work.append((
             start, max(start, end), device, stream, correlation, process << 24, ABSENT,
-            self._name(name), Kind.KERNEL, ABSENT, blocks, threads or ABSENT, registers, shared,
+            self._name(name), Kind.KERNEL, ABSENT, blocks, threads, registers, shared,
         ))  # fmt: skip
 
     def add_copy(
         self,
         *,
-        direction: str,
+        name: str,
         start: int,
         end: int,
         device: int,
@@ -70,25 +65,24 @@ class RocmFile:
         process: int,
         size: int,
     ) -> None:
-        """Add a copy; `direction` is what rocprofv3 calls it (`MEMORY_COPY_HOST_TO_DEVICE`)."""
-        short = next((text for key, text in _COPIES.items() if key in direction), direction)
+        """Add a copy, named as elsewhere (`Memcpy HtoD`)."""
         self.work.append((
             start, max(start, end), device, stream, correlation, process << 24, ABSENT,
-            self._name(f"Memcpy {short}"), Kind.MEMCPY, size, *(ABSENT,) * 4,
+            self._name(name), Kind.MEMCPY, size, *(ABSENT,) * 4,
         ))  # fmt: skip
 
     def add_call(
         self, *, name: str, start: int, end: int, process: int, thread: int, correlation: int
     ) -> None:
-        """Add a call of a runtime or a driver, which HSA is below HIP."""
-        kind = Category.DRIVER if name.startswith("hsa_") else Category.RUNTIME
+        """Add a call of a runtime, or of a driver: HSA below HIP, `cu…` below CUDA."""
+        kind = Category.DRIVER if _DRIVER.match(name) else Category.RUNTIME
         self.called.append((
             start, max(start, end), process << 24, correlation, self._name(name),
             self._thread(process, thread), kind,
         ))  # fmt: skip
 
     def add_range(self, *, written: str, start: int, end: int, process: int, thread: int) -> None:
-        """Add a roctx range."""
+        """Add a range that the program named."""
         name, kind, operator, sequence = named_range(written)
         self.ranged.append((
             start, max(start, end), process << 24, self._name(name), self._thread(process, thread),
@@ -101,17 +95,17 @@ class RocmFile:
         return picked(work, np.lexsort((work["stream"], work["start"])))
 
     def calls(self) -> Table:
-        """Calls of HIP, HSA and RCCL."""
+        """Calls of runtimes and drivers."""
         keys = ("start", "end", "process", "correlation", "name", "thread", "category")
         return table_of(keys, self.called)
 
     def ranges(self) -> Table:
-        """The roctx ranges."""
+        """Ranges that the program named."""
         keys = ("start", "end", "process", "name", "thread", "category", "operator", "sequence")
         return table_of(keys, self.ranged)
 
     def waits(self) -> Table:
-        """Nothing: rocprofv3 records none."""
+        """An empty table, for a profiler that records no waits."""
         keys = ("start", "end", "process", "device", "stream", "correlation", "name", "record")
         return table_of(keys, ())
 
@@ -120,8 +114,9 @@ class RocmFile:
         return self.devices.get(index) or TraceDevice(index=index, name="")
 
     def thread_names(self) -> dict[int, str]:
-        """Nothing: threads have numbers only."""
-        return {}
+        """Names of threads by their number."""
+        return {self.threads[key]: name for key, name in self.called_threads.items()
+                if key in self.threads}  # fmt: skip
 
     def _name(self, name: str) -> int:
         return self.names.setdefault(name, len(self.names))
