@@ -240,6 +240,8 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, document: dict[str, Any]) ->
     for name, content in (
         ("cut.json", text[: len(text) // 2]),
         ("typed.json", text.replace(b'"kernel_id": 5', b'"kernel_id": "five"')),
+        ("large.json", text.replace(b'"kernel_id": 5', b'"group_segment_size": 1e30', 1)),
+        ("huge.json", text.replace(b'"internal": 17,', b'"internal": 99999999999999999999,', 1)),
         ("empty.json", b'{"rocprofiler-sdk-tool": [{"buffer_records": {}}]}'),
         ("cut.db", whole[: len(whole) // 3]),
     ):
@@ -254,3 +256,17 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, document: dict[str, Any]) ->
     connection.close()
     with pytest.raises(InputError, match="rocpd_kernel_dispatch"):
         load_traces(tmp_path / "other_schema.db")
+
+
+def test_a_time_beyond_reason_is_left_out_and_counted(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    text = json.dumps(document).replace(f'"end_timestamp": {10**15 + 9000 + 30_000 + STEP_NS}',
+                                        f'"end_timestamp": {2**62}', 1)  # fmt: skip
+    path = tmp_path / "908_results.json"
+    path.write_text(text)
+    first, second = load_traces(path)
+    assert (len(first.gpu), len(second.gpu)) == (KERNELS - 1, KERNELS + 8)
+    assert "1 events had a time beyond reason and were left out" in first.warnings
+    (found,) = summarize(first)
+    assert found.busy_us == pytest.approx((KERNELS - 1) * 30)

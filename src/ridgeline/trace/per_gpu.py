@@ -32,10 +32,13 @@ from ridgeline.trace.columns import (
     filled_table,
 )
 from ridgeline.trace.host_calls import innermost_at, launch_rows
+from ridgeline.trace.sorting import median
 
 Table = dict[str, Ints]
 """Column → its values, a row each."""
 _THREAD = 0xFFFFFF
+_LONGEST_NS = 365.25 * 86400e9
+"""No trace is longer than a year."""
 _TORCH_RANGE = re.compile(r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?, op_id = (?P<id>\d+)")
 
 
@@ -52,6 +55,8 @@ class _Rows:
     several: bool
     """Are there several GPUs?"""
     ranks: str
+    """What is said of ranks that are numbers of GPUs."""
+    warnings: tuple[str, ...]
 
 
 class WholeFile(Protocol):
@@ -97,10 +102,12 @@ def traces_per_gpu(path: Path, tables: WholeFile, *, ranks: str) -> list[Trace]:
     calls = tables.calls()
     ranges = tables.ranges()
     waits = tables.waits()
+    (work, calls, ranges, waits), left_out = _sound((work, calls, ranges, waits))
     times = [rows["start"] for rows in (work, calls, ranges, waits) if len(rows["start"])]
     if not times:
         return []
     base = int(min(column.min() for column in times))
+    warnings = (f"{left_out} events had a time beyond reason and were left out",) * bool(left_out)
     devices = sorted(set(work["device"].tolist()))
     whole = _Rows(
         work=work,
@@ -110,8 +117,26 @@ def traces_per_gpu(path: Path, tables: WholeFile, *, ranks: str) -> list[Trace]:
         base=base,
         several=len(devices) > 1,
         ranks=ranks,
+        warnings=warnings,
     )
     return [_trace(path, tables, whole, device) for device in devices or [None]]
+
+
+def _sound(tables: Sequence[Table]) -> tuple[list[Table], int]:
+    """The tables without the rows that lie more than a year from all others, and how many."""
+    starts = [table["start"].astype(np.float64) for table in tables]
+    together = np.concatenate(starts)
+    if not len(together):
+        return list(tables), 0
+    middle = median(together)
+    kept, left_out = [], 0
+    for table, start in zip(tables, starts, strict=True):
+        near = (np.abs(start - middle) <= _LONGEST_NS) & (
+            np.abs(table["end"].astype(np.float64) - middle) <= _LONGEST_NS
+        )
+        left_out += len(near) - int(near.sum())
+        kept.append(picked(table, near) if not near.all() else table)
+    return kept, left_out
 
 
 def _trace(path: Path, tables: WholeFile, rows: _Rows, device: int | None) -> Trace:
@@ -141,7 +166,7 @@ def _trace(path: Path, tables: WholeFile, rows: _Rows, device: int | None) -> Tr
         rank=device if rows.several else None,
         base_us=rows.base / 1e3,
         devices=() if fact is None else (fact,),
-        warnings=(rows.ranks,) if rows.several else (),
+        warnings=(*((rows.ranks,) if rows.several else ()), *rows.warnings),
         names=tuple(tables.names),
         threads=tuple(tables.threads),
         thread_names=tables.thread_names(),

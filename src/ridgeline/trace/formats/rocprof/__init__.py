@@ -37,7 +37,10 @@ def read_rocprof(path: Path) -> list[Trace]:
     with path.open("rb") as file:
         is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     found = read_database(path) if is_database else read_document(path)
-    traces = traces_per_gpu(path, found, ranks=_RANKS)
+    try:
+        traces = traces_per_gpu(path, found, ranks=_RANKS)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise InputError(f"{path}: a column of it holds no numbers of 64 bits ({error})") from None
     if not traces:
         raise InputError(f"{path}: no kernel, copy, call or range in it; {_HOW}")
     return traces
