@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.file_text import text_pieces
+from ridgeline.trace.file_text import first_text
 from ridgeline.trace.formats import FileFormat
 from ridgeline.trace.formats.kineto.reading import KinetoReading, without_collection
 
@@ -37,7 +37,7 @@ def read_kineto(path: Path, *, details: bool = False) -> Trace:
 
 
 def _looks_like_kineto(path: Path, start: bytes) -> bool:  # noqa: ARG001 - it may be packed
-    text = next(text_pieces(path, []), b"")
+    text = first_text(path)
     return b'"traceEvents"' in text or b'"ph"' in text or len(text) >= LARGE_HEADER_BYTES
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.formats.nsight.tables import NsightTables
-from ridgeline.trace.per_gpu import traces_per_gpu
 from ridgeline.trace.sqlite_file import SQLITE_MAGIC, opened, table_names
 
 _RANKS = "ranks are GPU numbers: nsys does not record torch's"
@@ -25,6 +23,10 @@ def read_nsight(path: Path) -> list[Trace]:
     Raises:
         InputError: not an export, or one without GPU work and without API calls.
     """
+    # Every reader of traces looks at formats, and few read this one.
+    from ridgeline.trace.formats.nsight.tables import NsightTables
+    from ridgeline.trace.per_gpu import traces_per_gpu
+
     with opened(path, "a whole sqlite export of nsys") as connection:
         traces = traces_per_gpu(path, NsightTables(connection), ranks=_RANKS)
     if not traces:

@@ -16,13 +16,11 @@ from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.file_text import text_pieces
+from ridgeline.trace.file_text import first_text
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.formats.rocprof.database import read_database
-from ridgeline.trace.formats.rocprof.document import KEY, read_document
-from ridgeline.trace.per_gpu import traces_per_gpu
 from ridgeline.trace.sqlite_file import SQLITE_MAGIC, table_names
 
+KEY = b'"rocprofiler-sdk-tool"'
 _KEY_WITHIN = 4096
 _RANKS = "ranks are GPU numbers: rocprofv3 does not record torch's"
 _HOW = "record with: rocprofv3 --sys-trace --output-format json -- python train.py"
@@ -34,6 +32,11 @@ def read_rocprof(path: Path) -> list[Trace]:
     Raises:
         InputError: it is damaged, or holds no GPU work and no calls.
     """
+    # Every reader of traces looks at formats, and few read this one.
+    from ridgeline.trace.formats.rocprof.database import read_database
+    from ridgeline.trace.formats.rocprof.document import read_document
+    from ridgeline.trace.per_gpu import traces_per_gpu
+
     with path.open("rb") as file:
         is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     found = read_database(path) if is_database else read_document(path)
@@ -49,7 +52,7 @@ def read_rocprof(path: Path) -> list[Trace]:
 def _looks_like_rocprof(path: Path, start: bytes) -> bool:
     if start == SQLITE_MAGIC:
         return any(name.startswith("rocpd_") for name in table_names(path))
-    return KEY in next(text_pieces(path, []), b"")[:_KEY_WITHIN]
+    return KEY in first_text(path)[:_KEY_WITHIN]
 
 
 FORMAT = FileFormat(

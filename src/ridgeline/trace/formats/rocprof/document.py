@@ -21,7 +21,6 @@ from ridgeline.trace.file_rows import FileRows
 from ridgeline.trace.file_text import text_pieces
 from ridgeline.trace.formats.rocprof.hsa import block_counts, copy_name
 
-KEY = b'"rocprofiler-sdk-tool"'
 _GPU = 2
 _CALLS = ("hip_api", "hsa_api", "rccl_api")
 
