@@ -24,6 +24,7 @@ from ridgeline.trace.communication.matching import RankCollectives, rank_collect
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, kernel_classes
+from ridgeline.trace.recorded import Recorded, what_was_recorded
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, host_wait_by, idle_gap
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
@@ -79,6 +80,8 @@ class RankFacts:
     """None where the trace does not say how large the messages are."""
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
+    recorded: Recorded | None = None
+    """Signs of GPU work, of a rank without any."""
 
     @property
     def window_us(self) -> float:
@@ -125,6 +128,7 @@ def trace_facts(trace: Trace, window: str = "trace") -> list[RankFacts]:
             summary=summary,
             collectives=rank_collectives(trace),
             host_span_us=_host_span(trace),
+            recorded=what_was_recorded(trace),
         )
     ]
 

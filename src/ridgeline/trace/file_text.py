@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
@@ -41,6 +42,21 @@ def text_pieces(path: Path, warnings: list[str]) -> Iterator[bytes]:
             yield from _recoded(_unpacked(path, file, warnings))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def first_text(path: Path) -> bytes:
+    """The first piece of the text, by which formats tell their files.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    known = path.stat()
+    return _first_text(path, known.st_size, known.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _first_text(path: Path, size: int, changed_ns: int) -> bytes:  # noqa: ARG001 - of the key
+    return next(text_pieces(path, []), b"")
 
 
 def without_blank_stretches(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -40,6 +40,11 @@ class ForeignProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     category: str | None = None
     """Regular expression that a category in its Chrome traces matches."""
 
+    @property
+    def refusal(self) -> str:
+        """What the file is and what to do, in one line."""
+        return f"this is {self.name}: {self.advice}"
+
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: tuple[ForeignProgram, ...]
@@ -65,15 +70,15 @@ def foreign_programs() -> tuple[ForeignProgram, ...]:
 
 
 def foreign_file(path: Path, start: bytes) -> InputError | None:
-    """The refusal of a file by its name or its first bytes; None for one that may be a trace."""
+    """The refusal of a file by its first bytes; None for one that may be a trace."""
     for program in foreign_programs():
         magic = (bytes.fromhex(text) for text in program.magic)
-        if path.name.endswith(program.suffixes) or any(start.startswith(one) for one in magic):
+        if any(start.startswith(one) for one in magic):
             return _refusal(path, program)
     return None
 
 
-def foreign_document(path: Path, text: bytes) -> InputError | None:
+def foreign_document(path: Path, text: bytes | bytearray) -> InputError | None:
     """The refusal of a JSON document without events; None where nobody knows it."""
     start = text[:_DOCUMENT_BYTES].decode("utf-8", "replace")
     for program in foreign_programs():
@@ -107,4 +112,4 @@ def _any_matches(pattern: str, names: AbstractSet[str]) -> bool:
 
 
 def _refusal(path: Path, program: ForeignProgram) -> InputError:
-    return InputError(f"{path}: this is {program.name}: {program.advice}")
+    return InputError(f"{path}: {program.refusal}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NoReturn
 
-from ridgeline.trace.foreign import foreign_file
+from ridgeline.trace.foreign import foreign_file, foreign_programs
 from ridgeline.trace.formats import FileFormat, first_bytes
 
 
@@ -19,6 +19,7 @@ def _refuse(path: Path, details: bool) -> NoReturn:  # noqa: ARG001 - a format's
 
 FORMAT = FileFormat(
     name="another program's",
+    refused={suffix: one.refusal for one in foreign_programs() for suffix in one.suffixes},
     sniff=lambda path, start: foreign_file(path, start) is not None,
     read=_refuse,
 )

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.file_text import text_pieces
+from ridgeline.trace.file_text import first_text
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.formats.kineto.reading import Reading, without_collection
+from ridgeline.trace.formats.kineto.reading import KinetoReading, without_collection
 
 LARGE_HEADER_BYTES = 2**16
 """A text with this much before its first event may still be a trace."""
@@ -35,14 +35,14 @@ def read_kineto(
     Raises:
         InputError: the file is not there, or is no trace of torch.profiler.
     """
-    reading = Reading.of(path, details=details)
+    reading = KinetoReading.of(path, details=details)
     with without_collection():
         reading.run(pieces)
         return reading.trace()
 
 
 def _looks_like_kineto(path: Path, start: bytes) -> bool:  # noqa: ARG001 - it may be packed
-    text = next(text_pieces(path, []), b"")
+    text = first_text(path)
     return b'"traceEvents"' in text or b'"ph"' in text or len(text) >= LARGE_HEADER_BYTES
 
 

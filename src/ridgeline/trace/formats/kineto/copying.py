@@ -18,7 +18,7 @@ from ridgeline.trace.formats.kineto.columns import Columns
 from ridgeline.trace.formats.kineto.document import read_document
 from ridgeline.trace.formats.kineto.events import split_raw
 from ridgeline.trace.formats.kineto.intake import Intake
-from ridgeline.trace.formats.kineto.reading import Reading
+from ridgeline.trace.formats.kineto.reading import KinetoReading
 
 Begin = Callable[[bytes], None]
 """Is given the text of the document before its events, once and first."""
@@ -54,7 +54,7 @@ def copy_events(path: Path, pieces: Iterator[bytes], begin: Begin, take: Take) -
     return CopiedDocument(members=members, warnings=warnings)
 
 
-class _Copying(Reading):
+class _Copying(KinetoReading):
     begin: Begin
 
     def _begin(self, text: bytes, start: int) -> None:

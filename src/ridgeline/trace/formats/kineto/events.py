@@ -254,12 +254,12 @@ class Decoders:
 
 
 def _struct(tag: str, stamp: type, *, details: bool) -> type:
-    """The struct of one category; `SORT` says what it is, and its category in small letters."""
+    """The struct of one category; `SORT` says what it is, and its category."""
     role = role_of(tag) or Role.SKIP
     return msgspec.defstruct(
         f"Event_{role.name}",
         _fields(role, stamp, details=details),
-        namespace={"SORT": (role, tag.casefold())},
+        namespace={"SORT": (role, tag)},
         tag_field="cat",
         tag=tag,
         gc=False,

@@ -32,6 +32,8 @@ NO_CATEGORY = "(none)"
 _MOST_LEARNED = 64
 """Categories that are learned; beyond, they are counted one by one."""
 _MOST_NAMES = 1000
+_NAMES = ("thread_name", "process_name")
+"""The metadata that is read."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,12 @@ class Intake:
             self.take_each(split_raw(array))
             return
         tags = set(self.tags)
-        wanted = [number for number, head in enumerate(heads) if not self._passes(head, tags)]
+        wanted = []
+        for number, head in enumerate(heads):
+            if head.ph == "M" and head.name not in _NAMES:
+                self.num_events += 1  # most of the metadata that there can be a great deal of
+            elif not self._passes(head, tags):
+                wanted.append(number)
         if not wanted:
             return
         texts = split_raw(array)
@@ -92,7 +99,10 @@ class Intake:
 
     def _take_odd(self, raw: msgspec.Raw) -> None:
         """An event without a category, or of a kind or form that nobody has told us about."""
-        event: Any = msgspec.json.decode(raw)
+        try:
+            event: Any = msgspec.json.decode(raw)
+        except msgspec.ValidationError:  # a number that no float holds
+            event = None
         if not isinstance(event, dict):
             self.num_events += 1
             self.damaged += 1
@@ -139,9 +149,9 @@ class Intake:
         if head.args is None:
             return
         if head.name == "thread_name":
-            pair = (head.pid, head.tid)
-            if all(isinstance(part, int | str) for part in pair):
-                self.thread_names[pair] = str(head.args.name)
+            process, thread = head.pid, head.tid
+            if isinstance(process, int | str) and isinstance(thread, int | str):
+                self.thread_names[process, thread] = str(head.args.name)
         elif head.name == "process_name" and len(self.process_names) < _MOST_NAMES:
             self.process_names.add(str(head.args.name)[:200])
 

@@ -45,9 +45,13 @@ from ridgeline.trace.formats.kineto.text import (
 
 LONGEST_HEADER_BYTES = 2**26
 LONGEST_EVENT_BYTES = 2**24
+LONGEST_TAIL_BYTES = 2**24
+"""What follows the events is not looked at beyond this."""
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _FINE_STAMP = re.compile(rb'"ts"\s*+:\s*+\d{15,}\.\d*[1-9]')
 _CLOSE = ord("]")
+_MOST_IN_VAIN = 1000
+"""After so many damaged events in a row the rest of a batch is given up."""
 _JOINED_PIECES = 64
 """How many pieces an event with nested objects may have been split into."""
 _OVERLAP = 1024
@@ -69,7 +73,7 @@ def without_collection() -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Reading:
+class KinetoReading:
     """The state of one reading."""
 
     path: Path
@@ -91,7 +95,7 @@ class Reading:
     ended: bool = False
 
     @classmethod
-    def of(cls, path: Path, *, details: bool) -> Reading:
+    def of(cls, path: Path, *, details: bool) -> KinetoReading:
         """A reading that has not begun."""
         return cls(path=path, intake=Intake(columns=Columns(details=details)))
 
@@ -117,7 +121,7 @@ class Reading:
             self._take(b"[" + last + b"]", final=True)
         empty = self.ended and not self.intake.damaged
         if self.intake.num_events <= self.intake.damaged and not empty:
-            raise _no_trace(self.path, "nothing in it is an event")
+            raise _no_trace(self.path, _nothing_sound(self.intake.damaged))
         if not self.ended:
             self.warnings.append("the file ends early; read up to there")
 
@@ -129,19 +133,19 @@ class Reading:
     def _read_header(self, pieces: Iterator[bytes]) -> None:
         text, looked_at = bytearray(), 0
         for piece in pieces:
-            text += piece if text.strip(BLANKS) else piece.lstrip(BLANKS)
+            text += piece if text else piece.lstrip(BLANKS)
             if len(text) < 2 * looked_at:
                 continue  # each look goes over all of it
             looked_at = len(text)
-            start = events_start(bytes(text))
+            start = events_start(text)
             if start is not None:
                 self._begin(bytes(text), start)
                 return
             if len(text) > LONGEST_HEADER_BYTES:
                 break
-        start = events_start(bytes(text))
+        start = events_start(text)
         if start is None:
-            known = foreign_document(self.path, bytes(text))
+            known = foreign_document(self.path, text)
             raise known or _no_trace(self.path, "there is no `traceEvents` in it")
         self._begin(bytes(text), start)
 
@@ -164,9 +168,12 @@ class Reading:
             self.rest = bytes(memoryview(text)[1:])
             self.searched = len(self.rest)
         if len(self.rest) > LONGEST_EVENT_BYTES:
-            self.intake.damaged += 1
-            self.intake.num_events += 1
+            self._count_damaged(1)
             self.rest, self.searched, self.lost = b"", 0, True
+
+    def _count_damaged(self, count: int) -> None:
+        self.intake.damaged += count
+        self.intake.num_events += count
 
     def _find_again(self, piece: bytes) -> None:
         """Go on at the first border after text that was given up."""
@@ -178,48 +185,71 @@ class Reading:
             self.rest = text[-_OVERLAP:]
 
     def _keep_tail(self, piece: bytes) -> None:
-        if len(self.after) < LONGEST_HEADER_BYTES:
+        if len(self.after) < LONGEST_TAIL_BYTES:
             self.after += piece
 
-    def _take(self, array: bytes | memoryview, *, final: bool = False) -> None:
-        """Decode a batch at once where it is well formed, event by event where it is not."""
+    def _take(
+        self, array: bytes | memoryview, *, final: bool = False, closed: bool = False
+    ) -> None:
+        """Decode a batch at once where it is well formed, event by event where it is not.
+
+        `final` says that no more text follows, `closed` that the array of events ends with it.
+        """
         try:
             self.intake.take(array)
         except BROKEN as error:
             text = bytes(array)
             end = _closing_bracket(text, error)
-            if end is None:
-                self._recover(text[1:-1], final=final)
-            else:
+            if end is None and not self._take_repaired(text):
+                self._recover(text[1:-1], final=final, closed=closed)
+            elif end is not None:
                 self._finish(text[1:-1], end - 1)  # our bracket in front shifts positions by one
+
+    def _take_repaired(self, text: bytes) -> bool:
+        """Take a batch whose only fault is what profilers get wrong in every event, such as NaN."""
+        mended = repaired(text)
+        if mended == text:
+            return False
+        try:
+            self.intake.take(mended)
+        except BROKEN:
+            return False
+        return True
 
     def _finish(self, text: bytes, end: int) -> None:
         """The array of events closes at `end`: what follows is the rest of the document."""
         rest = b"," + self.rest if self.rest else b""  # it was cut at a comma of the document
         events, after, self.rest = text[:end], text[end:] + rest, b""
-        self.ended = True
-        self.after = bytearray(after)
         if events.strip():
-            self._take(b"[" + events + b"]")
+            self._take(b"[" + events + b"]", final=True, closed=True)
+        if not self.ended:
+            self.ended = True
+            self.after = bytearray(after)
 
-    def _recover(self, text: bytes, *, final: bool) -> None:
+    def _recover(self, text: bytes, *, final: bool, closed: bool) -> None:
         """Read a batch that is no valid JSON event by event, mending and skipping."""
         spans = list(pieces_of_batch(text))
-        position = 0
+        position = in_vain = 0
         while position < len(spans) and not self.ended:
+            if in_vain > _MOST_IN_VAIN:
+                self._count_damaged(len(spans) - position)
+                return
             start = spans[position][0]
             joined = _JOINED_PIECES if self.attempts < _MOST_ATTEMPTS else 1
             ends = [end for _, end in spans[position : position + joined]]
             taken = self._take_shortest(text, start, ends)
             if taken:
                 position += taken
+                in_vain = 0
             elif not final and position + len(ends) == len(spans):
                 # The batch was cut between objects nested in this event: its rest comes next.
                 self.rest = text[start:] + b"," + self.rest
                 return
             else:
-                self.intake.damaged += not (final and position == len(spans) - 1)
+                if closed or not (final and position == len(spans) - 1):
+                    self._count_damaged(1)
                 position += 1
+                in_vain += 1
 
     def _take_shortest(self, text: bytes, start: int, ends: list[int]) -> int:
         """Take the event at `start`, whichever piece it ends with; how many pieces that were."""
@@ -291,7 +321,7 @@ class Reading:
             raise known
         intake.damaged += intake.columns.implausible
         if intake.damaged and not used and intake.damaged == intake.num_events:
-            raise _no_trace(self.path, f"none of its {intake.damaged:,} events can be read")
+            raise _no_trace(self.path, _nothing_sound(intake.damaged))
         if intake.damaged:
             self.warnings.append(f"{intake.damaged} events could not be read and were left out")
         for category, count in intake.unread.most_common(4):
@@ -307,6 +337,12 @@ def _no_trace(path: Path, why: str) -> InputError:
     return InputError(
         f"{path}: no profiler trace: {why}; write one with torch.profiler's export_chrome_trace"
     )
+
+
+def _nothing_sound(damaged: int) -> str:
+    if damaged < 2:
+        return "nothing in it is an event"
+    return f"none of its {damaged:,} events can be read"
 
 
 def _closing_bracket(array: bytes, error: Exception) -> int | None:

@@ -70,23 +70,23 @@ def pieces_of_batch(text: bytes) -> Iterator[tuple[int, int]]:
     yield start, len(text)
 
 
-def events_start(text: bytes) -> int | None:
+def events_start(text: bytes | bytearray) -> int | None:
     """Position after the `[` of the top-level `traceEvents`; None where it has not come yet."""
-    stripped = text.lstrip(BYTE_ORDER_MARK + b" \t\r\n")
-    if stripped.startswith(b"["):
-        return len(text) - len(stripped) + 1
+    first = _NO_BLANK.search(text, len(BYTE_ORDER_MARK) * text.startswith(BYTE_ORDER_MARK))
+    if first and first.group() == b"[":
+        return first.end()
     found = text.find(b'"traceEvents"')
     if found < 0:
         return None
     depth, key_at = 0, -1
     for token in _TOKEN.finditer(text):
-        first = token.group()[:1]
-        if key_at >= 0 and first == b"[" and not text[key_at : token.start()].strip(b" \t\r\n:"):
+        opened = text[token.start() : token.start() + 1]
+        if key_at >= 0 and opened == b"[" and not text[key_at : token.start()].strip(b" \t\r\n:"):
             return token.end()
         key_at = -1
-        if first in b"{[":
+        if opened in b"{[":
             depth += 1
-        elif first in b"}]":
+        elif opened in b"}]":
             depth -= 1
         elif depth == 1 and token.group() == b'"traceEvents"':
             key_at = token.end()
