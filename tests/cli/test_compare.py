@@ -163,8 +163,8 @@ def test_every_key_of_the_json_is_in_the_reference(folder: Path) -> None:
 
 
 def test_markdown_goes_to_a_file_or_to_stdout(folder: Path) -> None:
-    table, _ = run("a.json", "slow.json", "--markdown", "out/comment.md")
-    comment = (folder / "out" / "comment.md").read_text()
+    table, _ = run("a.json", "slow.json", "--markdown", "comment.md")
+    comment = (folder / "comment.md").read_text()
     assert comment.startswith("### Ridgeline: 1.20× slower")
     assert "1.20× slower" in table
     output, _ = run("a.json", "slow.json", "--markdown", "-")

@@ -157,6 +157,22 @@ def test_no_command_fills_a_folder_over_what_it_reads(
     assert contents(place) == before
 
 
+@pytest.mark.parametrize(("line", "given"), [ones[0] for ones in WRITES.values()])
+def test_no_command_makes_a_folder_for_a_file(
+    line: str, given: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(place)
+    for output, said in (("new/folder/x.json", "new/folder is not there"),
+                         (f"{given}/x.json", f"{given} is no folder")):  # fmt: skip
+        code = run(line.replace("OUTPUT", output).split())
+        out, err = capsys.readouterr()
+        assert (code, out, err.count("\n")) == (2, "", 1), err[-800:]
+        assert output in err
+        assert said in err
+    assert contents(place) == before
+    assert not (place / "new").exists()
+
+
 def test_an_output_beside_its_input_is_written(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,9 +19,9 @@ from ridgeline.report.page import draw_page
 from ridgeline.report.views.trace_page import trace_page_document
 from ridgeline.trace.compare import compare_traces
 from ridgeline.trace.critical_path.path import critical_path
-from ridgeline.trace.critical_path.rank_path import rank_path
 from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.pictures.export import export_chrome
+from ridgeline.trace.pictures.tracks import rank_tracks
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -163,14 +163,13 @@ def test_any_trace_has_a_page_an_export_and_a_comparison(
     tmp_path_factory: pytest.TempPathFactory, ranks: list[list[dict[str, Any]]]
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
-    traces = [
-        read_kineto(write(folder / f"rank{rank}.json", events)) for rank, events in enumerate(ranks)
-    ]
+    files = [write(folder / f"rank{rank}.json", events) for rank, events in enumerate(ranks)]
+    traces = [read_kineto(file) for file in files]
     assert "<h2>" in trace_page([rank_answers(trace, ranks=3) for trace in traces])
     path = critical_path(traces, {"gemm": 10.0})
     assert path.path_us == pytest.approx(path.window_us, abs=1e-6)
     assert path.what_if is None or path.what_if.saved_us >= 0
-    export_chrome(traces, [rank_path(trace) for trace in traces], folder / "out.json")
+    export_chrome(files, [rank_tracks(trace) for trace in traces], folder / "out.json")
     json.loads((folder / "out.json").read_text())
     if len(traces[0].gpu):
         assert compare_traces(traces[0], traces[0]).verdict in {"same", "not comparable"}

@@ -12,9 +12,9 @@ import pytest
 from tests.trace.written import call, document, host, kernel, step, write
 
 from ridgeline import RidgelineError, Trace, load_traces
+from ridgeline.trace import file_text
 from ridgeline.trace.columns import ABSENT, Category, Kind
 from ridgeline.trace.formats.kineto import read_kineto
-from ridgeline.trace.formats.kineto import text as kineto_text
 
 EVENTS = [
     step(0, 900, 1),
@@ -85,7 +85,7 @@ def test_indentation_compression_and_borders_change_nothing(
     suffix: str,
     piece_bytes: int,
 ) -> None:
-    monkeypatch.setattr(kineto_text, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(file_text, "PIECE_BYTES", piece_bytes)
     found = read_kineto(write(tmp_path / f"other{suffix}", EVENTS, indent=indent))
     assert same(found, plain)
     assert found.warnings == ()
@@ -94,7 +94,7 @@ def test_indentation_compression_and_borders_change_nothing(
 def test_objects_nested_in_an_event_are_no_borders(
     tmp_path: Path, plain: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kineto_text, "PIECE_BYTES", 100)
+    monkeypatch.setattr(file_text, "PIECE_BYTES", 100)
     nested = [{"ph": n} for n in "abcdef"]
     events = [{**event, "args": {**event.get("args", {}), "extra": nested}} for event in EVENTS]
     found = read_kineto(write(tmp_path / "nested.json", events))

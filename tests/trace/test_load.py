@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.trace.written import call, host, kernel, write
 
 from ridgeline import RidgelineError
+from ridgeline.trace.cache import MAGIC
 from ridgeline.trace.columns import GpuEvents, column_types
 from ridgeline.trace.load import for_each_rank, read_traces, trace_files
 from ridgeline.trace.time.summary import summarize
@@ -44,16 +46,33 @@ def test_a_trace_that_changed_is_read_again(tmp_path: Path) -> None:
     assert len(found.gpu) == 2
 
 
-def test_a_damaged_cache_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_damaged_entry_of_the_cache_is_read_anew_and_replaced(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.json", EVENTS)
+    (fresh,) = read_traces(path, cache=tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    whole = kept.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 0x20]) + whole[at + 1 :] for at in
+               (3, 18, 25, len(whole) // 2, len(whole) - 3)]  # fmt: skip
+    wrong_type = whole.replace(b"<i4", b"<f4")
+    for content in (whole[:-5], whole[:20], b"", b"x" * 99, whole + b"x", wrong_type, *flipped):
+        kept.write_bytes(content)
+        (again,) = read_traces(path, cache=tmp_path / "cache")
+        assert summarize(again) == summarize(fresh)
+        assert again.gpu.start_us.tolist() == fresh.gpu.start_us.tolist()
+        assert kept.read_bytes() == whole
+
+
+def test_an_entry_with_a_sound_checksum_and_wrong_columns_is_read_anew(tmp_path: Path) -> None:
     path = write(tmp_path / "x.json", EVENTS)
     read_traces(path, cache=tmp_path / "cache")
     (kept,) = (tmp_path / "cache").iterdir()
     whole = kept.read_bytes()
-    for content in (whole[:-5], whole[:20], b"", b"x" * 99):
-        kept.write_bytes(content)
-        with pytest.raises(RidgelineError, match="remove the file") as caught:
-            read_traces(path, cache=tmp_path / "cache")
-        assert str(kept) in str(caught.value)
+    head = len(MAGIC)
+    for body in (whole[head + 4 :].replace(b"<i4", b"<f4"), whole[head + 4 :] + b"more", b"", b"x"):
+        kept.write_bytes(MAGIC + zlib.crc32(body).to_bytes(4, "little") + body)
+        (again,) = read_traces(path, cache=tmp_path / "cache")
+        assert len(again.gpu) == 1
+        assert kept.read_bytes() == whole
 
 
 def test_many_ranks_are_asked_in_their_order(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Kind
 from ridgeline.trace.formats.nsight import read_nsight
+from ridgeline.trace.load import read_traces
 
 SHARED = Path(__file__).parents[3] / "shared"
 FOLDER = SHARED / "data" / "traces" / "nsys_2gpu"
@@ -158,8 +160,7 @@ def test_what_is_no_export_gets_one_clear_line(tmp_path: Path) -> None:
         an_export(tmp_path / "a.sqlite", [KERNELS, "CREATE TABLE b (c)"]).read_bytes()[:5000]
     )
     empty = an_export(tmp_path / "empty.sqlite", ["CREATE TABLE other (a INTEGER)"])
-    report = tmp_path / "run.nsys-rep"
-    for path in (text, half, empty, report, tmp_path / "absent.sqlite"):
+    for path in (text, half, empty, tmp_path / "absent.sqlite"):
         with pytest.raises(InputError) as caught:
             read_nsight(path)
         assert str(path) in str(caught.value)
@@ -175,3 +176,71 @@ def test_reading_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
     read_nsight(path)
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == before
+
+
+NSYS = """#!/bin/sh
+echo "$@" >> {log}
+while [ "$1" != --output ]; do shift; done
+{act}
+"""
+
+
+def a_fake_nsys(folder: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder.mkdir()
+    log = folder / "calls"
+    (folder / "nsys").write_text(NSYS.format(log=log, act=act))
+    (folder / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return log
+
+
+def test_a_report_is_read_through_nsys_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{INSERT}KERNEL VALUES ({n}000, {n}900, 0, 7, {n}, NULL, 1)" for n in range(1, 500)]
+    an_export(tmp_path / "whole.sqlite", [KERNELS, *rows])
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"only nsys reads this")
+    log = a_fake_nsys(tmp_path / "bin", f'cp {tmp_path}/whole.sqlite "$2"', monkeypatch)
+    for _ in range(2):
+        arguments = ["trace", "summary", str(report), "--json", "--cache", str(tmp_path / "cache")]
+        assert run(arguments) == 0
+        (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+        assert (rank["gpu_events"], rank["file"]) == (499, str(report))
+        assert rank["busy_us"] == pytest.approx(499 * 0.9)
+    (said,) = log.read_text().splitlines()  # the second answer comes from the cache
+    assert said.startswith("export --type sqlite ")
+    assert said.endswith(str(report))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "bin", "cache", "run.nsys-rep", "whole.sqlite",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        ("echo 'The report is of a newer version' >&2; exit 3", "is of a newer version"),
+        ("exit 0", "nsys export failed"),
+        ('echo no database at all > "$2"', "not a whole sqlite export"),
+    ],
+)
+def test_what_nsys_cannot_export_is_one_line(
+    tmp_path: Path, act: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"only nsys reads this")
+    a_fake_nsys(tmp_path / "bin", act, monkeypatch)
+    with pytest.raises(InputError, match=expected) as caught:
+        read_traces(report)
+    assert str(caught.value).startswith(f"{report}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_report_without_nsys_says_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = tmp_path / "run.qdrep"
+    report.write_bytes(b"only nsys reads this")
+    with pytest.raises(InputError, match=r"run: nsys export --type sqlite run\.qdrep"):
+        read_traces(report)

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.trace.written import call, document, kernel
 
+from ridgeline.trace import file_text
 from ridgeline.trace.formats.kineto import read_kineto
-from ridgeline.trace.formats.kineto import text as kineto_text
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, WAITS
 from ridgeline.trace.time.summary import summarize
 
@@ -102,7 +102,7 @@ def test_the_summary_of_a_random_trace_is_the_counted_one(
     path = tmp_path / "random.json"
     path.write_text(json.dumps(document(events)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kineto_text, "PIECE_BYTES", piece_bytes)
+        patch.setattr(file_text, "PIECE_BYTES", piece_bytes)
         found = summarize(read_kineto(path))[0]
     low = min(item["start"] for item in work)
     high = max(item["start"] + item["length"] for item in work)

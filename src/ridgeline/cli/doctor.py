@@ -102,14 +102,13 @@ def _judge_traces(files: list[str], window: str, *, json: bool, out: Path | None
     from functools import partial
 
     from ridgeline.cli.show import print_document, print_json, told
-    from ridgeline.cli.trace_files import ask
+    from ridgeline.cli.trace_files import ask, named_files
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.records.store import write_atomically
     from ridgeline.report.views.trace import verdict_document
-    from ridgeline.trace.load import trace_files
 
-    paths = trace_files(files)
+    paths = named_files(files)
     answers = ask(files, partial(trace_facts, window=window), details=True)
     facts = [fact for answer in answers for fact in answer]
     verdict = verdict_of(facts)

@@ -29,7 +29,7 @@ def draft_heads(
     json: Json = False,
 ) -> None:
     """Train draft heads for speculative decoding; the model itself stays as it is."""
-    from ridgeline.cli.show import print_json, progress
+    from ridgeline.cli.show import print_json, progress, say
     from ridgeline.serve.speculation.train_heads import HeadTraining, Progress, train_heads
 
     settings = HeadTraining(
@@ -44,16 +44,16 @@ def draft_heads(
         learning_rate=learning_rate,
         seed=seed,
     )
-    with progress() as say:
+    with progress() as report_progress:
 
         def after(one: Progress) -> None:
             if one.step % max(1, one.steps // 20) == 0:
-                say(f"step {one.step} of {one.steps}  loss {one.loss:.3f}")
+                report_progress(f"step {one.step} of {one.steps}  loss {one.loss:.3f}")
 
         facts = train_heads(settings, out, after)
     if json:
         print_json(facts)
         return
     shares = ", ".join(f"{share:.0%}" for share in facts.held_out_accuracy)
-    typer.echo(f"{out}: {heads} heads; agree with the model on held-out text: {shares}")
-    typer.echo(f"serve them: ridgeline serve {model} --speculative heads:{out}")
+    say(f"{out}: {heads} heads; agree with the model on held-out text: {shares}")
+    say(f"serve them: ridgeline serve {model} --speculative heads:{out}")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json
+from ridgeline.cli.show import print_document, print_json, say
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.ceilings import Ceilings, read_cache, save_ceilings
 from ridgeline.hardware.facts import Device
@@ -98,12 +98,12 @@ def _probe() -> Ceilings:
     try:
         save_ceilings(measured)
     except OSError as error:
-        console.print(f"Not cached: {error}")
+        say(f"Not cached: {error}", err=True)
     return measured
 
 
 def _cached(machine: Machine) -> Ceilings | None:
     lookup = read_cache("cuda" if machine.gpus else "cpu", machine)
     if lookup.problem is not None:
-        Console(stderr=True).print(f"Ignored {lookup.problem}; --probe replaces it.")
+        say(f"Ignored {lookup.problem}; --probe replaces it.", err=True)
     return lookup.ceilings

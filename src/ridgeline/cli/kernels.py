@@ -34,7 +34,7 @@ def kernels_list(json: Json = False) -> None:
 
 def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
     """Compile kernels now, for this CPU (or RIDGELINE_CPU_TARGET), with CXX or what is found."""
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import print_document, print_json, progress, say
 
     _require_torch()
     from ridgeline.kernels.cpu import build
@@ -52,7 +52,7 @@ def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
         print_json(document)
         return
     print_document(kernels_document(document))
-    typer.echo(f"ready after {document['seconds']:g} s")
+    say(f"ready after {document['seconds']:g} s")
 
 
 def _require_torch() -> None:

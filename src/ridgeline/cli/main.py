@@ -95,7 +95,9 @@ def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> in
         return _complain(f"{said}; {_advice(error, arguments)}", 2)
     except RidgelineError as error:
         if error.details:
-            sys.stderr.write(error.details.rstrip() + "\n")
+            from ridgeline.visible import visible_text
+
+            sys.stderr.write(visible_text(error.details.rstrip()) + "\n")
         return _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
@@ -117,7 +119,9 @@ def _advice(error: typer.BadParameter, arguments: Sequence[str]) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    sys.stderr.write("ridgeline: " + " ".join(message.split()) + "\n")
+    from ridgeline.visible import visible_text
+
+    sys.stderr.write("ridgeline: " + visible_text(" ".join(message.split())) + "\n")
     return code
 
 

@@ -231,14 +231,16 @@ def serve(
     )
 
     def say_ready(address: str, ready: Ready) -> None:
-        typer.echo(_table(ready.ledger), err=True)
+        from ridgeline.cli.show import say
+
+        say(_table(ready.ledger), err=True)
         for kernel in ready.kernels:
-            typer.echo(f"kernel of {kernel.in_words()}", err=True)
+            say(f"kernel of {kernel.in_words()}", err=True)
         if json:
             document = {"address": address, "model": name, "engine": ready}
-            typer.echo(msgspec.json.encode(document).decode())
+            say(msgspec.json.encode(document).decode())
         else:
-            typer.echo(_ready_line(address, name, ready.ledger))
+            say(_ready_line(address, name, ready.ledger))
 
     server.run_server(
         config,

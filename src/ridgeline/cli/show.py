@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.store import write_atomically
+from ridgeline.visible import visible_text
 
 if TYPE_CHECKING:
     from ridgeline.report.document import ReportDocument
 
 
 def print_json(document: object) -> None:
-    """Exactly one JSON document on stdout."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+    """Exactly one JSON document on stdout; what would steer a terminal is escaped as JSON does."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    sys.stdout.write(visible_text(text) + "\n")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """One line, or several, on stdout or stderr."""
+    print(visible_text(text), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def write_text(option: str, path: Path, text: str) -> None:
@@ -57,7 +65,7 @@ def progress() -> Iterator[Callable[[str], None]]:
     """What is under way, on stderr: one live line on a terminal, a line each where it is not."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True)
+        yield lambda text: say(text, err=True)
         return
     with console.status("starting") as status:
-        yield lambda text: status.update(text.replace("[", "\\["))
+        yield lambda text: status.update(Text(visible_text(text)))

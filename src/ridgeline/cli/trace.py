@@ -18,13 +18,12 @@ from typing import Annotated, Any
 import typer
 
 from ridgeline.cli.output_options import Json, output_file
-from ridgeline.cli.show import print_document, print_json, told, write_page
-from ridgeline.cli.trace_files import Cache, Files, Top, Window, ask
+from ridgeline.cli.show import print_document, print_json, say, told, write_page
+from ridgeline.cli.trace_files import Cache, Files, Top, Window, ask, named_files
 from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
 from ridgeline.errors import InputError, Regression
 from ridgeline.report.document import Lines, ReportDocument
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.load import trace_files
 from ridgeline.trace.time.summary import NO_GPU
 
 WhatIf = Annotated[
@@ -136,7 +135,7 @@ def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = 
     from ridgeline.trace.formats.memory_snapshot import FORMAT
     from ridgeline.trace.memory.allocations import memory_use
 
-    paths = trace_files(files)
+    paths = named_files(files)
     snapshots = [path for path in paths if format_of(path) is FORMAT]
     if snapshots:
         _show_snapshots(snapshots, len(paths), json=json)
@@ -267,7 +266,7 @@ def trace_stack(
         print_json({"ranks": stacks})
     else:
         for lines in stacks:
-            typer.echo("\n".join(lines))
+            say("\n".join(lines))
 
 
 def trace_export(
@@ -276,18 +275,21 @@ def trace_export(
     cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """An annotated trace for Perfetto: counters, and the critical path as a track with flows."""
-    from ridgeline.trace.critical_path.rank_path import rank_path
-    from ridgeline.trace.load import each_trace
+    """The trace for Perfetto, with counters and the critical path as tracks beside its events."""
     from ridgeline.trace.pictures.export import export_chrome
+    from ridgeline.trace.pictures.tracks import rank_tracks
 
-    paths = ask(files, rank_path, cache=cache)
+    ranks = ask(files, rank_tracks, cache=cache)
     with told("--out", out):
-        counts = export_chrome(each_trace(trace_files(files), cache=cache), paths, out)
+        counts = export_chrome(named_files(files), ranks, out, cache=cache)
     if json:
-        print_json({"file": str(out), **counts})
-    else:
-        typer.echo(f"{out}: {counts['events']} events; open it at https://ui.perfetto.dev")
+        drawn = {"flows": counts.tracks.flows, "counters": counts.tracks.counters,
+                 "path_pieces": counts.tracks.path_pieces}  # fmt: skip
+        print_json({"file": str(out), "events": counts.events, **drawn,
+                    "warnings": counts.warnings})  # fmt: skip
+        return
+    say(f"{out}: {counts.events} events; open it at https://ui.perfetto.dev")
+    print_document(ReportDocument("", [Lines(counts.warnings, "warning")]))
 
 
 def trace_report(
@@ -301,14 +303,14 @@ def trace_report(
     from ridgeline.diagnose.trace_answers import rank_answers, trace_answers
     from ridgeline.report.views.trace_page import trace_page_document
 
-    question = partial(rank_answers, window=window, ranks=len(trace_files(files)))
+    question = partial(rank_answers, window=window, ranks=len(named_files(files)))
     ranks = ask(files, question, details=True, cache=cache)
     write_page("--html", html, trace_page_document(trace_answers(ranks)))
     size = html.stat().st_size
     if json:
         print_json({"file": str(html), "bytes": size})
     else:
-        typer.echo(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
+        say(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
 
 
 def _shortened(given: list[str]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from ridgeline.cli.show import progress
+from ridgeline.cli.show import progress, say
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.load import for_each_rank, trace_files
 
@@ -32,6 +32,11 @@ Cache = Annotated[
 ]
 
 
+def named_files(files: list[str]) -> list[Path]:
+    """The files that will be asked; `ask` tells what is left out of folders."""
+    return trace_files(files, tell=lambda line: None)  # noqa: ARG005
+
+
 def ask(
     files: list[str],
     question: Callable[[Trace], Answer],
@@ -40,7 +45,7 @@ def ask(
     cache: Path | None = None,
 ) -> list[Answer]:
     """The answer to a question about each trace, one per file, in the order of the files."""
-    paths = trace_files(files)
+    paths = trace_files(files, tell=lambda line: say(line, err=True))
     with progress() as report_progress:
         if len(paths) > 1:
             report_progress(f"reading {len(paths)} traces")

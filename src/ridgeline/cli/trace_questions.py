@@ -75,7 +75,7 @@ QUESTIONS = {
     "sync": TraceQuestion(
         "every wait of the host for the GPU, the line that asks for it, its cost",
         analysis="ridgeline.trace.time.sync:sync_points",
-        view="ridgeline.report.views.trace:sync_document",
+        view="ridgeline.report.views.trace_host:sync_document",
         options={"window": "trace", "top": 20},
         details=True,
     ),
@@ -87,7 +87,7 @@ QUESTIONS = {
     "operators": TraceQuestion(
         "host and GPU time by operator, by input shape, or by the line that calls it",
         analysis="ridgeline.trace.time.operators:operator_times",
-        view="ridgeline.report.views.trace:operators_document",
+        view="ridgeline.report.views.trace_host:operators_document",
         options={"by": "name", "window": "trace", "top": 30},
         details=True,
     ),
@@ -101,7 +101,9 @@ QUESTIONS = {
     "compare": TraceQuestion("what is new, gone, slower or faster in B; exit 3 when B is slower"),
     "tree": TraceQuestion("frames, operators and calls inside each other, with host and GPU time"),
     "stack": TraceQuestion("folded stacks on stdout, as flamegraph.pl and speedscope read them"),
-    "export": TraceQuestion("an annotated trace for Perfetto: counters and the critical path"),
+    "export": TraceQuestion(
+        "the trace for Perfetto, with counters and the critical path beside it"
+    ),
     "report": TraceQuestion("one HTML page with a timeline, a flame graph and every table"),
 }
 """Subcommand → its question."""

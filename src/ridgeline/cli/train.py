@@ -39,7 +39,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train what the recipe says, on as many processes as its layout has."""
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import print_document, print_json, progress, say
     from ridgeline.errors import InputError
     from ridgeline.records.journal import read_journal
     from ridgeline.records.recipe_file import anchored, changed, read_recipe
@@ -61,15 +61,15 @@ def train(
     single = read_record(against / RESULT, TrainingRun) if against else None
     stack = stack_environment(Path(wanted.run.stack)) if wanted.run.stack else nullcontext()
     if out is None:
-        typer.echo(f"the run lives in {folder}; --out FOLDER puts it elsewhere", err=True)
-    with progress() as say, stack as environment:
-        view, events = LiveView(folder, say), EventTail(folder)
+        say(f"the run lives in {folder}; --out FOLDER puts it elsewhere", err=True)
+    with progress() as report_progress, stack as environment:
+        view, events = LiveView(folder, report_progress), EventTail(folder)
         events.read()  # of earlier starts
 
         def refresh() -> None:
             for event in events.read():
                 if event.note and event.kind in {"ready", "checkpoint", "hung", "rolled_back"}:
-                    typer.echo(event.note, err=True)
+                    say(event.note, err=True)
             view.refresh()
 
         run = train_recipe(wanted, folder, refresh, environment, nodes=machines, fresh=fresh)
@@ -79,4 +79,4 @@ def train(
         losses = [line.loss for line in read_journal(folder)]
         print_document(run_document(run, losses, folder))
     if single is not None:
-        typer.echo(scaling_line(run, single), err=json)
+        say(scaling_line(run, single), err=json)

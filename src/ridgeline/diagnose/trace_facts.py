@@ -28,6 +28,7 @@ from ridgeline.trace.host_calls import (
 )
 from ridgeline.trace.intervals import intersection, measure
 from ridgeline.trace.kernel_names import KernelClass, kernel_classes
+from ridgeline.trace.recorded import Recorded, what_was_recorded
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
 from ridgeline.trace.time.host_activities import HOST_PARTS, over_a_link
 from ridgeline.trace.time.idle import idle_gap
@@ -104,6 +105,8 @@ class RankFacts:
     """Copies to and from the host, or other GPUs, while no kernel ran."""
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
+    recorded: Recorded | None = None
+    """Signs of GPU work, of a rank without any."""
 
     @property
     def window_us(self) -> float:
@@ -131,6 +134,7 @@ def trace_facts(trace: Trace, window: str = "auto") -> list[RankFacts]:
             summary=summary,
             collectives=rank_collectives(trace),
             host_span_us=_host_span(trace),
+            recorded=what_was_recorded(trace),
         )
     ]
 

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
+
+from ridgeline.report.name_cell import NameCell
 
 LEAST_TEXT = 12
 """Columns that a text keeps when it gives way."""
@@ -34,7 +36,53 @@ class FittedTable(Table):
             if place:
                 block.title = None
                 yield Text()
-            yield from Table.__rich_console__(block, console, options)
+            if options.is_terminal:
+                yield from Table.__rich_console__(block, console, options)
+            else:
+                yield from block._with_whole_names(console, options)
+
+    def _with_whole_names(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The block, in which names that do not fit stand whole above the figures of their row."""
+        wide = options.update_width(BOUNDLESS)
+        figures = [place for place, one in enumerate(self.columns) if one.justify == "right"]
+        leading = self.columns[: figures[0] if figures else 0]
+        done = 0
+        for row in range(len(self.rows)):
+            apart = 0
+            for place, column in enumerate(leading):
+                if not _fits(column._cells[row], column, console, wide):
+                    apart = place + 1
+            if apart:
+                if row > done or not done:
+                    yield from self._rows_of(done, row, console, options)
+                yield self._names_of(row, leading[:apart])
+                yield from self._rows_of(row, row + 1, console, options, bare=apart)
+                done = row + 1
+        if done < len(self.rows) or not done:
+            yield from self._rows_of(done, len(self.rows), console, options)
+
+    def _names_of(self, row: int, columns: Sequence[Column]) -> Text:
+        """What stands above the figures of a row, under its headings as far as it goes."""
+        line = Text(no_wrap=True, overflow="ignore", style=self.rows[row].style or "")
+        at = 0
+        for column in columns:
+            line.pad_right(max(2, at - len(line)) if len(line) else at)
+            line.append_text(_whole(column._cells[row]))
+            at += (column.width or 0) + 2
+        return line
+
+    def _rows_of(
+        self, begin: int, end: int, console: Console, options: ConsoleOptions, bare: int = 0
+    ) -> RenderResult:
+        """Some rows, under the heading where they are the first; of `bare` columns no cell."""
+        part = self._with(self.columns)
+        part.rows = self.rows[begin:end]
+        for place, column in enumerate(part.columns):
+            cells = self.columns[place]._cells[begin:end]
+            column._cells = ["" for _ in cells] if place < bare else cells
+        if begin or bare:
+            part.title, part.show_header = None, False
+        yield from Table.__rich_console__(part, console, options)
 
     def _blocks(self, console: Console, options: ConsoleOptions) -> Iterator[FittedTable]:
         """The table in as many parts as it takes; one where it fits or nothing would help."""
@@ -95,3 +143,16 @@ class FittedTable(Table):
         block = copy.copy(self)
         block.columns = [replace(column, _index=place) for place, column in enumerate(columns)]
         return block
+
+
+def _fits(cell: RenderableType, column: Column, console: Console, wide: ConsoleOptions) -> bool:
+    """Whether a name stands on one line; words may take several."""
+    if not isinstance(cell, NameCell):
+        return True
+    return Measurement.get(console, wide, cell).maximum <= (column.width or BOUNDLESS)
+
+
+def _whole(cell: RenderableType) -> Text:
+    if isinstance(cell, NameCell):
+        return cell.text
+    return cell if isinstance(cell, Text) else Text()

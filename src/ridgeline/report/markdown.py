@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ridgeline.report import document as doc
+from ridgeline.visible import visible_text
 
 
 def draw_markdown(document: doc.ReportDocument) -> str:
     """The texts and tables of a document; sections are folded."""
-    return "\n".join(_drawn(document.blocks)).rstrip() + "\n"
+    return visible_text("\n".join(_drawn(document.blocks)).rstrip() + "\n")
 
 
 def _drawn(blocks: Sequence[doc.Block]) -> Iterator[str]:

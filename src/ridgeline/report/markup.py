@@ -6,6 +6,8 @@ import html
 import json
 from collections.abc import Iterable
 
+from ridgeline.visible import visible_text
+
 
 class Markup(str):
     """A piece of finished HTML. Everything else that meets an element is escaped."""
@@ -20,7 +22,9 @@ def element(tag: str, *children: str, **attributes: str) -> Markup:
     '<p class="note">1 &lt; 2<b>!</b></p>'
     """
     names = {name: name.rstrip("_").replace("_", "-") for name in attributes}
-    head = "".join(f' {names[name]}="{html.escape(value)}"' for name, value in attributes.items())
+    head = "".join(
+        f' {names[name]}="{html.escape(visible_text(value))}"' for name, value in attributes.items()
+    )
     return Markup(f"<{tag}{head}>{joined(children)}</{tag}>")
 
 
@@ -28,7 +32,7 @@ def joined(children: Iterable[str]) -> Markup:
     """Pieces one after the other."""
     return Markup(
         "".join(
-            child if isinstance(child, Markup) else html.escape(child, quote=False)
+            child if isinstance(child, Markup) else html.escape(visible_text(child), quote=False)
             for child in children
         )
     )

@@ -1,7 +1,9 @@
 """Draws a document in a terminal, for 80 columns and more; pictures read without colours too.
 
-Text of users is a `Text` and never rich's markup, so a bracket in a file name stays a bracket. In a
-pipe nothing is cut: names wrap, and a word longer than a line stays whole.
+Text of users is a `Text` and never rich's markup, so a bracket in a file name stays a bracket, and
+what would steer a terminal is shown (`ridgeline.visible`). In a pipe, a file or a log of CI nothing
+is cut: a row whose names do not fit beside its figures has them above, on a line of their own and
+whole. Where a narrow table leaves a column out, a line says so.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from rich.bar import Bar as ShareBar
 from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.styled import Styled
 from rich.table import Table as Grid
 from rich.text import Text
 
 from ridgeline.report import document as doc
 from ridgeline.report.fitted_table import FittedTable
+from ridgeline.report.name_cell import NameCell
+from ridgeline.visible import visible, visible_text
 
 WIDE = 110
 """Columns from which a table shows what a narrow one leaves out."""
@@ -44,7 +49,7 @@ PLACE_COLUMNS = 60
 
 def terminal_view(document: doc.ReportDocument) -> RenderableType:
     """The document for rich to print."""
-    return Group(*_spaced(document.blocks))
+    return Group(*_spaced(visible(document.blocks)))
 
 
 def _spaced(blocks: Sequence[doc.Block]) -> Iterator[RenderableType]:
@@ -174,25 +179,38 @@ def _findings(found: doc.AdviceList) -> Iterator[RenderableType]:
     for number, finding in enumerate(found.findings, start=1):
         if number > 1:
             yield Text()
-        yield _finding(number, finding, width)
+        yield FindingView(number, finding, width)
 
 
-def _finding(number: int, finding: doc.Advice, width: int) -> Grid:
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(width=2, justify="right", no_wrap=True)
-    grid.add_column(width=width)
-    grid.add_column(ratio=1)
-    worth = Text(finding.worth, style="bold green")
-    worth.append(f"\n{finding.sureness}", style="not bold dim")
-    body = Text(finding.title, style="bold")
-    body.append(f"\n{finding.cure}", style="not bold")
-    for place in finding.places[:PLACES]:
-        body.append(f"\n{shortened_place(place, PLACE_COLUMNS)}", style="not bold cyan")
-    facts = " · ".join(f"{label} {value}" for label, value in finding.facts)
-    for line in filter(None, (facts, finding.note)):
-        body.append(f"\n{line}", style="not bold dim")
-    grid.add_row(Text(str(number), style="dim"), worth, body)
-    return grid
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """A finding beside what it is worth."""
+
+    number: int
+    finding: doc.Advice
+    width: int
+    """The columns of what it is worth."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        finding = self.finding
+        grid = Grid.grid(padding=(0, 2))
+        grid.add_column(width=2, justify="right", no_wrap=True)
+        grid.add_column(width=self.width)
+        grid.add_column(ratio=1, overflow="fold")
+        worth = Text(finding.worth, style="bold green")
+        worth.append(f"\n{finding.sureness}", style="not bold dim")
+        body: list[RenderableType] = [
+            Text(finding.title, style="bold"),
+            Text(finding.cure),
+        ]
+        for place in finding.places[:PLACES]:
+            cut = options.is_terminal
+            where = shortened_place(place, PLACE_COLUMNS) if cut else place
+            body.append(Styled(NameCell(where, cut), "cyan"))
+        facts = " · ".join(f"{label} {value}" for label, value in finding.facts)
+        body += [Text(line, style="dim") for line in (facts, finding.note) if line]
+        grid.add_row(Text(str(self.number), style="dim"), worth, Group(*body))
+        yield grid
 
 
 def shortened_place(where: str, width: int) -> str:
@@ -279,6 +297,9 @@ class TableView:
                     line[under] = Group(line[under], said)
             drawn.add_row(*line, style=STYLES[row.tone])
         yield drawn
+        left_out = [one.heading for one in self.table.shown("terminal")[0] if one not in columns]
+        if left_out:
+            yield Text(f"from {WIDE} columns on also: {', '.join(left_out)}", style="dim")
 
 
 def _longest_word(column: doc.Column, cells: Sequence[doc.Cell]) -> int:
@@ -295,7 +316,7 @@ def _first(columns: Sequence[doc.Column], *kinds: str) -> int | None:
     return next(places, None)
 
 
-def _cell(column: doc.Column, cell: doc.Cell, *, cut: bool) -> Text:
+def _cell(column: doc.Column, cell: doc.Cell, *, cut: bool) -> Text | NameCell:
     if isinstance(cell, doc.Meter):
         look, length = cell.look, max(1, round(METER_COLUMNS * cell.share))
         return Text("█" * length if look is None else look.fill * length,
@@ -306,7 +327,7 @@ def _cell(column: doc.Column, cell: doc.Cell, *, cut: bool) -> Text:
     if column.kind == "name":
         given = doc.plain(words)
         whole = given[: len(given) - len(given.lstrip())] + " ".join(given.split())
-        return Text(whole, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+        return NameCell(whole, cut)
     return text(words)
 
 
@@ -322,7 +343,8 @@ class DrawingView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.drawing.draw(options.max_width):
-            yield Text.assemble(*line, no_wrap=True)
+            pieces = [(visible_text(said), style) for said, style in line]
+            yield Text.assemble(*pieces, no_wrap=True)
 
 
 _DRAWN: dict[type, Callable[[Any], Iterator[RenderableType]]] = {

@@ -231,6 +231,10 @@ class Trace:
     stacks: tuple[str, ...] = ()
     num_events: int = 0
     """Events in the file, of all kinds."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Events of categories that we do not know, none of them in the tables: category → how many."""
+    cut: bool = False
+    """Does the file end before its events do?"""
     raw_bytes: int = 0
     """Uncompressed size of the file."""
     details: bool = False

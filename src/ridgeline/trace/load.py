@@ -10,6 +10,7 @@ import glob
 import multiprocessing
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,6 +22,7 @@ from ridgeline.errors import ChildDied, InputError
 from ridgeline.records.overwriting import note_input
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.formats import folder_suffixes, format_of, looks_like_a_trace
+from ridgeline.trace.formats.ridgeline_export import is_export
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -55,16 +57,14 @@ def read_traces(path: Path, *, details: bool = False, cache: Path | None = None)
     return cached(cache, path, read, details=details)
 
 
-def each_trace(
-    paths: Sequence[Path], *, details: bool = False, cache: Path | None = None
-) -> Iterator[Trace]:
-    """The traces of files one after the other, none kept here: who asks may drop each in turn."""
-    for path in paths:
-        yield from read_traces(path, details=details, cache=cache)
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=3)
 
 
-def trace_files(given: Iterable[str | Path]) -> list[Path]:
-    """The files that paths, directories and globs name.
+def trace_files(given: Iterable[str | Path], *, tell: Callable[[str], None] = _warn) -> list[Path]:
+    """The files that paths, directories and globs name; of folders without our own exports.
+
+    `tell` is given a line for each export that is left out.
 
     Raises:
         InputError: one of them names no file.
@@ -78,19 +78,29 @@ def trace_files(given: Iterable[str | Path]) -> list[Path]:
             inside = [child for child in named if looks_like_a_trace(child)]
             if not inside:
                 raise InputError(f"{path}: no trace in this folder ({', '.join(suffixes)})")
-            found += sorted(inside, key=_by_number)
+            found += _recorded(path, inside, tell)
         elif path.exists():
             found.append(path)
         else:
             matches = glob.glob(os.fspath(each), recursive=True)
             if not matches:
                 raise InputError(f"{each}: there is no such file{_nearest(path)}")
-            found += sorted((Path(match) for match in matches), key=_by_number)
+            found += _recorded(path, [Path(match) for match in matches], tell)
     if not found:
         raise InputError("no trace was given; name files, a folder of ranks, or a glob")
     for path in found:
         note_input(path)
     return list(dict.fromkeys(found))
+
+
+def _recorded(given: Path, found: list[Path], tell: Callable[[str], None]) -> list[Path]:
+    """What profilers wrote, by number: an export beside the ranks that it is of is none of them."""
+    exports = [path for path in found if is_export(path)]
+    if len(exports) == len(found):
+        raise InputError(f"{given}: nothing but exports of `ridgeline trace export`; name one")
+    for path in exports:
+        tell(f"{path}: left out: it is an export of `ridgeline trace export`; name it to read it")
+    return sorted((path for path in found if path not in exports), key=_by_number)
 
 
 def _by_number(path: Path) -> list[Any]:

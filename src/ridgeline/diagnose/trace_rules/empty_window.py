@@ -1,6 +1,7 @@
 """A window with nothing or almost nothing on a GPU: shares of it say nothing about the work.
 
-`cpu-only`: nothing ran on a GPU, or nobody recorded it. `empty-window`: one gap is most of the
+`cpu-only`: nothing ran on a GPU, or nobody recorded it; sure only where nothing in the trace speaks
+of a GPU. `empty-window`: kernels were launched and none is in the trace; or one gap is most of the
 window, and the work that ended it had been launched long before or the host was blocked in a call
 all the while: the profiler's own start, a graph that was replayed once, a wait for another process.
 `hardly-any-gpu-work`: the GPU worked for a thousandth of the recorded time.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
+from ridgeline.trace.recorded import Recorded, joined_records
 
 CAUSES = ("empty-window", "hardly-any-gpu-work", "cpu-only")
 LEADS_FROM = 0.0
@@ -17,6 +19,17 @@ LEADS_BY = "share"
 
 _MOST = 0.8
 _HARDLY = 1e-4
+_SURE, _UNSURE, _GUESS = 0.9, 0.5, 0.4
+"""Confidence without any sign of a GPU, with one, and where its work is known to be missing."""
+_RECORD_ALL = (
+    "Stop the profiler before the process ends, and record with ProfilerActivity.CUDA (or the "
+    "activity of your accelerator)."
+)
+_LOOK = "See what these events are; the host's side is in `ridgeline trace operators`."
+_RECORD = (
+    "If a GPU was used, record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; if "
+    "none was, move model and data to one."
+)
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
@@ -75,20 +88,66 @@ def _empty(reading: TraceReading) -> list[TraceFinding]:
 
 
 def _cpu_only(reading: TraceReading) -> list[TraceFinding]:
-    """All ranks without a GPU event."""
+    """All ranks without a GPU event: what else they say decides what that means."""
     if reading.facts or not reading.all_facts:
         return []
+    signs = joined_records(fact.recorded for fact in reading.all_facts if fact.recorded)
     span = max(fact.host_span_us for fact in reading.all_facts)
+    evidence: dict[str, float | int | str] = {
+        "host_span_us": round(span, 1),
+        "launch_calls": signs.launch_calls,
+        "gpu_calls": signs.gpu_calls,
+        "gpus_in_header": len(signs.gpus),
+        "events_skipped": sum(signs.skipped.values()),
+    }
+    missing = bool(signs.launch_calls or signs.gpu_records) or (
+        signs.cut and bool(signs.gpus or signs.gpu_calls)
+    )
+    confidence, summary, cure = _explained(signs, time_text(span), missing=missing)
     return [
         TraceFinding(
-            cause="cpu-only",
+            cause="empty-window" if missing else "cpu-only",
             share=1.0,
             worth_us=0.0,
-            confidence=0.95,
-            summary=f"No GPU event in {time_text(span)} of trace: the work ran on the CPU, or the "
-            "profiler did not record the GPU.",
-            evidence={"gpu_events": 0, "host_span_us": round(span, 1)},
-            cure="If a GPU was used, record with activities=[ProfilerActivity.CPU, "
-            "ProfilerActivity.CUDA]; if none was, move model and data to one.",
+            confidence=confidence,
+            summary=summary,
+            evidence={
+                key: value for key, value in evidence.items() if value or key == "gpu_events"
+            },
+            cure=cure,
         )
     ]
+
+
+def _explained(signs: Recorded, span: str, *, missing: bool) -> tuple[float, str, str]:
+    """How sure, what is said, and what to do about a trace without GPU events."""
+    said, sign = f"No GPU event in {span} of trace", _sign(signs)
+    if missing:
+        why = "the GPU was not recorded, or the file was cut"
+        if signs.cut:
+            why = "the file ends early, before its kernels"
+        return _GUESS, f"{said}, though {sign}: {why}.", _RECORD_ALL
+    if signs.skipped:
+        largest = max(signs.skipped, key=lambda name: signs.skipped[name])
+        said = (
+            f"{said} that is known, but {sum(signs.skipped.values()):,} events were skipped, most "
+            f"of category {largest!r}: perhaps an accelerator's work."
+        )
+        return _GUESS, said, _LOOK
+    if sign:
+        said = f"{said}, but {sign}: it was recorded without the GPU, or nothing ran there then."
+        return _UNSURE, said, _RECORD
+    return _SURE, f"{said}, and no sign of a GPU: the work ran on the CPU.", _RECORD
+
+
+def _sign(signs: Recorded) -> str:
+    """The clearest sign of a GPU, in words; empty without any."""
+    if signs.launch_calls:
+        return f"the host launches {signs.launch_calls:,} kernels"
+    if signs.gpu_records:
+        return "there are records of waits for a GPU"
+    if signs.gpus:
+        return f"the header lists {len(signs.gpus)} × {signs.gpus[0]}"
+    if signs.gpu_calls:
+        return "the host calls a GPU's runtime"
+    return "the file ends early" if signs.cut else ""

@@ -12,8 +12,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ridgeline import quantity
 from ridgeline.records.finding import TraceFinding
 from ridgeline.report import document as doc
@@ -25,10 +23,8 @@ if TYPE_CHECKING:
     from ridgeline.trace.time.idle import RankIdle
     from ridgeline.trace.time.kernels import RankKernels
     from ridgeline.trace.time.launch import RankLaunches
-    from ridgeline.trace.time.operators import RankOperators
     from ridgeline.trace.time.steps import RankSteps
     from ridgeline.trace.time.summary import RankSummary
-    from ridgeline.trace.time.sync import RankSync
 
 ROWS = 12
 _WORTH_A_COLUMN = 0.001
@@ -162,7 +158,7 @@ def rows_of(
     for rank, record in taken:
         cells = [_cell(column, attrgetter(column.field)(record)) for column in columns]
         rows.append((rank, *cells) if several else tuple(cells))
-    shown = (doc.words("rank"), *columns) if several else tuple(columns)
+    shown = (doc.name("rank"), *columns) if several else tuple(columns)
     return doc.DataTable(shown, rows, sortable=sortable)
 
 
@@ -202,7 +198,7 @@ def _finding(one: TraceFinding) -> doc.Advice:
         sureness=f"confidence {one.confidence:.2f}",
         title=f"{one.cause}: {one.summary}",
         cure=f"→ {one.cure}",
-        places=list(one.where),
+        places=[short_name(place) for place in one.where],
         facts=[(quantity.without_unit(key), _fact(key, value))
                for key, value in one.evidence.items()],
         note=f"{quantity.percent(one.share)} of the window, worth up to {worth}",
@@ -250,7 +246,7 @@ def summary_document(
     blocks: list[doc.Block] = []
     if working:
         columns = (
-            doc.words("rank"),
+            doc.name("rank"),
             doc.Column("window_us"),
             *(doc.Column("share", title) for title in shown),
         )
@@ -334,7 +330,7 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
 def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
     """Communication hidden and exposed, per GPU."""
     columns = (
-        doc.words("rank"),
+        doc.name("rank"),
         doc.Column("window_us"),
         doc.Column("compute_us"),
         doc.Column("communication_us", "comm"),
@@ -378,7 +374,7 @@ def communication_document(ranks: Sequence[RankCommunication]) -> doc.ReportDocu
 def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     """How each GPU was fed."""
     columns = (
-        doc.words("rank"),
+        doc.name("rank"),
         doc.words("bound"),
         doc.Column("share", "host wait"),
         doc.Column("delay_us"),
@@ -409,17 +405,6 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     return doc.ReportDocument(
         "Launches", [doc.DataTable(columns, rows), doc.Paragraph(note, "dim")]
     )
-
-
-def sync_document(ranks: Sequence[RankSync]) -> doc.ReportDocument:
-    """Waits of the host, per rank."""
-    shown: list[doc.Block] = []
-    for rank in ranks:
-        blocked, idle = map(quantity.microseconds, (rank.host_us, rank.gpu_gap_us))
-        said = f"{rank.count} waits block the host for {blocked}; GPU idle around them {idle}"
-        shown.append(title(rank, said))
-        shown += [table_of(SYNC, rank.points)] if rank.points else []
-    return doc.ReportDocument("Synchronisation", shown)
 
 
 def steps_document(ranks: Sequence[RankSteps]) -> doc.ReportDocument:
@@ -459,35 +444,6 @@ def steps_document(ranks: Sequence[RankSteps]) -> doc.ReportDocument:
         ]
         shown.append(doc.DataTable(columns, rows))
     return doc.ReportDocument("Steps", shown)
-
-
-def operators_document(ranks: Sequence[RankOperators]) -> doc.ReportDocument:
-    """Operators per rank, with the shape or the line that they are grouped by."""
-    shown: list[doc.Block] = []
-    for rank in ranks:
-        shown.append(title(rank, f"{quantity.count(rank.count)} operator calls"))
-        if rank.by == "name":
-            shown.append(table_of(OPERATORS, rank.operators))
-            continue
-        first, *others = OPERATORS
-        rows = [
-            (
-                short_name(use.name),
-                (_dims(use.shapes) if rank.by == "shape" else use.line) or "–",
-                *(getattr(use, column.field) for column in others),
-            )
-            for use in rank.operators
-        ]
-        shown.append(doc.DataTable((first, doc.name(rank.by), *others), rows))
-    return doc.ReportDocument("Operators", shown)
-
-
-def _dims(shapes: str | None) -> str | None:
-    """The shapes of an operator, `[[[8,4],[]],["float","Scalar"]]` as `8×4`."""
-    if shapes is None:
-        return None
-    dims = msgspec.json.decode(shapes)[0]
-    return ", ".join("×".join(map(str, dim)) for dim in dims if dim) or "scalars"
 
 
 # -- words -----------------------------------------------------------------------------------------

@@ -69,9 +69,10 @@ def format_of(path: Path) -> FileFormat:
         InputError: it cannot be opened, is empty, or is of a kind that has to be converted first.
     """
     for one in formats():
-        if path.suffix in one.refused:
-            raise InputError(f"{path}: {one.refused[path.suffix]}")
-    start = _start(path)
+        for suffix in one.refused:
+            if path.name.endswith(suffix):
+                raise InputError(f"{path}: {one.refused[suffix]}")
+    start = first_bytes(path)
     if not start:
         raise InputError(f"{path}: the file is empty; record the trace again")
     known = (one for one in formats() if not one.last_resort and one.sniff(path, start))
@@ -80,7 +81,7 @@ def format_of(path: Path) -> FileFormat:
 
 def looks_like_a_trace(path: Path) -> bool:
     """Tell whether a file of a folder is a trace: folders hold other JSON and other tables too."""
-    start = _start(path)
+    start = first_bytes(path)
     return any(
         path.name.endswith(one.suffixes) and one.sniff(path, start)
         for one in formats()
@@ -88,7 +89,12 @@ def looks_like_a_trace(path: Path) -> bool:
     )
 
 
-def _start(path: Path) -> bytes:
+def first_bytes(path: Path) -> bytes:
+    """The first `START_BYTES` of a file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return file.read(START_BYTES)

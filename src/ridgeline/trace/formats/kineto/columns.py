@@ -8,6 +8,7 @@ from decimal import Decimal
 from math import floor, prod
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ridgeline.trace.columns import (
@@ -16,12 +17,20 @@ from ridgeline.trace.columns import (
     Category,
     Collective,
     Floats,
+    Kind,
     no_rows,
 )
-from ridgeline.trace.formats.kineto.events import HOST, KINDS, Role
+from ridgeline.trace.formats.kineto.events import Role, host_category, kind_of
+from ridgeline.trace.sorting import median
 
 _UINT64 = 2**64 - 1
 _LARGEST = 2**31 - 1
+_LONGEST_US = 365.25 * 86400e6
+"""No trace is longer than a year."""
+_MTIA_WAIT = "event_wait"
+_NO_WORK_ON_MTIA = frozenset({_MTIA_WAIT, "event_record"})
+_CUPTI_WAIT = "Stream Wait Event"
+"""What CUPTI calls a stream's wait for another one."""
 
 
 class Interned(dict[Any, int]):
@@ -38,6 +47,11 @@ class Threads(dict[Any, int]):
     def __init__(self) -> None:
         super().__init__()
         self.members: dict[tuple[int | str, int | str], int] = {}
+
+    def named(self, names: dict[tuple[int | str, int | str], str]) -> dict[int, str]:
+        """The names of the threads that did something, by their number."""
+        plain = {(_plain(pair[0]), _plain(pair[1])): name for pair, name in names.items()}
+        return {number: plain[pair] for pair, number in self.members.items() if pair in plain}
 
     def __missing__(self, pair: tuple[int | str, int | str]) -> int:
         plain = (_plain(pair[0]), _plain(pair[1]))
@@ -75,6 +89,8 @@ class Columns:
     """Everything that has been read so far."""
 
     details: bool
+    implausible: int = 0
+    """Events whose time is beyond reason."""
     base: float | None = None
     """The first time stamp, whole: columns hold times relative to it."""
     names: Interned = field(default_factory=Interned)
@@ -91,9 +107,11 @@ class Columns:
     def add(self, role: Role, category: str, events: list[Any]) -> None:
         """Take the events of one struct."""
         if role in (Role.OPERATOR, Role.RUNTIME, Role.PLAIN):
-            self._add_host(role, HOST[category], events)
+            self._add_host(role, host_category(category), events)
         elif role is Role.GPU:
-            self._add_gpu(self.gpu, KINDS[category], events)
+            self._add_gpu(self.gpu, kind_of(category), events)
+        elif role is Role.MTIA:
+            self._add_mtia(events)
         elif role is Role.GPU_ANNOTATION:
             self._add_gpu(self.gpu_annotations, 0, events)
         elif role is Role.SYNC:
@@ -193,6 +211,20 @@ class Columns:
             collective=np.array([self._collective(a) for a in args], np.int32),
         )
 
+    def _add_mtia(self, events: list[Any]) -> None:
+        """Jobs and copies of MTIA as GPU work, its waits for other streams as waits."""
+        jobs = [event for event in events if event.name not in _NO_WORK_ON_MTIA]
+        copies = [event for event in jobs if event.args.direction]
+        waits = [event for event in events if event.name == _MTIA_WAIT]
+        for kind, chosen in (
+            (Kind.KERNEL, [event for event in jobs if not event.args.direction]),
+            (Kind.MEMCPY, [_as_copy(event) for event in copies]),
+        ):
+            if chosen:
+                self._add_gpu(self.gpu, kind, chosen)
+        if waits:
+            self._add_sync([msgspec.structs.replace(one, name=_CUPTI_WAIT) for one in waits])
+
     def _collective(self, args: Any) -> int:
         if args.collective is None:
             return ABSENT
@@ -220,7 +252,7 @@ class Columns:
             stream=np.array([a.stream for a in args], np.int64),
             correlation=np.array([a.correlation for a in args], np.int64),
             wait_on_stream=np.array([a.wait_on_stream for a in args], np.int64),
-            wait_on_record=np.array([a.wait_on_record for a in args], np.int64),
+            wait_on_record=np.array([getattr(a, "wait_on_record", ABSENT) for a in args], np.int64),
         )
 
     def _add_memory(self, events: list[Any]) -> None:
@@ -240,9 +272,29 @@ class Columns:
             thread=np.array([threads[event.pid, event.tid] for event in events], np.int32),
         )
 
+    def _leave_out_implausible(self, tables: dict[str, dict[str, Any]]) -> None:
+        """Drop what lies more than a year from everything else: no profiler records so long."""
+        stamps = {name: _stamp_column(table) for name, table in tables.items()}
+        ends = {
+            name: stamps[name] + np.maximum(table.get("duration_us", 0.0), 0.0)
+            for name, table in tables.items()
+        }
+        known = [(stamps[name], ends[name]) for name in tables if len(stamps[name])]
+        if not known:
+            return
+        first = min(float(start.min()) for start, _ in known)
+        if max(float(end.max()) for _, end in known) - first <= _LONGEST_US:
+            return
+        middle = median(np.concatenate([start for start, _ in known]))
+        for name, table in tables.items():
+            sound = (stamps[name] >= middle - _LONGEST_US) & (ends[name] <= middle + _LONGEST_US)
+            self.implausible += len(sound) - int(sound.sum())
+            tables[name] = {column: values[sound] for column, values in table.items()}
+
     def joined(self) -> dict[str, Any]:
         """The tables of a `Trace`, on one clock that starts at its first event."""
         tables = {name: getattr(self, name).join(kind) for name, kind in TABLES.items()}
+        self._leave_out_implausible(tables)
         times = [table.get("start_us", table.get("time_us")) for table in tables.values()]
         shift = float(floor(min((float(time.min()) for time in times if len(time)), default=0.0)))
         for time in times:
@@ -253,6 +305,19 @@ class Columns:
             order = np.lexsort((table["duration_us"], table["start_us"]))
             tables[name] = {column: values[order] for column, values in table.items()}
         return {name: kind(**tables[name]) for name, kind in TABLES.items()}
+
+
+def _stamp_column(table: dict[str, Any]) -> Floats:
+    found: Floats = table["start_us"] if "start_us" in table else table["time_us"]
+    return found
+
+
+def _as_copy(event: Any) -> Any:
+    """A transfer of MTIA's DMA engine with the name and the size that copies have elsewhere."""
+    source, _, target = event.args.direction.partition("_TO_")
+    name = f"Memcpy {source[:1]}to{target[:1]} ({source.title()} -> {target.title()})"
+    args = msgspec.structs.replace(event.args, bytes=event.args.size)
+    return msgspec.structs.replace(event, name=name, args=args)
 
 
 def _size(dims: list[int] | None) -> int:

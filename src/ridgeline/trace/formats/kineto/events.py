@@ -19,6 +19,7 @@ class Role(Enum):
     """What an event is to us: which struct it decodes into."""
 
     GPU = "gpu"
+    MTIA = "mtia"
     OPERATOR = "operator"
     RUNTIME = "runtime"
     PLAIN = "plain"
@@ -57,40 +58,76 @@ HOST = {
     "overhead": Category.OVERHEAD,
 }
 """Category, in small letters → category of host work."""
-SKIPPED = ("ac2g", "async_cpu_to_gpu", "async_gpu", "async", "fwdbwd", "forward_backward", "trace")
-"""Flows (the correlation says the same) and the profiler's own span."""
+SKIPPED = (
+    "ac2g", "async_cpu_to_gpu", "async_gpu", "async", "fwdbwd", "forward_backward", "trace",
+    "cuda_event",
+)  # fmt: skip
+"""Flows (the correlation says the same), records of events, and the profiler's own span."""
 SPELLINGS = ("Kernel", "Memcpy", "Memset", "Operator", "Runtime", "Trace", "Async")
 """The spellings of torch 1.8; others are learned."""
-
-_ROLES = {
-    **dict.fromkeys(KINDS, Role.GPU),
-    **{
-        name: {
-            Category.OPERATOR: Role.OPERATOR,
-            Category.ANNOTATION: Role.OPERATOR,
-            Category.RUNTIME: Role.RUNTIME,
-            Category.DRIVER: Role.RUNTIME,
-        }.get(category, Role.PLAIN)
-        for name, category in HOST.items()
-    },
+_ENDINGS: tuple[tuple[str, Kind | Category | Role], ...] = (
+    ("_memcpy", Kind.MEMCPY),
+    ("_memset", Kind.MEMSET),
+    ("_runtime", Category.RUNTIME),
+    ("_driver", Category.DRIVER),
+    ("_user_annotation", Role.GPU_ANNOTATION),
+    ("_sync", Role.SYNC),
+)
+"""How the categories of a backend end, whoever built the accelerator: `mlu_memcpy`, `gcu_runtime`,
+`xpu_sync`, …"""
+_BY_CATEGORY = {
+    Category.OPERATOR: Role.OPERATOR,
+    Category.ANNOTATION: Role.OPERATOR,
+    Category.RUNTIME: Role.RUNTIME,
+    Category.DRIVER: Role.RUNTIME,
+}
+_EXACT: dict[str, Kind | Category | Role] = {
+    **KINDS,
+    **HOST,
     **dict.fromkeys(SKIPPED, Role.SKIP),
     "cuda_sync": Role.SYNC,
     "cpu_instant_event": Role.MEMORY,
     "gpu_user_annotation": Role.GPU_ANNOTATION,
+    "mtia_ccp_events": Role.MTIA,
 }
 
-KNOWN = (*_ROLES, *SPELLINGS)
+KNOWN = (*_EXACT, *SPELLINGS)
 """Tags that the first decoder knows."""
+
+
+@lru_cache(maxsize=512)
+def _meaning(category: str) -> Kind | Category | Role | None:
+    folded = category.casefold()
+    ending = (meaning for end, meaning in _ENDINGS if folded.endswith(end))
+    return _EXACT[folded] if folded in _EXACT else next(ending, None)
 
 
 def role_of(category: str) -> Role | None:
     """What a category is, however it is spelled; None when nobody has told us."""
-    return _ROLES.get(category.casefold())
+    meaning = _meaning(category)
+    if isinstance(meaning, Category):
+        return _BY_CATEGORY.get(meaning, Role.PLAIN)
+    return Role.GPU if isinstance(meaning, Kind) else meaning
+
+
+def kind_of(category: str) -> Kind:
+    """The kind of GPU work that a category with the role `GPU` is."""
+    meaning = _meaning(category)
+    return meaning if isinstance(meaning, Kind) else Kind.KERNEL
+
+
+def host_category(category: str) -> Category:
+    """The category of host work that a category of an operator, a call or a frame is."""
+    meaning = _meaning(category)
+    return meaning if isinstance(meaning, Category) else Category.OVERHEAD
 
 
 # What a column holds; a larger number makes the event a damaged one.
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+LARGEST_STAMP_US = 100 * 365.25 * 86400e6
+"""A century on any clock that profilers use (since 1970, since the machine started)."""
+_Time = Annotated[float, msgspec.Meta(ge=-LARGEST_STAMP_US, le=LARGEST_STAMP_US)]
 _Number = float | None
 _Text = str | int | float | list[Any] | None
 
@@ -146,6 +183,14 @@ class RuntimeArgs(msgspec.Struct, frozen=True, gc=False):
     old_external_id: _Int64 = msgspec.field(default=ABSENT, name="external id")
 
 
+class MtiaArgs(GpuArgs, frozen=True, gc=False):
+    """Arguments of what ran on MTIA: jobs, copies of its DMA engine, waits for other streams."""
+
+    direction: str | None = None
+    size: _Int64 = ABSENT
+    wait_on_stream: _Int64 = ABSENT
+
+
 class SyncArgs(msgspec.Struct, frozen=True, gc=False):
     """Arguments of a synchronisation record."""
 
@@ -175,6 +220,7 @@ def _fields(role: Role, stamp: type, *, details: bool) -> list[Any]:
         return []
     args: dict[Role, Any] = {
         Role.GPU: GpuArgs,
+        Role.MTIA: MtiaArgs,
         Role.GPU_ANNOTATION: GpuArgs,
         Role.OPERATOR: DetailedOperatorArgs if details else OperatorArgs,
         Role.RUNTIME: RuntimeArgs,
@@ -182,13 +228,13 @@ def _fields(role: Role, stamp: type, *, details: bool) -> list[Any]:
         Role.MEMORY: MemoryArgs,
     }
     found: list[Any] = [
-        ("ts", stamp),
+        ("ts", _Time if stamp is float else stamp),
         ("name", str),
         ("pid", int | str, 0),
         ("tid", int | str, 0),
     ]
     if role is not Role.MEMORY:  # an instant
-        found = [("ph", _X), *found, ("dur", float, 0.0)]
+        found = [("ph", _X), *found, ("dur", _Time, 0.0)]
     if role in args:
         found.append(("args", args[role], args[role]()))
     return found
@@ -208,12 +254,12 @@ class Decoders:
 
 
 def _struct(tag: str, stamp: type, *, details: bool) -> type:
-    """The struct of one category; `SORT` says what it is, and its category in small letters."""
+    """The struct of one category; `SORT` says what it is, and its category."""
     role = role_of(tag) or Role.SKIP
     return msgspec.defstruct(
         f"Event_{role.name}",
         _fields(role, stamp, details=details),
-        namespace={"SORT": (role, tag.casefold())},
+        namespace={"SORT": (role, tag)},
         tag_field="cat",
         tag=tag,
         gc=False,
@@ -226,5 +272,30 @@ def decoders(tags: tuple[str, ...], stamp: type, *, details: bool) -> Decoders:
     return Decoders(tags, stamp, details=details)
 
 
+class _Name(msgspec.Struct, frozen=True, gc=False):
+    name: Any = None
+
+
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """What tells whether an event needs a struct of its own, and the name that metadata gives."""
+
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = 0
+    tid: Any = 0
+    args: _Name | None = None
+
+    @classmethod
+    def of(cls, event: dict[str, Any]) -> Head:
+        """The head of an event that was decoded as it came."""
+        args = event.get("args")
+        name = _Name(args.get("name")) if isinstance(args, dict) else None
+        known = {key: event[key] for key in ("ph", "cat", "name", "pid", "tid") if key in event}
+        return cls(**known, args=name)
+
+
+read_heads = msgspec.json.Decoder(list[Head]).decode
+"""The heads of an array of events."""
 split_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
 """An array as the text of its members."""

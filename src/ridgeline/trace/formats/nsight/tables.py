@@ -8,24 +8,22 @@ nanoseconds of the file; the package makes traces of them.
 
     correlationId   unique within a process only, so the process is put into the upper bits
     globalTid       thread in bits 0 … 23, process in 24 … 47, machine above (globalPid: no thread)
-    NVTX            torch's `emit_nvtx` writes `aten::to, op_id = 7`: an operator and its number
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, TraceDevice
+from ridgeline.trace.columns import ABSENT, Category, Kind, TraceDevice
+from ridgeline.trace.per_gpu import Table, named_range, picked, table_of, unique_number
+from ridgeline.trace.sqlite_file import tables_of
 
 if TYPE_CHECKING:
     import sqlite3
-
-Table = dict[str, Ints]
-"""Column → its values, a row each."""
 
 _PROCESS = ~0xFFFFFF
 _THREAD = 0xFFFFFF
@@ -39,7 +37,6 @@ _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Manage
                  5: "Device Static", 6: "Managed Static"}  # fmt: skip
 _SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _VERSION = re.compile(r"_(v\d+|ptsz|ptds)(_(ptsz|ptds))?(_v\d+)?$")
-_TORCH_RANGE = re.compile(r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?, op_id = (?P<id>\d+)")
 
 
 class NsightTables:
@@ -47,8 +44,7 @@ class NsightTables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        self.tables = {str(name) for (name,) in connection.execute(query)}
+        self.tables = tables_of(connection)
         self.names: dict[str, int] = {}
         self.threads: dict[tuple[int, int], int] = {}
         self.strings: dict[int, str] = {}
@@ -104,7 +100,7 @@ class NsightTables:
             "start", "end", "device", "stream", "correlation", "process", "graph", "name", "kind",
             "bytes", "blocks", "threads", "registers", "shared",
         )  # fmt: skip
-        work = _table(keys, rows)
+        work = table_of(keys, rows)
         return picked(work, np.lexsort((work["stream"], work["start"])))
 
     def calls(self) -> Table:
@@ -118,7 +114,7 @@ class NsightTables:
             rows.append((start, max(start, end), thread & _PROCESS, correlation, self._name(name),
                          self._thread(thread), kind))  # fmt: skip
         keys = ("start", "end", "process", "correlation", "name", "thread", "category")
-        return _table(keys, rows)
+        return table_of(keys, rows)
 
     def ranges(self) -> Table:
         """Ranges of NVTX that have an end; marks and domains are no time."""
@@ -127,15 +123,11 @@ class NsightTables:
         where = 'WHERE "end" IS NOT NULL' if "NVTX_EVENTS" in self.tables else ""
         for start, end, thread, text, text_id in self._select("NVTX_EVENTS", columns, where):
             written = text if isinstance(text, str) else self.strings.get(text_id, "")
-            found = _TORCH_RANGE.match(written)
-            name = found["name"] if found else written
-            operator = int(found["id"]) if found else ABSENT
-            sequence = int(found["seq"]) if found and found["seq"] else ABSENT
-            kind = Category.OPERATOR if found else Category.ANNOTATION
+            name, kind, operator, sequence = named_range(written)
             rows.append((start, max(start, end), thread & _PROCESS, self._name(name),
                          self._thread(thread), kind, operator, sequence))  # fmt: skip
         keys = ("start", "end", "process", "name", "thread", "category", "operator", "sequence")
-        return _table(keys, rows)
+        return table_of(keys, rows)
 
     def waits(self) -> Table:
         """CUPTI's records of synchronisation, with the event that was waited for."""
@@ -147,7 +139,7 @@ class NsightTables:
             known = ("globalPid", "eventSyncId", "correlationId")
             for process, event, correlation in self._select(table, known, key="eventSyncId"):
                 if ABSENT not in (process, event, correlation):
-                    recorded[process, event] = _unique(correlation, process)
+                    recorded[process, event] = unique_number(correlation, process)
         rows = []
         for row in self._select(f"{_PREFIX}SYNCHRONIZATION", columns):
             start, end, process, device, stream, correlation, kind, _, event = row
@@ -157,7 +149,7 @@ class NsightTables:
             rows.append((start, max(start, end), process, device, stream, correlation, name,
                          record))  # fmt: skip
         keys = ("start", "end", "process", "device", "stream", "correlation", "name", "record")
-        return _table(keys, rows)
+        return table_of(keys, rows)
 
     def device(self, index: int) -> TraceDevice:
         """What the export says of a GPU."""
@@ -198,26 +190,3 @@ class NsightTables:
 
 def _split(thread: int) -> tuple[int, int]:
     return ((thread >> 24) & _THREAD, thread & _THREAD)
-
-
-def _unique(correlation: int, process: int) -> int:
-    if correlation == ABSENT:
-        return ABSENT
-    return (((process >> 24) & _THREAD) << 32) | (correlation & 0xFFFFFFFF)
-
-
-def unique_column(table: Table) -> Ints:
-    """Correlations with the process in their upper half."""
-    correlation, process = table["correlation"], table["process"]
-    whole = (((process >> 24) & _THREAD) << 32) | (correlation & 0xFFFFFFFF)
-    return np.where(correlation == ABSENT, ABSENT, whole).astype(np.int64)
-
-
-def _table(keys: Sequence[str], rows: Iterable[Sequence[int]]) -> Table:
-    matrix = np.array(list(rows), dtype=np.int64).reshape(-1, len(keys))
-    return {key: matrix[:, index] for index, key in enumerate(keys)}
-
-
-def picked(table: Table, which: Any) -> Table:
-    """Some rows of a table, by number or mask."""
-    return {key: column[which] for key, column in table.items()}

@@ -1,0 +1,63 @@
+"""What rocprofv3 records (ROCprofiler-SDK), as JSON or as a rocpd database: one `Trace` per GPU.
+
+`rocprofv3 --sys-trace --output-format json -- python train.py` writes `PID_results.json`; rocpd, an
+SQLite database (`PID_results.db`), is the default since ROCm 7. Both hold kernel dispatches,
+copies, calls of HIP, HSA and RCCL and roctx ranges, in nanoseconds; torch's operators are not in
+them unless it ran under `emit_nvtx`. Both readers fill `FileRows`; `ridgeline/trace/per_gpu.py`
+divides them among GPUs.
+
+Sources: github.com/ROCm/rocprofiler-sdk, source/lib/rocprofiler-sdk-tool/generateJSON.cpp and
+source/include/rocprofiler-sdk/cxx/serialization.hpp; schema version 3 of rocpd.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ridgeline.errors import InputError
+from ridgeline.trace.columns import Trace
+from ridgeline.trace.file_text import first_text
+from ridgeline.trace.formats import FileFormat
+from ridgeline.trace.sqlite_file import SQLITE_MAGIC, table_names
+
+KEY = b'"rocprofiler-sdk-tool"'
+_KEY_WITHIN = 4096
+_RANKS = "ranks are GPU numbers: rocprofv3 does not record torch's"
+_HOW = "record with: rocprofv3 --sys-trace --output-format json -- python train.py"
+
+
+def read_rocprof(path: Path) -> list[Trace]:
+    """One trace per GPU of a rocprofv3 file, lowest number first.
+
+    Raises:
+        InputError: it is damaged, or holds no GPU work and no calls.
+    """
+    # Every reader of traces looks at formats, and few read this one.
+    from ridgeline.trace.formats.rocprof.database import read_database
+    from ridgeline.trace.formats.rocprof.document import read_document
+    from ridgeline.trace.per_gpu import traces_per_gpu
+
+    with path.open("rb") as file:
+        is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    found = read_database(path) if is_database else read_document(path)
+    try:
+        traces = traces_per_gpu(path, found, ranks=_RANKS)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise InputError(f"{path}: a column of it holds no numbers of 64 bits ({error})") from None
+    if not traces:
+        raise InputError(f"{path}: no kernel, copy, call or range in it; {_HOW}")
+    return traces
+
+
+def _looks_like_rocprof(path: Path, start: bytes) -> bool:
+    if start == SQLITE_MAGIC:
+        return any(name.startswith("rocpd_") for name in table_names(path))
+    return KEY in first_text(path)[:_KEY_WITHIN]
+
+
+FORMAT = FileFormat(
+    name="rocprofv3",
+    suffixes=(".db",),
+    sniff=_looks_like_rocprof,
+    read=lambda path, details: read_rocprof(path),  # noqa: ARG005 - it has neither shapes nor stacks
+)

@@ -1,0 +1,71 @@
+"""What a trace says was recorded, for one that holds no GPU work: `what_was_recorded(trace)`.
+
+No GPU event has many reasons: nothing ran on a GPU; the profiler did not record it; the file was
+cut before its kernels, which Kineto writes after the host's events; or the work is of a category
+that we do not know. The host's calls, the header and the skipped events tell them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ridgeline.trace.columns import Trace
+
+_LAUNCH = re.compile(
+    r"launch|^(?:ze|cl|url?)\w*append\w*kernel|enqueue\w*kernel|^runFunction", re.IGNORECASE
+)
+"""Calls that start work: of CUDA, HIP, MUSA, CANN (`…LaunchKernel`), of SYCL and of MTIA."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Signs of GPU work in a trace, besides the work itself."""
+
+    gpus: tuple[str, ...] = ()
+    """Names of the GPUs that the header lists, one each time it does."""
+    launch_calls: int = 0
+    """Calls of the runtime or driver that start work."""
+    gpu_calls: int = 0
+    """Calls of the runtime or driver of an accelerator, launches included."""
+    gpu_records: int = 0
+    """Annotations and waits as the GPU saw them."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Events of categories that we do not know."""
+    cut: bool = False
+    """Does the file end early?"""
+
+
+def what_was_recorded(trace: Trace) -> Recorded:
+    """The signs of GPU work in a trace."""
+    host = trace.host
+    names = host.name[host.is_call]
+    launching = np.array([bool(_LAUNCH.search(name)) for name in trace.names] or [False])
+    return Recorded(
+        gpus=tuple(device.name or "GPU" for device in trace.devices),
+        launch_calls=int(launching[names].sum()),
+        gpu_calls=len(names),
+        gpu_records=len(trace.gpu_annotations) + len(trace.sync),
+        skipped=trace.skipped,
+        cut=trace.cut,
+    )
+
+
+def joined_records(records: Iterable[Recorded]) -> Recorded:
+    """The signs of several ranks as one: sums, and the longest list of GPUs."""
+    several = list(records)
+    skipped: Counter[str] = Counter()
+    for one in several:
+        skipped.update(one.skipped)
+    return Recorded(
+        gpus=max((one.gpus for one in several), key=len, default=()),
+        launch_calls=sum(one.launch_calls for one in several),
+        gpu_calls=sum(one.gpu_calls for one in several),
+        gpu_records=sum(one.gpu_records for one in several),
+        skipped=dict(skipped),
+        cut=any(one.cut for one in several),
+    )

@@ -1,0 +1,136 @@
+"""Files of other programs are refused by name, with what to do; none is called a CPU run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.trace.written import call, document, host, kernel, write
+
+from ridgeline.cli.main import run
+from ridgeline.trace.foreign import foreign_programs
+
+EVENTS = 5000
+
+
+def process(pid: int | str, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
+
+
+def spans(count: int, **extra: Any) -> list[dict[str, Any]]:
+    return [
+        {"ph": "X", "pid": 1, "tid": 2, "ts": 10.0 * number, "dur": 7.0, "name": "work", **extra}
+        for number in range(count)
+    ]
+
+
+JAX = [process(1, "/device:GPU:0"), process(701, "/host:CPU"), *spans(EVENTS)]
+ASCEND = [
+    process(1, "Ascend Hardware"), process(2, "CANN"), process(3, "Overlap Analysis"),
+    *spans(EVENTS), *(host(10 * number, 5, "aten::mm") for number in range(EVENTS)),
+]  # fmt: skip
+CHROME = [
+    *spans(EVENTS, cat="devtools.timeline,v8"),
+    *spans(100, cat="blink.user_timing"),
+    process(1, "Renderer"),
+]
+TENSORFLOW = [
+    process(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
+    *spans(EVENTS, cat="Op"),
+]
+EXPORTED = [
+    process(1, "rank 0 host"), process(2, "rank 0 GPU"), process(1_000_000, "critical path"),
+    *spans(EVENTS, cat="gemm"), *spans(EVENTS, cat="operator"),
+]  # fmt: skip
+UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (JAX, "JAX or another XLA program"),
+        (ASCEND, "Ascend"),
+        (CHROME, "Chrome or Chromium"),
+        (TENSORFLOW, "TensorFlow"),
+        (EXPORTED, "ridgeline exported"),
+        (UNKNOWN, "none of its 5,100 events is of torch.profiler (categories: render, network)"),
+        (spans(EVENTS, cat="FEE"), "VizTracer"),
+        ({"$schema": "https://www.speedscope.app/file-format-schema.json"}, "speedscope"),
+        ({"nodes": [{"id": 1, "callFrame": {}}], "samples": []}, "V8"),
+        ({"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": []}, "execution trace"),
+        ({"ranks": [{"file": "x"}], "verdict": []}, "ridgeline trace --json"),
+        ({"learning_rate": 0.1}, "no profiler trace"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_json_of_another_program_is_named(
+    tmp_path: Path, content: Any, said: str, packed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = {"traceEvents": content} if isinstance(content, list) else content
+    text = json.dumps(whole).encode()
+    path = tmp_path / "trace_view.json"
+    path.write_bytes(gzip.compress(text) if packed else text)
+    refused_in_one_line(path, said, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("run.ncu-rep", b"NVR\0", "Nsight Compute"),
+        ("trace.pftrace", b"\x0a\x10\xff", "Perfetto"),
+        ("trace.perfetto-trace", b"\x0a\x10\xff", "Perfetto"),
+        ("traces.zip", b"PK\3\4rest", "zip archive"),
+        ("any.name", b"PK\3\4rest", "zip archive"),
+        ("old.nvvp", b"SQLite format 3\0", "nvprof"),
+        ("ranks.tar", b"rank0.json", "tar archive"),
+    ],
+)
+def test_a_file_of_another_program_is_named(
+    tmp_path: Path, name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    refused_in_one_line(path, said, capsys)
+
+
+def refused_in_one_line(path: Path, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "summary", str(path), "--json"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert f"{path}: " in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["/device:GPU:0", "rank 0 GPU", "Ascend Hardware"])
+def test_a_trace_with_gpu_work_is_read_whatever_its_processes_are_called(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "x.json", [process(0, name), call(0, 5, 1), kernel(9, 5)])
+    assert run(["trace", "summary", str(path), "--json"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert rank["gpu_events"] == 1
+
+
+def test_a_trace_of_torch_beside_strange_events_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [*spans(100, cat="devtools.timeline"), call(0, 5, 1), kernel(9, 5)]
+    text = json.dumps(document(events))
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert run(["trace", "summary", str(path), "--json"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert rank["gpu_events"] == 1
+    assert rank["warnings"] == ["100 events of category 'devtools.timeline' were not used"]
+
+
+def test_every_program_has_a_sign_and_an_advice() -> None:
+    for program in foreign_programs():
+        signs = (program.suffixes, program.magic, program.document, program.process)
+        assert any(signs) or program.category, program.name
+        assert program.advice
+        assert not program.advice.endswith(".")
