@@ -1,0 +1,162 @@
+"""What bounds a simulated run, and what each cure is worth: the run again without each fault.
+
+    case = cases()["gpt-loader-slow"]
+    truth_of(case).causes
+
+A fault's worth is the length of the run minus its length with that one fault gone. The label is the
+cause of the fault that is worth the most, and of every other within 1.15 of it; where no fault is
+worth a tenth of the run, the roof under which the kernels spent their time.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.trace.simulated.faults import CAUSES, FAULTS
+from tests.trace.simulated.kineto import Schema
+from tests.trace.simulated.program import Program, gpu_of
+from tests.trace.simulated.run import Run, simulate
+from tests.trace.simulated.workloads import WORKLOADS
+
+CASES = Path(__file__).parent / "cases.toml"
+CLOSE = 1.15
+"""Causes within this factor of the largest are as right as it is."""
+MATTERS = 0.10
+"""Share of the run from which on a fault bounds it."""
+SLOW_OPERATOR_US = 30.0
+"""A host that needs longer for an operator is slow itself, not only its launches many."""
+BORDER = (0.08, 0.13)
+"""Between these shares the fault and the kernels' roof are both right."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row of `cases.toml`."""
+
+    workload: str
+    gpu: str
+    faults: dict[str, float] = {}
+    options: dict[str, int | bool | str] = {}
+    """Arguments of the workload."""
+    version: str = "new"
+    steps: bool = True
+    shapes: bool = True
+    stacks: bool = False
+    syncs: bool = False
+    watchdog: bool = False
+    seed: int = 1
+    note: str = ""
+
+    def program(self, without: str = "") -> Program:
+        """The program with all its faults but one."""
+        unknown = self.faults.keys() - FAULTS.keys()
+        assert not unknown, f"no such fault: {unknown}"
+        options: dict[str, Any] = self.options
+        found = WORKLOADS[self.workload](self.gpu, **options)
+        for name, change in FAULTS.items():
+            if name in self.faults and name != without:
+                found = change(found, self.faults[name])
+        return replace(found, watchdog=self.watchdog)
+
+    def schema(self) -> Schema:
+        return Schema(version=self.version, steps=self.steps, shapes=self.shapes,
+                      stacks=self.stacks, syncs=self.syncs)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What is known of a case."""
+
+    causes: frozenset[str]
+    """A first finding with one of these is right."""
+    worth_us: float | None
+    """What curing the first fault saves; None where no fault bounds the run."""
+    duration_us: float
+    filled: float
+    """Share of the run in which a kernel ran that does not communicate, mean over ranks."""
+    by_fault: dict[str, float] = field(default_factory=dict)
+    """Fault → what curing it saves."""
+
+
+@cache
+def cases() -> dict[str, Case]:
+    """Every labelled case by its name."""
+    rows = tomllib.loads(CASES.read_text())
+    return {name: msgspec.convert(row, Case) for name, row in rows.items()}
+
+
+def truth_of(case: Case, run: Run | None = None) -> Truth:
+    """Run the case, and again without each of its faults."""
+    run = run or simulate(case.program(), case.seed)
+    whole = run.duration_us
+    if not run.program.on_gpu:
+        return Truth(frozenset({"cpu-only"}), None, whole, 0.0)
+    worth = {
+        name: whole - simulate(case.program(without=name), case.seed).duration_us
+        for name in case.faults
+    }
+    first = max(worth, key=lambda name: worth[name], default=None)
+    most = worth[first] if first else 0.0
+    filled = filled_by_kernels(run)
+    kernels = roofs_of(run, case.shapes)
+    if first is None or most < BORDER[0] * whole:
+        return Truth(kernels, None, whole, filled, worth)
+    causes = {cause for name in worth if worth[name] * CLOSE >= most for cause in CAUSES[name]}
+    causes |= _overlapping(case, run, worth, most)
+    if most < BORDER[1] * whole:
+        return Truth(frozenset(causes | kernels), None, whole, filled, worth)
+    return Truth(frozenset(causes), most, whole, filled, worth)
+
+
+def _overlapping(case: Case, run: Run, worth: dict[str, float], most: float) -> set[str]:
+    """Causes that the vocabulary allows too, each for a reason of the machine."""
+    found = set()
+    host = case.program().host
+    usual = host.dispatch_us + host.launch_us + host.python_us
+    first = {name for name in worth if worth[name] * CLOSE >= most}
+    if "eager" in first and usual > SLOW_OPERATOR_US:
+        found.add("host-bound")
+    if "slow-python" in first and host.slow_python_us < usual:
+        found.add("launch-bound")
+    if "pageable" in first:
+        copied = sum(
+            (one.end_us or 0.0) - (one.start_us or 0.0)
+            for one in run.work
+            if "Pageable" in one.name
+        )
+        if worth["pageable"] > 1.5 * copied / len(run.ranks):  # more is waited than copied
+            found.add("sync-bound")
+    return found
+
+
+def filled_by_kernels(run: Run) -> float:
+    """Share of the run in which kernels of the program ran."""
+    covered = 0.0
+    for rank in run.ranks:
+        until = 0.0
+        own = sorted(
+            (one.start_us or 0.0, one.end_us or 0.0)
+            for one in run.work
+            if one.rank == rank.number and one.kind == "kernel" and not one.meeting
+        )
+        for start, end in own:
+            covered += max(end - max(start, until), 0.0)
+            until = max(until, end)
+    return covered / len(run.ranks) / run.duration_us
+
+
+def roofs_of(run: Run, shapes: bool) -> frozenset[str]:
+    """Under which roof the kernels' time lies; both where they are close."""
+    gpu = gpu_of(run.program.gpu)
+    time: Counter[str] = Counter()
+    for op in run.program.ops:
+        for kernel in op.all_kernels():
+            time[f"{kernel.bound(gpu)}-bound"] += kernel.time_us(gpu)
+    most = max(time.values())
+    found = {bound for bound, spent in time.items() if 1.5 * spent >= most}
+    return frozenset(found | (set() if shapes else {"gpu-bound"}))

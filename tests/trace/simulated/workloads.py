@@ -1,0 +1,360 @@
+"""Healthy programs of real size: CNN and GPT training, decode, prefill, DLRM, diffusion.
+
+FLOPs and bytes follow from the shapes: a matmul of m × k × n has 2mkn FLOPs and moves its three
+matrices once; what is elementwise moves its inputs and outputs once. A backward matmul is two.
+Healthy means: kernels fill the GPU, copies are pinned, collectives overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from tests.trace.simulated.program import Collective, Kernel, Loader, Op, Parallel, Program
+
+SIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+def matmul(m: int, k: int, n: int, dtype: str, efficiency: float | None = None) -> Kernel:
+    sort = "gemm_fp32" if dtype == "fp32" else "gemm"
+    # A matmul with few rows reads its weights: cuBLAS splits k to fill the GPU.
+    blocks = max(-(-m // 128) * -(-n // 128), 1)
+    moved = SIZE[dtype] * (m * k + k * n + m * n)
+    return Kernel(sort, 2.0 * m * k * n, moved, dtype, efficiency, max(blocks, 256))
+
+
+def linear(
+    name: str, m: int, k: int, n: int, dtype: str, layer: int, efficiency: float | None = None
+) -> Op:
+    inner = Op("aten::addmm", (matmul(m, k, n, dtype, efficiency),),
+               ((n,), (m, k), (k, n), (), ()), dtype, ("", "", "", "1", "1"))  # fmt: skip
+    return Op(name, (), ((m, k), (n, k), (n,)), dtype, parts=(inner,), layer=layer)
+
+
+def stream_op(
+    name: str, sort: str, moved: float, layer: int, dtype: str = "bf16",
+    efficiency: float | None = None, *, inputs: int = 1,
+    dims: tuple[tuple[int, ...], ...] = (),
+) -> Op:  # fmt: skip
+    """An operator that reads `inputs` equal tensors and writes one, `moved` bytes in all."""
+    blocks = max(int(moved // 16384), 1)
+    kernel = Kernel(sort, moved / SIZE[dtype], moved, dtype, efficiency, max(blocks, 216))
+    rows = max(int(moved / SIZE[dtype] / (inputs + 1) / 256), 1)
+    return Op(name, (kernel,), dims or ((rows, 256),) * inputs, dtype, layer=layer)
+
+
+def view(name: str, layer: int) -> Op:
+    """An operator that launches nothing."""
+    return Op(name, layer=layer)
+
+
+def attention(tokens: int, sequence: int, hidden: int, dtype: str, *, softmax: float | None,
+              layer: int) -> list[Op]:  # fmt: skip
+    """Fused attention; unfused, as three kernels with a softmax at that share of its roof."""
+    batch, size, heads = tokens // sequence, SIZE[dtype], hidden // 128
+    flops = 2.0 * 2 * tokens * sequence * hidden
+    shape = (batch, heads, sequence, 128)
+    if softmax is None and dtype != "fp32":
+        fused = Kernel("flash", flops, 4.0 * size * tokens * hidden, dtype, 0.55)
+        inner = Op("aten::_scaled_dot_product_flash_attention", (fused,), (shape,) * 3, dtype)
+        return [Op("aten::scaled_dot_product_attention", (), (shape,) * 3, dtype, parts=(inner,),
+                   layer=layer)]  # fmt: skip
+    scores = float(batch * heads * sequence * sequence * size)
+    sort = "gemm_fp32" if dtype == "fp32" else "gemm"
+    product = Kernel(sort, flops / 2, scores + 2.0 * size * tokens * hidden, dtype)
+    flat = (batch * heads, sequence, 128)
+    return [
+        Op("aten::bmm", (product,), (flat, (batch * heads, 128, sequence)), dtype, layer=layer),
+        stream_op("aten::_softmax", "softmax", 2 * scores, layer, dtype, softmax,
+                  dims=((batch, heads, sequence, sequence),)),
+        Op("aten::bmm", (product,), ((batch * heads, sequence, sequence), flat), dtype,
+           layer=layer),
+    ]  # fmt: skip
+
+
+def transformer(
+    tokens: int, sequence: int, hidden: int, layers: int, dtype: str = "bf16",
+    *, gemm: float | None = None, softmax: float | None = None,
+    split: int = 1, talk: str = "all_reduce",
+) -> tuple[Op, ...]:  # fmt: skip
+    """A decoder's forward pass; `split` ranks share each layer (tensor parallelism)."""
+    wide, size = 4 * hidden // split, SIZE[dtype]
+    whole = float(size * tokens * hidden)
+    ops = [stream_op("aten::embedding", "embedding", 2 * whole, -1, dtype)]
+    summed = Collective(talk, "allreduce", whole, 2) if split > 1 else None
+    for at in range(layers):
+        ops += [
+            stream_op("aten::layer_norm", "layer_norm", 2 * whole, at, dtype),
+            linear("aten::linear", tokens, hidden, 3 * hidden // split, dtype, at, gemm),
+            view("aten::split", at), view("aten::view", at), view("aten::transpose", at),
+            *attention(tokens, sequence, hidden // split, dtype, softmax=softmax, layer=at),
+            view("aten::view", at),
+            linear("aten::linear", tokens, hidden // split, hidden, dtype, at, gemm),
+        ]  # fmt: skip
+        ops += [Op("c10d::allreduce_", layer=at, collective=summed)] if summed else []
+        ops += [
+            stream_op("aten::add", "add", 3 * whole, at, dtype, inputs=2),
+            stream_op("aten::layer_norm", "layer_norm", 2 * whole, at, dtype),
+            linear("aten::linear", tokens, hidden, wide, dtype, at, gemm),
+            stream_op("aten::gelu", "gelu", 8 * whole / split, at, dtype),
+            linear("aten::linear", tokens, wide, hidden, dtype, at, gemm),
+        ]
+        ops += [Op("c10d::allreduce_", layer=at, collective=summed)] if summed else []
+        ops += [stream_op("aten::add", "add", 3 * whole, at, dtype, inputs=2)]
+    return tuple(ops)
+
+
+_BACKWARD = {
+    "aten::linear": "AddmmBackward0", "aten::layer_norm": "NativeLayerNormBackward0",
+    "aten::gelu": "GeluBackward0", "aten::add": "AddBackward0", "aten::bmm": "BmmBackward0",
+    "aten::_softmax": "SoftmaxBackward0", "aten::embedding": "EmbeddingBackward0",
+    "aten::scaled_dot_product_attention": "ScaledDotProductFlashAttentionBackward0",
+    "aten::conv2d": "ConvolutionBackward0", "aten::batch_norm": "CudnnBatchNormBackward0",
+    "aten::relu": "ReluBackward0", "aten::group_norm": "NativeGroupNormBackward0",
+    "fbgemm::split_embedding_codegen_lookup": "SplitLookupFunctionBackward",
+}  # fmt: skip
+_SORT = {
+    "layer_norm": "layer_norm_backward", "flash": "flash_backward", "batch_norm":
+    "batch_norm_backward", "embedding_bag": "embedding_bag_backward",
+}  # fmt: skip
+
+
+def backward_of(forward: tuple[Op, ...], dtype: str) -> tuple[Op, ...]:
+    """The backward pass: two products for each, a fused attention 2.5 times, the rest once."""
+    return tuple(_gradient(op, dtype) for op in reversed(forward)
+                 if op.name in _BACKWARD and op.all_kernels())  # fmt: skip
+
+
+def _gradient(op: Op, dtype: str) -> Op:
+    kernel = op.all_kernels()[0]
+    name, gradient, size = _BACKWARD[op.name], 0.0, SIZE[dtype]
+    if op.name == "aten::linear":
+        (m, k), (n, _) = op.dims[:2]
+        parts = tuple(
+            Op("aten::mm", (matmul(*shape, dtype, kernel.efficiency),),
+               ((shape[0], shape[1]), (shape[1], shape[2])), dtype)
+            for shape in ((m, n, k), (k, m, n))
+        )  # fmt: skip
+        gradient = float(size * k * n)
+    elif op.name == "aten::conv2d":
+        parts = (_convolution_backward(op, kernel, dtype),)
+        gradient = float(4 * prod(op.dims[1]))
+    elif kernel.sort == "flash":
+        more = replace(kernel, sort="flash_backward", flops=2.5 * kernel.flops,
+                       bytes=2 * kernel.bytes)  # fmt: skip
+        parts = (Op("aten::_scaled_dot_product_flash_attention_backward", (more,),
+                    (op.dims[0], *op.dims), dtype),)  # fmt: skip
+    elif op.name == "aten::bmm":
+        first, second = op.dims
+        parts = tuple(
+            Op("aten::bmm", (kernel,), pair, dtype)
+            for pair in ((_turned(first), (*first[:2], second[2])),
+                         ((*first[:2], second[2]), _turned(second)))
+        )  # fmt: skip
+    else:  # reads the gradient beside the input
+        moved = 1.5 * kernel.bytes
+        more = replace(kernel, sort=_SORT.get(kernel.sort, kernel.sort), bytes=moved)
+        inner = op.name.replace("aten::", "aten::native_") + "_backward"
+        parts = (Op(inner, (more,), (*op.dims, *op.dims[:1]), dtype),)
+    return Op(name, (), (), dtype, parts=parts, layer=op.layer, gradient_bytes=gradient)
+
+
+def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (shape[0], shape[2], shape[1])
+
+
+def _convolution_backward(op: Op, kernel: Kernel, dtype: str) -> Op:
+    tail = "_fp32" if dtype == "fp32" else ""
+    kernels = (replace(kernel, sort=f"dgrad{tail}"), replace(kernel, sort=f"wgrad{tail}"))
+    image, weight = op.dims[:2]
+    stride, padding = op.values[3:5]
+    side = image[2] // int(stride.strip("[]").split(",")[0])
+    dims = ((image[0], weight[0], side, side), image, weight, *((),) * 8)
+    values = ("", "", "", "[0]", stride, padding, "[1, 1]", "False", "[0, 0]", "1",
+              "[True, True, False]")  # fmt: skip
+    return Op("aten::convolution_backward", kernels, dims, dtype, values)
+
+
+def adam(parameters: float, calls: int = 6) -> tuple[Op, ...]:
+    """Fused AdamW: reads four and writes three fp32 numbers per parameter."""
+    share = 28.0 * parameters / calls
+    return tuple(stream_op("aten::_fused_adamw_", "adam", share, -1, "fp32") for _ in range(calls))
+
+
+def gpt(gpu: str, *, hidden: int = 2048, layers: int = 12, tokens: int = 8192,
+        sequence: int = 2048, dtype: str = "bf16", gemm: float | None = None,
+        softmax: float | None = None, steps: int = 4) -> Program:  # fmt: skip
+    """Training of a GPT."""
+    forward = transformer(tokens, sequence, hidden, layers, dtype, gemm=gemm, softmax=softmax)
+    head = linear("aten::linear", tokens, hidden, 16384, dtype, layers)
+    loss = stream_op("aten::cross_entropy_loss", "cross_entropy", 6.0 * tokens * 16384, layers)
+    return Program(
+        name="gpt", gpu=gpu, steps=steps, forward=(*forward, head, loss),
+        backward=backward_of((*forward, head), dtype),
+        optimizer=adam(12.0 * layers * hidden * hidden),
+        loader=Loader(batch_us=3000.0, workers=4, bytes=8.0 * tokens),
+    )  # fmt: skip
+
+
+RESNET50 = ((64, 256, 3, 56), (128, 512, 4, 28), (256, 1024, 6, 14), (512, 2048, 3, 7))
+"""Per stage: inner channels, outer channels, blocks, pixels per side."""
+
+
+def convolution(batch: int, inside: int, out: int, window: int, side: int, stride: int,
+                dtype: str, layer: int, efficiency: float | None) -> Op:  # fmt: skip
+    """A convolution to `side` × `side` pixels."""
+    pixels, size = batch * side * side, SIZE[dtype]
+    flops = 2.0 * pixels * out * inside * window * window
+    moved = size * (float(pixels) * (out + inside * stride * stride)
+                    + out * inside * window * window)  # fmt: skip
+    sort = "conv_fp32" if dtype == "fp32" else "conv"
+    image = (batch, inside, side * stride, side * stride)
+    weight, steps = (out, inside, window, window), f"[{stride}, {stride}]"
+    pad = f"[{window // 2}, {window // 2}]"
+    kernel = Kernel(sort, flops, moved, dtype, efficiency or 0.55)
+    plain = (image, weight, (), (), (), (), (), (), ())
+    values = ("", "", "", steps, pad, "[1, 1]", "False", "[0, 0]", "1")
+    inner = Op("aten::convolution", (kernel,), plain, dtype, values)
+    return Op("aten::conv2d", (), plain[:7], dtype, ("", "", "", steps, pad, "[1, 1]", "1"),
+              (inner,), layer)  # fmt: skip
+
+
+def resnet(gpu: str, *, batch: int = 64, dtype: str = "fp16", gemm: float | None = None,
+           steps: int = 4) -> Program:  # fmt: skip
+    """Training of a ResNet-50 on 224 × 224 images."""
+    size = SIZE[dtype]
+    ops: list[Op] = []
+
+    def unit(inside: int, out: int, window: int, side: int, stride: int, layer: int) -> None:
+        ops.append(convolution(batch, inside, out, window, side, stride, dtype, layer, gemm))
+        moved = float(size * batch * side * side * out)
+        dims = ((batch, out, side, side),)
+        ops.append(
+            stream_op("aten::batch_norm", "batch_norm", 3 * moved, layer, dtype, 0.6, dims=dims)
+        )
+        ops.append(stream_op("aten::relu", "relu", 2 * moved, layer, dtype, dims=dims))
+
+    unit(3, 64, 7, 112, 2, 0)
+    inside, layer = 64, 1
+    for inner, outer, blocks, side in RESNET50:
+        for at in range(blocks):
+            stride = 2 if at == 0 and inner > 64 else 1
+            unit(inside, inner, 1, side * stride, 1, layer)
+            unit(inner, inner, 3, side, stride, layer)
+            unit(inner, outer, 1, side, 1, layer)
+            inside, layer = outer, layer + 1
+    forward = tuple(ops)
+    return Program(
+        name="resnet", gpu=gpu, steps=steps, forward=forward,
+        backward=backward_of(forward, dtype), optimizer=adam(25.6e6),
+        loader=Loader(batch_us=40000.0, workers=8, bytes=1.0 * batch * 3 * 224 * 224),
+    )  # fmt: skip
+
+
+def prefill(gpu: str, *, hidden: int = 4096, layers: int = 16, tokens: int = 4096,
+            gemm: float | None = None, softmax: float | None = None, split: int = 1,
+            talk: str = "multimem", steps: int = 4) -> Program:  # fmt: skip
+    """Prefill of a language model: one long pass per step."""
+    forward = transformer(tokens, 2048, hidden, layers, gemm=gemm, softmax=softmax, split=split,
+                          talk=talk)  # fmt: skip
+    return Program(name="prefill", gpu=gpu, steps=steps, forward=forward,
+                   parallel=Parallel(ranks=split))  # fmt: skip
+
+
+def decode(gpu: str, *, batch: int = 64, hidden: int = 4096, layers: int = 24,
+           context: int = 2048, graph: bool = True, steps: int = 6) -> Program:  # fmt: skip
+    """Decode: a token for each of `batch` sequences per step, from a captured graph."""
+    ops: list[Op] = [stream_op("aten::embedding", "embedding", 4.0 * batch * hidden, -1)]
+    whole = 2.0 * batch * hidden
+    for at in range(layers):
+        cache = 2.0 * 2 * batch * context * hidden / 8
+        paged = Kernel("paged", 4.0 * batch * context * hidden, cache, "bf16", 0.7, 512)
+        ops += [
+            stream_op("_C::rms_norm", "layer_norm", 2 * whole, at),
+            linear("aten::linear", batch, hidden, 3 * hidden // 2, "bf16", at, 0.8),
+            view("aten::split", at),
+            Op("vllm::unified_attention", (paged,), ((batch, hidden),), layer=at),
+            linear("aten::linear", batch, hidden, hidden, "bf16", at, 0.8),
+            stream_op("_C::fused_add_rms_norm", "layer_norm", 4 * whole, at),
+            linear("aten::linear", batch, hidden, 7 * hidden, "bf16", at, 0.8),
+            stream_op("_C::silu_and_mul", "gelu", 10 * whole, at),
+            linear("aten::linear", batch, 7 * hidden // 2, hidden, "bf16", at, 0.8),
+        ]
+    return Program(name="decode", gpu=gpu, steps=steps, forward=tuple(ops), graph=graph)
+
+
+def dlrm(gpu: str, *, batch: int = 16384, tables: int = 26, ranks: int = 1,
+         steps: int = 5) -> Program:  # fmt: skip
+    """Training of a recommender: embeddings from memory, then a small MLP."""
+    ops: list[Op] = []
+    wide, rows = 128, 20
+    for at in range(0, tables, 4):
+        moved = 4.0 * batch * 4 * wide * (rows + 1)
+        ops.append(stream_op("fbgemm::split_embedding_codegen_lookup", "embedding_bag", moved,
+                             at // 4, "fp32", 0.7))  # fmt: skip
+    if ranks > 1:
+        talk = Collective("all_to_all", "all_to_all", 4.0 * batch * tables * wide / ranks)
+        ops.append(Op("c10d::alltoall_base_", layer=8, collective=talk))
+    for inside, out in ((512, 256), (1024, 1024), (1024, 1024), (1024, 512), (512, 256)):
+        ops.append(linear("aten::linear", batch, inside, out, "fp16", 9))
+        ops.append(stream_op("aten::relu", "relu", 4.0 * batch * out, 9, "fp16"))
+    forward = tuple(ops)
+    return Program(
+        name="dlrm", gpu=gpu, steps=steps, forward=forward,
+        backward=backward_of(forward, "fp16"), optimizer=adam(2.6e6, 2),
+        loader=Loader(batch_us=2000.0, workers=4, bytes=4.0 * batch * (tables + 13)),
+        parallel=Parallel(ranks=ranks, kind="ddp" if ranks > 1 else "", dtype_bytes=4),
+    )  # fmt: skip
+
+
+def diffusion(gpu: str, *, batch: int = 8, softmax: float | None = None,
+              gemm: float | None = None, steps: int = 5) -> Program:  # fmt: skip
+    """Sampling from a U-Net: convolutions, group norms and attention per denoising step."""
+    ops: list[Op] = []
+    for layer, (side, channels) in enumerate(
+        ((64, 320), (64, 320), (32, 640), (32, 640), (16, 1280), (16, 1280),
+         (32, 640), (32, 640), (64, 320), (64, 320))
+    ):  # fmt: skip
+        moved = 2.0 * batch * side * side * channels
+        tokens = batch * side * side
+        for _ in range(2):
+            ops.append(stream_op("aten::group_norm", "group_norm", 2 * moved, layer, "bf16", 0.6))
+            ops.append(stream_op("aten::silu", "gelu", 2 * moved, layer))
+            ops.append(convolution(batch, channels, channels, 3, side, 1, "bf16", layer, gemm))
+        ops.append(linear("aten::linear", tokens, channels, 3 * channels, "bf16", layer, gemm))
+        ops += attention(tokens, side * side, channels - channels % 128, "bf16", softmax=softmax,
+                         layer=layer)  # fmt: skip
+        ops.append(linear("aten::linear", tokens, channels, channels, "bf16", layer, gemm))
+        ops.append(stream_op("aten::add", "add", 3 * moved, layer, inputs=2))
+    return Program(name="diffusion", gpu=gpu, steps=steps, forward=tuple(ops))
+
+
+def ddp(gpu: str, *, ranks: int = 2, link: str = "nvlink", steps: int = 3) -> Program:
+    """A GPT over data-parallel ranks; buckets overlap with the backward pass."""
+    one = gpt(gpu, hidden=1536, layers=8, steps=steps)
+    return replace(one, name="ddp", parallel=Parallel(ranks=ranks, kind="ddp", link=link))
+
+
+def resnet_ddp(gpu: str, *, ranks: int = 2, batch: int = 64, steps: int = 3) -> Program:
+    """A ResNet-50 over data-parallel ranks."""
+    one = resnet(gpu, batch=batch, steps=steps)
+    return replace(one, name="resnet_ddp", parallel=Parallel(ranks=ranks, kind="ddp"))
+
+
+def fsdp(gpu: str, *, ranks: int = 2, link: str = "nvlink", steps: int = 3) -> Program:
+    """A GPT with sharded weights, gathered one layer ahead."""
+    one = gpt(gpu, hidden=2048, layers=8, steps=steps)
+    return replace(one, name="fsdp", parallel=Parallel(ranks=ranks, kind="fsdp", link=link))
+
+
+def tensor_parallel(gpu: str, *, ranks: int = 2, steps: int = 4) -> Program:
+    """Prefill over ranks that share every layer."""
+    return prefill(gpu, split=ranks, steps=steps, layers=12, tokens=8192)
+
+
+WORKLOADS: dict[str, Callable[..., Program]] = {
+    "gpt": gpt, "resnet": resnet, "prefill": prefill, "decode": decode, "dlrm": dlrm,
+    "diffusion": diffusion, "ddp": ddp, "resnet_ddp": resnet_ddp, "fsdp": fsdp,
+    "tensor_parallel": tensor_parallel,
+}  # fmt: skip
