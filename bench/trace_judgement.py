@@ -1,12 +1,14 @@
 """Verdicts on traces whose bottleneck is known: right first findings, their worth, calibration.
 
     python -m bench.trace_judgement [SET …] [--only PART] [--public FOLDER] [--page]
+    python -m bench.trace_judgement --draw SEED MANY
 
 SET is `simulated` (`tests/trace/simulated/cases.toml`: the truth is the run again without each of
 its faults), `shared` (`tests/diagnose/shared_traces.toml`) or `public` (`tests/public/traces.toml`,
 whose files lie below FOLDER); without one, all that are there. For every trace a line with label,
-first finding, confidence, and the worth that is true beside the one that was found. `--page` writes
-`docs/results/trace_judgement.md` and its plot.
+first finding, confidence, and the worth that is true beside the one that was found. `--draw` takes
+new simulated cases of a seed (`tests/trace/simulated/compose.py`) in place of the sets.
+`--page` writes `docs/results/trace_judgement.md` and its plot.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 from tests.diagnose.labelled_traces import (
@@ -27,7 +29,8 @@ from tests.diagnose.labelled_traces import (
     simulated_verdict,
     verdict_on,
 )
-from tests.trace.simulated.truth import cases
+from tests.trace.simulated.compose import draw
+from tests.trace.simulated.truth import Case, cases
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records.store import write_atomically
@@ -68,8 +71,8 @@ class Judged:
         return abs(self.found_us - self.true_us) <= allowed
 
 
-def simulated(part: str) -> Iterator[Judged]:
-    for name, case in cases().items():
+def simulated(named: Iterable[tuple[str, Case]], part: str) -> Iterator[Judged]:
+    for name, case in named:
         if part not in name:
             continue
         with tempfile.TemporaryDirectory() as folder:
@@ -247,9 +250,14 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", metavar="SET")
     parser.add_argument("--only", default="", metavar="PART", help="names with this in them")
     parser.add_argument("--public", type=Path, metavar="FOLDER")
+    parser.add_argument("--draw", type=int, nargs=2, metavar=("SEED", "MANY"))
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
-    sources = {"simulated": simulated(given.only)}
+    sources = {"simulated": simulated(cases().items(), given.only)}
+    if given.draw:
+        seed, many = given.draw
+        drawn = ((name, case) for name, case, _ in islice(draw(seed), many))
+        sources = {"simulated": simulated(drawn, given.only)}
     if SHARED.exists():
         sources["shared"] = captured("shared", SHARED, shared_traces(), given.only)
     if given.public:

@@ -60,4 +60,6 @@ def simulated_verdict(case: Case, folder: Path) -> tuple[Truth, list[TraceFindin
     """What is true of a case, and what its traces are judged to be."""
     run = simulate(case.program(), case.seed)
     paths = write_run(run, folder, case.schema())
+    if case.only_rank >= 0:
+        paths = [paths[case.only_rank]]
     return truth_of(case, run), verdict_on(paths)

@@ -121,11 +121,11 @@ def test_what_is_read_back_is_exactly_what_was_simulated(tmp_path: Path, version
 
 
 def test_shapes_say_the_flops_that_the_kernels_did(tmp_path: Path) -> None:
-    program = gpt("a100", steps=2)
+    program = gpt("a100", steps=2, gemm=0.4)
     run = simulate(program, 1)
     (trace,) = load_traces(write_run(run, tmp_path, Schema()), details=True)
     counted = executed_flops(trace, -1e9, 1e12)
-    matrices = ("gemm", "flash", "flash_backward")
+    matrices = ("gemm", "gemm_odd", "flash", "flash_backward")
     done = 2 * sum(kernel.flops for op in program.ops for kernel in op.all_kernels()
                    if kernel.sort in matrices)  # fmt: skip
     assert counted == pytest.approx(done, rel=1e-6)
@@ -140,7 +140,7 @@ def test_a_matmul_at_a_third_of_its_roof_takes_as_much_longer() -> None:
         kernel.time_us(gpu) for op in program.ops for kernel in op.all_kernels()
         if kernel.sort == "gemm"
     )  # fmt: skip
-    assert slow - healthy == pytest.approx(gemm * (GOOD_COMPUTE / 0.33 - 1), rel=0.02)
+    assert slow - healthy == pytest.approx(gemm * (GOOD_COMPUTE / 0.33 - 1), rel=0.03)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
@@ -159,7 +159,7 @@ def test_a_fault_elsewhere_leaves_the_jitter_as_it_was() -> None:
 
 
 def test_every_fault_has_a_cause_and_a_case() -> None:
-    assert FAULTS.keys() == CAUSES.keys()
+    assert all(CAUSES[fault] for fault in FAULTS)
     assert FAULTS.keys() == {fault for case in cases().values() for fault in case.faults}
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from tests.trace.simulated.program import Gpu, Kernel, Loader, Op, Program, StartUp, Stops, gpu_of
-from tests.trace.simulated.workloads import gpt, prefill, resnet
+from tests.trace.simulated.program import Loader, Program, StartUp, Stops, gpu_of
+from tests.trace.simulated.workloads import built
 
 Fault = Callable[[Program, float], Program]
 
@@ -61,41 +62,21 @@ def offload(program: Program, strength: float) -> Program:
     return _trouble(program, offload_bytes=strength * program.step_us() * 1e-6 * rate / 2)
 
 
-def odd_gemm(program: Program, strength: float) -> Program:
-    """Matmuls reach this share of their roof: odd dimensions."""
-
-    def slower(kernel: Kernel, gpu: Gpu) -> Kernel:
-        wanted = kernel.sort.startswith("gemm") and kernel.bound(gpu) == "compute"
-        return replace(kernel, efficiency=strength) if wanted else kernel
-
-    return _kernels(program, slower)
+def _rebuilt(program: Program, **options: Any) -> Program:
+    """The same program with other kernels."""
+    made = built(program.name, program.gpu, program.options | options)
+    return replace(program, forward=made.forward, backward=made.backward, options=made.options)
 
 
-def slow_softmax(program: Program, strength: float) -> Program:
-    """Attention is not fused, its softmax reaches this share of its roof."""
-    builders = {"gpt": gpt, "prefill": prefill}
-    made = builders[program.name](program.gpu, softmax=strength, steps=program.steps)
-    return replace(program, forward=made.forward, backward=made.backward)
+def late_module(program: Program, strength: float) -> Program:
+    """One step in the middle needs a kernel whose module is loaded in its launch call."""
+    return _trouble(program, module_us=strength * program.step_us() * program.steps)
 
 
-def fp32(program: Program, strength: float) -> Program:
-    """Plain fp32 in place of a 16-bit format; the strength says nothing."""
-    _ = strength
-    builders = {"gpt": gpt, "resnet": resnet}
-    made = builders[program.name](program.gpu, dtype="fp32", steps=program.steps)
-    return replace(program, forward=made.forward, backward=made.backward)
-
-
-def _kernels(program: Program, change: Callable[[Kernel, Gpu], Kernel]) -> Program:
-    gpu = gpu_of(program.gpu)
-
-    def changed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        return tuple(
-            replace(op, kernels=tuple(change(one, gpu) for one in op.kernels),
-                    parts=changed(op.parts)) for op in ops
-        )  # fmt: skip
-
-    return replace(program, forward=changed(program.forward), backward=changed(program.backward))
+def side_copy(program: Program, strength: float) -> Program:
+    """A pinned copy on a side stream, which the main stream waits for."""
+    rate = gpu_of(program.gpu).pinned_bytes_per_second
+    return _trouble(program, side_copy_bytes=strength * program.step_us() * 1e-6 * rate)
 
 
 def eager(program: Program, strength: float) -> Program:
@@ -150,6 +131,7 @@ FAULTS: dict[str, Fault] = {
     "offload": offload,
     "no-overlap": lambda program, strength: _parallel(program, overlap=False),
     "slow-link": link("pcie"),
+    "slow-network": link("network"),
     "small-reduces": small_reduces,
     "late-host": lambda program, strength: _trouble(
         program, late_rank=program.parallel.ranks - 1, late_host_us=strength * program.step_us()
@@ -163,32 +145,40 @@ FAULTS: dict[str, Fault] = {
     "stall": lambda program, strength: _trouble(
         program, stall_us=strength * program.step_us(), stall_steps=tuple(range(1, program.steps))
     ),
-    "odd-gemm": odd_gemm,
-    "slow-softmax": slow_softmax,
-    "fp32": fp32,
     "lead": lambda program, strength: _trouble(
         program, lead_us=strength * program.step_us() * program.steps
     ),
     "lone-gap": lambda program, strength: _trouble(
         program, gap_us=strength * program.step_us() * program.steps
     ),
+    "late-module": late_module,
+    "side-copy": side_copy,
+    "odd-gemm": lambda program, strength: _rebuilt(program, gemm=strength),
+    "slow-softmax": lambda program, strength: _rebuilt(program, softmax=strength),
+    "fp32": lambda program, strength: _rebuilt(program, dtype="fp32"),
     "no-gpu": lambda program, strength: replace(program, on_gpu=False),
 }  # fmt: skip
-"""Name → change of a program; applied in this order."""
+"""Name → change of a program; applied in this order, so that strengths are shares of what is
+healthy: what makes kernels slower comes last."""
 
+_BY_CAUSE = {
+    "input-bound": "slow-loader slow-workers",
+    "sync-bound": "item-step poll-step item-layer event-layer poll-layer",
+    "host-bound": "slow-python prepare finish lone-gap lead late-module",
+    "host-bound-start-up": "start-up lead late-module",
+    "launch-bound": "eager",
+    "allocator-bound": "uncached",
+    "copy-bound": "pageable offload side-copy",
+    "dependency-wait": "side-stream side-copy",
+    "device-stall": "stall",
+    "communication-bound": "no-overlap slow-link slow-network small-reduces",
+    "rank-skew": "late-host late-gpu",
+    "compute-bound": "odd-gemm fp32",
+    "memory-bound": "slow-softmax",
+    "cpu-only": "no-gpu",
+}
 CAUSES: dict[str, frozenset[str]] = {
-    name: frozenset(causes.split())
-    for name, causes in {
-        "slow-loader": "input-bound", "slow-workers": "input-bound",
-        "item-step": "sync-bound", "poll-step": "sync-bound", "item-layer": "sync-bound",
-        "event-layer": "sync-bound",
-        "poll-layer": "sync-bound", "slow-python": "host-bound", "eager": "launch-bound",
-        "prepare": "host-bound", "finish": "host-bound", "uncached": "allocator-bound",
-        "start-up": "host-bound-start-up", "pageable": "copy-bound", "offload": "copy-bound",
-        "no-overlap": "communication-bound", "slow-link": "communication-bound",
-        "small-reduces": "communication-bound", "late-host": "rank-skew",
-        "late-gpu": "rank-skew", "side-stream": "dependency-wait", "stall": "device-stall",
-        "odd-gemm": "compute-bound", "slow-softmax": "memory-bound", "fp32": "compute-bound",
-        "lead": "host-bound-start-up host-bound", "lone-gap": "host-bound", "no-gpu": "cpu-only",
-    }.items()
-}  # fmt: skip
+    fault: frozenset(cause for cause, faults in _BY_CAUSE.items() if fault in faults.split())
+    for fault in FAULTS
+}
+"""Fault → what a verdict may call it."""

@@ -26,6 +26,13 @@ COMPUTE, COPIES, TALK, SIDE = 7, 13, 20, 27
 _LATE_SORTS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "multimem", "deepep")
 
 
+_HIP = {"cudaLaunchKernelExC": "hipExtLaunchKernel"}
+"""Calls of ROCm whose name is not the CUDA one with another beginning."""
+
+
+BLOCKING_HIP = "hipMemcpyWithStream"
+
+
 @cache
 def kernel_name(sort: str, gpu: str) -> str:
     names = tomllib.loads((Path(__file__).parent / "names.toml").read_text())[sort]
@@ -64,7 +71,9 @@ class Rank:
 
     def api(self, name: str) -> str:
         """The runtime call as this vendor names it."""
-        return name.replace("cuda", "hip", 1) if self.gpu.vendor == "amd" else name
+        if self.gpu.vendor != "amd":
+            return name
+        return _HIP.get(name) or name.replace("cuda", "hip", 1)
 
 
 class Thread:
@@ -111,14 +120,14 @@ class Thread:
     def launch(
         self, sort: str, duration_us: float, *, stream: int | None = None,
         wait_for: Iterable[Work] = (), meeting: Meeting | None = None, call: str = "",
-        stall_us: float = 0.0, **args: Any,
+        stall_us: float = 0.0, load_us: float = 0.0, **args: Any,
     ) -> Generator[Work, None, Work]:  # fmt: skip
         """Start a kernel; blocks while the stream's queue is full."""
         rank = self.rank
         at = rank.compute if stream is None else stream
         began = self.now
         yield from self.room(at)
-        length = self.now - began + self.jitter(rank.program.host.launch_us)
+        length = self.now - began + self.jitter(rank.program.host.launch_us) + load_us
         if sort not in rank.loaded:
             rank.loaded.add(sort)
             length += rank.program.start_up.module_us
@@ -170,9 +179,9 @@ class Thread:
 
     def copy(
         self, direction: str, size: float, *, pinned: bool, stream: int | None = None,
-        wait_for: Iterable[Work] = (),
+        wait_for: Iterable[Work] = (), call: str = "cudaMemcpyAsync",
     ) -> Generator[Work, None, Work]:  # fmt: skip
-        """`cudaMemcpyAsync`; of pageable memory it returns when the copy is done."""
+        """Queue a copy; of pageable memory the call returns when the copy is done."""
         rank = self.rank
         at = rank.compute if stream is None else stream
         rate = rank.gpu.pinned_bytes_per_second if pinned else rank.gpu.pageable_bytes_per_second
@@ -187,12 +196,20 @@ class Thread:
                  {"bytes": int(size)}),
             wait_for,
         )  # fmt: skip
-        if not pinned:
+        if not pinned or call == BLOCKING_HIP:
             if done.end_us is None:
                 yield done
             length = max(length, (done.end_us or 0.0) - began + self.jitter(4.0))
-        self.call("cudaMemcpyAsync", length, number)
+        self.call(call, length, number)
         return done
+
+    def blocking_copy(self, direction: str, size: float, *, pinned: bool) -> Blocking:
+        """Copy and wait, as PyTorch does: two calls of CUDA, one of HIP."""
+        if self.rank.gpu.vendor == "amd":
+            yield from self.copy(direction, size, pinned=pinned, call=BLOCKING_HIP)
+            return
+        copied = yield from self.copy(direction, size, pinned=pinned)
+        yield from self.wait("cudaStreamSynchronize", copied, 2.0)
 
     def stream_waits(self, stream: int, work: Iterable[Work]) -> Work:
         """`cudaStreamWaitEvent`: what comes next on the stream starts after the work."""

@@ -62,7 +62,7 @@ def document(rank: Rank, work: list[Work], schema: Schema) -> dict[str, Any]:
             events.gpu(one)
         elif schema.syncs:
             events.sync(one)
-    if schema.stacks:
+    if schema.stacks and schema.version != "old":
         events.frames()
     events.threads()
     return events.head() | {"traceEvents": events.found, "traceName": "trace.json"}
@@ -87,7 +87,7 @@ class _Events:
 
     def host(self, span: Span) -> None:
         old = self.schema.version == "old"
-        if span.category == "python" and not self.schema.stacks:
+        if span.category == "python" and (not self.schema.stacks or old):
             return
         if span.name.startswith("ProfilerStep") and not self.schema.steps:
             return

@@ -10,6 +10,7 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 GOOD_COMPUTE = 0.70
 """Share of the arithmetic peak that a well-shaped large matmul reaches."""
@@ -206,6 +207,10 @@ class Trouble:
     """Host work in the window before anything is launched."""
     gap_us: float = 0.0
     """Host work in the middle of one step, once."""
+    module_us: float = 0.0
+    """The first launch of a kernel that only one step in the middle needs, inside its call."""
+    side_copy_bytes: float = 0.0
+    """A pinned copy on a side stream in every step, which the main stream waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +229,8 @@ class Program:
     stops: Stops = field(default_factory=Stops)
     start_up: StartUp = field(default_factory=StartUp)
     trouble: Trouble = field(default_factory=Trouble)
+    options: dict[str, Any] = field(default_factory=dict)
+    """What its workload was built with: a fault may build it again."""
     graph: bool = False
     """Forward is one launch of a captured graph."""
     watchdog: bool = False

@@ -166,9 +166,10 @@ class _Main:
             with main.span("cpu_op", "aten::to"), main.span("cpu_op", "aten::_to_copy"):
                 main.work(8.0, 0.2)
                 with main.span("cpu_op", "aten::copy_"):
-                    yield from main.copy("HtoD", loader.bytes, pinned=loader.pinned)
-                    if not loader.pinned:
-                        yield from main.wait("cudaStreamSynchronize", main.last(), 2.0)
+                    if loader.pinned:
+                        yield from main.copy("HtoD", loader.bytes, pinned=True)
+                    else:
+                        yield from main.blocking_copy("HtoD", loader.bytes, pinned=False)
 
     def make_batches(self, number: int) -> None:
         """Workers make batches in turn, each at most `prefetch` ahead of what was taken."""
@@ -189,8 +190,7 @@ class _Main:
         for _ in range(trouble.copies_per_step):
             with self.main.span("cpu_op", "aten::to"), self.main.span("cpu_op", "aten::copy_"):
                 self.main.work(6.0, 0.2)
-                yield from self.main.copy("HtoD", trouble.copy_bytes, pinned=False)
-                yield from self.main.wait("cudaStreamSynchronize", self.main.last(), 2.0)
+                yield from self.main.blocking_copy("HtoD", trouble.copy_bytes, pinned=False)
 
     def offload(self) -> Blocking:
         """State goes to the host and comes back, and the main stream waits for both."""
@@ -210,6 +210,10 @@ class _Main:
     def forward(self, number: int) -> Blocking:
         if self.program.trouble.side_us:
             yield from self.side_work()
+        if self.program.trouble.side_copy_bytes:
+            yield from self.side_copy()
+        if number == self.program.steps // 2 and self.program.trouble.module_us:
+            yield from self.late_module()
         if self.program.graph:
             yield from self.replay()
             return
@@ -235,6 +239,23 @@ class _Main:
             work = yield from main.launch("sort", self.program.trouble.side_us, stream=SIDE,
                                           blocks=1)  # fmt: skip
         main.stream_waits(self.rank.compute, [work])
+
+    def side_copy(self) -> Blocking:
+        """A copy behind what was queued, on a stream of its own; the main stream waits for it."""
+        main, size = self.main, self.program.trouble.side_copy_bytes
+        before = [one for one in [main.last()] if one]
+        with main.span("cpu_op", "aten::copy_"):
+            main.work(6.0, 0.2)
+            copied = yield from main.copy("HtoD", size, pinned=True, stream=COPIES,
+                                          wait_for=before)  # fmt: skip
+        main.stream_waits(self.rank.compute, [copied])
+
+    def late_module(self) -> Blocking:
+        """A kernel that no step before needed: the driver loads its module in the launch call."""
+        with self.main.span("cpu_op", "aten::topk"):
+            self.main.work(8.0, 0.2)
+            yield from self.main.launch("sort", 40.0, blocks=64,
+                                        load_us=self.program.trouble.module_us)  # fmt: skip
 
     def replay(self) -> Blocking:
         """All kernels of the forward pass from one launch."""
@@ -324,8 +345,7 @@ class _Main:
             with (main.span("cpu_op", "aten::item"),
                   main.span("cpu_op", "aten::_local_scalar_dense")):  # fmt: skip
                 main.work(5.0, 0.2)
-                copied = yield from main.copy("DtoH", 4, pinned=True)
-                yield from main.wait("cudaStreamSynchronize", copied)
+                yield from main.blocking_copy("DtoH", 4, pinned=True)
             return
         main.call("cudaEventRecord", main.jitter(1.2))
         work = main.last()

@@ -22,7 +22,7 @@ from tests.trace.simulated.faults import CAUSES, FAULTS
 from tests.trace.simulated.kineto import Schema
 from tests.trace.simulated.program import Program, gpu_of
 from tests.trace.simulated.run import Run, simulate
-from tests.trace.simulated.workloads import WORKLOADS
+from tests.trace.simulated.workloads import built
 
 CASES = Path(__file__).parent / "cases.toml"
 CLOSE = 1.15
@@ -31,6 +31,10 @@ MATTERS = 0.10
 """Share of the run from which on a fault bounds it."""
 SLOW_OPERATOR_US = 30.0
 """A host that needs longer for an operator is slow itself, not only its launches many."""
+OF_KERNELS = ("odd-gemm", "slow-softmax", "fp32")
+"""Faults that a trace shows only when it says what the kernels had to do."""
+NEARLY_EMPTY = 0.05
+"""Of a run with less GPU work than this one may say just that."""
 BORDER = (0.08, 0.13)
 """Between these shares the fault and the kernels' roof are both right."""
 
@@ -50,6 +54,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     syncs: bool = False
     watchdog: bool = False
     seed: int = 1
+    only_rank: int = -1
+    """The one rank whose trace is at hand; -1 for all."""
     note: str = ""
 
     def program(self, without: str = "") -> Program:
@@ -57,11 +63,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         unknown = self.faults.keys() - FAULTS.keys()
         assert not unknown, f"no such fault: {unknown}"
         options: dict[str, Any] = self.options
-        found = WORKLOADS[self.workload](self.gpu, **options)
+        found = built(self.workload, self.gpu, options)
         for name, change in FAULTS.items():
             if name in self.faults and name != without:
                 found = change(found, self.faults[name])
         return replace(found, watchdog=self.watchdog)
+
+    @property
+    def says_flops(self) -> bool:
+        """Whether the trace says what its matmuls had to do; convolutions only since 2.1."""
+        return self.shapes and (self.version == "new" or "resnet" not in self.workload)
 
     def schema(self) -> Schema:
         return Schema(version=self.version, steps=self.steps, shapes=self.shapes,
@@ -103,14 +114,15 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     first = max(worth, key=lambda name: worth[name], default=None)
     most = worth[first] if first else 0.0
     filled = filled_by_kernels(run)
-    kernels = roofs_of(run, case.shapes)
+    kernels = roofs_of(run, told=case.says_flops)
     if first is None or most < BORDER[0] * whole:
         return Truth(kernels, None, whole, filled, worth)
     causes = {cause for name in worth if worth[name] * CLOSE >= most for cause in CAUSES[name]}
     causes |= _overlapping(case, run, worth, most)
     if most < BORDER[1] * whole:
         return Truth(frozenset(causes | kernels), None, whole, filled, worth)
-    return Truth(frozenset(causes), most, whole, filled, worth)
+    knowable = case.says_flops or first not in OF_KERNELS
+    return Truth(frozenset(causes), most if knowable else None, whole, filled, worth)
 
 
 def _overlapping(case: Case, run: Run, worth: dict[str, float], most: float) -> set[str]:
@@ -121,6 +133,14 @@ def _overlapping(case: Case, run: Run, worth: dict[str, float], most: float) -> 
     first = {name for name in worth if worth[name] * CLOSE >= most}
     if "eager" in first and usual > SLOW_OPERATOR_US:
         found.add("host-bound")
+    if first & set(OF_KERNELS) and not case.says_flops:
+        found.add("gpu-bound")
+    if filled_by_kernels(run) < NEARLY_EMPTY:
+        found |= {"empty-window", "hardly-any-gpu-work"}
+    if case.options.get("steps") == 1 and first & {"prepare", "finish", "slow-loader"}:
+        found.add("host-bound-start-up")  # one step cannot say what comes again
+    if case.only_rank >= 0 and first & {"late-host", "late-gpu"}:
+        found.add("communication-bound")  # one rank cannot say for whom it waits
     if "slow-python" in first and host.slow_python_us < usual:
         found.add("launch-bound")
     if "pageable" in first:
@@ -150,8 +170,11 @@ def filled_by_kernels(run: Run) -> float:
     return covered / len(run.ranks) / run.duration_us
 
 
-def roofs_of(run: Run, shapes: bool) -> frozenset[str]:
-    """Under which roof the kernels' time lies; both where they are close."""
+def roofs_of(run: Run, *, told: bool) -> frozenset[str]:
+    """Under which roof the kernels' time lies; both where they are close.
+
+    `told` is whether the trace says enough to know it.
+    """
     gpu = gpu_of(run.program.gpu)
     time: Counter[str] = Counter()
     for op in run.program.ops:
@@ -159,4 +182,4 @@ def roofs_of(run: Run, shapes: bool) -> frozenset[str]:
             time[f"{kernel.bound(gpu)}-bound"] += kernel.time_us(gpu)
     most = max(time.values())
     found = {bound for bound, spent in time.items() if 1.5 * spent >= most}
-    return frozenset(found | (set() if shapes else {"gpu-bound"}))
+    return frozenset(found | (set() if told else {"gpu-bound"}))

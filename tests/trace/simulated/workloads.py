@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from tests.trace.simulated.program import Collective, Kernel, Loader, Op, Parallel, Program
 
+ALIGNED = 0.6
+"""A large matmul that reaches less of its roof than this has dimensions that no tile fits."""
 SIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
 def matmul(m: int, k: int, n: int, dtype: str, efficiency: float | None = None) -> Kernel:
-    sort = "gemm_fp32" if dtype == "fp32" else "gemm"
+    odd = efficiency is not None and efficiency < ALIGNED
+    sort = "gemm_fp32" if dtype == "fp32" else "gemm_odd" if odd else "gemm"
     # A matmul with few rows reads its weights: cuBLAS splits k to fill the GPU.
     blocks = max(-(-m // 128) * -(-n // 128), 1)
     moved = SIZE[dtype] * (m * k + k * n + m * n)
@@ -27,6 +31,8 @@ def matmul(m: int, k: int, n: int, dtype: str, efficiency: float | None = None) 
 def linear(
     name: str, m: int, k: int, n: int, dtype: str, layer: int, efficiency: float | None = None
 ) -> Op:
+    if efficiency is not None and efficiency < ALIGNED:
+        k, n = k + 1, n + 1  # odd dimensions are why it is slow
     inner = Op("aten::addmm", (matmul(m, k, n, dtype, efficiency),),
                ((n,), (m, k), (k, n), (), ()), dtype, ("", "", "", "1", "1"))  # fmt: skip
     return Op(name, (), ((m, k), (n, k), (n,)), dtype, parts=(inner,), layer=layer)
@@ -145,6 +151,10 @@ def _gradient(op: Op, dtype: str) -> Op:
                        bytes=2 * kernel.bytes)  # fmt: skip
         parts = (Op("aten::_scaled_dot_product_flash_attention_backward", (more,),
                     (op.dims[0], *op.dims), dtype),)  # fmt: skip
+    elif op.name == "aten::batch_norm":
+        gradient = 8.0 * op.dims[0][1]
+        more = replace(kernel, sort="batch_norm_backward", bytes=1.5 * kernel.bytes)
+        parts = (Op("aten::cudnn_batch_norm_backward", (more,), op.dims * 2, dtype),)
     elif op.name == "aten::bmm":
         first, second = op.dims
         parts = tuple(
@@ -220,7 +230,7 @@ def convolution(batch: int, inside: int, out: int, window: int, side: int, strid
               (inner,), layer)  # fmt: skip
 
 
-def resnet(gpu: str, *, batch: int = 64, dtype: str = "fp16", gemm: float | None = None,
+def resnet(gpu: str, *, batch: int = 64, dtype: str = "bf16", gemm: float | None = None,
            steps: int = 4) -> Program:  # fmt: skip
     """Training of a ResNet-50 on 224 × 224 images."""
     size = SIZE[dtype]
@@ -297,15 +307,20 @@ def dlrm(gpu: str, *, batch: int = 16384, tables: int = 26, ranks: int = 1,
         talk = Collective("all_to_all", "all_to_all", 4.0 * batch * tables * wide / ranks)
         ops.append(Op("c10d::alltoall_base_", layer=8, collective=talk))
     for inside, out in ((512, 256), (1024, 1024), (1024, 1024), (1024, 512), (512, 256)):
-        ops.append(linear("aten::linear", batch, inside, out, "fp16", 9))
-        ops.append(stream_op("aten::relu", "relu", 4.0 * batch * out, 9, "fp16"))
+        ops.append(linear("aten::linear", batch, inside, out, "bf16", 9))
+        ops.append(stream_op("aten::relu", "relu", 4.0 * batch * out, 9))
     forward = tuple(ops)
     return Program(
         name="dlrm", gpu=gpu, steps=steps, forward=forward,
-        backward=backward_of(forward, "fp16"), optimizer=adam(2.6e6, 2),
+        backward=backward_of(forward, "bf16"), optimizer=adam(2.6e6, 2),
         loader=Loader(batch_us=2000.0, workers=4, bytes=4.0 * batch * (tables + 13)),
         parallel=Parallel(ranks=ranks, kind="ddp" if ranks > 1 else "", dtype_bytes=4),
     )  # fmt: skip
+
+
+def dlrm_ranks(gpu: str, *, ranks: int = 4, **shape: Any) -> Program:
+    """A recommender whose embeddings lie on different ranks: exchanged by all-to-all."""
+    return replace(dlrm(gpu, ranks=ranks, **shape), name="dlrm_ranks")
 
 
 def diffusion(gpu: str, *, batch: int = 8, softmax: float | None = None,
@@ -330,10 +345,10 @@ def diffusion(gpu: str, *, batch: int = 8, softmax: float | None = None,
     return Program(name="diffusion", gpu=gpu, steps=steps, forward=tuple(ops))
 
 
-def ddp(gpu: str, *, ranks: int = 2, link: str = "nvlink", steps: int = 3) -> Program:
+def ddp(gpu: str, *, ranks: int = 2, steps: int = 3, **shape: Any) -> Program:
     """A GPT over data-parallel ranks; buckets overlap with the backward pass."""
-    one = gpt(gpu, hidden=1536, layers=8, steps=steps)
-    return replace(one, name="ddp", parallel=Parallel(ranks=ranks, kind="ddp", link=link))
+    one = gpt(gpu, steps=steps, **({"hidden": 1536, "layers": 8} | shape))
+    return replace(one, name="ddp", parallel=Parallel(ranks=ranks, kind="ddp"))
 
 
 def resnet_ddp(gpu: str, *, ranks: int = 2, batch: int = 64, steps: int = 3) -> Program:
@@ -342,19 +357,46 @@ def resnet_ddp(gpu: str, *, ranks: int = 2, batch: int = 64, steps: int = 3) -> 
     return replace(one, name="resnet_ddp", parallel=Parallel(ranks=ranks, kind="ddp"))
 
 
-def fsdp(gpu: str, *, ranks: int = 2, link: str = "nvlink", steps: int = 3) -> Program:
+def fsdp(gpu: str, *, ranks: int = 2, steps: int = 3, **shape: Any) -> Program:
     """A GPT with sharded weights, gathered one layer ahead."""
-    one = gpt(gpu, hidden=2048, layers=8, steps=steps)
-    return replace(one, name="fsdp", parallel=Parallel(ranks=ranks, kind="fsdp", link=link))
+    one = gpt(gpu, steps=steps, **({"hidden": 2048, "layers": 8} | shape))
+    return replace(one, name="fsdp", parallel=Parallel(ranks=ranks, kind="fsdp"))
 
 
-def tensor_parallel(gpu: str, *, ranks: int = 2, steps: int = 4) -> Program:
+def tensor_parallel(gpu: str, *, ranks: int = 2, talk: str = "multimem",
+                    **shape: Any) -> Program:  # fmt: skip
     """Prefill over ranks that share every layer."""
-    return prefill(gpu, split=ranks, steps=steps, layers=12, tokens=8192)
+    shape = {"layers": 12, "tokens": 8192} | shape
+    return replace(prefill(gpu, split=ranks, talk=talk, **shape), name="tensor_parallel")
 
 
 WORKLOADS: dict[str, Callable[..., Program]] = {
     "gpt": gpt, "resnet": resnet, "prefill": prefill, "decode": decode, "dlrm": dlrm,
+    "dlrm_ranks": dlrm_ranks,
     "diffusion": diffusion, "ddp": ddp, "resnet_ddp": resnet_ddp, "fsdp": fsdp,
     "tensor_parallel": tensor_parallel,
 }  # fmt: skip
+
+
+def built(workload: str, gpu: str, options: dict[str, Any]) -> Program:
+    """A healthy program that knows what it was built with."""
+    made = replace(WORKLOADS[workload](gpu, **options), options=options)
+    if gpu != "v100":
+        return made
+    return replace(made, forward=_half(made.forward), backward=_half(made.backward),
+                   optimizer=_half(made.optimizer))  # fmt: skip
+
+
+def _half(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """A V100 knows no bf16: fp16 in its place."""
+    return tuple(
+        replace(
+            op,
+            dtype="fp16" if op.dtype == "bf16" else op.dtype,
+            parts=_half(op.parts),
+            kernels=tuple(
+                replace(one, dtype="fp16") if one.dtype == "bf16" else one for one in op.kernels
+            ),
+        )
+        for op in ops
+    )
