@@ -22,8 +22,9 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from tests.diagnose.labelled_traces import (
+    REFUSED,
     SHARED,
-    LabelledTrace,
+    Capture,
     public_traces,
     shared_traces,
     simulated_verdict,
@@ -85,18 +86,17 @@ def simulated(named: Iterable[tuple[str, Case]], part: str) -> Iterator[Judged]:
         )  # fmt: skip
 
 
-def captured(
-    called: str, root: Path, rows: dict[str, LabelledTrace], part: str
-) -> Iterator[Judged]:
-    for name, row in rows.items():
+def captured(called: str, rows: dict[str, Capture], part: str) -> Iterator[Judged]:
+    for name, capture in rows.items():
         if part not in name:
             continue
         try:
-            first = verdict_on(root / row.path)[0]
-            found, confidence = first.cause, first.confidence
-        except RidgelineError as error:  # a refusal is an answer, and a wrong one here
-            found, confidence = f"refused: {error}"[:60], 1.0
-        yield Judged(set=called, name=name, causes=frozenset(row.causes), found=found,
+            first = verdict_on(capture.paths)[0]
+            found, confidence, most = first.cause, first.confidence, capture.confidence_at_most
+        except RidgelineError:
+            found, confidence, most = REFUSED, 1.0, 1.0
+        causes = capture.causes if confidence <= most else {f"at most {most:g} sure"}
+        yield Judged(set=called, name=name, causes=frozenset(causes), found=found,
                      confidence=confidence)  # fmt: skip
 
 
@@ -259,9 +259,9 @@ def main() -> None:
         drawn = ((name, case) for name, case, _ in islice(draw(seed), many))
         sources = {"simulated": simulated(drawn, given.only)}
     if SHARED.exists():
-        sources["shared"] = captured("shared", SHARED, shared_traces(), given.only)
+        sources["shared"] = captured("shared", shared_traces(), given.only)
     if given.public:
-        sources["public"] = captured("public", given.public, public_traces(), given.only)
+        sources["public"] = captured("public", public_traces(given.public), given.only)
     unknown = set(given.sets) - sources.keys()
     if unknown:
         parser.error(f"not here: {', '.join(sorted(unknown))}; there are {', '.join(sources)}")

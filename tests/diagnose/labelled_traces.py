@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import msgspec
 from tests.trace.simulated.kineto import write_run
 from tests.trace.simulated.run import simulate
 from tests.trace.simulated.truth import Case, Truth, truth_of
@@ -24,31 +24,47 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "traces"
 PUBLIC_TABLE = Path(__file__).parents[1] / "public" / "traces.toml"
 
 
-class LabelledTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A capture and the causes that its first finding may have."""
+REFUSED = "refused"
+"""In place of a cause: what is no profiler trace is refused with one line."""
 
-    path: str
-    """A file, or a folder of ranks."""
-    causes: tuple[str, ...]
-    url: str = ""
-    commit: str = ""
-    note: str = ""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """The files of one job, and what its first finding may be."""
+
+    paths: tuple[Path, ...]
+    """A file, a folder of ranks, or a file per rank."""
+    causes: frozenset[str]
+    confidence_at_most: float = 1.0
+    """More is too much where the files do not hold what would be needed to know."""
 
 
 @cache
-def shared_traces() -> dict[str, LabelledTrace]:
-    """The captures of the shared data by name; `path` is below `SHARED`."""
-    return _table(Path(__file__).with_name("shared_traces.toml"))
+def shared_traces() -> dict[str, Capture]:
+    """The captures of the shared data by name."""
+    rows = tomllib.loads(Path(__file__).with_name("shared_traces.toml").read_text())
+    return {
+        name: Capture(paths=(SHARED / row["path"],), causes=frozenset(row["causes"]))
+        for name, row in rows.items()
+    }
 
 
-def public_traces() -> dict[str, LabelledTrace]:
-    """Captures of public repositories by name; empty where the table is not there."""
-    return _table(PUBLIC_TABLE) if PUBLIC_TABLE.exists() else {}
+def public_traces(folder: Path) -> dict[str, Capture]:
+    """Captures of public repositories whose files lie below `folder` as OWNER/NAME/COMMIT/PATH.
 
-
-def _table(path: Path) -> dict[str, LabelledTrace]:
-    rows = tomllib.loads(path.read_text())
-    return {name: msgspec.convert(row, LabelledTrace) for name, row in rows.items()}
+    Those whose files are not there are left out.
+    """
+    found = {}
+    for row in tomllib.loads(PUBLIC_TABLE.read_text())["trace"]:
+        root = folder / row["repository"].removeprefix("https://github.com/") / row["commit"]
+        paths = tuple(root / path for path in row["files"])
+        if all(path.is_file() for path in paths):
+            causes = {REFUSED} if row.get("refused") else row["causes"]
+            found[row["name"]] = Capture(
+                paths=paths, causes=frozenset(causes),
+                confidence_at_most=row.get("confidence_at_most", 1.0),
+            )  # fmt: skip
+    return found
 
 
 def verdict_on(paths: Path | Sequence[Path]) -> list[TraceFinding]:

@@ -19,9 +19,9 @@ from ridgeline.trace.load import load_traces
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
 @pytest.mark.parametrize("name", shared_traces())
 def test_the_first_cause_of_a_published_trace(name: str) -> None:
-    trace = shared_traces()[name]
-    found = trace_verdict(load_traces(SHARED / trace.path))
-    assert found[0].cause in trace.causes, [(f.cause, f.share) for f in found]
+    capture = shared_traces()[name]
+    found = trace_verdict(load_traces(capture.paths))
+    assert found[0].cause in capture.causes, [(f.cause, f.share) for f in found]
     for finding in found:
         assert 0 <= finding.share <= 1.001
         assert 0 <= finding.confidence <= 1

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from tests.trace.simulated.host import (
     AUTOGRAD,
-    COPIES,
     MAIN,
-    SIDE,
     WATCHDOG,
     Blocking,
     Rank,
@@ -22,6 +20,14 @@ from tests.trace.simulated.host import (
 from tests.trace.simulated.machine import Machine, Work
 from tests.trace.simulated.program import Op, Program
 from tests.trace.simulated.talk import DataParallel, collective
+from tests.trace.simulated.trouble import (
+    late_module,
+    offload,
+    pageable_copies,
+    side_copy,
+    side_work,
+    stop,
+)
 
 LOADER = {
     False: "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
@@ -135,7 +141,7 @@ class _Main:
                 self.on_cpu(main, op)
             return
         self.at_stall = number in trouble.stall_steps
-        yield from self.copies()
+        yield from pageable_copies(main)
         yield from self.forward(number)
         if self.program.backward:
             yield from self.backward()
@@ -143,9 +149,9 @@ class _Main:
             with main.span("annotation", "Optimizer.step#AdamW.step"):
                 for op in self.program.optimizer:
                     yield from self.operator(main, op)
-        yield from self.offload()
+        yield from offload(main)
         if self.program.stops.per == "step":
-            yield from self.stop()
+            yield from stop(main)
         if trouble.finish_us:
             with main.span("python", "train.py(140): log_metrics"):
                 main.work(trouble.finish_us)
@@ -185,35 +191,11 @@ class _Main:
             began = max(self.made[at - loader.workers], asked)
             self.made.append(began + self.main.jitter(loader.batch_us, 0.05))
 
-    def copies(self) -> Blocking:
-        trouble = self.program.trouble
-        for _ in range(trouble.copies_per_step):
-            with self.main.span("cpu_op", "aten::to"), self.main.span("cpu_op", "aten::copy_"):
-                self.main.work(6.0, 0.2)
-                yield from self.main.blocking_copy("HtoD", trouble.copy_bytes, pinned=False)
-
-    def offload(self) -> Blocking:
-        """State goes to the host and comes back, and the main stream waits for both."""
-        size = self.program.trouble.offload_bytes
-        if not size:
-            return
-        main = self.main
-        after = [one for one in [main.last()] if one]
-        for direction in ("DtoH", "HtoD"):
-            with main.span("cpu_op", "aten::copy_"):
-                main.work(6.0, 0.2)
-                copied = yield from main.copy(direction, size, pinned=True, stream=COPIES,
-                                              wait_for=after)  # fmt: skip
-            after = [copied]
-        main.stream_waits(self.rank.compute, after)
-
     def forward(self, number: int) -> Blocking:
-        if self.program.trouble.side_us:
-            yield from self.side_work()
-        if self.program.trouble.side_copy_bytes:
-            yield from self.side_copy()
-        if number == self.program.steps // 2 and self.program.trouble.module_us:
-            yield from self.late_module()
+        yield from side_work(self.main)
+        yield from side_copy(self.main)
+        if number == self.program.steps // 2:
+            yield from late_module(self.main)
         if self.program.graph:
             yield from self.replay()
             return
@@ -221,41 +203,13 @@ class _Main:
         for at, op in enumerate(self.program.forward):
             if op.layer != layer:
                 if self.program.stops.per == "layer" and layer >= 0:
-                    yield from self.stop()
+                    yield from stop(self.main)
                 layer = op.layer
                 yield from self.talk.enter_layer(self.main, op.layer, forward=True)
             if at == middle and number == self.program.steps // 2 and self.program.trouble.gap_us:
                 with self.main.span("python", "callbacks.py(210): on_evaluate"):
                     self.main.work(self.program.trouble.gap_us)
             yield from self.operator(self.main, op)
-
-    def side_work(self) -> Blocking:
-        """One block on a side stream, after what was queued; the main stream waits for it."""
-        main = self.main
-        before = [one for one in [main.last()] if one]
-        main.stream_waits(SIDE, before)
-        with main.span("cpu_op", "aten::sort"):
-            main.work(8.0, 0.2)
-            work = yield from main.launch("sort", self.program.trouble.side_us, stream=SIDE,
-                                          blocks=1)  # fmt: skip
-        main.stream_waits(self.rank.compute, [work])
-
-    def side_copy(self) -> Blocking:
-        """A copy behind what was queued, on a stream of its own; the main stream waits for it."""
-        main, size = self.main, self.program.trouble.side_copy_bytes
-        before = [one for one in [main.last()] if one]
-        with main.span("cpu_op", "aten::copy_"):
-            main.work(6.0, 0.2)
-            copied = yield from main.copy("HtoD", size, pinned=True, stream=COPIES,
-                                          wait_for=before)  # fmt: skip
-        main.stream_waits(self.rank.compute, [copied])
-
-    def late_module(self) -> Blocking:
-        """A kernel that no step before needed: the driver loads its module in the launch call."""
-        with self.main.span("cpu_op", "aten::topk"):
-            self.main.work(8.0, 0.2)
-            yield from self.main.launch("sort", 40.0, blocks=64,
-                                        load_us=self.program.trouble.module_us)  # fmt: skip
 
     def replay(self) -> Blocking:
         """All kernels of the forward pass from one launch."""
@@ -338,19 +292,3 @@ class _Main:
             return
         thread.call("cudaMalloc", thread.jitter(90.0))
         yield from thread.wait("cudaFree", thread.last(), 110.0)
-
-    def stop(self) -> Blocking:
-        main, stops = self.main, self.program.stops
-        if stops.by == "item":
-            with (main.span("cpu_op", "aten::item"),
-                  main.span("cpu_op", "aten::_local_scalar_dense")):  # fmt: skip
-                main.work(5.0, 0.2)
-                yield from main.blocking_copy("DtoH", 4, pinned=True)
-            return
-        main.call("cudaEventRecord", main.jitter(1.2))
-        work = main.last()
-        assert work is not None
-        if stops.by == "poll":
-            yield from main.poll(work)
-        else:
-            yield from main.wait("cudaEventSynchronize", work)
