@@ -117,10 +117,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def totals(judged: Sequence[Judged]) -> str:
     """Per set: right first findings, and worths within their bounds."""
-    by_set: dict[str, list[Judged]] = defaultdict(list)
-    for one in judged:
-        by_set[one.set].append(one)
-        by_set["all"].append(one)
+    by_set = {called: [one for one in judged if one.set == called]
+              for called in dict.fromkeys(one.set for one in judged)}  # fmt: skip
+    if len(by_set) > 1:
+        by_set["all"] = list(judged)
     rows = []
     for called, some in by_set.items():
         right = sum(one.right for one in some)

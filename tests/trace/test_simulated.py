@@ -169,7 +169,7 @@ def test_what_no_fault_bounds_is_filled_by_its_kernels(name: str) -> None:
     """Else two faults hide each other, and there is no single truth."""
     case = cases()[name]
     healthy = simulate(replace(case, faults={}).program(), case.seed)
-    assert filled_by_kernels(healthy) > 0.8
+    assert filled_by_kernels(healthy, talk=True) > 0.8
     truth = truth_of(case)
     if truth.worth_us is None and "cpu-only" not in truth.causes:
         assert truth.filled > 0.8, truth.by_fault

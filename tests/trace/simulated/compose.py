@@ -17,12 +17,14 @@ import msgspec
 from tests.trace.simulated.truth import Case, Truth, truth_of
 
 STRENGTHS: dict[str, tuple[float, float]] = {
-    "slow-loader": (0.3, 2.5), "slow-workers": (1.0, 2.5), "item-step": (1, 1),
+    "slow-loader": (0.3, 2.5), "plain-loader": (0.5, 2.5),
+    "slow-workers": (1.0, 2.5), "item-step": (1, 1),
     "item-layer": (1, 1), "event-layer": (1, 1), "poll-step": (1, 1), "slow-python": (0.8, 3.0),
     "eager": (0.8, 2.0), "prepare": (0.1, 1.2), "finish": (0.1, 1.2), "uncached": (20, 300),
     "start-up": (0.1, 2.0), "late-module": (0.1, 1.0), "pageable": (0.05, 1.0),
     "offload": (0.1, 1.0), "side-copy": (0.1, 0.8), "no-overlap": (1, 1), "slow-link": (1, 1),
-    "slow-network": (1, 1), "small-reduces": (1e3, 1e5), "late-host": (1.1, 2.5),
+    "slow-network": (1, 1), "small-reduces": (1e3, 1e5), "unbucketed": (2, 40),
+    "late-host": (1.1, 2.5),
     "late-gpu": (0.1, 0.8), "side-stream": (0.1, 0.8), "stall": (0.1, 0.8),
     "odd-gemm": (0.25, 0.5), "slow-softmax": (0.1, 0.4), "lead": (0.2, 2.0),
     "lone-gap": (1.0, 2.0),
@@ -51,8 +53,8 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
         "eager",
     ),
     "diffusion": (*_ANY, "slow-python", "item-layer"),
-    "ddp": (*_TALKS, "small-reduces", "item-step", "slow-loader", "prepare", "odd-gemm"),
-    "resnet_ddp": (*_TALKS, "small-reduces", "item-step", "slow-loader", "pageable"),
+    "ddp": (*_TALKS, "unbucketed", "item-step", "plain-loader", "prepare", "odd-gemm"),
+    "resnet_ddp": (*_TALKS, "small-reduces", "unbucketed", "item-step", "slow-loader", "pageable"),
     "fsdp": (*_TALKS, "item-step", "slow-workers", "offload"),
     "dlrm_ranks": (*_TALKS, "item-step", "slow-loader", "pageable"),
     "tensor_parallel": ("slow-link", "slow-network", "late-host", "item-step", "prepare"),

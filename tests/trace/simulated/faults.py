@@ -34,6 +34,13 @@ def slow_loader(program: Program, strength: float) -> Program:
     return replace(program, loader=replace(old, workers=0, batch_us=strength * program.step_us()))
 
 
+def plain_loader(program: Program, strength: float) -> Program:
+    """The same by a generator of the user's own, which the profiler does not name."""
+    slow = slow_loader(program, strength)
+    assert slow.loader is not None
+    return replace(slow, loader=replace(slow.loader, annotated=False))
+
+
 def slow_workers(program: Program, strength: float) -> Program:
     """Four workers together make a batch in this share of the GPU's step."""
     old = program.loader or Loader()
@@ -102,6 +109,11 @@ def small_reduces(program: Program, strength: float) -> Program:
     return _parallel(program, bucket_bytes=strength, overlap=False)
 
 
+def unbucketed(program: Program, strength: float) -> Program:
+    """Every gradient is sent by itself, this many to an operator, beside the backward pass."""
+    return _parallel(program, bucket_bytes=1.0, pieces=int(strength))
+
+
 def link(name: str) -> Fault:
     def slow_link(program: Program, strength: float) -> Program:
         """The ranks talk over a slower link; the strength says nothing."""
@@ -113,6 +125,7 @@ def link(name: str) -> Fault:
 
 FAULTS: dict[str, Fault] = {
     "slow-loader": slow_loader,
+    "plain-loader": plain_loader,
     "slow-workers": slow_workers,
     "item-step": lambda program, strength: _stops(program, "step"),
     "poll-step": lambda program, strength: _stops(program, "step", "poll"),
@@ -130,6 +143,7 @@ FAULTS: dict[str, Fault] = {
     "pageable": pageable,
     "offload": offload,
     "no-overlap": lambda program, strength: _parallel(program, overlap=False),
+    "unbucketed": unbucketed,
     "slow-link": link("pcie"),
     "slow-network": link("network"),
     "small-reduces": small_reduces,
@@ -162,16 +176,16 @@ FAULTS: dict[str, Fault] = {
 healthy: what makes kernels slower comes last."""
 
 _BY_CAUSE = {
-    "input-bound": "slow-loader slow-workers",
+    "input-bound": "slow-loader slow-workers plain-loader",
     "sync-bound": "item-step poll-step item-layer event-layer poll-layer",
-    "host-bound": "slow-python prepare finish lone-gap lead late-module",
+    "host-bound": "slow-python prepare finish lone-gap lead late-module plain-loader",
     "host-bound-start-up": "start-up lead late-module",
     "launch-bound": "eager",
     "allocator-bound": "uncached",
     "copy-bound": "pageable offload side-copy",
     "dependency-wait": "side-stream side-copy",
     "device-stall": "stall",
-    "communication-bound": "no-overlap slow-link slow-network small-reduces",
+    "communication-bound": "no-overlap slow-link slow-network small-reduces unbucketed",
     "rank-skew": "late-host late-gpu",
     "compute-bound": "odd-gemm fp32",
     "memory-bound": "slow-softmax",

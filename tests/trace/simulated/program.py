@@ -142,6 +142,8 @@ class Loader:
     prefetch: int = 2
     bytes: float = 0.0
     pinned: bool = True
+    annotated: bool = True
+    """torch's DataLoader, which the profiler names; else a generator of the user's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,9 @@ class Parallel:
     link: str = "nvlink"
     bucket_bytes: float = 25e6
     overlap: bool = True
+    pieces: int = 1
+    """Tensors that an operator's gradient consists of; each is sent by itself where they do not
+    fill a bucket."""
     dtype_bytes: int = 2
 
 

@@ -6,6 +6,7 @@ the main thread waits), collectives, optimizer, and whatever troubles the progra
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from tests.trace.simulated.host import (
@@ -160,7 +161,8 @@ class _Main:
         loader, main = self.program.loader, self.main
         if loader is None:
             return
-        with main.span("annotation", LOADER[loader.workers > 0]):
+        named = main.span("annotation", LOADER[loader.workers > 0])
+        with named if loader.annotated else nullcontext():
             if loader.workers:
                 self.make_batches(number)
                 main.now = max(main.now + main.jitter(60.0), self.made[number])

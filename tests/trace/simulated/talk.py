@@ -53,7 +53,7 @@ class DataParallel:
         if self.parallel.kind != "ddp":
             return
         if op.gradient_bytes:
-            self.waiting.append(op.gradient_bytes)
+            self.waiting += [op.gradient_bytes / self.parallel.pieces] * self.parallel.pieces
         now = self.parallel.overlap or last
         while self.waiting and now and (last or sum(self.waiting) >= self.parallel.bucket_bytes):
             bucket = 0.0

@@ -33,6 +33,8 @@ SLOW_OPERATOR_US = 30.0
 """A host that needs longer for an operator is slow itself, not only its launches many."""
 OF_KERNELS = ("odd-gemm", "slow-softmax", "fp32")
 """Faults that a trace shows only when it says what the kernels had to do."""
+HOST_COLLECTIVE_US = 35.0
+"""What the host needs to start a collective."""
 NEARLY_EMPTY = 0.05
 """Of a run with less GPU work than this one may say just that."""
 BORDER = (0.08, 0.13)
@@ -133,6 +135,10 @@ def _overlapping(case: Case, run: Run, worth: dict[str, float], most: float) -> 
     first = {name for name in worth if worth[name] * CLOSE >= most}
     if "eager" in first and usual > SLOW_OPERATOR_US:
         found.add("host-bound")
+    if first & {"unbucketed", "small-reduces"}:
+        sent = [one.meeting.transfer_us for one in run.work if one.meeting]
+        if sum(sent) < HOST_COLLECTIVE_US * len(sent):  # starting them takes longer than they do
+            found |= {"host-bound", "launch-bound"}
     if first & set(OF_KERNELS) and not case.says_flops:
         found.add("gpu-bound")
     if filled_by_kernels(run) < NEARLY_EMPTY:
@@ -154,15 +160,15 @@ def _overlapping(case: Case, run: Run, worth: dict[str, float], most: float) -> 
     return found
 
 
-def filled_by_kernels(run: Run) -> float:
-    """Share of the run in which kernels of the program ran."""
+def filled_by_kernels(run: Run, *, talk: bool = False) -> float:
+    """Share of the run in which kernels ran, mean over ranks; collectives only with `talk`."""
     covered = 0.0
     for rank in run.ranks:
         until = 0.0
         own = sorted(
             (one.start_us or 0.0, one.end_us or 0.0)
             for one in run.work
-            if one.rank == rank.number and one.kind == "kernel" and not one.meeting
+            if one.rank == rank.number and one.kind == "kernel" and (talk or not one.meeting)
         )
         for start, end in own:
             covered += max(end - max(start, until), 0.0)
