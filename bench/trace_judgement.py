@@ -82,7 +82,7 @@ def simulated(named: Iterable[tuple[str, Case]], part: str) -> Iterator[Judged]:
         yield Judged(
             set="simulated", name=name, causes=truth.causes, found=first.cause,
             confidence=first.confidence, faults=tuple(case.faults), run_us=truth.duration_us,
-            true_us=truth.worth_us, found_us=first.worth_us,
+            true_us=truth.worth_of(first.cause), found_us=first.worth_us,
         )  # fmt: skip
 
 

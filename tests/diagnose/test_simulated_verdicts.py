@@ -39,10 +39,11 @@ def test_the_first_finding_on_a_simulated_run_is_the_fault_that_costs_most(name:
 @pytest.mark.parametrize("name", cases())
 def test_the_worth_of_a_finding_is_what_its_cure_saves(name: str) -> None:
     truth, found = judged(name)
-    if truth.worth_us is None or found[0].cause not in truth.causes:
+    worth = truth.worth_of(found[0].cause)
+    if worth is None or found[0].cause not in truth.causes:
         return  # nothing bounds the run, or the other test says what is wrong
-    allowed = max(WITHIN * truth.worth_us, FLOOR * truth.duration_us)
-    assert found[0].worth_us == pytest.approx(truth.worth_us, abs=allowed)
+    allowed = max(WITHIN * worth, FLOOR * truth.duration_us)
+    assert found[0].worth_us == pytest.approx(worth, abs=allowed)
 
 
 @pytest.mark.slow

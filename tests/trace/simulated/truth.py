@@ -95,6 +95,13 @@ class Truth:
     by_fault: dict[str, float] = field(default_factory=dict)
     """Fault → what curing it saves."""
 
+    def worth_of(self, cause: str) -> float | None:
+        """What the cure of a right finding saves; None where no fault bounds the run."""
+        if self.worth_us is None:
+            return None
+        own = [worth for fault, worth in self.by_fault.items() if cause in CAUSES[fault]]
+        return max(own, default=self.worth_us)
+
 
 @cache
 def cases() -> dict[str, Case]:
@@ -119,20 +126,27 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     kernels = roofs_of(run, told=case.says_flops)
     if first is None or most < BORDER[0] * whole:
         return Truth(kernels, None, whole, filled, worth)
-    causes = {cause for name in worth if worth[name] * CLOSE >= most for cause in CAUSES[name]}
-    causes |= _overlapping(case, run, worth, most)
+    close = {name for name in worth if _lasting(name, worth[name], run) * CLOSE >= most}
+    causes = {cause for name in close for cause in CAUSES[name]}
+    causes |= _overlapping(case, run, worth, close)
     if most < BORDER[1] * whole:
         return Truth(frozenset(causes | kernels), None, whole, filled, worth)
     knowable = case.says_flops or first not in OF_KERNELS
     return Truth(frozenset(causes), most if knowable else None, whole, filled, worth)
 
 
-def _overlapping(case: Case, run: Run, worth: dict[str, float], most: float) -> set[str]:
+def _lasting(name: str, worth_us: float, run: Run) -> float:
+    """The worth as in a long run: a stop between steps costs nothing before the first."""
+    steps = run.program.steps
+    between = name in {"item-step", "poll-step"} and steps > 1
+    return worth_us * steps / (steps - 1) if between else worth_us
+
+
+def _overlapping(case: Case, run: Run, worth: dict[str, float], first: set[str]) -> set[str]:
     """Causes that the vocabulary allows too, each for a reason of the machine."""
     found = set()
     host = case.program().host
     usual = host.dispatch_us + host.launch_us + host.python_us
-    first = {name for name in worth if worth[name] * CLOSE >= most}
     if "eager" in first and usual > SLOW_OPERATOR_US:
         found.add("host-bound")
     if first & {"unbucketed", "small-reduces"}:

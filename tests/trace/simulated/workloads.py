@@ -28,7 +28,7 @@ def gpt(gpu: str, *, hidden: int = 2048, layers: int = 12, tokens: int = 8192,
         softmax: float | None = None, steps: int = 4) -> Program:  # fmt: skip
     """Training of a GPT."""
     forward = transformer(tokens, sequence, hidden, layers, dtype, gemm=gemm, softmax=softmax)
-    head = linear("aten::linear", tokens, hidden, 16384, dtype, layers)
+    head = linear("aten::linear", tokens, hidden, 16384, dtype, layers, gemm)
     loss = stream_op("aten::cross_entropy_loss", "cross_entropy", 6.0 * tokens * 16384, layers)
     return Program(
         name="gpt", gpu=gpu, steps=steps, forward=(*forward, head, loss),
