@@ -79,10 +79,12 @@ def simulated(named: Iterable[tuple[str, Case]], part: str) -> Iterator[Judged]:
         with tempfile.TemporaryDirectory() as folder:
             truth, found = simulated_verdict(case, Path(folder))
         first = found[0]
+        right = first.cause in truth.causes
         yield Judged(
             set="simulated", name=name, causes=truth.causes, found=first.cause,
             confidence=first.confidence, faults=tuple(case.faults), run_us=truth.duration_us,
-            true_us=truth.worth_of(first.cause), found_us=first.worth_us,
+            true_us=truth.worth_of(first.cause) if right else truth.worth_us,
+            found_us=first.worth_us,
         )  # fmt: skip
 
 

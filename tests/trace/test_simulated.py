@@ -120,6 +120,29 @@ def test_what_is_read_back_is_exactly_what_was_simulated(tmp_path: Path, version
     assert summary.steps == case.program().steps
 
 
+def test_a_profiler_that_starts_late_records_kernels_whose_launch_it_missed(
+    tmp_path: Path,
+) -> None:
+    case = cases()["gpt-warm-healthy"]
+    run = simulate(case.program(), case.seed)
+    (trace,) = load_traces(write_run(run, tmp_path, case.schema()))
+    since = run.recorded_from_us(0)
+    assert len(trace.gpu) == sum(times(one)[0] >= since for one in run.work if one.kind)
+    launched = set(trace.host.correlation[trace.host.is_call].tolist())
+    missed = [number for number in trace.gpu.correlation.tolist() if number not in launched]
+    assert 100 < len(missed) < len(trace.gpu) / 2
+
+
+def test_waits_of_the_host_are_recorded_where_they_were(tmp_path: Path) -> None:
+    case = cases()["decode-warm-item-finish"]
+    run = simulate(case.program(), case.seed)
+    (trace,) = load_traces(write_run(run, tmp_path, case.schema()))
+    waits = [span for span in run.ranks[0].spans if "Synchronize" in span.name]
+    recorded = {trace.names[name] for name in trace.sync.name.tolist()}
+    assert recorded == {"Stream Sync", "Context Sync"}
+    assert len(trace.sync) == sum(one.start_us >= run.recorded_from_us(0) for one in waits)
+
+
 def test_shapes_say_the_flops_that_the_kernels_did(tmp_path: Path) -> None:
     program = gpt("a100", steps=2, gemm=0.4)
     run = simulate(program, 1)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 import msgspec
-from tests.trace.simulated.truth import Case, Truth, truth_of
+from tests.trace.simulated.truth import ONCE, Case, Truth, truth_of
 
 STRENGTHS: dict[str, tuple[float, float]] = {
     "slow-loader": (0.3, 2.5), "plain-loader": (0.5, 2.5),
@@ -92,6 +92,7 @@ def _case(dice: random.Random) -> Case:
     return Case(
         workload=workload, gpu=gpu, faults=faults, options=options, version=version,
         steps=dice.random() < 0.75, shapes=dice.random() < 0.6, stacks=dice.random() < 0.3,
+        warm=2 if dice.random() < 0.3 and not ONCE & faults.keys() else 0,
         syncs=dice.random() < 0.2, watchdog=dice.random() < 0.15, seed=dice.randrange(1000),
     )  # fmt: skip
 

@@ -27,6 +27,10 @@ _CATEGORIES = {
 _CATEGORIES["new"] = _CATEGORIES["plain"]
 
 
+_SYNCS = {"cudaStreamSynchronize": "Stream Sync", "cudaDeviceSynchronize": "Context Sync",
+          "cudaEventSynchronize": "Event Sync"}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
     """Which profiler wrote the trace, and what it was asked to record."""
@@ -46,16 +50,19 @@ def write_run(run: Run, folder: Path, schema: Schema) -> list[Path]:
     paths = []
     for rank in run.ranks:
         path = folder / f"rank{rank.number}.pt.trace.json"
-        work = [one for one in run.work if one.rank == rank.number]
-        path.write_text(json.dumps(document(rank, work, schema)))
+        since = run.recorded_from_us(rank.number)
+        work = [one for one in run.work
+                if one.rank == rank.number and (one.start_us or 0.0) >= since]  # fmt: skip
+        spans = [span for span in rank.spans if span.start_us >= since]
+        path.write_text(json.dumps(document(rank, spans, work, schema)))
         paths.append(path)
     return paths
 
 
-def document(rank: Rank, work: list[Work], schema: Schema) -> dict[str, Any]:
+def document(rank: Rank, spans: list[Span], work: list[Work], schema: Schema) -> dict[str, Any]:
     """The whole file as a value."""
     events = _Events(rank, schema)
-    for span in rank.spans:
+    for span in spans:
         events.host(span)
     for one in work:
         if one.kind:
@@ -63,7 +70,7 @@ def document(rank: Rank, work: list[Work], schema: Schema) -> dict[str, Any]:
         elif schema.syncs:
             events.sync(one)
     if schema.stacks and schema.version != "old":
-        events.frames()
+        events.frames(spans)
     events.threads()
     return events.head() | {"traceEvents": events.found, "traceName": "trace.json"}
 
@@ -106,6 +113,8 @@ class _Events:
         self.found.append(event | self.stamps(span.start_us, span.duration_us) | {"args": args})
         if span.category == "runtime" and "Launch" in span.name:
             self.flow("s", span.args["correlation"], self.pid, span.thread, span.start_us)
+        if self.schema.syncs and span.name in _SYNCS:
+            self.host_sync(span)
 
     def inputs(self, op: Op) -> dict[str, Any]:
         """Sizes and types of an operator's arguments; other arguments since PyTorch 2.1."""
@@ -189,9 +198,20 @@ class _Events:
                  "tid": wait.stream}  # fmt: skip
         self.found.append(event | self.stamps(wait.ready_us, 1.0) | {"args": args})
 
-    def frames(self) -> None:
+    def host_sync(self, span: Span) -> None:
+        """A wait of the host as CUPTI records it."""
+        kind = _SYNCS[span.name]
+        stream = self.rank.compute if kind == "Stream Sync" else 2**32 - 1
+        args = {"cuda_sync_kind": kind, "stream": stream, "device": self.device, "context": 1,
+                "correlation": span.args["correlation"]}  # fmt: skip
+        event = {"ph": "X", "cat": "cuda_sync", "name": kind, "pid": self.device,
+                 "tid": stream if kind == "Stream Sync" else -1}  # fmt: skip
+        inside = self.stamps(span.start_us + 0.5, max(span.duration_us - 1.0, 0.1))
+        self.found.append(event | inside | {"args": args})
+
+    def frames(self, spans: list[Span]) -> None:
         """The Python frame that all of the main thread's work lies in."""
-        own = [one for one in self.rank.spans if one.thread == MAIN]
+        own = [one for one in spans if one.thread == MAIN]
         start = min(one.start_us for one in own)
         end = max(one.start_us + one.duration_us for one in own)
         for depth, name in enumerate(("train.py(200): <module>", "train.py(60): main")):

@@ -226,6 +226,8 @@ class Program:
     gpu: str
     steps: int
     forward: tuple[Op, ...]
+    warm: int = 0
+    """Steps before those that the profiler records; they count among `steps`."""
     backward: tuple[Op, ...] = ()
     optimizer: tuple[Op, ...] = ()
     host: Host = field(default_factory=Host)

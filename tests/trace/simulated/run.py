@@ -46,13 +46,33 @@ class Run:
     steps: list[list[tuple[float, float]]]
     """Start and end of every step on the host, per rank."""
 
+    def recorded_from_us(self, rank: int) -> float:
+        """When the profiler of a rank starts to record: before everything, or at a step."""
+        warm = self.program.warm
+        return self.steps[rank][warm][0] if warm else float("-inf")
+
+    @property
+    def recorded_us(self) -> float:
+        """Length of what is recorded, host and GPU."""
+        return self.end_us - max(
+            self.start_us, min(map(self.recorded_from_us, range(len(self.ranks))))
+        )
+
     @property
     def duration_us(self) -> float:
         """From the first moment of the run to the last, host and GPU."""
-        starts = [span.start_us for rank in self.ranks for span in rank.spans]
+        return self.end_us - self.start_us
+
+    @property
+    def start_us(self) -> float:
+        return min(span.start_us for rank in self.ranks for span in rank.spans)
+
+    @property
+    def end_us(self) -> float:
+        """The last moment."""
         ends = [span.start_us + span.duration_us for rank in self.ranks for span in rank.spans]
         ends += [one.end_us or 0.0 for one in self.work]
-        return max(ends) - min(starts)
+        return max(ends)
 
 
 def simulate(program: Program, seed: int) -> Run:

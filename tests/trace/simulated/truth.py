@@ -31,6 +31,8 @@ MATTERS = 0.10
 """Share of the run from which on a fault bounds it."""
 SLOW_OPERATOR_US = 30.0
 """A host that needs longer for an operator is slow itself, not only its launches many."""
+ONCE = {"start-up", "lead", "late-module", "lone-gap"}
+"""Faults that do not happen in every step."""
 OF_KERNELS = ("odd-gemm", "slow-softmax", "fp32")
 """Faults that a trace shows only when it says what the kernels had to do."""
 HOST_COLLECTIVE_US = 35.0
@@ -56,6 +58,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     syncs: bool = False
     watchdog: bool = False
     seed: int = 1
+    warm: int = 0
+    """Steps that run before the profiler records; not for faults that happen once."""
     only_rank: int = -1
     """The one rank whose trace is at hand; -1 for all."""
     note: str = ""
@@ -66,6 +70,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         assert not unknown, f"no such fault: {unknown}"
         options: dict[str, Any] = self.options
         found = built(self.workload, self.gpu, options)
+        found = replace(found, steps=found.steps + self.warm, warm=self.warm)
         for name, change in FAULTS.items():
             if name in self.faults and name != without:
                 found = change(found, self.faults[name])
@@ -113,17 +118,18 @@ def cases() -> dict[str, Case]:
 def truth_of(case: Case, run: Run | None = None) -> Truth:
     """Run the case, and again without each of its faults."""
     run = run or simulate(case.program(), case.seed)
-    whole = run.duration_us
+    whole = run.recorded_us
+    assert not (case.warm and ONCE & case.faults.keys()), "before the window, or in it?"
+    length = _length(case, case.program())
     if not run.program.on_gpu:
         return Truth(frozenset({"cpu-only"}), None, whole, 0.0)
-    worth = {
-        name: whole - simulate(case.program(without=name), case.seed).duration_us
-        for name in case.faults
-    }
+    worth = {name: length - _length(case, case.program(without=name)) for name in case.faults}
     first = max(worth, key=lambda name: worth[name], default=None)
     most = worth[first] if first else 0.0
     filled = filled_by_kernels(run)
     kernels = roofs_of(run, told=case.says_flops)
+    if filled_by_kernels(run, talk=True) - filled > MATTERS:  # by its nature, not by a fault
+        kernels |= {"communication-bound"}
     if first is None or most < BORDER[0] * whole:
         return Truth(kernels, None, whole, filled, worth)
     close = {name for name in worth if _lasting(name, worth[name], run) * CLOSE >= most}
@@ -135,10 +141,18 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     return Truth(frozenset(causes), most if knowable else None, whole, filled, worth)
 
 
+def _length(case: Case, program: Program) -> float:
+    """How long the program's recorded steps take: what they add to the steps before."""
+    length = simulate(program, case.seed).duration_us
+    if case.warm:
+        length -= simulate(replace(program, steps=case.warm, warm=0), case.seed).duration_us
+    return length
+
+
 def _lasting(name: str, worth_us: float, run: Run) -> float:
     """The worth as in a long run: a stop between steps costs nothing before the first."""
     steps = run.program.steps
-    between = name in {"item-step", "poll-step"} and steps > 1
+    between = name in {"item-step", "poll-step"} and steps > 1 and not run.program.warm
     return worth_us * steps / (steps - 1) if between else worth_us
 
 
@@ -178,7 +192,7 @@ def filled_by_kernels(run: Run, *, talk: bool = False) -> float:
     """Share of the run in which kernels ran, mean over ranks; collectives only with `talk`."""
     covered = 0.0
     for rank in run.ranks:
-        until = 0.0
+        until = max(run.recorded_from_us(rank.number), 0.0)
         own = sorted(
             (one.start_us or 0.0, one.end_us or 0.0)
             for one in run.work
@@ -187,7 +201,7 @@ def filled_by_kernels(run: Run, *, talk: bool = False) -> float:
         for start, end in own:
             covered += max(end - max(start, until), 0.0)
             until = max(until, end)
-    return covered / len(run.ranks) / run.duration_us
+    return covered / len(run.ranks) / run.recorded_us
 
 
 def roofs_of(run: Run, *, told: bool) -> frozenset[str]:
