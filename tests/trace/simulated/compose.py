@@ -60,6 +60,11 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
     "tensor_parallel": ("slow-link", "slow-network", "late-host", "item-step", "prepare"),
 }
 """Workload → the faults that such a program can have."""
+EXCLUSIVE = (
+    {"slow-link", "slow-network"}, {"slow-loader", "plain-loader", "slow-workers"},
+    {"item-step", "poll-step", "item-layer", "event-layer"}, {"small-reduces", "unbucketed"},
+)  # fmt: skip
+"""Of each of these a program has one: they change the same thing."""
 
 
 def draw(seed: int) -> Iterator[tuple[str, Case, Truth]]:
@@ -68,6 +73,8 @@ def draw(seed: int) -> Iterator[tuple[str, Case, Truth]]:
     number = 0
     while True:
         case = _case(dice)
+        if any(len(group & case.faults.keys()) > 1 for group in EXCLUSIVE):
+            continue
         truth = truth_of(case)
         if truth.worth_us is None and truth.filled < 0.8:
             continue
