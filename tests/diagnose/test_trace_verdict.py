@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.diagnose.labelled_traces import SHARED, shared_traces
 from tests.trace.written import call, host, kernel, write
 
 from ridgeline.diagnose.trace_rules import all_trace_rules
@@ -14,44 +15,13 @@ from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "traces"
-
-FIRST_CAUSES = {
-    "v100_resnet50_dataloader/num_workers_0.pt.trace.json.gz": {"input-bound"},
-    "v100_resnet50_dataloader/num_workers_4.pt.trace.json.gz": {"compute-bound"},
-    "v100_dlrm_8rank_nccl": {"rank-skew"},
-    "a100_dlrm_16rank/rank0.json.gz": {"dependency-wait"},
-    "ddp_compare/a100_8rank_rank3.control.json.gz": {"communication-bound"},
-    # 56 % of the time of kernels is in classes that only move memory, 40 % in fp32 matmuls.
-    "ddp_compare/v100_2rank_rank1.test.json.gz": {"memory-bound", "gpu-bound"},
-    "rtx2080ti_linear/linear_kineto.json.gz": {"host-bound", "launch-bound"},
-    "a100_critical_path/alexnet_cuda_sync.json.gz": {"host-bound-start-up"},
-    "a100_critical_path/event_sync_multi_stream.json.gz": {"host-bound"},
-    "h100_inference/gaunernst_bert-small-uncased__1016001.json.gz": {"launch-bound"},
-    # By the shapes of its operators 69 % of the time of kernels is below the roof of memory.
-    "h100_inference/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": {"memory-bound"},
-    # 96 % of the GPU's idle time lies inside `DataLoader.__next__` of the launching thread, where
-    # scipy resizes images: the host bounds it, by its input.
-    "h100_inference/google_owlv2-large-patch14-ensemble__1016001.json.gz": {"input-bound"},
-    "mi300x_inference/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": {"compute-bound"},
-    "mi300x_inference/vllm_prefilldecode_piecewise_hipgraph.json.gz": {"compute-bound"},
-    "mi300x_inference/sglang_Qwen3-8B_decode_hipgraph.json.gz": {"empty-window"},
-    "mi300x_ddp/resnet_act_checkpoint.json.gz": {"communication-bound"},
-    "b200_vllm_tp8/eager_trace.json.gz": {"host-bound"},
-    "edge_cases/cpu_only_rank34.pt.trace.json.gz": {"cpu-only"},
-    "edge_cases/distributed_info_not_found.json.gz": {"cpu-only"},
-    "edge_cases/triton_example.json.gz": {"hardly-any-gpu-work"},
-    "edge_cases/mi250_minitoy_train_ROCm6_2_kineto.json.gz": {"host-bound-start-up"},
-    "nsys_2gpu/mfu_2gpu_before.sqlite": {"compute-bound"},
-    "nsys_2gpu/mfu_2gpu_after.sqlite": {"compute-bound"},
-}
-
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
-@pytest.mark.parametrize("name", FIRST_CAUSES)
+@pytest.mark.parametrize("name", shared_traces())
 def test_the_first_cause_of_a_published_trace(name: str) -> None:
-    found = trace_verdict(load_traces(SHARED / name))
-    assert found[0].cause in FIRST_CAUSES[name], [(f.cause, f.share) for f in found]
+    capture = shared_traces()[name]
+    found = trace_verdict(load_traces(capture.paths))
+    assert found[0].cause in capture.causes, [(f.cause, f.share) for f in found]
     for finding in found:
         assert 0 <= finding.share <= 1.001
         assert 0 <= finding.confidence <= 1

@@ -1,0 +1,283 @@
+"""Verdicts on traces whose bottleneck is known: right first findings, their worth, calibration.
+
+    python -m bench.trace_judgement [SET …] [--only PART] [--public FOLDER] [--page]
+    python -m bench.trace_judgement --draw SEED MANY
+
+SET is `simulated` (`tests/trace/simulated/cases.toml`: the truth is the run again without each of
+its faults), `shared` (`tests/diagnose/shared_traces.toml`) or `public` (`tests/public/traces.toml`,
+whose files lie below FOLDER); without one, all that are there. For every trace a line with label,
+first finding, confidence, and the worth that is true beside the one that was found. `--draw` takes
+new simulated cases of a seed (`tests/trace/simulated/compose.py`) in place of the sets.
+`--page` writes `docs/results/trace_judgement.md` and its plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+
+from tests.diagnose.labelled_traces import (
+    REFUSED,
+    SHARED,
+    Capture,
+    public_traces,
+    shared_traces,
+    simulated_verdict,
+    verdict_on,
+)
+from tests.trace.simulated.compose import draw
+from tests.trace.simulated.truth import Case, cases
+
+from ridgeline.errors import RidgelineError
+from ridgeline.records.store import write_atomically
+
+PAGE = Path(__file__).parents[1] / "docs/results/trace_judgement.md"
+PLOT = PAGE.with_suffix(".svg")
+WORTH_WITHIN, WORTH_FLOOR = 0.25, 0.02
+"""A worth is right within this share of the truth, or this share of the run."""
+BINS = (0.0, 0.4, 0.6, 0.75, 0.85, 1.01)
+"""Borders of the stated confidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One trace, what is true of it and what was found."""
+
+    set: str
+    name: str
+    causes: frozenset[str]
+    found: str
+    confidence: float
+    faults: tuple[str, ...] = ()
+    run_us: float = 0.0
+    true_us: float | None = None
+    found_us: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        """Whether the first finding is one of the right ones."""
+        return self.found in self.causes
+
+    @property
+    def worth_right(self) -> bool | None:
+        """None where there is no true worth, or the finding is another one."""
+        if self.true_us is None or not self.right:
+            return None
+        allowed = max(WORTH_WITHIN * self.true_us, WORTH_FLOOR * self.run_us)
+        return abs(self.found_us - self.true_us) <= allowed
+
+
+def simulated(named: Iterable[tuple[str, Case]], part: str) -> Iterator[Judged]:
+    for name, case in named:
+        if part not in name:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            truth, found = simulated_verdict(case, Path(folder))
+        first = found[0]
+        right = first.cause in truth.causes
+        yield Judged(
+            set="simulated", name=name, causes=truth.causes, found=first.cause,
+            confidence=first.confidence, faults=tuple(case.faults), run_us=truth.duration_us,
+            true_us=truth.worth_of(first.cause) if right else truth.worth_us,
+            found_us=first.worth_us,
+        )  # fmt: skip
+
+
+def captured(called: str, rows: dict[str, Capture], part: str) -> Iterator[Judged]:
+    for name, capture in rows.items():
+        if part not in name:
+            continue
+        try:
+            first = verdict_on(capture.paths)[0]
+            found, confidence, most = first.cause, first.confidence, capture.confidence_at_most
+        except RidgelineError:
+            found, confidence, most = REFUSED, 1.0, 1.0
+        causes = capture.causes if confidence <= most else {f"at most {most:g} sure"}
+        yield Judged(set=called, name=name, causes=frozenset(causes), found=found,
+                     confidence=confidence)  # fmt: skip
+
+
+def _line(one: Judged) -> str:
+    mark = "right" if one.right else "WRONG"
+    worth = ""
+    if one.true_us is not None:
+        close = {True: "", False: "  worth off", None: ""}[one.worth_right]
+        worth = f"{one.true_us / 1e3:9.1f} ms true, {one.found_us / 1e3:9.1f} found{close}"
+    label = " ".join(sorted(one.causes))
+    return f"{mark}  {one.name:34s} {label:40s} {one.found:22s} {one.confidence:.2f} {worth}"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in lines)
+
+
+def totals(judged: Sequence[Judged]) -> str:
+    """Per set: right first findings, and worths within their bounds."""
+    by_set = {called: [one for one in judged if one.set == called]
+              for called in dict.fromkeys(one.set for one in judged)}  # fmt: skip
+    if len(by_set) > 1:
+        by_set["all"] = list(judged)
+    rows = []
+    for called, some in by_set.items():
+        right = sum(one.right for one in some)
+        worth = [one.worth_right for one in some if one.worth_right is not None]
+        sure = sum(not one.right and one.confidence >= 0.6 for one in some)
+        rows.append((called, len(some), right, f"{right / len(some):.1%}", sure,
+                     f"{sum(worth)} of {len(worth)}"))  # fmt: skip
+    heads = ("set", "traces", "right first", "share", "wrong at ≥ 0.6", "worth within 25 %")
+    return table(heads, rows)
+
+
+def by_fault(judged: Sequence[Judged]) -> str:
+    """Per fault that is in a case: how often the first finding was right."""
+    found: dict[str, list[Judged]] = defaultdict(list)
+    for one in judged:
+        for fault in one.faults or (("none",) if one.set == "simulated" else ()):
+            found[fault].append(one)
+    rows = []
+    for fault, some in sorted(found.items()):
+        worth = [one.worth_right for one in some if one.worth_right is not None]
+        rows.append((fault, len(some), sum(one.right for one in some),
+                     f"{sum(worth)} of {len(worth)}"))  # fmt: skip
+    return table(("fault", "cases with it", "right first", "worth within 25 %"), rows)
+
+
+def bins(judged: Sequence[Judged]) -> list[tuple[int, float, float]]:
+    """Per bin of stated confidence: traces, mean stated, share that was right."""
+    found = []
+    for low, high in pairwise(BINS):
+        some = [one for one in judged if low <= one.confidence < high]
+        if some:
+            stated = sum(one.confidence for one in some) / len(some)
+            found.append((len(some), stated, sum(one.right for one in some) / len(some)))
+    return found
+
+
+def calibration(judged: Sequence[Judged]) -> str:
+    rows = [(many, f"{stated:.2f}", f"{right:.2f}") for many, stated, right in bins(judged)]
+    return table(("traces", "confidence stated", "share right"), rows)
+
+
+def plot(judged: Sequence[Judged]) -> str:
+    """Share right over confidence stated; a dot's area is its number of traces."""
+    side, edge = 360, 44
+
+    def at(stated: float, right: float) -> tuple[float, float]:
+        inner = side - 2 * edge
+        return edge + inner * stated, side - edge - inner * right
+
+    dots = []
+    for many, stated, right in bins(judged):
+        x, y = at(stated, right)
+        size = 3 + many**0.5
+        dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" fill="#1971c2" '
+                    f'fill-opacity="0.75"/><text x="{x + size + 3:.1f}" y="{y + 4:.1f}" '
+                    f'fill="#555">{many}</text>')  # fmt: skip
+    (left, low), (right_, high) = at(0, 0), at(1, 1)
+    ticks = "".join(
+        f'<text x="{at(value, 0)[0]:.0f}" y="{low + 16:.0f}" text-anchor="middle">{value}</text>'
+        f'<text x="{left - 6:.0f}" y="{at(0, value)[1] + 4:.0f}" text-anchor="end">{value}</text>'
+        for value in (0, 0.5, 1)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}" '
+        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/>'
+        f'<rect x="{left}" y="{high}" width="{right_ - left}" height="{low - high}" fill="none" '
+        f'stroke="#aaa"/><line x1="{left}" y1="{low}" x2="{right_}" y2="{high}" stroke="#aaa" '
+        f'stroke-dasharray="4 4"/>{ticks}{"".join(dots)}'
+        f'<text x="{side / 2}" y="{side - 8}" text-anchor="middle">confidence stated</text>'
+        f'<text x="14" y="{side / 2}" text-anchor="middle" '
+        f'transform="rotate(-90 14 {side / 2})">share right</text></svg>\n'
+    )
+
+
+_ABOUT = (
+    "`python -m bench.trace_judgement --page`. Simulated runs (`tests/trace/simulated/`) "
+    "are healthy programs with faults; their truth is computed: the run again without "
+    "each fault, and the fault that is worth the most is the right answer, with every "
+    "other within 1.15 of it. Where none is worth a tenth of the run, the roof that the "
+    "kernels' time lies under is right. Shared and public traces are real captures, "
+    "labelled by reading them. A worth counts as right within 25 % of the truth or 2 % of "
+    "the run."
+)
+
+
+def page(judged: Sequence[Judged]) -> str:
+    rows = [
+        (one.name, one.set, ", ".join(sorted(one.causes)),
+         one.found if one.right else f"**{one.found}**", f"{one.confidence:.2f}",
+         "" if one.true_us is None else f"{one.true_us / 1e3:.1f}",
+         "" if one.true_us is None else f"{one.found_us / 1e3:.1f}")
+        for one in judged
+    ]  # fmt: skip
+    heads = (
+        "trace",
+        "set",
+        "right causes",
+        "first finding",
+        "confidence",
+        "worth, ms",
+        "found, ms",
+    )
+    return f"""# The first finding on traces whose bottleneck is known
+
+{_ABOUT}
+
+{totals(judged)}
+
+## Calibration
+
+![Share right over confidence stated](trace_judgement.svg)
+
+{calibration(judged)}
+
+## By fault
+
+{by_fault(judged)}
+
+## Every trace
+
+{table(heads, rows)}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("sets", nargs="*", metavar="SET")
+    parser.add_argument("--only", default="", metavar="PART", help="names with this in them")
+    parser.add_argument("--public", type=Path, metavar="FOLDER")
+    parser.add_argument("--draw", type=int, nargs=2, metavar=("SEED", "MANY"))
+    parser.add_argument("--page", action="store_true")
+    given = parser.parse_args()
+    sources = {"simulated": simulated(cases().items(), given.only)}
+    if given.draw:
+        seed, many = given.draw
+        drawn = ((name, case) for name, case, _ in islice(draw(seed), many))
+        sources = {"simulated": simulated(drawn, given.only)}
+    if SHARED.exists():
+        sources["shared"] = captured("shared", shared_traces(), given.only)
+    if given.public:
+        sources["public"] = captured("public", public_traces(given.public), given.only)
+    unknown = set(given.sets) - sources.keys()
+    if unknown:
+        parser.error(f"not here: {', '.join(sorted(unknown))}; there are {', '.join(sources)}")
+    judged = []
+    for called in given.sets or sources:
+        for one in sources[called]:
+            judged.append(one)
+            print(_line(one), flush=True)
+    for block in (totals(judged), by_fault(judged), calibration(judged)):
+        print(f"\n{block}")
+    if given.page:
+        write_atomically(PLOT, plot(judged).encode())
+        write_atomically(PAGE, page(judged).encode())
+
+
+if __name__ == "__main__":
+    main()

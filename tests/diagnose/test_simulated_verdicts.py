@@ -1,0 +1,52 @@
+"""Verdicts on simulated runs, whose truth is the run again without each of its faults."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from tests.diagnose.labelled_traces import simulated_verdict
+from tests.trace.simulated.truth import Truth, cases
+
+from ridgeline.records.finding import TraceFinding
+
+REPRESENTATIVE = (
+    "dlrm-healthy", "resnet-loader-item", "decode-item-layer", "decode-eager", "server-prepare",
+    "gpt-uncached", "prefill-start-up", "dlrm-pageable", "fsdp-slow-link", "ddp-late-gpu",
+    "gpt-stall", "gpt-odd-gemm",
+)  # fmt: skip
+WITHIN, FLOOR = 0.25, 0.02
+"""How far a worth may be off: of the truth, or of the run where that is more."""
+
+
+@cache
+def judged(name: str) -> tuple[Truth, list[TraceFinding]]:
+    with TemporaryDirectory() as folder:
+        return simulated_verdict(cases()[name], Path(folder))
+
+
+@pytest.mark.sweep(*REPRESENTATIVE)
+@pytest.mark.parametrize("name", cases())
+def test_the_first_finding_on_a_simulated_run_is_the_fault_that_costs_most(name: str) -> None:
+    truth, found = judged(name)
+    shares = {fault: round(worth / truth.duration_us, 2) for fault, worth in truth.by_fault.items()}
+    assert found[0].cause in truth.causes, f"{found[0].summary} True worths: {shares}"
+
+
+@pytest.mark.sweep(*REPRESENTATIVE)
+@pytest.mark.parametrize("name", cases())
+def test_the_worth_of_a_finding_is_what_its_cure_saves(name: str) -> None:
+    truth, found = judged(name)
+    worth = truth.worth_of(found[0].cause)
+    if worth is None or found[0].cause not in truth.causes:
+        return  # nothing bounds the run, or the other test says what is wrong
+    allowed = max(WITHIN * worth, FLOOR * truth.duration_us)
+    assert found[0].worth_us == pytest.approx(worth, abs=allowed)
+
+
+@pytest.mark.slow
+def test_nearly_all_first_findings_on_simulated_runs_are_right() -> None:
+    wrong = [name for name in cases() if judged(name)[1][0].cause not in judged(name)[0].causes]
+    assert len(wrong) <= 0.03 * len(cases()), wrong
