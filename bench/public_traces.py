@@ -3,7 +3,7 @@
     python -m bench.public_traces FOLDER [--only NAME …]
     python -m bench.public_traces FOLDER --missing
 
-FOLDER holds the files as OWNER/NAME/PATH. The first form prints each label against the first
+FOLDER holds the files as OWNER/NAME/COMMIT/PATH. The first form prints each label against the first
 finding and counts what is right; it ends with exit code 1 below `AT_LEAST`. The second prints the
 address and the place of every file that FOLDER lacks, one to a line.
 """

@@ -51,12 +51,12 @@ class PublicTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def addresses(self) -> dict[str, str]:
         """Path below the folder of files → where it can be downloaded."""
-        raw = f"https://raw.githubusercontent.com/{self.slug}/{self.commit}"
-        return {f"{self.slug}/{path}": f"{raw}/{path}" for path in self.files}
+        places = (f"{self.slug}/{self.commit}/{path}" for path in self.files)
+        return {place: f"https://raw.githubusercontent.com/{place}" for place in places}
 
     def located(self, folder: Path) -> list[Path]:
         """Where its files lie below `folder`, there or not."""
-        return [folder / self.slug / path for path in self.files]
+        return [folder / place for place in self.addresses()]
 
     def changed(self, folder: Path) -> list[Path]:
         """Those of its files that are there but are not what was labelled."""
