@@ -70,7 +70,7 @@ def judge(trace: PublicTrace, folder: Path) -> Judgement:
 
 def disagreement(trace: PublicTrace, first: dict[str, Any]) -> str:
     """Why the label of `trace` does not allow `first` as the first finding; empty: it does."""
-    if trace.refused:
+    if not trace.causes:
         return "read as a profiler trace"
     if first["cause"] not in trace.causes:
         return "another cause"
@@ -90,12 +90,12 @@ def wrong_figure(trace: PublicTrace, ranks: list[dict[str, Any]]) -> str:
 
 def row(judgement: Judgement) -> str:
     trace = judgement.trace
-    label = "refused" if trace.refused else "/".join(trace.causes)
+    label = "/".join([*trace.causes, *(["refused"] if trace.refused else [])])
     said = judgement.cause or "nothing"
     if judgement.cause != "refused":
         said += f" {judgement.share:.0%} ({judgement.confidence:.2f})"
     mark = f"  WRONG: {judgement.wrong}" if judgement.wrong else ""
-    return f"{trace.name:34} {label:38} {said}{mark}"
+    return f"{trace.name:34} {label:42} {said}{mark}"
 
 
 def absent(traces: list[PublicTrace], folder: Path) -> dict[str, str]:

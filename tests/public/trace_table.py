@@ -34,7 +34,7 @@ class PublicTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     causes: tuple[str, ...] = ()
     """Causes that may come first: one, or those over which engineers would argue."""
     refused: bool = False
-    """No profiler trace: exit code 2 with one line is right, a verdict is wrong."""
+    """Another format: exit code 2 with one line is right, and nothing else without `causes`."""
     confidence_at_most: float = 1.0
     """More is too much, where the file does not hold what would be needed to know."""
     window_ms: float | None = None
