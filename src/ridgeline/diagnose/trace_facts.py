@@ -98,7 +98,7 @@ class RankFacts:
         after a wait that is longer than that is a host that is slow, not one that waits. Nothing
         on a launch-bound run, whose queue is empty anyway; nothing where it is the lesser part.
         """
-        if self.launches is None or self.launches.launch_bound:
+        if self.launches is None or self.launches.queue_empty:
             return 0.0
         rest = self._other_host_wait_us
         found = max(0.0, min(self.sync_gap_us - self.loader_us, self.sync_blocked_us, rest))

@@ -34,7 +34,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     launches = worst.launches
     kernels = worst.kernels
     small = kernels.under_5us_share if kernels else 0.0
-    empty_queue = bool(launches and launches.launch_bound)
+    empty_queue = bool(launches and launches.queue_empty)
     cause = "launch-bound" if empty_queue and small >= _SMALL_SHARE else "host-bound"
     by = {name: sum(fact.host_wait_by.get(name, 0.0) for fact in reading.facts) for name in _WORDS}
     doing = max(by, key=lambda name: by[name])

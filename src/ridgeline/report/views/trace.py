@@ -350,7 +350,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     """How each GPU was fed."""
     columns = (
         doc.words("rank"),
-        doc.words("bound"),
+        doc.words("empty", "queue empty"),
         doc.Column("share", "host wait"),
         doc.Column("delay_us"),
         doc.Column("queue"),
@@ -362,7 +362,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     rows = [
         (
             _who(rank),
-            "yes" if rank.launch_bound else "no",
+            "yes" if rank.queue_empty else "no",
             rank.host_wait_share,
             rank.delay_us.get("median"),
             f"{max((queue.mean_depth for queue in rank.queues), default=0.0):.1f}",
@@ -374,7 +374,8 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
         for rank in ranks
     ]
     note = (
-        "bound: is the GPU launch-bound? delay: median from launch to start; "
+        "queue empty: does the GPU wait for the host and start at once what it gets? delay: median "
+        "from launch to start; "
         "queue: mean depth of the deepest stream; short: kernels under 5 µs; in graphs: of GPU time"
     )
     return doc.ReportDocument(
