@@ -23,7 +23,12 @@ from ridgeline.trace.columns import ABSENT, Kind, Mask, Trace
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
-from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, kernel_classes
+from ridgeline.trace.kernel_names import (
+    KERNEL_CLASSES,
+    MATRIX,
+    kernel_classes,
+    on_tensor_cores,
+)
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, host_wait_by, idle_gap
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
@@ -34,7 +39,6 @@ from ridgeline.trace.windows import View, views
 _NO_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch")
 _START_UP_US = 1000.0
 _SINGLE_PRECISION = re.compile(r"sgemm|ffma|scudnn|_simt_sgemm|engine<float|f32f32_f32f32")
-_MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
 _SMALL_US = 5.0
 
 
@@ -67,6 +71,7 @@ class RankFacts:
     small_us: float = 0.0
     """In kernels under 5 µs."""
     matrix_us: float = 0.0
+    """In products of matrices whose kernels' names say whether they run on tensor cores."""
     single_precision_us: float = 0.0
     """The part of `matrix_us` whose names say fp32 without tensor cores."""
     launches: RankLaunches | None = None
@@ -135,7 +140,8 @@ def _of_view(view: View, place: int) -> RankFacts:
     durations = view.durations_us()
     classes = kernel_classes(trace)[view.rows]
     kernel = trace.gpu.kind[view.rows] == Kind.KERNEL
-    matrix = kernel & np.isin(classes, _MATRIX)
+    says = np.array([on_tensor_cores(name) is not None for name in trace.names] or [False])
+    matrix = kernel & np.isin(classes, MATRIX) & says[trace.gpu.name[view.rows]]
     single = np.array([bool(_SINGLE_PRECISION.search(name)) for name in trace.names] or [False])
     plain = single[trace.gpu.name[view.rows]]
     start_up, calls = _start_up(view, found)

@@ -161,6 +161,8 @@ def table_of(columns: Sequence[doc.Column], records: Iterable[Any]) -> doc.DataT
 def _cell(column: doc.Column, value: Any) -> doc.Cell:
     if column.kind == "name" and value is not None:
         return short_name(str(value))
+    if column.field == "tensor_cores":
+        return {True: "yes", False: "no", None: "unknown"}[value]
     found: doc.Cell = value.removesuffix("_wait") if column.field == "cause" else value
     return found
 
@@ -287,6 +289,11 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
         if rank.tensor_core_share is not None:
             share = quantity.percent(rank.tensor_core_share)
             facts.append(f"{share} of matrix time by name on tensor cores")
+        if rank.tensor_core_unknown_share:
+            share = quantity.percent(rank.tensor_core_unknown_share)
+            facts.append(f"{share} of it has names that do not say")
+        if rank.unknown_share:
+            facts.append(f"{quantity.percent(rank.unknown_share)} in kernels of unknown class")
         if rank.sm_efficiency is not None:
             facts.append(f"SM efficiency {quantity.percent(rank.sm_efficiency)} (estimate)")
         if rank.occupancy_percent is not None:
