@@ -96,7 +96,8 @@ COLLECTIVES = (
     on_page("min_us"),
     on_page("max_us"),
     on_page("algorithm_bytes_per_second", "algorithm bandwidth"),
-    doc.Column("bus_bytes_per_second", "bus bandwidth"),
+    doc.Column("bus_bytes_per_second", "bus, median"),
+    on_page("fastest_bus_bytes_per_second", "bus, fastest"),
     doc.Column("link_share", "of link"),
 )
 SYNC = (
