@@ -20,6 +20,7 @@ import numpy as np
 
 from ridgeline import quantity
 from ridgeline.trace.columns import ABSENT, Kind, Mask, Trace
+from ridgeline.trace.communication.buckets import UnbucketedAllReduces, unbucketed
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
@@ -82,6 +83,7 @@ class RankFacts:
     sync_points: tuple[HostWait, ...] = ()
     communication_floor_us: float | None = None
     """None where the trace does not say how large the messages are."""
+    unbucketed: UnbucketedAllReduces | None = None
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
 
@@ -164,6 +166,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         sync_blocked_us=waits.host_us,
         sync_points=tuple(waits.points[:5]),
         communication_floor_us=_floor(view),
+        unbucketed=unbucketed(view),
         copies_us=_copies(view, classes == KERNEL_CLASSES.index("copy")),
     )
 

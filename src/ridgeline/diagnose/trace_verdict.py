@@ -32,7 +32,7 @@ _OF_THE_HOST = ("input-bound", "host-bound", "launch-bound", "host-bound-start-u
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _USEFUL = "compute-bound"
-_NO_RIVALS = (_USEFUL, "no-tensor-cores", "small-kernels")
+_NO_RIVALS = (_USEFUL, "no-tensor-cores", "small-kernels", "unknown-kernels", "not-bucketed")
 """They hold beside another cause and do not contradict it."""
 
 
@@ -55,7 +55,7 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
             others.remove(finding)
             leading.append(finding)
     leading.sort(key=_importance)
-    others.sort(key=_importance)
+    others.sort(key=lambda one: (one.cause in _NO_RIVALS, _importance(one)))
     return _with_doubt(leading + others)
 
 
