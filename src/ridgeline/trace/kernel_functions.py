@@ -21,6 +21,8 @@ _RUNS_ITS_ARGUMENT = re.compile(
     r"|^_?kernel\d?$|^kentry\d*$|^global_?kernel$|^(run|launch|invoke|entry)(_kernel)?$"
 )
 """Templates that only run what their arguments name."""
+_WORD = re.compile(r"\w+(?:::\w+)*")
+_SHORTEST = 2
 _HAS_A_WORD_OF_ITS_OWN = re.compile(r"scatter|gather|index")
 
 
@@ -32,7 +34,7 @@ class KernelFunction(NamedTuple):
     path: str
     """The same after its namespaces."""
     whole: str | None
-    """Everything, arguments too, where the function only runs one of them."""
+    """Every word, those of arguments too, where the function only runs one of them."""
 
 
 def kernel_function(name: str) -> KernelFunction:
@@ -43,12 +45,17 @@ def kernel_function(name: str) -> KernelFunction:
     >>> kernel_function("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256EEEvPT0_").path
     'aiter::add_rmsnorm_quant_kernel'
     >>> kernel_function("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(Params)").whole
-    'void cutlass::kernel2<cutlass_80_tensorop_s1688gemm>(params)'
+    'void cutlass::kernel2 cutlass_80_tensorop_s1688gemm params'
     """
     path = (_demangled(name) or _declared(name)).lower()
     own = path.rsplit("::", 1)[-1]
     runs = _RUNS_ITS_ARGUMENT.search(own) and not _HAS_A_WORD_OF_ITS_OWN.search(own)
-    return KernelFunction(own, path, name.lower() if runs else None)
+    return KernelFunction(own, path, " ".join(_words(name.lower())) if runs else None)
+
+
+def _words(text: str) -> dict[str, None]:
+    """The words of a name, each once: a declaration writes its template in its arguments again."""
+    return dict.fromkeys(word for word in _WORD.findall(text) if len(word) > _SHORTEST)
 
 
 def _declared(name: str) -> str:

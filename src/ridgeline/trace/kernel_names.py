@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -73,18 +74,45 @@ def _table() -> _Table:
     return msgspec.convert(tomllib.loads(text), _Table)
 
 
+class _Names:
+    """Regular expressions of which most are plain words: those are found ten times as fast."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        plain = [name for name in names if _PLAIN.fullmatch(name)]
+        self.words = tuple(word for name in plain for word in _spellings(name))
+        rest = [name for name in names if name not in plain]
+        self.pattern = re.compile("|".join(rest)) if rest else None
+
+    def found_in(self, text: str) -> bool:
+        """Whether one of the names is somewhere in the text."""
+        return any(word in text for word in self.words) or (
+            self.pattern is not None and self.pattern.search(text) is not None
+        )
+
+
+_PLAIN = re.compile(r"\w(\w|::|_\?)*")
+
+
+def _spellings(name: str) -> list[str]:
+    """The words that a plain name stands for, which has `_?` at most."""
+    first, *rest = name.split("_?", 1)
+    return (
+        [first + gap + end for gap in ("_", "") for end in _spellings(rest[0])] if rest else [name]
+    )
+
+
 @cache
-def _rules() -> tuple[tuple[KernelClass, bool, re.Pattern[str]], ...]:
+def _rules() -> tuple[tuple[KernelClass, bool, _Names], ...]:
     return tuple(
-        (KernelClass[row.kernel_class.upper()], row.namespaces, re.compile("|".join(row.names)))
+        (KernelClass[row.kernel_class.upper()], row.namespaces, _Names(row.names))
         for row in _table().rule
     )
 
 
 @cache
-def _tensor_core_names() -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _tensor_core_names() -> tuple[_Names, _Names]:
     table = _table().tensor_cores
-    return re.compile("|".join(table.yes)), re.compile("|".join(table.no))
+    return _Names(table.yes), _Names(table.no)
 
 
 @lru_cache(maxsize=65536)
@@ -104,8 +132,8 @@ def class_of_name(name: str) -> KernelClass:
 
 
 def _judged(text: str, function: KernelFunction) -> KernelClass | None:
-    for kind, namespaces, pattern in _rules():
-        if pattern.search(function.path if namespaces else text):
+    for kind, namespaces, names in _rules():
+        if names.found_in(function.path if namespaces else text):
             return kind
     return None
 
@@ -123,9 +151,9 @@ def on_tensor_cores(name: str) -> bool | None:
         return False
     yes, no = _tensor_core_names()
     name = name.lower()
-    if no.search(name):
+    if no.found_in(name):
         return False
-    return True if yes.search(name) else None
+    return True if yes.found_in(name) else None
 
 
 def kernel_classes(trace: Trace) -> Codes:
