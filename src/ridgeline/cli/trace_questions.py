@@ -66,6 +66,12 @@ QUESTIONS = {
         options={"window": "trace", "top": 30},
         details=True,
     ),
+    "copies": TraceQuestion(
+        "copies and fills by direction, their bandwidth over time, and offload",
+        analysis="ridgeline.trace.time.copies:copies",
+        view="ridgeline.report.views.trace_copies:copies_document",
+        options={"window": "trace"},
+    ),
     "launch": TraceQuestion(
         "whether the GPU waits for launches: delays, queue depth, CUDA graphs",
         analysis="ridgeline.trace.time.launch:launches",

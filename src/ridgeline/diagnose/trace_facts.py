@@ -30,9 +30,11 @@ from ridgeline.trace.kernel_names import (
     kernel_classes,
     on_tensor_cores,
 )
+from ridgeline.trace.loaders import loader_workers
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, host_wait_by, idle_gap
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
+from ridgeline.trace.time.offload import Offload, offload
 from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
 from ridgeline.trace.time.sync import HostWait, sync_points
 from ridgeline.trace.windows import View, views
@@ -84,6 +86,9 @@ class RankFacts:
     communication_floor_us: float | None = None
     """None where the trace does not say how large the messages are."""
     unbucketed: UnbucketedAllReduces | None = None
+    offload: Offload | None = None
+    loader_workers: bool | None = None
+    """Are there worker processes already? None without a loader in the trace."""
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
 
@@ -167,6 +172,8 @@ def _of_view(view: View, place: int) -> RankFacts:
         sync_points=tuple(waits.points[:5]),
         communication_floor_us=_floor(view),
         unbucketed=unbucketed(view),
+        offload=offload(view),
+        loader_workers=loader_workers(trace),
         copies_us=_copies(view, classes == KERNEL_CLASSES.index("copy")),
     )
 
