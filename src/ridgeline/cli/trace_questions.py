@@ -61,7 +61,7 @@ QUESTIONS = {
     ),
     "communication": TraceQuestion(
         "collectives by kind, group and size, with their bandwidth",
-        analysis="ridgeline.trace.communication.collectives:communication",
+        analysis="ridgeline.trace.communication.host_collectives:all_communication",
         view="ridgeline.report.views.trace:communication_document",
         options={"window": "trace", "top": 30},
         details=True,

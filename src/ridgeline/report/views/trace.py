@@ -20,6 +20,7 @@ from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
     from ridgeline.trace.communication.collectives import RankCommunication
+    from ridgeline.trace.communication.host_collectives import HostCommunication
     from ridgeline.trace.communication.overlap import RankOverlap
     from ridgeline.trace.time.idle import RankIdle
     from ridgeline.trace.time.kernels import RankKernels
@@ -340,16 +341,19 @@ def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
     return doc.ReportDocument("Overlap", [doc.DataTable(columns, rows)])
 
 
-def communication_document(ranks: Sequence[RankCommunication]) -> doc.ReportDocument:
-    """The collectives of each GPU, with their bandwidth."""
+def communication_document(
+    ranks: Sequence[RankCommunication | HostCommunication],
+) -> doc.ReportDocument:
+    """The collectives of each GPU, and of the host, with their bandwidth."""
     shown: list[doc.Block] = []
     for rank in ranks:
         if not rank.calls:
             shown.append(title(rank, "no communication"))
             continue
-        exposed = quantity.microseconds(rank.exposed_us)
         total = quantity.microseconds(rank.communication_us)
-        shown.append(title(rank, f"communication {total}, exposed {exposed}"))
+        exposed: float | None = getattr(rank, "exposed_us", None)
+        where = "on the host" if exposed is None else f"exposed {quantity.microseconds(exposed)}"
+        shown.append(title(rank, f"communication {total}, {where}"))
         shown.append(table_of(COLLECTIVES, rank.collectives))
     return doc.ReportDocument("Communication", shown)
 

@@ -118,7 +118,7 @@ def _communication_of(view: View, top: int) -> RankCommunication:
         groups.setdefault(call, []).append(number)
     link = _link_bytes_per_second(view)
     durations = trace.gpu.duration_us[rows]
-    found = [_use(call, durations[members], link) for call, members in groups.items()]
+    found = [collective_use(call, durations[members], link) for call, members in groups.items()]
     found.sort(key=lambda use: -use.total_us)
     spoken = view.set_of(talks)
     hidden = measure(intersection(spoken, view.set_of((trace.gpu.kind == 0) & ~talks)))
@@ -140,7 +140,8 @@ def _communication_of(view: View, top: int) -> RankCommunication:
     )
 
 
-def _use(call: CollectiveCall, durations: Floats, link: float | None) -> CollectiveUse:
+def collective_use(call: CollectiveCall, durations: Floats, link: float | None) -> CollectiveUse:
+    """Calls of one kind and size, which took `durations` in µs, on links of `link` bytes/s."""
     fastest, typical = float(durations.min()), median(durations)
     factor = bus_factor(call.kind, call.group_size)
     bus = _rate(call.bytes, typical, factor)
@@ -226,7 +227,7 @@ def calls_of(trace: Trace, rows: Ints) -> list[CollectiveCall]:
             )
             continue
         kind = kind_of(label) if label else "other"
-        size, dtype = _size(shape)
+        size, dtype = message_size(shape)
         found.append(
             CollectiveCall(
                 kind=kind if kind != "other" else kind_of(name),
@@ -264,7 +265,7 @@ def _range_shapes(trace: Trace, rows: Ints) -> list[tuple[str | None, str | None
     return found
 
 
-def _size(shape: str | None) -> tuple[int | None, str | None]:
+def message_size(shape: str | None) -> tuple[int | None, str | None]:
     """Bytes and dtype of a range's inputs; None where one of them is not plain."""
     if shape is None:
         return None, None
