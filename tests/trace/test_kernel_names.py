@@ -32,6 +32,22 @@ def test_a_kernel_of_a_public_library_is_known_by_its_name(
     assert on_tensor_cores(name) is SAID[tensor_cores], repository
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "k" + "<" * 200_000 + ">" * 200_000,
+        "_ZN" + "9" * 100_000,
+        "(" * 300_000,
+        "one_shot_" * 50_000,
+    ],
+    ids=["templates in templates", "an endless length", "brackets", "a word again and again"],
+)
+def test_a_name_that_nobody_wrote_is_judged_all_the_same(name: str) -> None:
+    """In the time that a name takes: 400,000 letters, nested 200,000 deep, are 30 s otherwise."""
+    assert KERNEL_CLASSES[class_of_name(name)] in ("other", "communication")
+    on_tensor_cores(name)
+
+
 def one_after_the_other(*kernels: tuple[str, float]) -> list[dict[str, Any]]:
     """Kernels that fill a stream, each launched well before it starts."""
     events, now = [], 1000.0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 _INNERMOST = (re.compile(r"\([^()]*\)"), re.compile(r"\{[^{}]*\}"), re.compile(r"<[^<>]*>"))
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_1")
 _MANGLED = re.compile(r"_ZN?K?")
-_LENGTH = re.compile(r"\d+")
+_LENGTH = re.compile(r"\d{1,4}")
 _ENDING = re.compile(r"\s*\[clone[^\]]*\]|\.kd$|\.sgpr_spill\w*$")
 _RUNS_ITS_ARGUMENT = re.compile(
     r"(^|_)elementwise_kernel(_\w+)?$|^(reduce|multi_tensor_apply|device|trampoline)_kernel$"
@@ -23,6 +23,10 @@ _RUNS_ITS_ARGUMENT = re.compile(
 """Templates that only run what their arguments name."""
 _WORD = re.compile(r"\w+(?:::\w+)*")
 _SHORTEST = 2
+LONGEST_NAME = 8192
+"""No more of a name is judged; CUTLASS' are the longest, of 2,000 letters and more."""
+_DEEPEST = 64
+"""Templates inside each other; what is nested deeper is cut off with its bracket."""
 _HAS_A_WORD_OF_ITS_OWN = re.compile(r"scatter|gather|index")
 
 
@@ -47,6 +51,7 @@ def kernel_function(name: str) -> KernelFunction:
     >>> kernel_function("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(Params)").whole
     'void cutlass::kernel2 cutlass_80_tensorop_s1688gemm params'
     """
+    name = name[:LONGEST_NAME]
     path = (_demangled(name) or _declared(name)).lower()
     own = path.rsplit("::", 1)[-1]
     runs = _RUNS_ITS_ARGUMENT.search(own) and not _HAS_A_WORD_OF_ITS_OWN.search(own)
@@ -62,9 +67,10 @@ def _declared(name: str) -> str:
     """The name in a C++ declaration: no return type, templates, arguments or lambdas."""
     plain = _ENDING.sub("", _ANONYMOUS.sub("anonymous", name)).replace("operator()", "call")
     for bracketed in _INNERMOST:
-        before = ""
-        while before != plain:
+        for _ in range(_DEEPEST):
             before, plain = plain, bracketed.sub("", plain)
+            if before == plain:
+                break
     words = re.split(r"[<({]", plain, maxsplit=1)[0].split()
     return words[-1].removesuffix("::") if words else name
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Codes, Kind, Mask, Trace
-from ridgeline.trace.kernel_functions import KernelFunction, kernel_function
+from ridgeline.trace.kernel_functions import LONGEST_NAME, KernelFunction, kernel_function
 from ridgeline.trace.sorting import distinct
 
 
@@ -150,7 +150,7 @@ def on_tensor_cores(name: str) -> bool | None:
     if class_of_name(name) not in _MAY_MULTIPLY:
         return False
     yes, no = _tensor_core_names()
-    name = name.lower()
+    name = name[:LONGEST_NAME].lower()
     if no.found_in(name):
         return False
     return True if yes.found_in(name) else None
