@@ -90,6 +90,9 @@ def test_tensor_cores_that_no_name_tells_of_are_unknown_and_not_absent(
     assert rank["tensor_core_share"] == pytest.approx(0.6)
     assert rank["tensor_core_unknown_share"] == pytest.approx(0.5)
     assert [use["tensor_cores"] for use in rank["kernels"]] == [None, True, False]
+    assert run(["trace", "kernels", str(tmp_path / "rank0.json")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "tensor cores by name, of matrix time: yes 30 %, no 20 %, unknown 50 %" in shown
 
 
 def test_a_page_says_unknown_where_a_name_does_not_tell(tmp_path: Path) -> None:

@@ -288,12 +288,8 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
     shown: list[doc.Block] = []
     for rank in ranks:
         facts = [f"{quantity.count(rank.events)} GPU events of {rank.names} names"]
-        if rank.tensor_core_share is not None:
-            share = quantity.percent(rank.tensor_core_share)
-            facts.append(f"{share} of matrix time by name on tensor cores")
-        if rank.tensor_core_unknown_share:
-            share = quantity.percent(rank.tensor_core_unknown_share)
-            facts.append(f"{share} of it has names that do not say")
+        if rank.tensor_core_unknown_share is not None:
+            facts.append(_tensor_cores(rank.tensor_core_share, rank.tensor_core_unknown_share))
         if rank.unknown_share:
             facts.append(f"{quantity.percent(rank.unknown_share)} in kernels of unknown class")
         if rank.sm_efficiency is not None:
@@ -309,6 +305,16 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
                 doc.Chapter("Under the roofline", [table_of(ROOFLINE, placed)], ROOFLINE_NOTE)
             )
     return doc.ReportDocument("Kernels", shown)
+
+
+def _tensor_cores(share: float | None, unknown: float) -> str:
+    """How much of the matrix time is on them, by what the names say, and how much is not said."""
+    known = (
+        {} if share is None else {"yes": share * (1 - unknown), "no": (1 - share) * (1 - unknown)}
+    )
+    parts = {**known, "unknown": unknown}
+    said = ", ".join(f"{word} {quantity.percent(part)}" for word, part in parts.items() if part > 0)
+    return f"tensor cores by name, of matrix time: {said}"
 
 
 def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
@@ -362,7 +368,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     """How each GPU was fed."""
     columns = (
         doc.words("rank"),
-        doc.words("empty", "queue empty"),
+        doc.words("empty"),
         doc.Column("share", "host wait"),
         doc.Column("delay_us"),
         doc.Column("queue"),
@@ -386,7 +392,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
         for rank in ranks
     ]
     note = (
-        "queue empty: does the GPU wait for the host and start at once what it gets? delay: median "
+        "empty: does the GPU wait for the host and start at once what it gets? delay: median "
         "from launch to start; "
         "queue: mean depth of the deepest stream; short: kernels under 5 µs; in graphs: of GPU time"
     )
