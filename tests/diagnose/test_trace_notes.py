@@ -70,8 +70,21 @@ def test_all_reduces_in_buckets_are_left_alone(tmp_path: Path) -> None:
 def test_all_reduces_of_tensor_parallelism_cannot_be_joined(tmp_path: Path) -> None:
     """Small and many, but each needs the product before it, and all have the activations' size."""
     parts = [(GEMM, 30.0, {}), (REDUCE, 21.0, all_reduce(8192))] * 80
+    parts += [(GEMM, 30.0, {}), (REDUCE, 9.0, all_reduce(1))]
+    parts += [(GEMM, 30.0, {}), (REDUCE, 9.0, all_reduce(2)), (REDUCE, 9.0, all_reduce(3))]
     found = verdict(tmp_path, steps_of(parts, 4))
     assert "not-bucketed" not in [finding.cause for finding in found]
+
+
+def test_gradients_that_are_sent_as_they_come_are_not_bucketed_either(tmp_path: Path) -> None:
+    """A hook per parameter: products of the backward pass lie between, the sizes tell."""
+    parts = [
+        part
+        for place in range(80)
+        for part in ((GEMM, 30.0, {}), (REDUCE, 21.0, all_reduce(RESNET[place % 6])))
+    ]
+    found = verdict(tmp_path, steps_of(parts, 4))
+    assert "not-bucketed" in [finding.cause for finding in found]
 
 
 def test_small_all_reduces_that_compute_covers_are_worth_nothing(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ _MANY = 32
 """In one step; a model in buckets has fewer than it has layers."""
 _SIZES_OF_PARAMETERS = 4
 """Activations of one model have one or two sizes."""
+_MOST_OF_ONE_SIZE = 0.7
+"""Half of a transformer's parameters are vectors as wide as it is."""
 
 
 class UnbucketedAllReduces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +81,12 @@ def unbucketed(view: View) -> UnbucketedAllReduces | None:
 
 
 def _of_many_sizes(sizes: Floats) -> bool:
-    return len(distinct(sizes.astype(np.int64))) >= _SIZES_OF_PARAMETERS
+    whole = sizes.astype(np.int64)
+    different = distinct(whole)
+    if len(different) < _SIZES_OF_PARAMETERS:
+        return False
+    commonest = np.bincount(np.searchsorted(different, whole)).max()
+    return bool(commonest < _MOST_OF_ONE_SIZE * len(whole))
 
 
 def _without_products_between(view: View, rows: Ints) -> bool:
