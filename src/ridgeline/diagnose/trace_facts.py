@@ -31,6 +31,7 @@ from ridgeline.trace.kernel_names import (
     on_tensor_cores,
 )
 from ridgeline.trace.loaders import loader_workers
+from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, Gaps, Wait, device_gaps, host_wait_by, idle_gap
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
@@ -147,8 +148,10 @@ def _of_view(view: View, place: int) -> RankFacts:
     durations = view.durations_us()
     classes = kernel_classes(trace)[view.rows]
     kernel = trace.gpu.kind[view.rows] == Kind.KERNEL
-    says = np.array([on_tensor_cores(name) is not None for name in trace.names] or [False])
-    matrix = kernel & np.isin(classes, MATRIX) & says[trace.gpu.name[view.rows]]
+    matrix = kernel & np.isin(classes, MATRIX)
+    names = trace.gpu.name[view.rows]
+    silent = [n for n in distinct(names[matrix]) if on_tensor_cores(trace.names[n]) is None]
+    matrix &= ~np.isin(names, silent)
     single = np.array([bool(_SINGLE_PRECISION.search(name)) for name in trace.names] or [False])
     plain = single[trace.gpu.name[view.rows]]
     start_up, calls = _start_up(view, found)

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -70,7 +70,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @cache
 def _table() -> _Table:
-    text = (files("ridgeline.trace") / "kernel_classes.toml").read_text("utf-8")
+    text = Path(__file__).with_name("kernel_classes.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), _Table)
 
 
