@@ -7,6 +7,7 @@ from typing import Any
 from ridgeline.trace.communication.collectives import communication
 from ridgeline.trace.communication.overlap import overlap
 from ridgeline.trace.memory.allocations import memory_use
+from ridgeline.trace.time.copies import copies
 from ridgeline.trace.time.idle import idle_time
 from ridgeline.trace.time.kernels import kernel_use
 from ridgeline.trace.time.launch import launches
@@ -21,6 +22,7 @@ QUESTIONS: tuple[Any, ...] = (
     kernel_use,
     overlap,
     communication,
+    copies,
     launches,
     sync_points,
     step_times,

@@ -61,10 +61,16 @@ QUESTIONS = {
     ),
     "communication": TraceQuestion(
         "collectives by kind, group and size, with their bandwidth",
-        analysis="ridgeline.trace.communication.collectives:communication",
+        analysis="ridgeline.trace.communication.host_collectives:all_communication",
         view="ridgeline.report.views.trace:communication_document",
         options={"window": "trace", "top": 30},
         details=True,
+    ),
+    "copies": TraceQuestion(
+        "copies and fills by direction, their bandwidth over time, and offload",
+        analysis="ridgeline.trace.time.copies:copies",
+        view="ridgeline.report.views.trace_copies:copies_document",
+        options={"window": "trace"},
     ),
     "launch": TraceQuestion(
         "whether the GPU waits for launches: delays, queue depth, CUDA graphs",

@@ -18,6 +18,7 @@ import numpy as np
 
 from ridgeline import quantity
 from ridgeline.trace.columns import Kind, Mask, Trace
+from ridgeline.trace.communication.buckets import UnbucketedAllReduces, unbucketed
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
 from ridgeline.trace.host_calls import (
@@ -27,20 +28,22 @@ from ridgeline.trace.host_calls import (
     names_matching,
 )
 from ridgeline.trace.intervals import intersection, measure
-from ridgeline.trace.kernel_names import KernelClass, kernel_classes
+from ridgeline.trace.kernel_names import MATRIX, kernel_classes, on_tensor_cores
+from ridgeline.trace.loaders import loader_workers
 from ridgeline.trace.recorded import Recorded, what_was_recorded
+from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
 from ridgeline.trace.time.host_activities import HOST_PARTS, over_a_link
 from ridgeline.trace.time.idle import idle_gap
 from ridgeline.trace.time.idle_causes import IDLE_PARTS, IdleCauses, idle_causes
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
+from ridgeline.trace.time.offload import Offload, offload
 from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
 from ridgeline.trace.time.sync import HostWait, sync_points
 from ridgeline.trace.windows import View, judged_window, views
 
 _SINGLE_PRECISION = re.compile(r"sgemm|ffma|scudnn|_simt_sgemm|engine<float|f32f32_f32f32")
-_MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
 _SMALL_US = 5.0
 _LONG_US = 1000.0
 _LEAST_SHARE = 0.01
@@ -86,6 +89,7 @@ class RankFacts:
     small_us: float = 0.0
     """In kernels under 5 µs."""
     matrix_us: float = 0.0
+    """In products of matrices whose kernels' names say whether they run on tensor cores."""
     single_precision_us: float = 0.0
     """The part of `matrix_us` whose names say fp32 without tensor cores."""
     slow_kernels: tuple[SlowKernel, ...] = ()
@@ -103,6 +107,10 @@ class RankFacts:
     """None where the trace does not say how large the messages are."""
     link_us: float = 0.0
     """Copies to and from the host, or other GPUs, while no kernel ran."""
+    unbucketed: UnbucketedAllReduces | None = None
+    offload: Offload | None = None
+    loader_workers: bool | None = None
+    """Are there worker processes already? None without a loader in the trace."""
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
     recorded: Recorded | None = None
@@ -158,7 +166,10 @@ def _of_view(view: View, place: int) -> RankFacts:
     durations = view.durations_us()
     classes = kernel_classes(trace)[view.rows]
     kernel = trace.gpu.kind[view.rows] == Kind.KERNEL
-    matrix = kernel & np.isin(classes, _MATRIX)
+    matrix = kernel & np.isin(classes, MATRIX)
+    names = trace.gpu.name[view.rows]
+    silent = [n for n in distinct(names[matrix]) if on_tensor_cores(trace.names[n]) is None]
+    matrix &= ~np.isin(names, silent)
     single = np.array([bool(_SINGLE_PRECISION.search(name)) for name in trace.names] or [False])
     plain = single[trace.gpu.name[view.rows]]
     waits = sync_points(trace, view.window)
@@ -193,6 +204,9 @@ def _of_view(view: View, place: int) -> RankFacts:
         sync_points=tuple(waits.points[:5]),
         stalls=_stalls(view, causes),
         communication_floor_us=_floor(view),
+        unbucketed=unbucketed(view),
+        offload=offload(view),
+        loader_workers=loader_workers(trace),
         link_us=_link_us(view),
         copies_us=_copies(view, over_a_link(trace)[view.rows]),
     )

@@ -34,7 +34,9 @@ _MOSTLY_WAITING = 0.7
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _OF_THE_GPU = ("compute-bound", "memory-bound", "gpu-bound")
-_NO_RIVALS = (*_OF_THE_GPU, "no-tensor-cores", "small-kernels")
+_NO_RIVALS = (
+    *_OF_THE_GPU, "no-tensor-cores", "small-kernels", "unknown-kernels", "not-bucketed",
+)  # fmt: skip
 """They hold beside another cause and do not contradict it."""
 
 
@@ -54,7 +56,7 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
             leads_from = getattr(rule, "leads_from", lambda _, rule=rule: rule.LEADS_FROM)
             (leading if weight >= leads_from(finding) else others).append((weight, finding))
     leading.sort(key=_importance)
-    others.sort(key=lambda one: -one[0])
+    others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
     return _with_doubt(leading + others)
 
 

@@ -3,7 +3,7 @@
   "use strict";
   const data = JSON.parse(document.getElementById("drawings").textContent);
   const COLOURS = {
-    gemm: "#2257b8", convolution: "#4a6fd0", attention: "#9b5fc9", norm: "#38a3d8",
+    gemm: "#2257b8", convolution: "#4a6fd0", attention: "#9b5fc9", norm: "#38a3d8", scan: "#5b6ee1",
     elementwise: "#4cae8a", reduction: "#7cb342", indexing: "#b0a030", optimizer: "#c678a8",
     communication: "#d9534a", copy: "#d0902c", other: "#8a94a0", merged: "#a7b0ba",
     operator: "#6b9bd1", runtime: "#c98a5a", driver: "#b5764a", python: "#7fae6e",

@@ -1,21 +1,23 @@
 """What a kernel's name tells, which is all that a trace says: what it does, and its short form.
 
-Rules are tried in order, the first that matches decides. Names come from CUDA libraries (cuBLAS
-`sgemm`, `s16816gemm`, `nvjet`; cuDNN `xmma_fprop`), AMD's (Tensile's `Cijk_`, MIOpen's `igemm`),
-torch (`vectorized_elementwise_kernel`), Triton's inductor prefixes (`triton_poi`: pointwise,
-`triton_red` and `triton_per`: reductions) and communication libraries (nccl, rccl, msccl, DeepEP,
-NVSHMEM, vLLM's `cross_device_reduce`, symmetric memory's `multimem_…`).
+The names are data: `kernel_classes.toml` holds the rules, in the order in which they are tried, and
+`kernel_functions.py` says which part of a name they are about. What no rule knows is OTHER.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Sequence
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Codes, Kind, Mask, Trace
+from ridgeline.trace.kernel_functions import LONGEST_NAME, KernelFunction, kernel_function
 from ridgeline.trace.sorting import distinct
 
 
@@ -33,117 +35,125 @@ class KernelClass(IntEnum):
     COMMUNICATION = 8
     COPY = 9
     OTHER = 10
+    SCAN = 11
 
 
 KERNEL_CLASSES = tuple(kind.name.lower() for kind in KernelClass)
+MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
+"""The classes whose work is products of matrices."""
+_MAY_MULTIPLY = (*MATRIX, KernelClass.SCAN, KernelClass.OTHER)
+"""Kernels that may multiply matrices; no other one uses tensor cores."""
 
-_RULES: tuple[tuple[KernelClass, tuple[str, ...], re.Pattern[str] | None], ...] = (
-    (
-        KernelClass.COMMUNICATION,
-        ("nccl", "rccl", "deepep", "deep_ep", "nvshmem", "rocshmem", "multimem_", "msccl",
-         "cross_device_reduce", "allreduce", "all_reduce", "allgather", "all_gather",
-         "reducescatter", "reduce_scatter", "alltoall", "all_to_all", "quick_reduce",
-         "quickreduce"),
-        None,
-    ),
-    (KernelClass.OPTIMIZER, ("fused_adam", "fusedadam", "fused_sgd", "fusedsgd"),
-     re.compile(r"multi_tensor_apply.*(adam|sgd|lamb|optimizer)")),
-    (
-        KernelClass.ATTENTION,
-        ("flash", "fmha", "attention", "attn", "paged_", "sdpa", "mha_", "_fwd_splitkv", "mla_"),
-        None,
-    ),
-    (
-        KernelClass.CONVOLUTION,
-        ("conv", "fprop", "dgrad", "wgrad", "scudnn", "cudnn_infer", "implicit_gemm", "winograd",
-         "miopen", "igemm", "nchwtonhwc", "nhwctonchw"),
-        None,
-    ),
-    (
-        KernelClass.GEMM,
-        ("gemm", "nvjet", "cijk_", "matmul", "gemv", "splitk", "_mm_", "wgmma", "xmma",
-         "dot_kernel", "cublas", "moe_align", "addmm"),
-        re.compile(r"cutlass.*(tensorop|simt)|\bbmm|_mm\b"),
-    ),
-    (
-        KernelClass.NORM,
-        ("layer_norm", "layernorm", "batch_norm", "batchnorm", "group_norm", "groupnorm",
-         "rms_norm", "rmsnorm", "cudnn::bn", "normalization", "_norm_"),
-        re.compile(r"\bbn_"),
-    ),
-    (KernelClass.OPTIMIZER, ("multi_tensor_apply",), None),
-    (
-        KernelClass.INDEXING,
-        ("embedding", "index", "gather", "scatter", "sort", "topk", "cub::", "scan", "nonzero",
-         "unique", "where", "radix", "rocprim"),
-        None,
-    ),
-    (
-        KernelClass.REDUCTION,
-        ("reduce", "softmax", "triton_red_", "triton_per_", "argmax", "nll_loss", "cross_entropy",
-         "crossentropy", "max_pool", "maxpool", "avg_pool", "norm_kernel", "logsumexp"),
-        re.compile(r"_sum\b|adaptive_.*pool"),
-    ),
-    (
-        KernelClass.COPY,
-        ("catarraybatchedcopy", "direct_copy", "copy_kernel", "memcpy", "memset", "fill_",
-         "fillfunctor", "transpose"),
-        re.compile(r"\bcopy_"),
-    ),
-    (
-        KernelClass.ELEMENTWISE,
-        ("elementwise", "triton_poi_", "pointwise", "functor", "activation", "silu", "gelu",
-         "relu", "dropout", "rotary", "rope", "distribution_", "cast", "quant", "arange",
-         "upsample", "tanh", "sigmoid", "act_and_mul"),
-        None,
-    ),
-)  # fmt: skip
-"""(class, parts of a name, pattern), for names in small letters."""
-_TENSOR_CORE = (
-    "hmma", "s16816", "s1688", "i16832", "s884", "h884", "h1688", "h16816", "wgmma", "nvjet",
-    "gmma", "tensorop", "flash", "fmha", "tf32f32", "tcgen05", "utcmma", "_mxe", "mfma",
-)  # fmt: skip
-_TENSOR_CORE_PATTERN = re.compile(
-    r"xmma_(gemm|fprop|dgrad|wgrad).*(tf32|f16|bf16)|f16.*tilesize|_mi\d+x\d+"
-)
-_NO_TENSOR_CORE = ("sgemm", "ffma", "scudnn", "_simt_")
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule of the table."""
+
+    kernel_class: str = msgspec.field(name="class")
+    source: str
+    names: list[str]
+    namespaces: bool = False
+
+
+class _TensorCores(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Names that say that tensor cores are used, or that they are not."""
+
+    yes: list[str]
+    no: list[str]
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in `kernel_classes.toml`."""
+
+    rule: list[_Row]
+    tensor_cores: _TensorCores
+
+
+@cache
+def _table() -> _Table:
+    text = Path(__file__).with_name("kernel_classes.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), _Table)
+
+
+class _Names:
+    """Regular expressions of which most are plain words: those are found ten times as fast."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        plain = [name for name in names if _PLAIN.fullmatch(name)]
+        self.words = tuple(word for name in plain for word in _spellings(name))
+        rest = [name for name in names if name not in plain]
+        self.pattern = re.compile("|".join(rest)) if rest else None
+
+    def found_in(self, text: str) -> bool:
+        """Whether one of the names is somewhere in the text."""
+        return any(word in text for word in self.words) or (
+            self.pattern is not None and self.pattern.search(text) is not None
+        )
+
+
+_PLAIN = re.compile(r"\w(\w|::|_\?)*")
+
+
+def _spellings(name: str) -> list[str]:
+    """The words that a plain name stands for, which has `_?` at most."""
+    first, *rest = name.split("_?", 1)
+    return (
+        [first + gap + end for gap in ("_", "") for end in _spellings(rest[0])] if rest else [name]
+    )
+
+
+@cache
+def _rules() -> tuple[tuple[KernelClass, bool, _Names], ...]:
+    return tuple(
+        (KernelClass[row.kernel_class.upper()], row.namespaces, _Names(row.names))
+        for row in _table().rule
+    )
+
+
+@cache
+def _tensor_core_names() -> tuple[_Names, _Names]:
+    table = _table().tensor_cores
+    return _Names(table.yes), _Names(table.no)
 
 
 @lru_cache(maxsize=65536)
 def class_of_name(name: str) -> KernelClass:
     """What a kernel of this name does.
 
-    >>> class_of_name("ampere_sgemm_128x64_nn").name, class_of_name("triton_poi_fused_add_0").name
+    >>> class_of_name("ampere_sgemm_128x64_nn").name, class_of_name("triton_poi_fused_addmm_0").name
     ('GEMM', 'ELEMENTWISE')
+    >>> class_of_name("void dpsk::ep::internode::dispatch<true>(int4*)").name
+    'COMMUNICATION'
     """
-    name = name.lower()
-    for kind, parts, pattern in _RULES:
-        if any(part in name for part in parts) or (pattern is not None and pattern.search(name)):
-            return kind
+    function = kernel_function(name)
+    for text in (function.whole or function.own, function.path):
+        if (found := _judged(text, function)) is not None:
+            return found
     return KernelClass.OTHER
 
 
+def _judged(text: str, function: KernelFunction) -> KernelClass | None:
+    for kind, namespaces, names in _rules():
+        if names.found_in(function.path if namespaces else text):
+            return kind
+    return None
+
+
 @lru_cache(maxsize=65536)
-def on_tensor_cores(name: str) -> bool:
-    """Does the name say that the kernel multiplies on tensor (or matrix) cores?
+def on_tensor_cores(name: str) -> bool | None:
+    """Does the name say that the kernel multiplies on tensor (or matrix) cores? None: it does not.
 
     >>> on_tensor_cores("ampere_fp16_s16816gemm_fp16_128x64"), on_tensor_cores("volta_sgemm_64x64")
     (True, False)
+    >>> on_tensor_cores("triton_tem_fused_mm_3"), on_tensor_cores("SubTensorOpWithScalar1d")
+    (None, False)
     """
-    name = name.lower()
-    if any(part in name for part in _NO_TENSOR_CORE):
+    if class_of_name(name) not in _MAY_MULTIPLY:
         return False
-    return any(part in name for part in _TENSOR_CORE) or bool(_TENSOR_CORE_PATTERN.search(name))
-
-
-@lru_cache(maxsize=65536)
-def on_plain_fp32(name: str) -> bool:
-    """Does the name say that the kernel multiplies fp32 numbers without tensor cores?
-
-    >>> on_plain_fp32("volta_sgemm_128x64_nn"), on_plain_fp32("ampere_s16816gemm_bf16")
-    (True, False)
-    """
-    return any(part in name.lower() for part in _NO_TENSOR_CORE)
+    yes, no = _tensor_core_names()
+    name = name[:LONGEST_NAME].lower()
+    if no.found_in(name):
+        return False
+    return True if yes.found_in(name) else None
 
 
 def kernel_classes(trace: Trace) -> Codes:

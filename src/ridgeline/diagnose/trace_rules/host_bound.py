@@ -51,7 +51,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     by = {name: reading.idle(name) for name in _PARTS}
     doing = max(by, key=lambda name: by[name])
     untraced = by["untraced"] > 0.5 * sum(by.values())
-    empty_queue = bool(launches and launches.launch_bound)
+    empty_queue = bool(launches and launches.queue_empty)
     all_small = small >= _SMALL_SHARE and worst.long_gaps_us < _LONG_SHARE * _host_us(worst)
     cause = "launch-bound" if empty_queue and all_small else "host-bound"
     only_python = doing == "python" and cause == "host-bound"

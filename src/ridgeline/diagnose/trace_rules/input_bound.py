@@ -49,7 +49,10 @@ def find(reading: TraceReading) -> list[TraceFinding]:
                 "longest_gap_call": gap.call if gap else None,
             },
             where=[gap.line if gap else None],
-            cure="Prepare batches in other processes (DataLoader num_workers, prefetch_factor, "
+            cure="Its workers are too slow: give it more (num_workers), move decoding and resizing "
+            "to the GPU, store the data decoded or resized, pin memory, raise prefetch_factor."
+            if worst.loader_workers
+            else "Prepare batches in other processes (DataLoader num_workers, prefetch_factor, "
             "persistent_workers), move decoding and resizing there or to the GPU, or cache it.",
         )
     ]

@@ -19,6 +19,7 @@ from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
     from ridgeline.trace.communication.collectives import RankCommunication
+    from ridgeline.trace.communication.host_collectives import HostCommunication
     from ridgeline.trace.communication.overlap import RankOverlap
     from ridgeline.trace.time.idle import RankIdle
     from ridgeline.trace.time.kernels import RankKernels
@@ -105,7 +106,8 @@ COLLECTIVES = (
     on_page("min_us"),
     on_page("max_us"),
     on_page("algorithm_bytes_per_second", "algorithm bandwidth"),
-    doc.Column("bus_bytes_per_second", "bus bandwidth"),
+    doc.Column("bus_bytes_per_second", "bus, median"),
+    on_page("fastest_bus_bytes_per_second", "bus, fastest"),
     doc.Column("link_share", "of link"),
 )
 SYNC = (
@@ -170,6 +172,8 @@ def table_of(columns: Sequence[doc.Column], records: Iterable[Any]) -> doc.DataT
 def _cell(column: doc.Column, value: Any) -> doc.Cell:
     if column.kind == "name" and value is not None:
         return short_name(str(value))
+    if column.field == "tensor_cores":
+        return {True: "yes", False: "no", None: "unknown"}[value]
     found: doc.Cell = value.removesuffix("_wait") if column.field == "cause" else value
     return found
 
@@ -309,9 +313,10 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
     shown: list[doc.Block] = []
     for rank in ranks:
         facts = [f"{quantity.count(rank.events)} GPU events of {rank.names} names"]
-        if rank.tensor_core_share is not None:
-            share = quantity.percent(rank.tensor_core_share)
-            facts.append(f"{share} of matrix time by name on tensor cores")
+        if rank.tensor_core_unknown_share is not None:
+            facts.append(_tensor_cores(rank.tensor_core_share, rank.tensor_core_unknown_share))
+        if rank.unknown_share:
+            facts.append(f"{quantity.percent(rank.unknown_share)} in kernels of unknown class")
         if rank.sm_efficiency is not None:
             facts.append(f"SM efficiency {quantity.percent(rank.sm_efficiency)} (estimate)")
         if rank.occupancy_percent is not None:
@@ -325,6 +330,16 @@ def kernels_document(ranks: Sequence[RankKernels]) -> doc.ReportDocument:
                 doc.Chapter("Under the roofline", [table_of(ROOFLINE, placed)], ROOFLINE_NOTE)
             )
     return doc.ReportDocument("Kernels", shown)
+
+
+def _tensor_cores(share: float | None, unknown: float) -> str:
+    """How much of the matrix time is on them, by what the names say, and how much is not said."""
+    known = (
+        {} if share is None else {"yes": share * (1 - unknown), "no": (1 - share) * (1 - unknown)}
+    )
+    parts = {**known, "unknown": unknown}
+    said = ", ".join(f"{word} {quantity.percent(part)}" for word, part in parts.items() if part > 0)
+    return f"tensor cores by name, of matrix time: {said}"
 
 
 def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
@@ -357,16 +372,19 @@ def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
     return doc.ReportDocument("Overlap", [doc.DataTable(columns, rows)])
 
 
-def communication_document(ranks: Sequence[RankCommunication]) -> doc.ReportDocument:
-    """The collectives of each GPU, with their bandwidth."""
+def communication_document(
+    ranks: Sequence[RankCommunication | HostCommunication],
+) -> doc.ReportDocument:
+    """The collectives of each GPU, and of the host, with their bandwidth."""
     shown: list[doc.Block] = []
     for rank in ranks:
         if not rank.calls:
             shown.append(title(rank, "no communication"))
             continue
-        exposed = quantity.microseconds(rank.exposed_us)
         total = quantity.microseconds(rank.communication_us)
-        shown.append(title(rank, f"communication {total}, exposed {exposed}"))
+        exposed: float | None = getattr(rank, "exposed_us", None)
+        where = "on the host" if exposed is None else f"exposed {quantity.microseconds(exposed)}"
+        shown.append(title(rank, f"communication {total}, {where}"))
         shown.append(table_of(COLLECTIVES, rank.collectives))
     return doc.ReportDocument("Communication", shown)
 
@@ -375,7 +393,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     """How each GPU was fed."""
     columns = (
         doc.name("rank"),
-        doc.words("bound"),
+        doc.words("empty"),
         doc.Column("share", "host wait"),
         doc.Column("delay_us"),
         doc.Column("queue"),
@@ -387,7 +405,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     rows = [
         (
             _who(rank),
-            "yes" if rank.launch_bound else "no",
+            "yes" if rank.queue_empty else "no",
             rank.host_wait_share,
             rank.delay_us.get("median"),
             f"{max((queue.mean_depth for queue in rank.queues), default=0.0):.1f}",
@@ -399,7 +417,8 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
         for rank in ranks
     ]
     note = (
-        "bound: is the GPU launch-bound? delay: median from launch to start; "
+        "empty: does the GPU wait for the host and start at once what it gets? delay: median "
+        "from launch to start; "
         "queue: mean depth of the deepest stream; short: kernels under 5 µs; in graphs: of GPU time"
     )
     return doc.ReportDocument(

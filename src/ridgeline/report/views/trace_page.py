@@ -42,7 +42,7 @@ LAUNCHES = tuple(
     on_page(field)
     for field in (
         "gpu_events", "launched", "launch_calls", "launch_call_us", "host_wait_share",
-        "launch_bound", "kernels_under_5us_share", "graph_launches", "graph_time_share",
+        "queue_empty", "kernels_under_5us_share", "graph_launches", "graph_time_share",
     )
 )  # fmt: skip
 STEPS = (

@@ -4,7 +4,8 @@ Algorithm bandwidth is size / time; bus bandwidth multiplies it by what each lin
 2(n−1)/n for all-reduce, (n−1)/n for all-gather, reduce-scatter and all-to-all, 1 for the others
 (NVIDIA/nccl-tests, doc/PERFORMANCE.md, whose sizes these are: the whole buffer). Sizes come from
 the kernel's arguments, else from the `nccl:…` range around its launch when loaded with `details`.
-On one rank the time of a kernel includes waiting for the others, so the bandwidth is a lower bound.
+A bandwidth stands beside the time that it is of: the median, and the fastest call. On one rank the
+time of a kernel includes waiting for the others, so the bandwidth is a lower bound.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("reduce-scatter", r"reduce_?scatter"),
-        ("all-reduce", r"all_?reduce|cross_device_reduce|quick_?reduce"),
-        ("all-gather", r"all_?gather"),
+        (
+            "all-reduce",
+            r"all_?reduce|cross_device_reduce|quick_?reduce|(one|two)_?shot|lamport|rdxn",
+        ),
+        ("all-gather", r"all_?gather|fcollect"),
         ("all-to-all", r"all_?to_?all|a2a|dispatch|combine"),
         ("broadcast", r"broadcast|bcast"),
         ("send-receive", r"send|recv"),
@@ -63,8 +67,10 @@ class CollectiveUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     median_us: float
     max_us: float
     algorithm_bytes_per_second: float | None
-    """At the fastest call, which waited least."""
+    """At the median time, like the two below."""
     bus_bytes_per_second: float | None
+    fastest_bus_bytes_per_second: float | None
+    """At the fastest call (`min_us`), which waited least."""
     link_share: float | None
     """Bus bandwidth over the peak of the device's links, where the catalogue knows the device."""
 
@@ -87,7 +93,7 @@ class RankCommunication(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class CollectiveCall:
     """What is known of one communication kernel."""
 
     kind: str
@@ -106,13 +112,13 @@ def communication(trace: Trace, window: str = "trace", *, top: int = 30) -> list
 def _communication_of(view: View, top: int) -> RankCommunication:
     trace, talks = view.trace, is_communication(view.trace)
     rows = view.rows[talks[view.rows]]
-    calls = _calls(trace, rows)
-    groups: dict[_Call, list[int]] = {}
+    calls = calls_of(trace, rows)
+    groups: dict[CollectiveCall, list[int]] = {}
     for number, call in enumerate(calls):
         groups.setdefault(call, []).append(number)
     link = _link_bytes_per_second(view)
     durations = trace.gpu.duration_us[rows]
-    found = [_use(call, durations[members], link) for call, members in groups.items()]
+    found = [collective_use(call, durations[members], link) for call, members in groups.items()]
     found.sort(key=lambda use: -use.total_us)
     spoken = view.set_of(talks)
     hidden = measure(intersection(spoken, view.set_of((trace.gpu.kind == 0) & ~talks)))
@@ -134,11 +140,11 @@ def _communication_of(view: View, top: int) -> RankCommunication:
     )
 
 
-def _use(call: _Call, durations: Floats, link: float | None) -> CollectiveUse:
-    fastest = float(durations.min())
-    algorithm = call.bytes / fastest * 1e6 if call.bytes and fastest > 0 else None
+def collective_use(call: CollectiveCall, durations: Floats, link: float | None) -> CollectiveUse:
+    """Calls of one kind and size, which took `durations` in µs, on links of `link` bytes/s."""
+    fastest, typical = float(durations.min()), median(durations)
     factor = bus_factor(call.kind, call.group_size)
-    bus = algorithm * factor if algorithm is not None and factor is not None else None
+    bus = _rate(call.bytes, typical, factor)
     return CollectiveUse(
         kind=call.kind,
         kernel=call.kernel,
@@ -149,12 +155,17 @@ def _use(call: _Call, durations: Floats, link: float | None) -> CollectiveUse:
         count=len(durations),
         total_us=float(durations.sum()),
         min_us=fastest,
-        median_us=median(durations),
+        median_us=typical,
         max_us=float(durations.max()),
-        algorithm_bytes_per_second=algorithm,
+        algorithm_bytes_per_second=_rate(call.bytes, typical, 1.0),
         bus_bytes_per_second=bus,
+        fastest_bus_bytes_per_second=_rate(call.bytes, fastest, factor),
         link_share=bus / link if bus is not None and link else None,
     )
+
+
+def _rate(size: int | None, us: float, factor: float | None) -> float | None:
+    return size / us * 1e6 * factor if size and us > 0 and factor is not None else None
 
 
 def bus_factor(kind: str, group_size: int | None) -> float | None:
@@ -193,7 +204,8 @@ def _link_bytes_per_second(view: View) -> float | None:
     return peer_bandwidth_bytes_per_second(device) if device is not None else None
 
 
-def _calls(trace: Trace, rows: Ints) -> list[_Call]:
+def calls_of(trace: Trace, rows: Ints) -> list[CollectiveCall]:
+    """What the trace tells of communication kernels, which are `rows` of its GPU table."""
     gpu = trace.gpu
     shapes = _range_shapes(trace, rows)
     found = []
@@ -204,7 +216,7 @@ def _calls(trace: Trace, rows: Ints) -> list[_Call]:
             said = trace.collectives[number]
             kind = kind_of(said.name)
             found.append(
-                _Call(
+                CollectiveCall(
                     kind=kind,
                     kernel=name,
                     group=said.group_description or said.group,
@@ -215,9 +227,9 @@ def _calls(trace: Trace, rows: Ints) -> list[_Call]:
             )
             continue
         kind = kind_of(label) if label else "other"
-        size, dtype = _size(shape)
+        size, dtype = message_size(shape)
         found.append(
-            _Call(
+            CollectiveCall(
                 kind=kind if kind != "other" else kind_of(name),
                 kernel=name,
                 group=None,
@@ -253,7 +265,7 @@ def _range_shapes(trace: Trace, rows: Ints) -> list[tuple[str | None, str | None
     return found
 
 
-def _size(shape: str | None) -> tuple[int | None, str | None]:
+def message_size(shape: str | None) -> tuple[int | None, str | None]:
     """Bytes and dtype of a range's inputs; None where one of them is not plain."""
     if shape is None:
         return None, None

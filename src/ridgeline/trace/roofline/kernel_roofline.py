@@ -33,7 +33,6 @@ from ridgeline.trace.host_calls import innermost_at, launch_rows, linked_operato
 from ridgeline.trace.kernel_names import (
     KernelClass,
     kernel_classes,
-    on_plain_fp32,
     on_tensor_cores,
 )
 from ridgeline.trace.roofline.operator_bytes import bytes_of, has_traffic
@@ -171,9 +170,8 @@ def _dtype(operator: str, inputs: OperatorInputs, kernel: str) -> str | None:
         return None  # vector or tensor units: no name says
     if dtype != "fp32":
         return dtype
-    if on_tensor_cores(kernel):
-        return "tf32"
-    return "fp32" if on_plain_fp32(kernel) else None
+    fast = on_tensor_cores(kernel)
+    return None if fast is None else "tf32" if fast else "fp32"
 
 
 class KernelRoofline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.trace.columns import Floats, Kind
-from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, class_of_name, on_plain_fp32
+from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, class_of_name, on_tensor_cores
 from ridgeline.trace.roofline.kernel_roofline import WorkPart, work_by_kernel
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.kernels import without_overruns
@@ -148,7 +148,7 @@ def _roofs(view: View, durations: Floats) -> dict[int, _Roofs]:
         return {}
     found = {}
     for name, parts in work_by_kernel(view, durations).items():
-        roof = _against(parts, device, fp32=on_plain_fp32(view.trace.names[name]))
+        roof = _against(parts, device, fp32=on_tensor_cores(view.trace.names[name]) is False)
         if roof.taken > 0:
             found[name] = roof
     return found

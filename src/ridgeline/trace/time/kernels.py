@@ -1,10 +1,11 @@
 """GPU time by kernel and by class, tensor cores, occupancy, launch delay: `kernel_use(trace)`.
 
-SM efficiency is Σ duration · min(1, blocks per SM) / window, and occupancy the mean of Kineto's
-`est. achieved occupancy %` weighted by duration: torch_tb_profiler's definitions, and estimates,
-since a trace has no hardware counters. An event that runs into the next one of its stream counts up
-to there. A kernel's position under the roofline is there when the trace has the shapes of operators
-and was loaded with `details` (`kernel_roofline.py`).
+SM efficiency is ∫ min(1, blocks per SM of all that runs) / window, which for kernels one after the
+other is torch_tb_profiler's Σ duration · min(1, blocks per SM) / window; kernels side by side fill
+an SM once. Occupancy is the mean of Kineto's `est. achieved occupancy %` weighted by duration. Both
+are estimates, since a trace has no hardware counters. An event that runs into the next one of its
+stream counts up to there. A kernel's position under the roofline is there when the trace has the
+shapes of operators and was loaded with `details` (`kernel_roofline.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Trace
 from ridgeline.trace.host_calls import launch_start_us
 from ridgeline.trace.kernel_names import (
     KERNEL_CLASSES,
+    MATRIX,
     KernelClass,
     kernel_classes,
     on_tensor_cores,
@@ -23,6 +25,9 @@ from ridgeline.trace.kernel_names import (
 from ridgeline.trace.roofline.kernel_roofline import KernelRoofline, kernel_rooflines
 from ridgeline.trace.sorting import distinct, median
 from ridgeline.trace.windows import GpuRecord, View, views
+
+_NAMED = 5
+"""So many of the kernels that nobody knows are named."""
 
 
 class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,8 +42,8 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mean_us: float
     min_us: float
     max_us: float
-    tensor_cores: bool
-    """Does the name say so? An estimate."""
+    tensor_cores: bool | None
+    """Does the name say so? An estimate; None where it says neither yes nor no."""
     occupancy_percent: float | None
     blocks_per_sm: float | None
     launch_delay_us: float | None
@@ -67,8 +72,15 @@ class RankKernels(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The most expensive kernels, by name."""
     names: int
     """How many different names there are."""
+    unknown_share: float
+    """The share of the time of all kernels in those whose names say nothing (class `other`)."""
+    unknown_names: list[str]
+    """The longest of them."""
     tensor_core_share: float | None
-    """The part on tensor cores of the time of GEMMs, convolutions and attention, told by name."""
+    """The part on tensor cores of the time of GEMMs, convolutions and attention whose names say
+    whether they are; None where no name does."""
+    tensor_core_unknown_share: float | None
+    """The part of that time whose names do not say; None without such kernels."""
     sm_efficiency: float | None
     """Estimate; None where the trace has no `blocks per SM` and no grids."""
     occupancy_percent: float | None
@@ -96,6 +108,9 @@ def _kernels_of(view: View, top: int, *, roofline: bool) -> RankKernels:
     places = np.searchsorted(used, gpu.name[rows])
     sums = np.bincount(places, weights=durations, minlength=len(used))
     most = np.argsort(-sums, kind="stable")[:top]
+    nobody_s = kernels & (classes == KernelClass.OTHER)
+    unknown = np.bincount(places, weights=durations * nobody_s, minlength=len(used))
+    on_cores, unsaid = _tensor_core_shares(view, durations)
     positions = kernel_rooflines(view, durations) if roofline else {}
     return RankKernels(
         **view.head(),
@@ -122,7 +137,14 @@ def _kernels_of(view: View, top: int, *, roofline: bool) -> RankKernels:
             for number in most
         ],
         names=len(used),
-        tensor_core_share=_tensor_core_share(view, durations),
+        unknown_share=_share(unknown.sum(), float(durations[kernels].sum())),
+        unknown_names=[
+            trace.names[used[number]]
+            for number in np.argsort(-unknown, kind="stable")[:_NAMED]
+            if unknown[number] > 0
+        ],
+        tensor_core_share=on_cores,
+        tensor_core_unknown_share=unsaid,
         sm_efficiency=sm_efficiency(view, durations),
         occupancy_percent=weighted(gpu.occupancy_percent[rows], durations),
         under_5us_share=float(np.mean(gpu.duration_us[rows][kernels] < 5))
@@ -194,19 +216,36 @@ def sm_efficiency(view: View, durations: Floats) -> float | None:
     known = ~np.isnan(blocks)
     if not known.any():
         return None
-    return float((durations[known] * np.minimum(1.0, blocks[known])).sum() / view.window_us)
+    starts = np.maximum(gpu.start_us[rows][known], view.start_us)
+    filled = _filled_us(starts, durations[known], np.minimum(1.0, blocks[known]))
+    return min(1.0, filled / view.window_us)
 
 
-def _tensor_core_share(view: View, durations: Floats) -> float | None:
+def _filled_us(starts: Floats, durations: Floats, parts: Floats) -> float:
+    """Time in which an SM has a block: the parts of what runs side by side add up to at most 1."""
+    times = np.concatenate([starts, starts + durations])
+    order = np.argsort(times, kind="stable")
+    running = np.cumsum(np.concatenate([parts, -parts])[order])[:-1]
+    return float((np.clip(running, 0.0, 1.0) * np.diff(times[order])).sum())
+
+
+def _tensor_core_shares(view: View, durations: Floats) -> tuple[float | None, float | None]:
+    """The share on them of what says whether it is, and the share of what does not say."""
     trace, gpu, rows = view.trace, view.trace.gpu, view.rows
-    classes = kernel_classes(trace)[rows]
-    matrix = np.isin(classes, (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION))
-    total = float(durations[matrix].sum())
-    if total <= 0:
-        return None
+    matrix = np.isin(kernel_classes(trace)[rows], MATRIX)
     used = distinct(gpu.name[rows][matrix])
-    fast = [int(name) for name in used if on_tensor_cores(trace.names[name])]
-    return float(durations[matrix & np.isin(gpu.name[rows], fast)].sum()) / total
+    said = {int(name): on_tensor_cores(trace.names[name]) for name in used}
+
+    def time_of(answer: bool | None) -> float:
+        chosen = [name for name, found in said.items() if found is answer]
+        return float(durations[matrix & np.isin(gpu.name[rows], chosen)].sum())
+
+    fast, slow, unknown = time_of(True), time_of(False), time_of(None)
+    whole = fast + slow + unknown
+    return (
+        fast / (fast + slow) if fast + slow > 0 else None,
+        unknown / whole if whole > 0 else None,
+    )
 
 
 def _share(part: float, whole: float) -> float:

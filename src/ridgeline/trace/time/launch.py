@@ -1,9 +1,9 @@
 """Is the GPU waiting for the host to launch? Delays, queue depth, CUDA graphs: `launches(trace)`.
 
-A step is launch-bound when host wait is more than 30 % of it and the median time from launch to
-start is under 20 µs: the queue is empty, so every kernel starts as soon as it is asked for. Queue
-depth is launches minus starts, per stream; a graph launch is one entry, however many kernels it
-carries.
+The queue is empty when host wait is more than 30 % of the window and the median time from launch to
+start is under 20 µs: every kernel starts as soon as it is asked for. Whether that bounds the run is
+for the verdict. Queue depth is launches minus starts, per stream; a graph launch is one entry,
+however many kernels it carries.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ridgeline.trace.sorting import distinct, median, quantile
 from ridgeline.trace.time.idle import Wait, device_gaps
 from ridgeline.trace.windows import GpuRecord, View, views
 
-LAUNCH_BOUND_HOST_WAIT = 0.30
-LAUNCH_BOUND_DELAY_US = 20.0
+EMPTY_QUEUE_HOST_WAIT = 0.30
+EMPTY_QUEUE_DELAY_US = 20.0
 
 
 class StreamQueue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +47,8 @@ class RankLaunches(GpuRecord, frozen=True, kw_only=True, forbid_unknown_fields=T
     """From the start of the launch to the start on the GPU: `p10`, `median`, `p90`."""
     host_wait_share: float
     """The share of the window."""
-    launch_bound: bool
+    queue_empty: bool
+    """Does the GPU wait for the host, and start what it gets at once? No verdict on the run."""
     shorter_than_launch_share: float
     """GPU events that are shorter than the call that started them, of those launched."""
     kernels_under_5us_share: float
@@ -83,10 +84,10 @@ def _launches_of(view: View) -> RankLaunches:
         launch_call_us=float(host.duration_us[used].sum()),
         delay_us=_quantiles(delay),
         host_wait_share=host_wait,
-        launch_bound=bool(
+        queue_empty=bool(
             len(delay)
-            and host_wait > LAUNCH_BOUND_HOST_WAIT
-            and median(delay) < LAUNCH_BOUND_DELAY_US
+            and host_wait > EMPTY_QUEUE_HOST_WAIT
+            and median(delay) < EMPTY_QUEUE_DELAY_US
         ),
         shorter_than_launch_share=_mean(gpu.duration_us[events] < host.duration_us[calls]),
         kernels_under_5us_share=_mean(kernels < 5),
