@@ -10,6 +10,7 @@ from ridgeline.trace.memory.allocations import memory_use
 from ridgeline.trace.time.idle import idle_time
 from ridgeline.trace.time.kernels import kernel_use
 from ridgeline.trace.time.launch import launches
+from ridgeline.trace.time.modules import module_times
 from ridgeline.trace.time.operators import operator_times
 from ridgeline.trace.time.steps import step_times
 from ridgeline.trace.time.summary import summarize
@@ -25,5 +26,6 @@ QUESTIONS: tuple[Any, ...] = (
     sync_points,
     step_times,
     operator_times,
+    module_times,
     memory_use,
 )

@@ -91,6 +91,13 @@ QUESTIONS = {
         options={"by": "name", "window": "trace", "top": 30},
         details=True,
     ),
+    "modules": TraceQuestion(
+        "host and GPU time by nn.Module, forward and backward, as a tree of the model",
+        analysis="ridgeline.trace.time.modules:module_times",
+        view="ridgeline.report.views.trace_structure:modules_document",
+        options={"window": "trace", "top": 60},
+        details=True,
+    ),
     "memory": TraceQuestion(
         "memory over time, from a trace or a snapshot: peak, growth, who holds it"
     ),

@@ -20,6 +20,7 @@ from ridgeline.trace.host_calls import (
     linked_operators,
     user_frames,
 )
+from ridgeline.trace.nesting import inclusive, nested, outermost_of_name
 from ridgeline.trace.roofline.operator_flops import flops_of
 from ridgeline.trace.windows import RankRecord, host_window
 
@@ -67,18 +68,17 @@ def operator_times(
     """Operators by GPU time, then by host time; `by` is `name`, `shape` or `line`."""
     if by not in GROUPINGS:
         raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
-    tree = operator_tree(trace)
-    rows, parent = tree
     host = trace.host
+    rows, parent = nested(trace, host.category == Category.OPERATOR)
     gpu_self, outside = _gpu_self(trace, rows)
-    gpu_total = _inclusive(parent, gpu_self)
+    gpu_total = inclusive(parent, gpu_self)
     host_self = host.duration_us[rows].copy()
     inner = parent != ABSENT
     np.subtract.at(host_self, parent[inner], host.duration_us[rows][inner])
     keys = _keys(trace, rows, by)
     low, high = host_window(trace, window)
     chosen = (host.start_us[rows] >= low) & (host.start_us[rows] < high)
-    outermost = _outermost_of_name(host.name[rows].astype(np.int64), parent)
+    outermost = outermost_of_name(parent, host.name[rows].astype(np.int64))
     groups: dict[tuple[int, int, str | None], list[int]] = {}
     for place in np.flatnonzero(chosen).tolist():
         groups.setdefault(keys[place], []).append(place)
@@ -114,29 +114,6 @@ def operator_times(
     )
 
 
-def operator_tree(trace: Trace) -> tuple[Ints, Ints]:
-    """Rows of the operators, and for each the place of the one around it (ABSENT: none)."""
-    return trace.derived("operator_tree", _operator_tree)
-
-
-def _operator_tree(trace: Trace) -> tuple[Ints, Ints]:
-    host = trace.host
-    rows = np.flatnonzero(host.category == Category.OPERATOR)
-    order = np.lexsort((-host.duration_us[rows], host.start_us[rows], host.thread[rows]))
-    rows = rows[order]
-    starts, ends = host.start_us[rows].tolist(), host.end_us[rows].tolist()
-    threads = host.thread[rows].tolist()
-    parent = np.full(len(rows), ABSENT, np.int64)
-    stack: list[int] = []
-    for place, start in enumerate(starts):
-        while stack and (threads[stack[-1]] != threads[place] or ends[stack[-1]] <= start):
-            stack.pop()
-        if stack:
-            parent[place] = stack[-1]
-        stack.append(place)
-    return rows, parent
-
-
 def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     """GPU time by the innermost operator at the launch, and what has none."""
     host, gpu = trace.host, trace.gpu
@@ -158,30 +135,6 @@ def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     known = owner != ABSENT
     times = np.bincount(owner[known], weights=gpu.duration_us[known], minlength=len(rows))
     return times.astype(np.float64), float(gpu.duration_us[~known].sum())
-
-
-def _inclusive(parent: Ints, own: Floats) -> Floats:
-    """Sums over the operators inside, which come after the one around them."""
-    total = own.tolist()
-    above = parent.tolist()
-    for place in range(len(total) - 1, -1, -1):
-        if above[place] != ABSENT:
-            total[above[place]] += total[place]
-    return np.array(total, np.float64)
-
-
-def _outermost_of_name(names: Ints, parent: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Is no operator of the same name around it?"""
-    above, named = parent.tolist(), names.tolist()
-    outermost = np.ones(len(above), bool)
-    for place in range(len(above)):
-        around = above[place]
-        while around != ABSENT:
-            if named[around] == named[place]:
-                outermost[place] = False
-                break
-            around = above[around]
-    return outermost
 
 
 def _keys(trace: Trace, rows: Ints, by: str) -> list[tuple[int, int, str | None]]:
