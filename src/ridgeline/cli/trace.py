@@ -129,7 +129,9 @@ def trace_summary(
         print_document(summary_document(ranks, verdict))
 
 
-def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
+def trace_memory(
+    files: Files, window: Window = "trace", top: Top = 20, cache: Cache = None, json: Json = False
+) -> None:
     """Memory over time, from a trace's allocations or a snapshot: peak, growth, who holds it."""
     from ridgeline.report.views.trace_memory import memory_document
     from ridgeline.trace.formats import format_of
@@ -139,9 +141,13 @@ def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = 
     paths = trace_files(files)
     snapshots = [path for path in paths if format_of(path) is FORMAT]
     if snapshots:
+        if window != "trace":
+            raise InputError(
+                f"--window {window}: {snapshots[0]} is a memory snapshot, without steps"
+            )
         _show_snapshots(snapshots, len(paths), json=json)
         return
-    ranks = ask(files, partial(memory_use, top=top), cache=cache)
+    ranks = ask(files, partial(memory_use, window=window, top=top), cache=cache)
     if json:
         print_json({"ranks": ranks})
     else:

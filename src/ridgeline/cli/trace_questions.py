@@ -82,7 +82,7 @@ QUESTIONS = {
     "steps": TraceQuestion(
         "each profiler step with its phases, the variation, and the outlier",
         analysis="ridgeline.trace.time.steps:step_times",
-        view="ridgeline.report.views.trace:steps_document",
+        view="ridgeline.report.views.trace_steps:steps_document",
     ),
     "operators": TraceQuestion(
         "host and GPU time by operator, by input shape, or by the line that calls it",
