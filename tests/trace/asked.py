@@ -7,6 +7,7 @@ from typing import Any
 from ridgeline.trace.communication.collectives import communication
 from ridgeline.trace.communication.overlap import overlap
 from ridgeline.trace.memory.allocations import memory_use
+from ridgeline.trace.time.annotations import annotation_times
 from ridgeline.trace.time.idle import idle_time
 from ridgeline.trace.time.kernels import kernel_use
 from ridgeline.trace.time.launch import launches
@@ -27,5 +28,6 @@ QUESTIONS: tuple[Any, ...] = (
     step_times,
     operator_times,
     module_times,
+    annotation_times,
     memory_use,
 )

@@ -38,6 +38,9 @@ WhatIf = Annotated[
 OPTIONS: dict[str, Any] = {
     "window": Window,
     "top": Top,
+    "tree": Annotated[
+        bool, typer.Option("--tree", help="By the ranges around each, and not by name alone.")
+    ],
     "by": Annotated[str, typer.Option(help="Group by `name`, `shape` or `line`.")],
 }
 """Options that a row of the table may ask for."""

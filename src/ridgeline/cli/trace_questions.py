@@ -98,6 +98,13 @@ QUESTIONS = {
         options={"window": "trace", "top": 60},
         details=True,
     ),
+    "annotations": TraceQuestion(
+        "host and GPU time, GPU idle and MFU by record_function and NVTX range",
+        analysis="ridgeline.trace.time.annotations:annotation_times",
+        view="ridgeline.report.views.trace_structure:annotations_document",
+        options={"window": "trace", "tree": False, "top": 40},
+        details=True,
+    ),
     "memory": TraceQuestion(
         "memory over time, from a trace or a snapshot: peak, growth, who holds it"
     ),

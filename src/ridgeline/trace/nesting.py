@@ -82,11 +82,20 @@ def inclusive(parent: Ints, own: Floats) -> Floats:
     >>> inclusive(np.array([-1, 0, 1, 0]), np.array([1.0, 1.0, 1.0, 5.0]))
     array([8., 2., 1., 5.])
     """
+    return gathered(parent, own, np.add)
+
+
+def gathered(parent: Ints, own: Floats, join: np.ufunc) -> Floats:
+    """Values of each span joined with those of all that are inside it, in any depth.
+
+    >>> gathered(np.array([-1, 0, 1, 0]), np.array([1.0, 1.0, 1.0, 5.0]), np.maximum)
+    array([5., 1., 1., 5.])
+    """
     total = own.astype(np.float64)
     level = depths(parent)
     for depth in range(int(level.max(initial=0)), 0, -1):
         places = np.flatnonzero(level == depth)
-        total += np.bincount(parent[places], weights=total[places], minlength=len(total))
+        join.at(total, parent[places], total[places])
     return total
 
 
