@@ -13,6 +13,7 @@ from ridgeline.trace.time.kernels import kernel_use
 from ridgeline.trace.time.launch import launches
 from ridgeline.trace.time.modules import module_times
 from ridgeline.trace.time.operators import operator_times
+from ridgeline.trace.time.queue_length import queue_lengths
 from ridgeline.trace.time.steps import step_times
 from ridgeline.trace.time.summary import summarize
 from ridgeline.trace.time.sync import sync_points
@@ -24,6 +25,7 @@ QUESTIONS: tuple[Any, ...] = (
     overlap,
     communication,
     launches,
+    queue_lengths,
     sync_points,
     step_times,
     operator_times,

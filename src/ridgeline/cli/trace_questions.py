@@ -72,6 +72,12 @@ QUESTIONS = {
         view="ridgeline.report.views.trace:launch_document",
         options={"window": "trace"},
     ),
+    "queue": TraceQuestion(
+        "how much launched work waits on each stream over time; blocked on a full queue",
+        analysis="ridgeline.trace.time.queue_length:queue_lengths",
+        view="ridgeline.report.views.trace_queue:queues_document",
+        options={"window": "trace"},
+    ),
     "sync": TraceQuestion(
         "every wait of the host for the GPU, the line that asks for it, its cost",
         analysis="ridgeline.trace.time.sync:sync_points",
