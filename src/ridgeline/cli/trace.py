@@ -209,6 +209,27 @@ def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> N
         print_document(stragglers_document(found))
 
 
+def trace_ranks(
+    files: Files, window: Window = "trace", top: Top = 30, cache: Cache = None, json: Json = False
+) -> None:
+    """Kernel times over ranks in one table: mean, extremes, spread, ranks that stand out."""
+    from ridgeline.report.views.trace_ranks import ranks_document
+    from ridgeline.trace.time.across_ranks import kernels_over_ranks, rank_totals
+
+    answers = ask(files, partial(rank_totals, window=window), cache=cache)
+    totals = [rank for answer in answers for rank in answer]
+    if len(totals) < 2:
+        raise InputError(
+            f"{files[0]}: ranks needs traces of two GPUs or more on which something ran; name them"
+            " all, or their folder"
+        )
+    found = kernels_over_ranks(totals, top=top)
+    if json:
+        print_json(found)
+    else:
+        print_document(ranks_document(found))
+
+
 def trace_compare(
     reference: Annotated[str, typer.Argument(metavar="A", help="The trace to hold against.")],
     new: Annotated[str, typer.Argument(metavar="B", help="The trace to judge.")],

@@ -118,6 +118,7 @@ QUESTIONS = {
         "what made the run as long as it was, moment by moment; what-if"
     ),
     "stragglers": TraceQuestion("which rank arrives last at collectives, and what the others wait"),
+    "ranks": TraceQuestion("kernel times over ranks: mean, extremes, spread, ranks that stand out"),
     "compare": TraceQuestion("what is new, gone, slower or faster in B; exit 3 when B is slower"),
     "tree": TraceQuestion("frames, operators and calls inside each other, with host and GPU time"),
     "stack": TraceQuestion("folded stacks on stdout, as flamegraph.pl and speedscope read them"),
