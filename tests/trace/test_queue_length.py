@@ -49,6 +49,19 @@ def test_a_full_queue_is_time_in_which_the_host_is_blocked(
     assert "13 % of the time with a full queue" in capsys.readouterr().out
 
 
+def test_a_queue_that_grows_far_beyond_cuda_s_limit_has_another_one(
+    real_traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """HIP: 1,840 launches wait at a time while the host goes on launching."""
+    file = str(real_traces / "mi300x_ddp")
+    assert run(["trace", "queue", file, "--json"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    longest = rank["queues"][0]
+    assert (longest["max_length"], longest["full_us"]) == (1840, None)
+    assert run(["trace", "queue", file]) == 0
+    assert "is not known" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_step_window_begins_with_what_already_waits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

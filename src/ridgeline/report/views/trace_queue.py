@@ -32,9 +32,7 @@ def queues_document(ranks: Sequence[RankQueues]) -> doc.ReportDocument:
         if not rank.queues:
             shown.append(title(rank, "no launch in the trace belongs to a GPU event"))
             continue
-        blocked = max(queue.full_share for queue in rank.queues)
-        said = f"{quantity.percent(blocked)} of the time with a full queue (1,024 launches)"
-        shown.append(title(rank, said if blocked else "no queue is ever full (1,024 launches)"))
+        shown.append(title(rank, _fullness(rank)))
         rows = [
             (str(one.stream), one.launches, one.mean_length, one.max_length, one.full_share,
              _blocks(one.max_lengths))
@@ -43,6 +41,17 @@ def queues_document(ranks: Sequence[RankQueues]) -> doc.ReportDocument:
         shown.append(doc.DataTable(QUEUES, rows))
     note = "over time: the longest queue in each stretch, by the highest of its stream"
     return doc.ReportDocument("Queues", [*shown, doc.Paragraph(note, "dim")])
+
+
+def _fullness(rank: RankQueues) -> str:
+    shares = [queue.full_share for queue in rank.queues if queue.full_share is not None]
+    if len(shares) < len(rank.queues):
+        return (
+            "more than 1,024 launches wait at a time: what this device's queue takes is not known"
+        )
+    if not any(shares):
+        return "no queue is ever full (1,024 launches)"
+    return f"{quantity.percent(max(shares))} of the time with a full queue (1,024 launches)"
 
 
 def _blocks(lengths: Sequence[int]) -> str:

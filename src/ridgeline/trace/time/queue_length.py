@@ -20,6 +20,8 @@ from ridgeline.trace.windows import GpuRecord, View, views
 
 FULL = 1024
 """Launches that a queue takes: what HolisticTraceAnalysis reckons with, and was seen on CUDA."""
+_BEYOND = 1.125
+"""A queue that was longer than so many times the limit has another one."""
 POINTS = 120
 """Points of a series: enough for a picture."""
 
@@ -32,9 +34,10 @@ class QueueSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     mean_length: float
     """Over the time of the series."""
     max_length: int
-    full_us: float
-    """Time with 1,024 launches or more waiting: the host is blocked when it launches another."""
-    full_share: float
+    full_us: float | None
+    """Time with 1,024 launches or more waiting: the host is blocked when it launches another. None
+    where far more than that were waiting, so that the queue takes more (HIP's does)."""
+    full_share: float | None
     """The same, over the time of the series."""
     start_us: float
     """When the series begins."""
@@ -120,14 +123,14 @@ def _series(stream: int, changes: QueueChanges, start: float, end: float) -> Que
         before = np.searchsorted(times, edges[:-1], "right") - 1
         highest = np.maximum(highest, np.where(before >= 0, length[before], 0.0))
     whole = float(edges[-1] - edges[0])
-    full = float(lasting[length >= FULL].sum())
+    full = float(lasting[length >= FULL].sum()) if highest.max() <= _BEYOND * FULL else None
     return QueueSeries(
         stream=stream,
         launches=int((changes.change > 0).sum()),
         mean_length=float(area[-1]) / whole if whole > 0 else 0.0,
         max_length=int(highest.max()),
         full_us=full,
-        full_share=full / whole if whole > 0 else 0.0,
+        full_share=None if full is None else full / whole if whole > 0 else 0.0,
         start_us=start,
         interval_us=interval,
         mean_lengths=(sums / interval).tolist() if interval > 0 else [0.0] * POINTS,
