@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ridgeline.cli.show import progress
+from ridgeline.cli.output_options import announce
+from ridgeline.cli.show import progress, told
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.load import for_each_rank, trace_files
 
@@ -29,6 +30,26 @@ Cache = Annotated[
 ]
 
 
+def _announce_table(parameter: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Refuse a table that could not be written, before traces are read."""
+    if value is not None:
+        from ridgeline.report.table_file import check_table_file
+
+        check_table_file(value)
+    announced: Path | None = announce(parameter, value)
+    return announced
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="TABLE.csv|.parquet",
+        help="Also write the answer as a table, a row per record.",
+        callback=_announce_table,
+    ),
+]
+
+
 def ask(
     files: list[str],
     question: Callable[[Trace], Answer],
@@ -42,3 +63,17 @@ def ask(
         if len(paths) > 1:
             report_progress(f"reading {len(paths)} traces")
         return list(for_each_rank(paths, question, details=details, cache=cache))
+
+
+def write_rows(
+    out: Path | None, kind: type, records: Sequence[Any], rows: str = "", *, json: bool
+) -> None:
+    """What `--out` asks for: the records of an answer, or the members of their list, as a table."""
+    if out is None:
+        return
+    from ridgeline.report.table_file import write_table
+
+    with told("--out", out):
+        count = write_table(out, kind, records, rows)
+    if not json:
+        typer.echo(f"{out}: {count} rows")
