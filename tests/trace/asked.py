@@ -14,6 +14,7 @@ from ridgeline.trace.time.launch import launches
 from ridgeline.trace.time.modules import module_times
 from ridgeline.trace.time.operators import operator_times
 from ridgeline.trace.time.queue_length import queue_lengths
+from ridgeline.trace.time.sequences import kernel_sequences
 from ridgeline.trace.time.steps import step_times
 from ridgeline.trace.time.summary import summarize
 from ridgeline.trace.time.sync import sync_points
@@ -22,6 +23,7 @@ QUESTIONS: tuple[Any, ...] = (
     summarize,
     idle_time,
     kernel_use,
+    kernel_sequences,
     overlap,
     communication,
     launches,

@@ -58,6 +58,14 @@ QUESTIONS = {
         options={"window": "trace", "top": 30},
         details=True,
     ),
+    "sequences": TraceQuestion(
+        "kernels that follow each other again and again; chains to fuse, and their worth",
+        analysis="ridgeline.trace.time.sequences:kernel_sequences",
+        view="ridgeline.report.views.trace_sequences:sequences_document",
+        rows="sequences",
+        options={"window": "trace", "longest": 8, "top": 12},
+        details=True,
+    ),
     "overlap": TraceQuestion(
         "how much communication and copying hides behind compute",
         analysis="ridgeline.trace.communication.overlap:overlap",
