@@ -113,7 +113,9 @@ def test_the_terminal_says_what_was_written(
 def test_another_kind_of_file_is_refused_before_traces_are_read(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["trace", "kernels", "nowhere.json", "--out", str(tmp_path / name)]) == 2
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text("no trace")
+    assert run(["trace", "kernels", str(damaged), "--out", str(tmp_path / name)]) == 2
     shown = capsys.readouterr()
     assert "name a file that ends in .csv or .parquet" in shown.err
     assert shown.err.count("\n") == 1

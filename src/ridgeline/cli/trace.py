@@ -19,7 +19,7 @@ import typer
 
 from ridgeline.cli.output_options import Json, output_file
 from ridgeline.cli.show import print_document, print_json, told, write_page
-from ridgeline.cli.trace_files import Cache, Files, Out, Top, Window, ask, write_rows
+from ridgeline.cli.trace_files import Cache, Files, Out, Top, Window, ask, check_out, write_rows
 from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
 from ridgeline.errors import InputError, Regression
 from ridgeline.report.document import Lines, ReportDocument
@@ -96,6 +96,7 @@ def _answer(
     json: bool,
 ) -> None:
     """Ask every trace, and show the records or print them."""
+    check_out(out, files)
     asked = _named(question.analysis)
     analysis = partial(_with_file, analysis=partial(asked, **options))
     ranks: list[Any] = []
@@ -143,6 +144,7 @@ def trace_summary(
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.report.views.trace import summary_document
 
+    check_out(out, files)
     answers = ask(files, partial(trace_facts, window=window), details=True, cache=cache)
     facts = [fact for answer in answers for fact in answer]
     ranks, verdict = [fact.summary for fact in facts], verdict_of(facts)
@@ -167,6 +169,7 @@ def trace_memory(
     from ridgeline.trace.formats.memory_snapshot import FORMAT
     from ridgeline.trace.memory.allocations import RankMemory, memory_use
 
+    check_out(out, files)
     paths = trace_files(files)
     snapshots = [path for path in paths if format_of(path) is FORMAT]
     if snapshots:
@@ -250,6 +253,7 @@ def trace_ranks(
     from ridgeline.report.views.trace_ranks import ranks_document
     from ridgeline.trace.time.across_ranks import KernelsOverRanks, kernels_over_ranks, rank_totals
 
+    check_out(out, files)
     answers = ask(files, partial(rank_totals, window=window), cache=cache)
     totals = [rank for answer in answers for rank in answer]
     if len(totals) < 2:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ridgeline.cli.output_options import announce
+from ridgeline.cli.output_options import output_file
 from ridgeline.cli.show import progress, told
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.load import for_each_rank, trace_files
@@ -30,23 +30,9 @@ Cache = Annotated[
 ]
 
 
-def _announce_table(parameter: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Refuse a table that could not be written, before traces are read."""
-    if value is not None:
-        from ridgeline.report.table_file import check_table_file
-
-        check_table_file(value)
-    announced: Path | None = announce(parameter, value)
-    return announced
-
-
 Out = Annotated[
     Path | None,
-    typer.Option(
-        metavar="TABLE.csv|.parquet",
-        help="Also write the answer as a table, a row per record.",
-        callback=_announce_table,
-    ),
+    output_file("TABLE.csv|.parquet", "Also write the answer as a table, a row per record."),
 ]
 
 
@@ -63,6 +49,16 @@ def ask(
         if len(paths) > 1:
             report_progress(f"reading {len(paths)} traces")
         return list(for_each_rank(paths, question, details=details, cache=cache))
+
+
+def check_out(out: Path | None, files: list[str]) -> None:
+    """Refuse a table that overwrites a trace or could not be written, before traces are read."""
+    if out is None:
+        return
+    from ridgeline.report.table_file import check_table_file
+
+    trace_files(files)
+    check_table_file(out)
 
 
 def write_rows(
