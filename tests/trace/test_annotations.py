@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -171,3 +172,28 @@ def test_ranges_of_a_recommender_hold_all_of_its_gpu_time(
     assert use["ProfilerStep#*"]["gpu_us"] == pytest.approx(rank["gpu_us"])
     assert use["## backward ##"]["gpu_us"] > 2000  # launched by autograd's own thread
     assert sum(one["gpu_self_us"] for one in rank["ranges"]) == pytest.approx(rank["gpu_us"])
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "prefix"),
+    [
+        ("h100_inference/Qwen*", "ProfilerStep#*", "ProfilerStep#6"),
+        ("h100_inference/google*", "ProfilerStep#*", "ProfilerStep#6"),
+        ("mi300x_ddp/*", "DistributedDataParallel.forward", "DistributedDataParallel.forward"),
+        ("mi300x_ddp/*", "nccl:broadcast", "nccl:broadcast"),
+    ],
+)
+def test_spans_on_the_gpu_are_those_that_the_profiler_writes(
+    real_traces: Path, file: str, name: str, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kineto's own `gpu_user_annotation` events say the same of what one thread launched."""
+    (path,) = real_traces.glob(f"{file}.json.gz")
+    written = [
+        event["dur"]
+        for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        if event.get("cat") == "gpu_user_annotation" and event["name"] == prefix
+    ]
+    assert run(["trace", "annotations", str(path), "--json", "--top", "99"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    use = next(one for one in rank["ranges"] if one["name"] == name)
+    assert use["gpu_span_us"] == pytest.approx(sum(written), abs=0.1)

@@ -58,7 +58,9 @@ def test_numbered_iterations_are_steps(asked: Asked, name: str) -> None:
     assert rank["median_us"] == 110
 
 
-@pytest.mark.parametrize("name", ["layer_{}", "micro_batch {}", "rank {}", "iter", "conv{}x"])
+@pytest.mark.parametrize(
+    "name", ["layer_{}", "micro_batch {}", "rank {}", "iter", "conv{}x", "execute_generation_{}(0)"]
+)
 def test_other_ranges_are_no_steps(asked: Asked, name: str) -> None:
     assert asked("steps", loop(name, [100.0] * 4))["steps"] == []
 

@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _TURNS = frozenset(
     (
         "iter", "iters", "iteration", "it", "step", "steps", "batch", "sample", "epoch", "frame",
-        "cycle", "turn", "round", "loop", "run", "trial", "request", "generation", "token",
+        "cycle", "turn", "round", "loop", "run", "trial", "request", "token",
         "update", "episode",
     )
 )  # fmt: skip
