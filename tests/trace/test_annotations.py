@@ -153,6 +153,23 @@ def test_iterations_are_one_row_and_layers_are_several(asked: Asked) -> None:
     }
 
 
+def test_ranges_that_old_profilers_write_among_operators_are_ranges(
+    real_traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch 1.8: six steps, the loader and the optimizer are operators to it."""
+    (file,) = (real_traces / "v100_resnet50_dataloader").glob("num_workers_0*")
+    found = {}
+    for word, window in (("annotations", ("--window", "steps")), ("steps", ())):
+        assert run(["trace", word, str(file), "--json", *window]) == 0
+        (found[word],) = json.loads(capsys.readouterr().out)["ranks"]
+    use = {one["name"]: one for one in found["annotations"]["ranges"]}
+    assert use["ProfilerStep#*"]["count"] == 5
+    assert use["Optimizer.step#SGD.step"]["gpu_us"] > 0
+    loader = next(one for name, one in use.items() if name.startswith("enumerate(DataLoader)#"))
+    phases = [step["phases_us"]["data"] for step in found["steps"]["steps"] if step["whole"]]
+    assert loader["host_us"] == pytest.approx(sum(phases))
+
+
 def test_a_trace_without_ranges_says_how_to_name_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

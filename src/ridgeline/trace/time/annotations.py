@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
-from ridgeline.trace.host_calls import innermost_at, launch_rows
+from ridgeline.trace.host_calls import innermost_at, launch_rows, names_matching
 from ridgeline.trace.intervals import covered, union
 from ridgeline.trace.iterations import numbered_turn
 from ridgeline.trace.nesting import (
@@ -39,6 +39,8 @@ from ridgeline.trace.time.backward import in_backward
 from ridgeline.trace.windows import RankRecord, host_window, views
 
 _STEP = re.compile(r"^(ProfilerStep\s*#)\d+")
+_OLD = re.compile(r"^(ProfilerStep\s*#|Optimizer\.\w+#|enumerate\(DataLoader\)#)")
+"""Ranges of torch's own that torch 1.8 writes among operators, where they can be told by name."""
 NO_RANGES = (
     "no named range in the trace; name parts of the program with torch.profiler.record_function, or"
     " with torch.cuda.nvtx.range under Nsight Systems"
@@ -99,8 +101,9 @@ def annotation_times(
     """The `top` ranges with most GPU time, by name or, as a tree, by the ranges around them."""
     host = trace.host
     low, high = host_window(trace, window)
-    chosen = (host.category == Category.ANNOTATION) & (host.start_us >= low)
-    chosen &= host.start_us < high
+    old = (host.category == Category.OPERATOR) & names_matching(trace, _OLD)[host.name]
+    named = (host.category == Category.ANNOTATION) | old
+    chosen = named & (host.start_us >= low) & (host.start_us < high)
     ranges = _Ranges(trace, chosen)
     calls = launch_rows(trace)
     launched = np.flatnonzero(calls != ABSENT)
