@@ -16,6 +16,7 @@ from tests.cli.test_bad_files import FOLDERS, parameters
 from tests.cli.whole_files import write_whole_files
 
 from ridgeline.cli.main import run
+from ridgeline.cli.trace_questions import QUESTIONS
 from ridgeline.errors import InputError
 from ridgeline.records.overwriting import note_input, one_command
 from ridgeline.records.store import write_atomically
@@ -24,6 +25,7 @@ LIBRARY = Path(__file__).parents[2] / "examples" / "models" / "library"
 TRAINING = "--cluster 8xH100 --seq 128 --global-batch 8"
 FLEET = "simulate serving --gpu H100 --rate 5 --requests 20 --input-tokens 9 --output-tokens 9"
 
+TABLED = ("summary", "memory", "ranks", *(word for word, one in QUESTIONS.items() if one.analysis))
 WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("doctor", "out"): (
         ("doctor --trace whole.json --out OUTPUT", "whole.json"),
@@ -42,6 +44,13 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("trace report whole.json --html OUTPUT", "whole.json"),
         ("trace report traces/rank*.json --html OUTPUT", "traces/rank1.json"),
     ),
+    **{
+        (f"trace {word}", "out"): (
+            (f"trace {word} whole.json --out OUTPUT", "whole.json"),
+            (f"trace {word} traces --out OUTPUT", "traces/rank0.json"),
+        )
+        for word in TABLED
+    },
     ("roofline", "html"): (("roofline model --device h100 --html OUTPUT", "model/config.json"),),
     ("predict training", "html"): (
         (f"predict training --model model {TRAINING} --html OUTPUT", "model/config.json"),

@@ -3,7 +3,7 @@
 The commands of questions that have an analysis and a view are made from the table of
 `trace_questions.py` when they are named; those that join ranks, compare runs or write files have
 functions of their own here. Ranks are read and asked in processes of their own; what comes back is
-a record per GPU or rank.
+a record per GPU or rank, which `--out` writes as rows of a table.
 """
 
 from __future__ import annotations
@@ -13,18 +13,28 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ridgeline.cli.output_options import Json, output_file
 from ridgeline.cli.show import print_document, print_json, say, told, write_page
-from ridgeline.cli.trace_files import Cache, Files, Top, Window, ask, named_files
+from ridgeline.cli.trace_files import (
+    Cache,
+    Files,
+    Out,
+    Top,
+    Window,
+    ask,
+    check_out,
+    named_files,
+    write_rows,
+)
 from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
 from ridgeline.errors import InputError, Regression
 from ridgeline.report.document import Lines, ReportDocument
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.time.summary import NO_GPU
+from ridgeline.trace.time.summary import NO_GPU, RankSummary
 
 WhatIf = Annotated[
     list[str] | None,
@@ -37,6 +47,12 @@ WhatIf = Annotated[
 OPTIONS: dict[str, Any] = {
     "window": Window,
     "top": Top,
+    "longest": Annotated[
+        int, typer.Option(min=2, max=64, help="Kernels of the longest sequence to look for.")
+    ],
+    "tree": Annotated[
+        bool, typer.Option("--tree", help="By the ranges around each, and not by name alone.")
+    ],
     "by": Annotated[str, typer.Option(help="Group by `name`, `shape` or `line`.")],
 }
 """Options that a row of the table may ask for."""
@@ -53,12 +69,15 @@ def __getattr__(name: str) -> Callable[..., None]:
 def _command(name: str, question: TraceQuestion) -> Callable[..., None]:
     """A function with the parameters that typer makes options of."""
 
-    def command(files: list[str], cache: Path | None, *, json: bool, **options: Any) -> None:
-        _answer(question, files, options, cache, json=json)
+    def command(
+        files: list[str], out: Path | None, cache: Path | None, *, json: bool, **options: Any
+    ) -> None:
+        _answer(question, files, options, out, cache, json=json)
 
     takes: dict[str, tuple[Any, Any]] = {
         "files": (Files, inspect.Parameter.empty),
         **{option: (OPTIONS[option], default) for option, default in question.options.items()},
+        "out": (Out, None),
         "cache": (Cache, None),
         "json": (Json, False),
     }
@@ -80,12 +99,15 @@ def _answer(
     question: TraceQuestion,
     files: list[str],
     options: dict[str, Any],
+    out: Path | None,
     cache: Path | None,
     *,
     json: bool,
 ) -> None:
     """Ask every trace, and show the records or print them."""
-    analysis = partial(_with_file, analysis=partial(_named(question.analysis), **options))
+    check_out(out, files)
+    asked = _named(question.analysis)
+    analysis = partial(_with_file, analysis=partial(asked, **options))
     ranks: list[Any] = []
     warnings: list[str] = []
     for file, found in ask(files, analysis, details=question.details, cache=cache):
@@ -94,14 +116,22 @@ def _answer(
             warnings.append(f"{file}: {NO_GPU}")
     if json:
         print_json({"ranks": ranks, "warnings": warnings})
-        return
-    if ranks:
-        print_document(_named(question.view)(ranks))
-    print_document(ReportDocument("", [Lines(warnings, "warning")]))
+    else:
+        if ranks:
+            print_document(_named(question.view)(ranks))
+        print_document(ReportDocument("", [Lines(warnings, "warning")]))
+    write_rows(out, _record_of(asked), ranks, question.rows, json=json)
 
 
 def _with_file(trace: Trace, analysis: Callable[[Trace], Any]) -> tuple[str, Any]:
     return trace.file, analysis(trace)
+
+
+def _record_of(analysis: Callable[..., Any]) -> type:
+    """The record that an analysis returns, or of which it returns a list."""
+    returned = get_type_hints(analysis)["return"]
+    kind: type = (*get_args(returned), returned)[0]
+    return kind
 
 
 def _named(place: str) -> Callable[..., Any]:
@@ -112,13 +142,18 @@ def _named(place: str) -> Callable[..., Any]:
 
 
 def trace_summary(
-    files: Files, window: Window = "trace", cache: Cache = None, json: Json = False
+    files: Files,
+    window: Window = "trace",
+    out: Out = None,
+    cache: Cache = None,
+    json: Json = False,
 ) -> None:
     """Where the time went on each rank's GPU, and what bounds it."""
     from ridgeline.diagnose.trace_facts import summary_and_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.report.views.trace import summary_document
 
+    check_out(out, files)
     answers = ask(files, partial(summary_and_facts, window=window), details=True, cache=cache)
     ranks = [summary for summaries, _ in answers for summary in summaries]
     verdict = verdict_of([fact for _, facts in answers for fact in facts])
@@ -126,25 +161,41 @@ def trace_summary(
         print_json({"ranks": ranks, "verdict": verdict})
     else:
         print_document(summary_document(ranks, verdict))
+    write_rows(out, RankSummary, ranks, json=json)
 
 
-def trace_memory(files: Files, top: Top = 20, cache: Cache = None, json: Json = False) -> None:
+def trace_memory(
+    files: Files,
+    window: Window = "trace",
+    top: Top = 20,
+    out: Out = None,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
     """Memory over time, from a trace's allocations or a snapshot: peak, growth, who holds it."""
     from ridgeline.report.views.trace_memory import memory_document
     from ridgeline.trace.formats import format_of
     from ridgeline.trace.formats.memory_snapshot import FORMAT
-    from ridgeline.trace.memory.allocations import memory_use
+    from ridgeline.trace.memory.allocations import RankMemory, memory_use
 
+    check_out(out, files)
     paths = named_files(files)
     snapshots = [path for path in paths if format_of(path) is FORMAT]
     if snapshots:
+        if out is not None:
+            raise InputError(f"--out {out}: {snapshots[0]} is a memory snapshot; take --json")
+        if window != "trace":
+            raise InputError(
+                f"--window {window}: {snapshots[0]} is a memory snapshot, without steps"
+            )
         _show_snapshots(snapshots, len(paths), json=json)
         return
-    ranks = ask(files, partial(memory_use, top=top), cache=cache)
+    ranks = ask(files, partial(memory_use, window=window, top=top), cache=cache)
     if json:
         print_json({"ranks": ranks})
     else:
         print_document(memory_document(ranks))
+    write_rows(out, RankMemory, ranks, "devices", json=json)
 
 
 def _show_snapshots(paths: list[Path], given: int, *, json: bool) -> None:
@@ -197,6 +248,34 @@ def trace_stragglers(files: Files, cache: Cache = None, json: Json = False) -> N
         print_json(found)
     else:
         print_document(stragglers_document(found))
+
+
+def trace_ranks(
+    files: Files,
+    window: Window = "trace",
+    top: Top = 30,
+    out: Out = None,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Kernel times over ranks in one table: mean, extremes, spread, ranks that stand out."""
+    from ridgeline.report.views.trace_ranks import ranks_document
+    from ridgeline.trace.time.across_ranks import KernelsOverRanks, kernels_over_ranks, rank_totals
+
+    check_out(out, files)
+    answers = ask(files, partial(rank_totals, window=window), cache=cache)
+    totals = [rank for answer in answers for rank in answer]
+    if len(totals) < 2:
+        raise InputError(
+            f"{files[0]}: ranks needs traces of two GPUs or more on which something ran; name them"
+            " all, or their folder"
+        )
+    found = kernels_over_ranks(totals, top=top)
+    if json:
+        print_json(found)
+    else:
+        print_document(ranks_document(found))
+    write_rows(out, KernelsOverRanks, [found], "kernels", json=json)
 
 
 def trace_compare(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ridgeline.cli.show import progress, say
+from ridgeline.cli.output_options import output_file
+from ridgeline.cli.show import progress, say, told
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.load import for_each_rank, trace_files
 
@@ -32,6 +33,12 @@ Cache = Annotated[
 ]
 
 
+Out = Annotated[
+    Path | None,
+    output_file("TABLE.csv|.parquet", "Also write the answer as a table, a row per record."),
+]
+
+
 def named_files(files: list[str]) -> list[Path]:
     """The files that will be asked; `ask` tells what is left out of folders."""
     return trace_files(files, tell=lambda line: None)  # noqa: ARG005
@@ -50,3 +57,27 @@ def ask(
         if len(paths) > 1:
             report_progress(f"reading {len(paths)} traces")
         return list(for_each_rank(paths, question, details=details, cache=cache))
+
+
+def check_out(out: Path | None, files: list[str]) -> None:
+    """Refuse a table that overwrites a trace or could not be written, before traces are read."""
+    if out is None:
+        return
+    from ridgeline.report.table_file import check_table_file
+
+    trace_files(files)
+    check_table_file(out)
+
+
+def write_rows(
+    out: Path | None, kind: type, records: Sequence[Any], rows: str = "", *, json: bool
+) -> None:
+    """What `--out` asks for: the records of an answer, or the members of their list, as a table."""
+    if out is None:
+        return
+    from ridgeline.report.table_file import write_table
+
+    with told("--out", out):
+        count = write_table(out, kind, records, rows)
+    if not json:
+        typer.echo(f"{out}: {count} rows")

@@ -20,6 +20,7 @@ class TraceQuestion:
         *,
         analysis: str = "",
         view: str = "",
+        rows: str = "",
         options: dict[str, object] | None = None,
         details: bool = False,
     ) -> None:
@@ -29,6 +30,8 @@ class TraceQuestion:
         """`module:function` of a trace and the options: a record, or a list with one per GPU."""
         self.view = view
         """`module:function` of the records of all traces."""
+        self.rows = rows
+        """The list in a record whose members `--out` writes as rows; empty: the record itself."""
         self.options = options or {}
         """Options of the command besides those that all have, each with its default."""
         self.details = details
@@ -43,6 +46,7 @@ QUESTIONS = {
         "why the GPU waited, what the host did meanwhile, and the largest gaps",
         analysis="ridgeline.trace.time.idle:idle_time",
         view="ridgeline.report.views.trace:idle_document",
+        rows="gaps",
         options={"window": "trace", "top": 10},
         details=True,
     ),
@@ -50,7 +54,16 @@ QUESTIONS = {
         "GPU time by kernel and class, tensor cores, occupancy, roofline position",
         analysis="ridgeline.trace.time.kernels:kernel_use",
         view="ridgeline.report.views.trace:kernels_document",
+        rows="kernels",
         options={"window": "trace", "top": 30},
+        details=True,
+    ),
+    "sequences": TraceQuestion(
+        "kernels that follow each other again and again; chains to fuse, and their worth",
+        analysis="ridgeline.trace.time.sequences:kernel_sequences",
+        view="ridgeline.report.views.trace_sequences:sequences_document",
+        rows="sequences",
+        options={"window": "trace", "longest": 8, "top": 12},
         details=True,
     ),
     "overlap": TraceQuestion(
@@ -63,6 +76,7 @@ QUESTIONS = {
         "collectives by kind, group and size, with their bandwidth",
         analysis="ridgeline.trace.communication.host_collectives:all_communication",
         view="ridgeline.report.views.trace:communication_document",
+        rows="collectives",
         options={"window": "trace", "top": 30},
         details=True,
     ),
@@ -78,23 +92,49 @@ QUESTIONS = {
         view="ridgeline.report.views.trace:launch_document",
         options={"window": "trace"},
     ),
+    "queue": TraceQuestion(
+        "how much launched work waits on each stream over time; blocked on a full queue",
+        analysis="ridgeline.trace.time.queue_length:queue_lengths",
+        view="ridgeline.report.views.trace_queue:queues_document",
+        rows="queues",
+        options={"window": "trace"},
+    ),
     "sync": TraceQuestion(
         "every wait of the host for the GPU, the line that asks for it, its cost",
         analysis="ridgeline.trace.time.sync:sync_points",
         view="ridgeline.report.views.trace_host:sync_document",
+        rows="points",
         options={"window": "trace", "top": 20},
         details=True,
     ),
     "steps": TraceQuestion(
         "each profiler step with its phases, the variation, and the outlier",
         analysis="ridgeline.trace.time.steps:step_times",
-        view="ridgeline.report.views.trace:steps_document",
+        view="ridgeline.report.views.trace_steps:steps_document",
+        rows="steps",
     ),
     "operators": TraceQuestion(
         "host and GPU time by operator, by input shape, or by the line that calls it",
         analysis="ridgeline.trace.time.operators:operator_times",
         view="ridgeline.report.views.trace_host:operators_document",
+        rows="operators",
         options={"by": "name", "window": "trace", "top": 30},
+        details=True,
+    ),
+    "modules": TraceQuestion(
+        "host and GPU time by nn.Module, forward and backward, as a tree of the model",
+        analysis="ridgeline.trace.time.modules:module_times",
+        view="ridgeline.report.views.trace_structure:modules_document",
+        rows="modules",
+        options={"window": "trace", "top": 60},
+        details=True,
+    ),
+    "annotations": TraceQuestion(
+        "host and GPU time, GPU idle and MFU by record_function and NVTX range",
+        analysis="ridgeline.trace.time.annotations:annotation_times",
+        view="ridgeline.report.views.trace_structure:annotations_document",
+        rows="ranges",
+        options={"window": "trace", "tree": False, "top": 40},
         details=True,
     ),
     "memory": TraceQuestion(
@@ -104,6 +144,7 @@ QUESTIONS = {
         "what made the run as long as it was, moment by moment; what-if"
     ),
     "stragglers": TraceQuestion("which rank arrives last at collectives, and what the others wait"),
+    "ranks": TraceQuestion("kernel times over ranks: mean, extremes, spread, ranks that stand out"),
     "compare": TraceQuestion("what is new, gone, slower or faster in B; exit 3 when B is slower"),
     "tree": TraceQuestion("frames, operators and calls inside each other, with host and GPU time"),
     "stack": TraceQuestion("folded stacks on stdout, as flamegraph.pl and speedscope read them"),

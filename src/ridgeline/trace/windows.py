@@ -2,7 +2,9 @@
 
     trace    one GPU's work: first start to last end
     steps    [start of the first ProfilerStep, start of the last), because only a step whose
-             successor is in the trace is known to be whole; with one step it is that step
+             successor is in the trace is known to be whole; with one step it is that step. Where
+             there is no ProfilerStep, numbered ranges of the user's own are the steps
+             (`iterations.py`)
     span     the work of host and GPU together: all profiler steps, or without steps the time in
              which the threads that launch were active, and the GPU's work. It shows a GPU that is
              empty before its first kernel and after its last one, which `trace` cannot.
@@ -25,6 +27,7 @@ from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
 from ridgeline.trace.intervals import Intervals, clipped, covered, measure, union
+from ridgeline.trace.iterations import iterations
 from ridgeline.trace.sorting import distinct
 
 if TYPE_CHECKING:
@@ -69,8 +72,10 @@ class GpuRecord(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerStep:
-    """One ProfilerStep on the host."""
+    """One ProfilerStep on the host, or one numbered iteration of the user's."""
 
+    name: str
+    """What it is called, with its number."""
     number: int
     start_us: float
     end_us: float
@@ -135,7 +140,10 @@ class View:
 
 
 def profiler_steps(trace: Trace) -> tuple[ProfilerStep, ...]:
-    """The ProfilerSteps that the host saw, by start; the GPU's copies of them do not count."""
+    """The steps that the host saw, by start: ProfilerSteps, else the user's numbered iterations.
+
+    The GPU's copies of them do not count.
+    """
     return trace.derived("profiler_steps", _profiler_steps)
 
 
@@ -147,19 +155,26 @@ def _profiler_steps(trace: Trace) -> tuple[ProfilerStep, ...]:
         if (found := _STEP.match(name)) is not None
     }
     if not numbers:
-        return ()
+        rows, turns = iterations(trace)
+        return _as_steps(trace, rows, turns.tolist())
     rows = np.flatnonzero(
         np.isin(host.name, list(numbers))
         & ((host.category == Category.ANNOTATION) | (host.category == Category.OPERATOR))
     )
+    return _as_steps(trace, rows, [numbers[name] for name in host.name[rows].tolist()])
+
+
+def _as_steps(trace: Trace, rows: Ints, numbers: list[int]) -> tuple[ProfilerStep, ...]:
+    host = trace.host
     steps = [
         ProfilerStep(
-            number=numbers[int(host.name[row])],
+            name=trace.names[host.name[row]],
+            number=number,
             start_us=float(host.start_us[row]),
             end_us=float(host.start_us[row] + host.duration_us[row]),
             thread=int(host.thread[row]),
         )
-        for row in rows
+        for row, number in zip(rows.tolist(), numbers, strict=True)
     ]
     return tuple(sorted(steps, key=lambda step: step.start_us))
 
@@ -203,8 +218,8 @@ def host_window(trace: Trace, window: str) -> tuple[float, float]:
     steps = profiler_steps(trace)
     if not steps:
         raise InputError(
-            f"{trace.file}: no ProfilerStep in it, so there is no step window; call "
-            "profiler.step() once per step when recording, or use --window trace"
+            f"{trace.file}: no ProfilerStep and no numbered iterations in it, so there is no step "
+            "window; call profiler.step() once per step when recording, or use --window trace"
         )
     return step_window(steps)
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ridgeline.trace.time.idle import RankIdle
     from ridgeline.trace.time.kernels import RankKernels
     from ridgeline.trace.time.launch import RankLaunches
-    from ridgeline.trace.time.steps import RankSteps
     from ridgeline.trace.time.summary import RankSummary
 
 ROWS = 12
@@ -424,45 +423,6 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     return doc.ReportDocument(
         "Launches", [doc.DataTable(columns, rows), doc.Paragraph(note, "dim")]
     )
-
-
-def steps_document(ranks: Sequence[RankSteps]) -> doc.ReportDocument:
-    """Steps and their phases, per rank."""
-    shown: list[doc.Block] = []
-    for rank in ranks:
-        if not rank.steps or rank.mean_us is None:
-            said = "no ProfilerStep; call profiler.step() once per step"
-            shown.append(title(rank, said))
-            continue
-        spread = f" ± {quantity.microseconds(rank.spread_us)}" if rank.spread_us is not None else ""
-        shown.append(title(rank, f"{quantity.microseconds(rank.mean_us)}{spread} per step"))
-        phases = [
-            phase
-            for phase in rank.steps[0].phases_us
-            if any(step.phases_us[phase] for step in rank.steps)
-        ]
-        spoken = any(step.communication_exposed_us for step in rank.steps)
-        columns = (
-            doc.Column("step"),
-            doc.Column("length_us"),
-            *(doc.Column("us", phase) for phase in phases),
-            doc.Column("us", "GPU busy"),
-            doc.Column("us", "exposed"),
-            doc.words("remark", ""),
-        )
-        rows = [
-            (
-                str(step.number),
-                step.length_us,
-                *(step.phases_us[phase] for phase in phases),
-                step.gpu_busy_us,
-                step.communication_exposed_us if spoken else None,
-                "outlier" if step.outlier else "" if step.whole else "no end",
-            )
-            for step in rank.steps
-        ]
-        shown.append(doc.DataTable(columns, rows))
-    return doc.ReportDocument("Steps", shown)
 
 
 # -- words -----------------------------------------------------------------------------------------

@@ -40,7 +40,9 @@ def _held(device: DeviceMemory) -> list[doc.Block]:
         phases = (f"{name} {quantity.memory(size)}" for name, size in device.held_by_phase.items())
         shown.append(doc.Paragraph("allocated in " + ", ".join(phases), "dim"))
     if grows:
-        shown.append(table_of(LEVELS, device.growth.steps))
+        steps = device.growth.steps
+        every = -(-len(steps) // ROWS)  # of many steps some, the last among them
+        shown.append(table_of(LEVELS, steps[::-every][::-1]))
         shown.append(doc.Chapter("Kept", [table_of(HOLDERS, device.growth.kept)]))
     if device.holders or device.before_bytes:
         table = table_of(HOLDERS, device.holders)

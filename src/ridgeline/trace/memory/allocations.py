@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ridgeline.trace.columns import Ints, Trace
+from ridgeline.trace.columns import Ints, Mask, Trace
 from ridgeline.trace.memory.growth import (
     MemoryGrowth,
     MemoryHolder,
@@ -18,7 +18,7 @@ from ridgeline.trace.memory.growth import (
     live_after,
     memory_growth,
 )
-from ridgeline.trace.windows import RankRecord
+from ridgeline.trace.windows import RankRecord, host_window
 
 CPU = 0
 """torch's `c10::DeviceType` of the host."""
@@ -59,29 +59,36 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RankMemory(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory of one rank."""
 
+    window: str
+    """`trace` (all of it) or `steps` (whole steps); growth is judged over all steps either way."""
     devices: list[DeviceMemory]
     note: str | None
     """Why there is nothing, where there is nothing."""
 
 
-def memory_use(trace: Trace, *, top: int = 20) -> RankMemory:
-    """Memory over time, of each device."""
+def memory_use(trace: Trace, window: str = "trace", *, top: int = 20) -> RankMemory:
+    """Memory over time, of each device; with the step window, what happened in whole steps."""
     memory = trace.memory
-    places = sorted(set(zip(memory.device_type.tolist(), memory.device.tolist(), strict=True)))
+    low, high = host_window(trace, window)
+    inside = (memory.time_us >= low) & (memory.time_us < high)
+    kinds, indices = memory.device_type[inside].tolist(), memory.device[inside].tolist()
     devices = [
-        _device(trace, kind, index, top)
-        for kind, index in places
-    ]  # fmt: skip
+        _device(trace, kind, index, inside, top)
+        for kind, index in sorted(set(zip(kinds, indices, strict=True)))
+    ]
     note = None
-    if not devices:
+    if not len(memory):
         note = "no allocation in the trace; record it with torch.profiler's profile_memory=True"
-    return RankMemory(file=trace.file, rank=trace.rank, devices=devices, note=note)
+    elif not devices:
+        note = "no allocation in the whole steps of the trace"
+    return RankMemory(file=trace.file, rank=trace.rank, window=window, devices=devices, note=note)
 
 
-def _device(trace: Trace, kind: int, index: int, top: int) -> DeviceMemory:
+def _device(trace: Trace, kind: int, index: int, inside: Mask, top: int) -> DeviceMemory:
     memory = trace.memory
-    rows = np.flatnonzero((memory.device_type == kind) & (memory.device == index))
-    rows = rows[np.argsort(memory.time_us[rows], kind="stable")]
+    everything = np.flatnonzero((memory.device_type == kind) & (memory.device == index))
+    everything = everything[np.argsort(memory.time_us[everything], kind="stable")]
+    rows = everything[inside[everything]]
     totals, reserved = memory.allocated_bytes[rows], memory.reserved_bytes[rows]
     sizes = memory.bytes[rows]
     told = bool(np.all(totals >= 0)) and bool(np.any(totals > 0))
@@ -92,8 +99,8 @@ def _device(trace: Trace, kind: int, index: int, top: int) -> DeviceMemory:
     before = int(totals[0] - sizes[0]) if told else 0
     growth = memory_growth(
         trace,
-        rows,
-        np.concatenate(([before], totals if told else np.cumsum(sizes))),
+        everything,
+        _levels(trace, everything, told=told),
         capacity_bytes=_capacity(trace, index) if told and kind != CPU else None,
         top=top,
     )
@@ -117,6 +124,13 @@ def _device(trace: Trace, kind: int, index: int, top: int) -> DeviceMemory:
         before_bytes=max(0, int(totals[peak]) - held_bytes) if told else None,
         timeline=_timeline(trace, rows, peak),
     )
+
+
+def _levels(trace: Trace, rows: Ints, *, told: bool) -> Ints:
+    """Allocated bytes before the first of the events, and after each."""
+    totals, sizes = trace.memory.allocated_bytes[rows], trace.memory.bytes[rows]
+    after = totals if told else np.cumsum(sizes)
+    return np.concatenate(([after[0] - sizes[0]], after))
 
 
 def _by_phase(held: list[MemoryHolder]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Trace
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.sorting import distinct, median, quantile
 from ridgeline.trace.time.idle import Wait, device_gaps
+from ridgeline.trace.time.queue_length import queue_changes
 from ridgeline.trace.windows import GpuRecord, View, views
 
 EMPTY_QUEUE_HOST_WAIT = 0.30
@@ -111,27 +112,16 @@ def graph_calls(trace: Trace) -> Ints:
 
 
 def _queue(view: View, stream: int) -> StreamQueue | None:
-    trace, gpu = view.trace, view.trace.gpu
-    rows = view.rows[gpu.stream[view.rows] == stream]
-    calls = launch_rows(trace)[rows]
-    rows, calls = rows[calls != ABSENT], calls[calls != ABSENT]
-    if not len(rows):
+    changes = queue_changes(view, stream)
+    if changes is None:
         return None
-    used = distinct(calls)
-    order = np.argsort(calls, kind="stable")  # rows are by start: the first of a graph
-    first = order[np.searchsorted(calls[order], used)]
-    launched, started = trace.host.start_us[used], gpu.start_us[rows[first]]
-    times = np.concatenate([launched, started])
-    changes = np.concatenate([np.ones(len(launched)), -np.ones(len(started))])
-    # At one moment the start comes first: the entry that it frees was there before.
-    order = np.lexsort((changes, times))
-    depth = np.cumsum(changes[order])
-    length = np.diff(times[order])
+    length = np.diff(changes.times_us)
     span = float(length.sum())
-    at_launch = depth[changes[order] > 0] - 1
+    depth = changes.length
+    at_launch = depth[changes.change > 0] - 1
     return StreamQueue(
         stream=stream,
-        launches=len(used),
+        launches=len(at_launch),
         mean_depth=float((np.maximum(depth[:-1], 0) * length).sum() / span) if span > 0 else 0.0,
         median_depth=median(np.maximum(at_launch, 0)),
         max_depth=int(max(0, depth.max())),

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
+from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Narrow, Trace
 from ridgeline.trace.host_calls import (
     best_frame,
     innermost_at,
@@ -20,7 +20,9 @@ from ridgeline.trace.host_calls import (
     linked_operators,
     user_frames,
 )
+from ridgeline.trace.nesting import inclusive, nested, outermost_of_name
 from ridgeline.trace.roofline.operator_flops import flops_of
+from ridgeline.trace.sorting import distinct
 from ridgeline.trace.windows import RankRecord, host_window
 
 GROUPINGS = ("name", "shape", "line")
@@ -67,31 +69,30 @@ def operator_times(
     """Operators by GPU time, then by host time; `by` is `name`, `shape` or `line`."""
     if by not in GROUPINGS:
         raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
-    tree = operator_tree(trace)
-    rows, parent = tree
     host = trace.host
+    rows, parent = nested(trace, host.category == Category.OPERATOR)
     gpu_self, outside = _gpu_self(trace, rows)
-    gpu_total = _inclusive(parent, gpu_self)
-    host_self = host.duration_us[rows].copy()
+    gpu_total = inclusive(parent, gpu_self)
+    lengths = host.duration_us[rows]
     inner = parent != ABSENT
-    np.subtract.at(host_self, parent[inner], host.duration_us[rows][inner])
-    keys = _keys(trace, rows, by)
+    host_self = lengths - np.bincount(parent[inner], weights=lengths[inner], minlength=len(rows))
     low, high = host_window(trace, window)
     chosen = (host.start_us[rows] >= low) & (host.start_us[rows] < high)
-    outermost = _outermost_of_name(host.name[rows].astype(np.int64), parent)
-    groups: dict[tuple[int, int, str | None], list[int]] = {}
-    for place in np.flatnonzero(chosen).tolist():
-        groups.setdefault(keys[place], []).append(place)
+    outermost = outermost_of_name(parent, host.name[rows].astype(np.int64))
+    asked = np.flatnonzero(chosen)
+    lines, line_of = _lines(trace, rows[asked]) if by == "line" else ([None], None)
+    detail = host.shape[rows[asked]] + 1 if by == "shape" else line_of
     found = []
-    for (name, shape, line), members in groups.items():
-        places = np.array(members)
-        once = places[outermost[places]]
+    for members in _groups(host.name[rows[asked]], detail):
+        places, line = asked[members], 0 if line_of is None else int(line_of[members[0]])
+        name, once = int(host.name[rows[places[0]]]), places[outermost[places]]
         gpu_us, flops = float(gpu_total[once].sum()), _flops(trace, name, rows[places])
+        shape = int(host.shape[rows[places[0]]]) if by == "shape" else ABSENT
         found.append(
             OperatorTime(
                 name=trace.names[name],
                 shapes=trace.shapes[shape] if shape != ABSENT else None,
-                line=line,
+                line=lines[line],
                 count=len(places),
                 host_total_us=float(host.duration_us[rows[once]].sum()),
                 host_self_us=float(host_self[places].sum()),
@@ -112,29 +113,6 @@ def operator_times(
         gpu_outside_us=outside,
         operators=found[:top],
     )
-
-
-def operator_tree(trace: Trace) -> tuple[Ints, Ints]:
-    """Rows of the operators, and for each the place of the one around it (ABSENT: none)."""
-    return trace.derived("operator_tree", _operator_tree)
-
-
-def _operator_tree(trace: Trace) -> tuple[Ints, Ints]:
-    host = trace.host
-    rows = np.flatnonzero(host.category == Category.OPERATOR)
-    order = np.lexsort((-host.duration_us[rows], host.start_us[rows], host.thread[rows]))
-    rows = rows[order]
-    starts, ends = host.start_us[rows].tolist(), host.end_us[rows].tolist()
-    threads = host.thread[rows].tolist()
-    parent = np.full(len(rows), ABSENT, np.int64)
-    stack: list[int] = []
-    for place, start in enumerate(starts):
-        while stack and (threads[stack[-1]] != threads[place] or ends[stack[-1]] <= start):
-            stack.pop()
-        if stack:
-            parent[place] = stack[-1]
-        stack.append(place)
-    return rows, parent
 
 
 def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
@@ -160,54 +138,38 @@ def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     return times.astype(np.float64), float(gpu.duration_us[~known].sum())
 
 
-def _inclusive(parent: Ints, own: Floats) -> Floats:
-    """Sums over the operators inside, which come after the one around them."""
-    total = own.tolist()
-    above = parent.tolist()
-    for place in range(len(total) - 1, -1, -1):
-        if above[place] != ABSENT:
-            total[above[place]] += total[place]
-    return np.array(total, np.float64)
+def _groups(names: Narrow, detail: Narrow | Ints | None) -> list[Ints]:
+    """Places with the same name and detail, by the first of each."""
+    keys = names.astype(np.int64)
+    if detail is not None and len(detail):
+        keys = keys * (int(detail.max()) + 1) + detail
+    order = np.argsort(keys, kind="stable")
+    heads = np.flatnonzero(np.append(True, keys[order][1:] != keys[order][:-1])[: len(keys)])
+    parts = np.split(order, heads[1:])
+    return [parts[number] for number in np.argsort(order[heads]).tolist()]
 
 
-def _outermost_of_name(names: Ints, parent: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Is no operator of the same name around it?"""
-    above, named = parent.tolist(), names.tolist()
-    outermost = np.ones(len(above), bool)
-    for place in range(len(above)):
-        around = above[place]
-        while around != ABSENT:
-            if named[around] == named[place]:
-                outermost[place] = False
-                break
-            around = above[around]
-    return outermost
-
-
-def _keys(trace: Trace, rows: Ints, by: str) -> list[tuple[int, int, str | None]]:
-    host = trace.host
-    names = host.name[rows].tolist()
-    if by == "shape":
-        return [(name, shape, None) for name, shape in zip(names, host.shape[rows].tolist(),
-                                                           strict=True)]  # fmt: skip
-    if by == "line":
-        return [(name, ABSENT, line) for name, line in zip(names, _lines(trace, rows), strict=True)]
-    return [(name, ABSENT, None) for name in names]
-
-
-def _lines(trace: Trace, rows: Ints) -> list[str | None]:
+def _lines(trace: Trace, rows: Ints) -> tuple[list[str | None], Ints]:
+    """The lines of the user's code that call operators, and which of them calls each."""
     host = trace.host
     frames = innermost_at(
         trace, host.thread[rows].astype(np.int64), host.start_us[rows], user_frames(trace)
     )
-    stacks = {number: best_frame(text.split(";")[::-1]) for number, text in enumerate(trace.stacks)}
-    lines = []
-    for row, frame in zip(rows.tolist(), frames.tolist(), strict=True):
-        if frame != ABSENT:
-            lines.append(best_frame([trace.names[host.name[frame]]]))
-        else:
-            lines.append(stacks.get(int(host.stack[row])))
-    return lines
+    # Frames by their names, then the stacks that old traces write, then neither.
+    sources = np.where(frames != ABSENT, host.name[frames], len(trace.names) + host.stack[rows])
+    sources[(frames == ABSENT) & (host.stack[rows] == ABSENT)] = -1
+    used = distinct(sources)
+    numbers: dict[str | None, int] = {}
+    line_of = [numbers.setdefault(_line(trace, one), len(numbers)) for one in used.tolist()]
+    return list(numbers), np.array(line_of, np.int64)[np.searchsorted(used, sources)]
+
+
+def _line(trace: Trace, source: int) -> str | None:
+    if source < 0:
+        return None
+    if source < len(trace.names):
+        return best_frame([trace.names[source]])
+    return best_frame(trace.stacks[source - len(trace.names)].split(";")[::-1])
 
 
 def _flops(trace: Trace, name: int, rows: Ints) -> float | None:

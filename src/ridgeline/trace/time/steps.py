@@ -18,7 +18,7 @@ from ridgeline.trace.columns import Category, Floats, Mask, Trace
 from ridgeline.trace.host_calls import names_matching
 from ridgeline.trace.intervals import covered, difference, union
 from ridgeline.trace.kernel_names import is_communication
-from ridgeline.trace.sorting import median
+from ridgeline.trace.sorting import median, quantile
 from ridgeline.trace.time.idle import LOADER
 from ridgeline.trace.windows import ProfilerStep, RankRecord, profiler_steps
 
@@ -46,10 +46,28 @@ class StepPhases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     outlier: bool
 
 
-class RankSteps(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The profiler steps of one rank."""
+class StepQuartiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one figure varies over the whole steps of a rank."""
 
+    name: str
+    """What it is about: `length`, a phase, `gpu busy`, `gpu idle` or `communication exposed`."""
+    min_us: float
+    lower_us: float
+    """A quarter of the steps lies below it."""
+    median_us: float
+    upper_us: float
+    """A quarter of the steps lies above it."""
+    max_us: float
+
+
+class RankSteps(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The steps of one rank: ProfilerSteps, else numbered iterations of the user's."""
+
+    called: str | None
+    """What the first step is called, such as `ProfilerStep#3` or `iter 0`; None without steps."""
     steps: list[StepPhases]
+    quartiles: list[StepQuartiles]
+    """Over whole steps, of their lengths and of each of their parts."""
     mean_us: float | None
     """Over whole steps, as are the figures below."""
     median_us: float | None
@@ -62,12 +80,12 @@ class RankSteps(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def step_times(trace: Trace) -> RankSteps:
-    """The steps of a trace; none where it has no ProfilerStep."""
+    """The steps of a trace; none where nothing marks them."""
     found = profiler_steps(trace)
     if not found:
         return RankSteps(
-            file=trace.file, rank=trace.rank, steps=[], mean_us=None, median_us=None,
-            spread_us=None, phases_us={}, outlier=None,
+            file=trace.file, rank=trace.rank, called=None, steps=[], quartiles=[], mean_us=None,
+            median_us=None, spread_us=None, phases_us={}, outlier=None,
         )  # fmt: skip
     start = np.array([step.start_us for step in found])
     end = np.append(start[1:], max(found[-1].end_us, found[-1].start_us))
@@ -80,7 +98,9 @@ def step_times(trace: Trace) -> RankSteps:
     return RankSteps(
         file=trace.file,
         rank=trace.rank,
+        called=found[0].name,
         steps=rows,
+        quartiles=_quartiles(whole),
         mean_us=float(certain.mean()),
         median_us=median(certain),
         spread_us=float(certain.std(ddof=1)) if len(certain) > 1 else None,
@@ -89,6 +109,27 @@ def step_times(trace: Trace) -> RankSteps:
         },
         outlier=_worst(found, certain, odd),
     )
+
+
+def _quartiles(whole: list[StepPhases]) -> list[StepQuartiles]:
+    figures = {
+        "length": [step.length_us for step in whole],
+        **{phase: [step.phases_us[phase] for step in whole] for phase in PHASES},
+        "gpu busy": [step.gpu_busy_us for step in whole],
+        "gpu idle": [step.gpu_idle_us for step in whole],
+        "communication exposed": [step.communication_exposed_us for step in whole],
+    }
+    found = []
+    for name, values in figures.items():
+        low, lower, middle, upper, high = (
+            quantile(np.array(values), share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)
+        )
+        found.append(
+            StepQuartiles(
+                name=name, min_us=low, lower_us=lower, median_us=middle, upper_us=upper, max_us=high
+            )
+        )
+    return found
 
 
 def _rows(
