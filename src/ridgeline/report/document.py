@@ -229,6 +229,8 @@ class Advice:
     places: Sequence[str] = ()
     """Lines of the script, `file:line`."""
     facts: Sequence[tuple[str, str]] = ()
+    evidence: Sequence[str] = ()
+    """The same in sentences, where the view has them."""
     note: str = ""
 
 

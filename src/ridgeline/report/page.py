@@ -180,6 +180,7 @@ def _finding(finding: doc.Advice) -> Markup:
             element("p", finding.cure),
             element("p", *places, class_="places") if places else "",
             element("p", *facts, class_="facts") if facts else "",
+            element("p", " ".join(finding.evidence), class_="evidence") if finding.evidence else "",
             element("p", finding.note, class_="note") if finding.note else "",
         ),
     )

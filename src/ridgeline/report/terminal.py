@@ -189,7 +189,7 @@ def _finding(number: int, finding: doc.Advice, width: int) -> Grid:
     for place in finding.places[:PLACES]:
         body.append(f"\n{shortened_place(place, PLACE_COLUMNS)}", style="not bold cyan")
     facts = " · ".join(f"{label} {value}" for label, value in finding.facts)
-    for line in filter(None, (facts, finding.note)):
+    for line in filter(None, (" ".join(finding.evidence), facts, finding.note)):
         body.append(f"\n{line}", style="not bold dim")
     grid.add_row(Text(str(number), style="dim"), worth, body)
     return grid

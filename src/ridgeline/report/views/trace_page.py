@@ -15,6 +15,7 @@ from ridgeline.report import document as doc
 from ridgeline.report.views import trace as views
 from ridgeline.report.views.trace import on_page, rows_of
 from ridgeline.report.views.trace_across import stragglers_line, stragglers_table
+from ridgeline.report.views.trace_verdict import verdict_blocks
 from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def trace_page_document(found: TraceAnswers) -> doc.ReportDocument:
     note = "First the cause that bounds the run."
     shown: list[doc.Block] = [
         *_head(found),
-        doc.Chapter("What bounds it", views.verdict_blocks(verdict), note),
+        doc.Chapter("What bounds it", verdict_blocks(verdict), note),
         *_timelines(ranks, found.drawn),
         *_questions(found),
         *_flames(ranks, found.drawn),
