@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ridgeline.diagnose.trace_facts import RankFacts, trace_facts
@@ -20,8 +20,9 @@ from ridgeline.trace.columns import Trace
 from ridgeline.trace.communication.collectives import RankCommunication, communication
 from ridgeline.trace.communication.overlap import RankOverlap, overlap
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
-from ridgeline.trace.critical_path.path import CriticalPath, job_path, job_pieces
+from ridgeline.trace.critical_path.path import CriticalPath, PathPiece, job_path, job_pieces
 from ridgeline.trace.critical_path.rank_path import rank_path
+from ridgeline.trace.freed_memory import return_freed_memory
 from ridgeline.trace.memory.allocations import RankMemory, memory_use
 from ridgeline.trace.pictures.flame import FlameNode, flame_graph, pruned
 from ridgeline.trace.pictures.timeline import TraceTimeline, timeline
@@ -78,6 +79,7 @@ class RankOutline:
         return sum(fact.window_us for fact in self.facts)
 
 
+Answer = TypeVar("Answer")
 Outlined = TypeVar("Outlined", RankAnswers, RankOutline)
 
 
@@ -100,14 +102,27 @@ def rank_outline(trace: Trace, window: str = "trace") -> RankOutline:
 
 
 def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAnswers:
-    """Ask every question of one trace; `ranks` share the page's budget of slices."""
+    """Ask every question of one trace; `ranks` share the page's budget of slices.
+
+    Questions that keep much for others to share are asked of a copy that keeps it for itself, and
+    what each has freed goes back to the system before the next.
+    """
     slices = SLICES // min(DRAWN_RANKS, max(1, ranks))
-    roots = flame_graph(trace)
-    path = [rank_path(trace)]
-    widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
+
+    def apart(question: Callable[[Trace], Answer]) -> Answer:
+        answer = question(replace(trace, _derived={}))
+        return_freed_memory(trace.raw_bytes)
+        return answer
+
+    return_freed_memory(trace.raw_bytes)
+    path, pieces = apart(_whole_path)
     return RankAnswers(
         file=trace.file,
         rank=trace.rank,
+        path=path,
+        timeline=apart(lambda one: timeline(one, pieces, slices)),
+        flame=apart(_flame),
+        operators=apart(lambda one: operator_times(one, window, top=ROWS)),
         facts=trace_facts(trace, window),
         idle=idle_time(trace, window, top=ROWS),
         kernels=kernel_use(trace, window, top=ROWS),
@@ -116,12 +131,19 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         launches=launches(trace, window),
         sync=sync_points(trace, window, top=ROWS),
         steps=step_times(trace),
-        operators=operator_times(trace, window, top=ROWS),
         memory=memory_use(trace, top=ROWS),
-        path=job_path(path),
-        flame=pruned(roots, _NARROWEST * widest, _DEEPEST),
-        timeline=timeline(trace, job_pieces(path)[0], slices),
     )
+
+
+def _whole_path(trace: Trace) -> tuple[CriticalPath, list[PathPiece]]:
+    path = [rank_path(trace)]
+    return job_path(path), job_pieces(path)[0]
+
+
+def _flame(trace: Trace) -> list[FlameNode]:
+    roots = flame_graph(trace)
+    widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
+    return pruned(roots, _NARROWEST * widest, _DEEPEST)
 
 
 def trace_answers(ranks: Sequence[RankAnswers]) -> TraceAnswers:

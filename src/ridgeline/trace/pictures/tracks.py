@@ -7,11 +7,12 @@ into slices that say how many events they stand for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
 from ridgeline.trace.critical_path.path import PathPiece
@@ -24,6 +25,7 @@ HOST_LEVELS = 4
 DETAIL_LEVELS = 12
 """Levels of nesting of a thread inside the stretch in full."""
 TrackRole: TypeAlias = Literal["path", "gpu", "host"]
+_BLOCK = 1 << 15
 MOST_STREAMS = 16
 MOST_THREADS = 4
 
@@ -36,14 +38,11 @@ class TrackEvents:
     role: TrackRole
     start_us: Floats
     duration_us: Floats
-    level: Ints
-    kind: Ints
-    """The kind, as an index into the timeline's kinds."""
-    label: Ints
-    """The name, as an index into `Trace.names`."""
-    correlation: Ints
+    level: npt.NDArray[np.int16]
     rows: Ints
-    """The row of the GPU table that each event is; empty on tracks of the host."""
+    """The row of each event in the table that it is from."""
+    describe: Callable[[Ints], tuple[Ints, Ints, Ints]]
+    """Kind (an index into the timeline's kinds), name and correlation of some rows."""
 
     def __len__(self) -> int:
         return len(self.start_us)
@@ -101,17 +100,17 @@ def path_events(
         return []
     for piece in pieces:
         names.setdefault(piece.name, len(names))
+    kind = np.array([kinds(piece.kind) for piece in pieces])
+    label = np.array([names[piece.name] for piece in pieces])
     return [
         TrackEvents(
             name="critical path",
             role="path",
             start_us=np.array([piece.start_us for piece in pieces]),
             duration_us=np.array([piece.duration_us for piece in pieces]),
-            level=np.zeros(len(pieces), np.int64),
-            kind=np.array([kinds(piece.kind) for piece in pieces]),
-            label=np.array([names[piece.name] for piece in pieces]),
-            correlation=np.full(len(pieces), ABSENT),
-            rows=np.zeros(0, np.int64),
+            level=np.zeros(len(pieces), np.int16),
+            rows=np.arange(len(pieces)),
+            describe=lambda rows: (kind[rows], label[rows], np.full(len(rows), ABSENT)),
         )
     ]
 
@@ -119,7 +118,11 @@ def path_events(
 def stream_events(trace: Trace, kinds: Kinds) -> list[TrackEvents]:
     """The streams of each GPU."""
     gpu, classes = trace.gpu, kernel_classes(trace)
-    codes = np.array([kinds(name) for name in KERNEL_CLASSES]) if len(gpu) else np.zeros(0, int)
+    codes = np.array([kinds(name) for name in KERNEL_CLASSES])
+
+    def describe(rows: Ints) -> tuple[Ints, Ints, Ints]:
+        return codes[classes[rows]], gpu.name[rows].astype(np.int64), gpu.correlation[rows]
+
     found = []
     for device in distinct(gpu.device).tolist():
         for stream in distinct(gpu.stream[gpu.device == device]).tolist():
@@ -130,11 +133,9 @@ def stream_events(trace: Trace, kinds: Kinds) -> list[TrackEvents]:
                     role="gpu",
                     start_us=gpu.start_us[rows],
                     duration_us=gpu.duration_us[rows],
-                    level=np.zeros(len(rows), np.int64),
-                    kind=codes[classes[rows]],
-                    label=gpu.name[rows].astype(np.int64),
-                    correlation=gpu.correlation[rows],
+                    level=np.zeros(len(rows), np.int16),
                     rows=rows,
+                    describe=describe,
                 )
             )
     return _busiest(found, MOST_STREAMS)
@@ -147,13 +148,18 @@ def thread_events(trace: Trace, kinds: Kinds) -> list[TrackEvents]:
     """
     host = trace.host
     drawn = host.category != Category.PYTHON
+    codes = np.array([kinds(category.name.lower()) for category in Category])
+
+    def describe(rows: Ints) -> tuple[Ints, Ints, Ints]:
+        calls = np.where(host.is_call[rows], host.correlation[rows], ABSENT)
+        return codes[host.category[rows]], host.name[rows].astype(np.int64), calls
+
     found = []
     for thread in distinct(host.thread[drawn]).tolist():
         rows = rows_by_start(trace, thread)
         rows = rows[drawn[rows]]
         level = nesting_levels(host.start_us[rows], host.duration_us[rows])
         rows, level = rows[level < DETAIL_LEVELS], level[level < DETAIL_LEVELS]
-        codes = np.array([kinds(category.name.lower()) for category in Category])
         found.append(
             TrackEvents(
                 name=_thread_name(trace, thread),
@@ -161,10 +167,8 @@ def thread_events(trace: Trace, kinds: Kinds) -> list[TrackEvents]:
                 start_us=host.start_us[rows],
                 duration_us=host.duration_us[rows],
                 level=level,
-                kind=codes[host.category[rows]],
-                label=host.name[rows].astype(np.int64),
-                correlation=np.where(host.is_call[rows], host.correlation[rows], ABSENT),
-                rows=np.zeros(0, np.int64),
+                rows=rows,
+                describe=describe,
             )
         )
     return sorted(_busiest(found, MOST_THREADS), key=lambda one: -len(one))
@@ -181,30 +185,34 @@ def _busiest(found: list[TrackEvents], most: int) -> list[TrackEvents]:
     return [one for one in found if least and len(one) >= least[-1]][:most]
 
 
-def nesting_levels(starts: Floats, durations: Floats) -> Ints:
+def nesting_levels(starts: Floats, durations: Floats) -> npt.NDArray[np.int16]:
     """How many spans are open around each; spans by start, of equals the longer first.
 
-    >>> nesting_levels(np.array([0.0, 1.0, 2.0, 5.0]), np.array([9.0, 3.0, 1.0, 2.0]))
-    array([0, 1, 2, 1])
+    >>> nesting_levels(np.array([0.0, 1.0, 2.0, 5.0]), np.array([9.0, 3.0, 1.0, 2.0])).tolist()
+    [0, 1, 2, 1]
     """
     ends = np.maximum(starts + durations, np.nextafter(starts, np.inf))
-    level: Ints = np.arange(len(starts)) - np.searchsorted(np.sort(ends), starts, "right")
-    order = np.lexsort((starts, level))
-    beside = level[order][1:] == level[order][:-1]
-    if (starts[order][1:] < ends[order][:-1])[beside].any():
-        return _levels_of_overlapping(starts, ends)
+    before = np.searchsorted(np.sort(ends), starts, "right")
+    level: npt.NDArray[np.int16] = (np.arange(len(starts)) - before).astype(np.int16)
+    for each in range(int(level.max(initial=-1)) + 1):
+        rows = level == each
+        if (starts[rows][1:] < ends[rows][:-1]).any():
+            return _levels_of_overlapping(starts, ends)
     return level
 
 
-def _levels_of_overlapping(starts: Floats, ends: Floats) -> Ints:
+def _levels_of_overlapping(starts: Floats, ends: Floats) -> npt.NDArray[np.int16]:
     """The levels of spans that overlap without nesting: below everything that is still open."""
-    level = np.zeros(len(starts), np.int64)
+    level = np.zeros(len(starts), np.int16)
     open_until: list[float] = []
-    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        while open_until and open_until[-1] <= start:
-            open_until.pop()
-        level[index] = len(open_until)
-        open_until.append(end)
+    for first in range(0, len(starts), _BLOCK):
+        rows = slice(first, first + _BLOCK)
+        spans = zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)
+        for index, (start, end) in enumerate(spans, start=first):
+            while open_until and open_until[-1] <= start:
+                open_until.pop()
+            level[index] = len(open_until)
+            open_until.append(end)
     return level
 
 
@@ -244,9 +252,10 @@ def drawn_track(
     joins = _joined(events, rest, stretch[0], budget - budget // 2, least_us)
     own = np.flatnonzero(kept)
     size, none = len(joins.start_us), np.full(len(joins.start_us), ABSENT)
-    rows = events.rows[own] if len(events.rows) else events.rows
-    critical = size + np.flatnonzero(on_path[rows]) if len(rows) else np.zeros(0, np.int64)
-    launched_by = _operators(trace, rows) if len(rows) else np.full(len(own), ABSENT)
+    rows = events.rows[own]
+    kind, label, correlation = events.describe(rows)
+    on_gpu = events.role == "gpu"
+    launched_by = _operators(trace, rows) if on_gpu else np.full(len(own), ABSENT)
     return Track(
         name=events.name,
         role=events.role,
@@ -255,11 +264,11 @@ def drawn_track(
         start_us=np.concatenate((joins.start_us, events.start_us[own])),
         duration_us=np.concatenate((joins.duration_us, events.duration_us[own])),
         level=np.concatenate((joins.level, events.level[own])),
-        kind=np.concatenate((np.full(size, joined_kind), events.kind[own])),
-        label=np.concatenate((none, events.label[own])),
-        correlation=np.concatenate((joins.count, events.correlation[own])),
+        kind=np.concatenate((np.full(size, joined_kind), kind)),
+        label=np.concatenate((none, label)),
+        correlation=np.concatenate((joins.count, correlation)),
         operator=np.concatenate((none, launched_by)),
-        critical=critical,
+        critical=size + np.flatnonzero(on_path[rows]) if on_gpu else none[:0],
         merged=len(events) - len(own),
     )
 
@@ -325,6 +334,6 @@ def _joined(
     return _Joins(
         start_us=starts[heads],
         duration_us=ends[tails] - starts[heads],
-        level=level[heads],
+        level=level[heads].astype(np.int64),
         count=tails - heads + 1,
     )
