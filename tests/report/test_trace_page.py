@@ -114,6 +114,13 @@ def test_the_ranks_that_are_drawn_of_many_are_those_that_say_most(tmp_path: Path
     assert labels[2] == "rank 7 (shortest window)"
 
 
+def test_a_few_steps_are_listed_with_their_numbers(tmp_path: Path) -> None:
+    page = a_page(tmp_path)
+    (steps,) = re.findall(r"<h2>Steps</h2>(.*?)</section>", page, re.DOTALL)
+    assert re.findall(r"<th [^>]*>(.*?)</th>", steps)[:2] == ["step", "length"]
+    assert re.findall(r'<td class="text"[^>]*>(.*?)</td>', steps) == ["1"]
+
+
 stamps = st.integers(0, 400)
 lengths = st.sampled_from([0, 0.5, 1, 7, 60, 2000])
 any_event = st.one_of(

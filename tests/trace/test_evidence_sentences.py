@@ -39,4 +39,5 @@ def test_any_figure_makes_a_sentence_even_without_words_of_its_own(
 
 def test_a_figure_whose_key_ends_with_another_word_keeps_its_unit() -> None:
     assert "46.8 ms" in evidence_sentence("skew_wait_us_all_ranks", 46_843.0)
+    assert "2.00 GB" in evidence_sentence("offload_in_bytes_per_step", 2e9)
     assert "99 %" in evidence_sentence("tensor_core_share_by_name", 0.99)

@@ -47,7 +47,7 @@ def spread_blocks(
         noun: what a record is: `rank`, `step`.
     """
     if len(records) <= FEW:
-        return [rows_of(columns, records, sortable=True)]
+        return [_rows(columns, records, noun, sortable=True)]
     spreads = field_spreads(columns, [record for _, record in records])
     names = [name for name, _ in records]
     chosen = _standing_out(spreads)

@@ -17,7 +17,7 @@ from ridgeline import quantity
 from ridgeline.records.finding import TraceFinding
 from ridgeline.report import document as doc
 
-_PLACE = re.compile(r"\{(|us|share)\}")
+_PLACE = re.compile(r"\{(|us|share|bytes)\}")
 
 
 def verdict_blocks(findings: Sequence[TraceFinding]) -> list[doc.Block]:
