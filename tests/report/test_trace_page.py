@@ -99,6 +99,21 @@ def test_a_page_of_many_ranks_has_quartiles_outliers_and_every_rank_to_look_up(
     assert "longest window" in text
 
 
+def test_many_steps_are_quartiles_with_the_slow_one_named(tmp_path: Path) -> None:
+    events, now = [], 0.0
+    for number in range(257):
+        length = 900.0 if number == 100 else 100.0 + number % 5
+        events += [step(now, length, number), call(now, 3, number + 1),
+                   kernel(now + 5, 50, correlation=number + 1)]  # fmt: skip
+        now += length
+    page = trace_page([rank_answers(read_kineto(write(tmp_path / "t.json", events)))])
+    (steps,) = re.findall(r"<h2>Steps</h2>(.*?)</section>", page, re.DOTALL)
+    shown, folded = steps.split("<summary>All 257 steps</summary>")
+    assert re.search(r'<td class="text">length</td>.*?<td class="text">100</td>', shown)
+    assert 5 < shown.count("<tr>") < 25
+    assert folded.count("<tr>") == 258
+
+
 def test_the_ranks_that_are_drawn_of_many_are_those_that_say_most(tmp_path: Path) -> None:
     folder = tmp_path / "ranks"
     folder.mkdir()

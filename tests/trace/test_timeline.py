@@ -19,7 +19,7 @@ from ridgeline.trace.columns import Trace
 from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 from ridgeline.trace.pictures.timeline import timeline
-from ridgeline.trace.pictures.tracks import HOST_LEVELS, Track, nesting_levels
+from ridgeline.trace.pictures.timeline_tracks import HOST_LEVELS, Track, nesting_levels
 from ridgeline.trace.windows import profiler_steps
 
 Event = dict[str, Any]

@@ -98,7 +98,11 @@ class TraceAnswers:
 
 def rank_outline(trace: Trace, window: str = "trace") -> RankOutline:
     """Gather the facts of the verdict from one trace."""
-    return RankOutline(file=trace.file, rank=trace.rank, facts=trace_facts(trace, window))
+    return RankOutline(file=trace.file, rank=trace.rank, facts=_facts(trace, window))
+
+
+def _facts(trace: Trace, window: str) -> list[RankFacts]:
+    return trace_facts(trace, window)
 
 
 def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAnswers:
@@ -123,7 +127,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         timeline=apart(lambda one: timeline(one, pieces, slices)),
         flame=apart(_flame),
         operators=apart(lambda one: operator_times(one, window, top=ROWS)),
-        facts=trace_facts(trace, window),
+        facts=_facts(trace, window),
         idle=idle_time(trace, window, top=ROWS),
         kernels=kernel_use(trace, window, top=ROWS),
         overlap=overlap(trace, window, top=ROWS),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ridgeline.trace.columns import Floats
     from ridgeline.trace.pictures.flame import FlameNode
     from ridgeline.trace.pictures.timeline import TraceTimeline
-    from ridgeline.trace.pictures.tracks import Track
+    from ridgeline.trace.pictures.timeline_tracks import Track
 
 _LONGEST_NAME = 120
 _MOST_WARNINGS = 8

@@ -16,6 +16,7 @@ from importlib.resources import files
 from ridgeline import quantity
 from ridgeline.records.finding import TraceFinding
 from ridgeline.report import document as doc
+from ridgeline.trace.kernel_names import short_name
 
 _PLACE = re.compile(r"\{(|us|share|bytes)\}")
 
@@ -36,7 +37,7 @@ def _finding(one: TraceFinding) -> doc.Advice:
         sureness=f"confidence {one.confidence:.2f}",
         title=f"{one.cause}: {one.summary}",
         cure=f"→ {one.cure}",
-        places=list(one.where),
+        places=[short_name(place) for place in one.where],
         evidence=[evidence_sentence(key, value) for key, value in one.evidence.items()],
         note=f"{quantity.percent(one.share)} of the window, worth up to {worth}",
     )

@@ -1,7 +1,7 @@
 """A trace small enough to draw: counters per slice of time, and tracks within a budget of slices.
 
 Two thirds of the budget go to one stretch of time in which every event has a slice (`detail.py`),
-the rest to all other time, in which neighbours are joined (`tracks.py`).
+the rest to all other time, in which neighbours are joined (`timeline_tracks.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
 from ridgeline.trace.kernel_names import is_communication, short_name
 from ridgeline.trace.pictures.detail import DetailStretch, detail_stretch, median_step
-from ridgeline.trace.pictures.tracks import (
+from ridgeline.trace.pictures.timeline_tracks import (
     Kinds,
     Track,
     TrackEvents,

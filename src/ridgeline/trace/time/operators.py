@@ -192,8 +192,7 @@ def _keys(trace: Trace, rows: Ints, by: str) -> list[tuple[int, int, str | None]
                                                            strict=True)]  # fmt: skip
     if by == "line":
         return [(name, ABSENT, line) for name, line in zip(names, _lines(trace, rows), strict=True)]
-    shared = {name: (name, ABSENT, None) for name in set(names)}
-    return [shared[name] for name in names]
+    return [(name, ABSENT, None) for name in names]
 
 
 def _lines(trace: Trace, rows: Ints) -> list[str | None]:
