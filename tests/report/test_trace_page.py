@@ -1,11 +1,9 @@
-"""The page of a trace: whole, small, safe, and alive in a real browser."""
+"""The page of a trace: whole, small and safe; `test_trace_page_in_a_browser.py` looks at it."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.trace.written import call, host, kernel, step, write
 
+from ridgeline.cli.main import run
 from ridgeline.diagnose.trace_answers import RankAnswers, rank_answers, trace_answers
 from ridgeline.report.page import draw_page
 from ridgeline.report.views.trace_page import trace_page_document
@@ -23,9 +22,6 @@ from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.pictures.export import export_chrome
 from ridgeline.trace.pictures.tracks import rank_tracks
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 HOSTILE = "</script><script>window.broken = 1</script><b>kernel"
 
 
@@ -70,7 +66,7 @@ def test_names_from_a_trace_stay_text(tmp_path: Path) -> None:
 def test_a_page_of_a_long_trace_stays_small_and_says_what_it_left_out(tmp_path: Path) -> None:
     page = a_page(tmp_path, kernels=30_000)
     assert len(page) < 3_000_000
-    assert re.search(r"[\d,]+ of [\d,]+ events are too short to draw", page)
+    assert re.search(r"[\d,]+ of [\d,]+ events are joined with their neighbours", page)
 
 
 def test_a_trace_without_gpu_work_has_a_page_too(tmp_path: Path) -> None:
@@ -80,64 +76,64 @@ def test_a_trace_without_gpu_work_has_a_page_too(tmp_path: Path) -> None:
     assert "Timeline" in page
 
 
-TELL = """<script>
-addEventListener("load", () => setTimeout(() => {
-  const canvas = document.querySelector("canvas.timeline");
-  const pixels = (one) => {
-    const data = one.getContext("2d").getImageData(0, 0, one.width, one.height).data;
-    const seen = new Set();
-    for (let at = 0; at < data.length; at += 4) seen.add(data[at] << 16 | data[at + 1] << 8 |
-    data[at + 2]); return seen.size;
-  };
-  const before = canvas.toDataURL();
-  canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -900, clientX: 300, cancelable: true}));
-  const zoomed = canvas.toDataURL() !== before;
-  const table = document.querySelector("table.sortable tbody tr:nth-child(6)").closest("table");
-  const head = [...table.tHead.rows[0].cells].find((cell) => cell.textContent === "time" ||
-  cell.textContent === "total" || cell.textContent === "length"); head.click();
-  const column = head.cellIndex;
-  const values = [...table.tBodies[0].rows].map((row) => Number(row.cells[column].dataset.value));
-  const filter = table.closest("section").querySelector(".filter");
-  filter.value = "nothing has this name";
-  filter.dispatchEvent(new Event("input"));
-  const told = {
-    failures: failures, colours: pixels(canvas), flame:
-    pixels(document.querySelector("canvas.flame")), zoomed: zoomed, sorted: values.every((value,
-    at) => at === 0 || values[at - 1] >= value), left: [...table.tBodies[0].rows].filter((row) =>
-    !row.hidden).length, wide: document.documentElement.scrollWidth <= innerWidth, broken:
-    window.broken === 1,
-  };
-  const text = document.createElement("pre");
-  text.id = "told";
-  text.textContent = JSON.stringify(told);
-  document.body.append(text);
-}, 800));</script>"""
+def test_a_page_of_many_ranks_has_quartiles_outliers_and_every_rank_to_look_up(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(40):
+        length = 300.0 if rank == 17 else 20.0 + rank % 3
+        events = [step(0, 400, 1), call(2, 3, 1), kernel(10, length, correlation=1),
+                  call(330, 3, 2), kernel(350, 5, correlation=2)]  # fmt: skip
+        write(folder / f"rank{rank}.json", events)
+    page = tmp_path / "page.html"
+    assert run(["trace", "report", str(folder), "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "upper quartile" in text
+    (busy,) = re.findall(r'<tr><td class="text">busy</td>(.*?)</tr>', text)
+    assert re.findall(r">([^<>]+)</td>", busy)[-2:] == ["17", "17"]
+    assert "Ends and outliers among 40 ranks" in text
+    (every,) = re.findall(r"<summary>All 40 ranks</summary>(.*?)</details>", text, re.DOTALL)[:1]
+    assert every.count("<tr>") == 41
+    assert re.search(r"Drawn: [34] of 40 ranks", text)
+    assert "longest window" in text
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome")
-def test_in_a_browser_it_draws_zooms_sorts_and_filters(tmp_path: Path) -> None:
-    watch = "<script>window.failures = []; onerror = (text) => { failures.push(text); };</script>"
-    page = a_page(tmp_path).replace("<style>", f"{watch}<style>", 1)
-    (tmp_path / "page.html").write_text(page.replace("</body>", f"{TELL}</body>"))
-    assert BROWSER is not None
-    command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=6000",
-        "--window-size=1300,900", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
-        (tmp_path / "page.html").as_uri(),
-    ]  # fmt: skip
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    told = re.search(r'<pre id="told">(.*?)</pre>', shown.stdout)
-    assert told is not None, shown.stdout[-2000:]
-    seen = json.loads(told.group(1))
-    assert seen["failures"] == []
-    assert seen["colours"] > 5
-    assert seen["flame"] > 5
-    assert seen["zoomed"]
-    assert seen["sorted"]
-    assert seen["left"] == 0
-    assert seen["wide"]
-    assert not seen["broken"]
+def test_many_steps_are_quartiles_with_the_slow_one_named(tmp_path: Path) -> None:
+    events, now = [], 0.0
+    for number in range(257):
+        length = 900.0 if number == 100 else 100.0 + number % 5
+        events += [step(now, length, number), call(now, 3, number + 1),
+                   kernel(now + 5, 50, correlation=number + 1)]  # fmt: skip
+        now += length
+    page = trace_page([rank_answers(read_kineto(write(tmp_path / "t.json", events)))])
+    (steps,) = re.findall(r"<h2>Steps</h2>(.*?)</section>", page, re.DOTALL)
+    shown, folded = steps.split("<summary>All 257 steps</summary>")
+    assert re.search(r'<td class="text">length</td>.*?<td class="text">100</td>', shown)
+    assert 5 < shown.count("<tr>") < 25
+    assert folded.count("<tr>") == 258
+
+
+def test_the_ranks_that_are_drawn_of_many_are_those_that_say_most(tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(12):
+        end = {3: 900.0, 7: 300.0}.get(rank, 600.0)
+        write(folder / f"rank{rank}.json", [kernel(0, 10), kernel(end, 10)])
+    page = tmp_path / "page.html"
+    assert run(["trace", "report", str(folder), "--html", str(page)]) == 0
+    found = re.search(r'"labels":(\[.*?\])', page.read_text())
+    assert found is not None
+    labels = json.loads(found.group(1))
+    assert labels[0] == "rank 3 (longest window)"
+    assert labels[2] == "rank 7 (shortest window)"
+
+
+def test_a_few_steps_are_listed_with_their_numbers(tmp_path: Path) -> None:
+    page = a_page(tmp_path)
+    (steps,) = re.findall(r"<h2>Steps</h2>(.*?)</section>", page, re.DOTALL)
+    assert re.findall(r"<th [^>]*>(.*?)</th>", steps)[:2] == ["step", "length"]
+    assert re.findall(r'<td class="text"[^>]*>(.*?)</td>', steps) == ["1"]
 
 
 stamps = st.integers(0, 400)

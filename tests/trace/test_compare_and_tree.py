@@ -16,7 +16,6 @@ from ridgeline.trace.compare import compare_traces
 from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 from ridgeline.trace.pictures.flame import FlameNode, flame_graph, folded, pruned
-from ridgeline.trace.pictures.timeline import timeline
 
 
 def a_run(
@@ -136,24 +135,3 @@ def test_folded_stacks_carry_every_own_microsecond(tmp_path: Path) -> None:
     assert any("train.py(3): main;aten::linear;aten::mm;cudaLaunchKernel 5" in x for x in lines)
     gpu = folded(nested(tmp_path / "t.json"), gpu=True)
     assert sum(int(line.rsplit(" ", 1)[1]) for line in gpu) == 37
-
-
-@given(st.integers(100, 400), st.integers(0, 5))
-@settings(max_examples=10, deadline=None)
-def test_a_timeline_keeps_its_budget_and_loses_no_time(
-    tmp_path_factory: pytest.TempPathFactory, budget: int, seed: int
-) -> None:
-    chance = random.Random(seed)
-    events, now = [], 0.0
-    for _ in range(1500):
-        length = chance.choice([1.0, 2.0, 400.0])
-        events.append(kernel(now, length, name="k"))
-        now += length + chance.choice([0.0, 0.5, 30.0])
-    trace = read_kineto(write(tmp_path_factory.mktemp("t") / "t.json", events))
-    drawn = timeline(trace, [], budget)
-    (track,) = drawn.tracks
-    assert len(track.slices) <= budget
-    assert drawn.merged == 1500 - budget // 2
-    kept = sum(length for _, length, _, kind, _ in track.slices if kind != "merged")
-    longest = sorted((event["dur"] for event in events), reverse=True)[: budget // 2]
-    assert kept == pytest.approx(sum(longest), rel=1e-3)

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -35,6 +35,9 @@ from ridgeline.errors import InputError, Regression
 from ridgeline.report.document import Lines, ReportDocument
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.time.summary import NO_GPU, RankSummary
+
+if TYPE_CHECKING:
+    from ridgeline.diagnose.trace_answers import RankAnswers, TraceAnswers
 
 WhatIf = Annotated[
     list[str] | None,
@@ -379,17 +382,35 @@ def trace_report(
     json: Json = False,
 ) -> None:
     """One page for a browser: verdict, timeline, flame graph, and a table for every question."""
-    from ridgeline.diagnose.trace_answers import rank_answers, trace_answers
     from ridgeline.report.views.trace_page import trace_page_document
 
-    question = partial(rank_answers, window=window, ranks=len(named_files(files)))
-    ranks = ask(files, question, details=True, cache=cache)
-    write_page("--html", html, trace_page_document(trace_answers(ranks)))
+    found = _every_answer(files, window, cache)
+    write_page("--html", html, trace_page_document(found))
     size = html.stat().st_size
     if json:
         print_json({"file": str(html), "bytes": size})
     else:
         say(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
+
+
+def _every_answer(files: list[str], window: str, cache: Path | None) -> TraceAnswers:
+    """Ask everything of a few traces; of many the facts, and everything of a few of them."""
+    from ridgeline.diagnose.trace_answers import (
+        FEW_RANKS,
+        asked_in_full,
+        rank_answers,
+        rank_outline,
+        trace_answers,
+    )
+
+    def ask_everything(chosen: list[str]) -> list[RankAnswers]:
+        question = partial(rank_answers, window=window, ranks=len(named_files(chosen)))
+        return ask(chosen, question, details=True, cache=cache)
+
+    if len(named_files(files)) <= FEW_RANKS:
+        return trace_answers(ask_everything(files))
+    outlines = ask(files, partial(rank_outline, window=window), details=True, cache=cache)
+    return asked_in_full(outlines, ask_everything)
 
 
 def _shortened(given: list[str]) -> dict[str, float]:

@@ -1,13 +1,17 @@
 """Every answer about the traces of a run, as one value: what `ridgeline trace report` draws.
 
 The answers about a rank are made where the rank is read, so that a page of many ranks never holds
-their events together; pictures stay within a budget.
+their events together; pictures stay within a budget. Of a few ranks each is asked every question.
+Of many the facts of the verdict are gathered, and every question is asked of the ranks that stand
+for the others: with the longest window, the median one, the shortest, and the one most often last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ridgeline.diagnose.trace_facts import RankFacts, trace_facts
 from ridgeline.diagnose.trace_verdict import verdict_of
@@ -16,8 +20,9 @@ from ridgeline.trace.columns import Trace
 from ridgeline.trace.communication.collectives import RankCommunication, communication
 from ridgeline.trace.communication.overlap import RankOverlap, overlap
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
-from ridgeline.trace.critical_path.path import CriticalPath, job_path, job_pieces
+from ridgeline.trace.critical_path.path import CriticalPath, PathPiece, job_path, job_pieces
 from ridgeline.trace.critical_path.rank_path import rank_path
+from ridgeline.trace.freed_memory import return_freed_memory
 from ridgeline.trace.memory.allocations import RankMemory, memory_use
 from ridgeline.trace.pictures.flame import FlameNode, flame_graph, pruned
 from ridgeline.trace.pictures.timeline import TraceTimeline, timeline
@@ -32,6 +37,8 @@ SLICES = 48_000
 """The slices of all timelines on a page together: about a megabyte and a half."""
 DRAWN_RANKS = 4
 """So many ranks have a timeline and a flame graph of their own."""
+FEW_RANKS = 8
+"""Up to so many traces are asked every question."""
 ROWS = 40
 _NARROWEST = 0.002
 _DEEPEST = 40
@@ -59,29 +66,68 @@ class RankAnswers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankOutline:
+    """What the verdict needs of one trace."""
+
+    file: str
+    rank: int | None
+    facts: list[RankFacts]
+
+    @property
+    def window_us(self) -> float:
+        """The windows of its GPUs together."""
+        return sum(fact.window_us for fact in self.facts)
+
+
+Answer = TypeVar("Answer")
+Outlined = TypeVar("Outlined", RankAnswers, RankOutline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceAnswers:
     """Every answer about the ranks of a run, and what bounds it."""
 
-    ranks: Sequence[RankAnswers]
+    ranks: Sequence[RankOutline]
     verdict: Sequence[TraceFinding]
     stragglers: Stragglers | None
+    detailed: Mapping[int, RankAnswers]
+    """Position in `ranks` → every answer about it."""
+    drawn: Mapping[int, str]
+    """The ranks that have pictures of their own: position → why this one."""
 
-    @property
-    def drawn(self) -> Sequence[RankAnswers]:
-        """The ranks that have pictures of their own."""
-        return self.ranks[:DRAWN_RANKS]
+
+def rank_outline(trace: Trace, window: str = "trace") -> RankOutline:
+    """Gather the facts of the verdict from one trace."""
+    return RankOutline(file=trace.file, rank=trace.rank, facts=_facts(trace, window))
+
+
+def _facts(trace: Trace, window: str) -> list[RankFacts]:
+    return trace_facts(trace, "auto" if window == "trace" else window)
 
 
 def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAnswers:
-    """Ask every question of one trace; `ranks` share the page's budget of slices."""
+    """Ask every question of one trace; `ranks` share the page's budget of slices.
+
+    Questions that keep much for others to share are asked of a copy that keeps it for itself, and
+    what each has freed goes back to the system before the next.
+    """
     slices = SLICES // min(DRAWN_RANKS, max(1, ranks))
-    roots = flame_graph(trace)
-    path = [rank_path(trace)]
-    widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
+
+    def apart(question: Callable[[Trace], Answer]) -> Answer:
+        answer = question(replace(trace, _derived={}))
+        return_freed_memory(trace.raw_bytes)
+        return answer
+
+    return_freed_memory(trace.raw_bytes)
+    path, pieces = apart(_whole_path)
     return RankAnswers(
         file=trace.file,
         rank=trace.rank,
-        facts=trace_facts(trace, "auto" if window == "trace" else window),
+        path=path,
+        timeline=apart(lambda one: timeline(one, pieces, slices)),
+        flame=apart(_flame),
+        operators=apart(lambda one: operator_times(one, window, top=ROWS)),
+        facts=apart(lambda one: _facts(one, window)),
         idle=idle_time(trace, window, top=ROWS),
         kernels=kernel_use(trace, window, top=ROWS),
         overlap=overlap(trace, window, top=ROWS),
@@ -89,20 +135,83 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         launches=launches(trace, window),
         sync=sync_points(trace, window, top=ROWS),
         steps=step_times(trace),
-        operators=operator_times(trace, window, top=ROWS),
         memory=memory_use(trace, top=ROWS),
-        path=job_path(path),
-        flame=pruned(roots, _NARROWEST * widest, _DEEPEST),
-        timeline=timeline(trace, job_pieces(path)[0], slices),
     )
+
+
+def _whole_path(trace: Trace) -> tuple[CriticalPath, list[PathPiece]]:
+    path = [rank_path(trace)]
+    return job_path(path), job_pieces(path)[0]
+
+
+def _flame(trace: Trace) -> list[FlameNode]:
+    roots = flame_graph(trace)
+    widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
+    return pruned(roots, _NARROWEST * widest, _DEEPEST)
 
 
 def trace_answers(ranks: Sequence[RankAnswers]) -> TraceAnswers:
-    """Say what bounds the ranks together, and who is waited for."""
-    facts = [fact for rank in ranks for fact in rank.facts]
-    collectives = [rank.facts[0].collectives for rank in ranks if rank.facts]
+    """Say what bounds the ranks together, and who is waited for; every rank has its answers."""
+    outlines = [RankOutline(file=one.file, rank=one.rank, facts=one.facts) for one in ranks]
+    return outlined_answers(outlines, dict(enumerate(ranks)))
+
+
+def outlined_answers(
+    ranks: Sequence[RankOutline], detailed: Mapping[int, RankAnswers]
+) -> TraceAnswers:
+    """Say the same where only some ranks (position → answers) were asked everything."""
+    together = stragglers_of(ranks)
+    standing = standing_for(ranks, together)
     return TraceAnswers(
         ranks=ranks,
-        verdict=verdict_of(facts),
-        stragglers=stragglers(collectives) if len(collectives) > 1 else None,
+        verdict=verdict_of([fact for rank in ranks for fact in rank.facts]),
+        stragglers=together,
+        detailed=detailed,
+        drawn={place: why for place, why in standing.items() if place in detailed},
     )
+
+
+def stragglers_of(ranks: Sequence[RankOutline]) -> Stragglers | None:
+    """Who is waited for; None for a single rank."""
+    collectives = [rank.facts[0].collectives for rank in ranks if rank.facts]
+    return stragglers(collectives) if len(collectives) > 1 else None
+
+
+def standing_for(ranks: Sequence[RankOutline], together: Stragglers | None) -> dict[int, str]:
+    """The ranks to look at: position → why this one; every rank where they are few."""
+    if len(ranks) <= DRAWN_RANKS:
+        return dict.fromkeys(range(len(ranks)), "")
+    order = sorted(range(len(ranks)), key=lambda place: -ranks[place].window_us)
+    found = {
+        order[0]: "longest window",
+        order[(len(order) - 1) // 2]: "median window",
+        order[-1]: "shortest window",
+    }
+    late = max(together.ranks, key=lambda one: one.last_arrivals) if together else None
+    if late is not None and late.last_arrivals:
+        place = [rank.file for rank in ranks].index(late.file)
+        found[place] = ", ".join(filter(None, (found.get(place), "most often last")))
+    return found
+
+
+def asked_in_full(
+    ranks: Sequence[RankOutline], ask: Callable[[list[str]], list[RankAnswers]]
+) -> TraceAnswers:
+    """Ask every question of the ranks that stand for the others; `ask` reads files."""
+    chosen = standing_for(ranks, stragglers_of(ranks))
+    asked = list(dict.fromkeys(ranks[place].file for place in chosen))
+    answers = {(one.file, number): one for one, number in _numbered(ask(asked))}
+    every = {place: answers[one.file, number]
+             for place, (one, number) in enumerate(_numbered(ranks))
+             if (one.file, number) in answers}  # fmt: skip
+    return outlined_answers(ranks, {place: every[place] for place in chosen})
+
+
+def _numbered(ranks: Sequence[Outlined]) -> list[tuple[Outlined, int]]:
+    """Each with its number among those of the same file: an Nsight export holds several GPUs."""
+    seen: Counter[str] = Counter()
+    found = []
+    for one in ranks:
+        found.append((one, seen[one.file]))
+        seen[one.file] += 1
+    return found

@@ -150,6 +150,8 @@ class DataTable:
     """So many first columns say what a row is about: they are repeated where a table is folded."""
     sortable: bool = False
     """On a page, readers may sort and filter the rows."""
+    page_rows: int = 200
+    """The most rows of a sortable table that are put into a page."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -229,6 +231,8 @@ class Advice:
     places: Sequence[str] = ()
     """Lines of the script, `file:line`."""
     facts: Sequence[tuple[str, str]] = ()
+    evidence: Sequence[str] = ()
+    """The same in sentences, where the view has them."""
     note: str = ""
 
 
@@ -324,6 +328,14 @@ class Chapter:
 
 
 @dataclass(frozen=True, slots=True)
+class Folded:
+    """Blocks behind a line that opens them; on pages alone."""
+
+    summary: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
 class Only:
     """Blocks that one medium alone shows."""
 
@@ -333,7 +345,7 @@ class Only:
 
 Block: TypeAlias = (
     Lead | Values | Paragraph | Lines | Verbatim | AdviceList | DataTable | Bars | Waterfall
-    | Figure | Drawing | Canvas | Chapter | Only
+    | Figure | Drawing | Canvas | Chapter | Folded | Only
 )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ itself forbids it to fetch anything. Looks and scripts are the files beside this
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any
@@ -16,9 +18,19 @@ from ridgeline.report.markup import Markup, data_script, element, joined
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 )
-MOST_ROWS = 200
-"""The most rows of a sortable table that are put into the page."""
+SEARCHED_ROWS = 5
+"""A sortable table of more rows can be filtered."""
 LONGEST_NAME = 100
+TRACE_SCRIPTS = (
+    "trace_canvas.js",
+    "trace_timeline.js",
+    "trace_flame.js",
+    "trace_tables.js",
+    "trace_page.js",
+)
+"""The script of pages with timelines, flame graphs or sortable tables, in this order."""
+_BREAKS = re.compile(r"([_:/.,(<\-])(?=\w)")
+"""After these a long name may go on in the next line."""
 
 
 def draw_page(document: doc.ReportDocument) -> str:
@@ -36,14 +48,15 @@ def draw_page(document: doc.ReportDocument) -> str:
     if canvases or sorts:
         styles.append("trace_page.css")
         scripts += [data_script("drawings", _drawings(canvases))]
-        scripts += [_script(_own_file("trace_page.js"))]
+        drawing = "".join(_own_file(name) for name in TRACE_SCRIPTS)
+        scripts += [_script(f"(function () {{\n{drawing}}})();\n")]
     return _framed(document.title, styles, body, scripts)
 
 
 def _all_blocks(blocks: Sequence[doc.Block]) -> Iterator[doc.Block]:
     for block in blocks:
         yield block
-        if isinstance(block, (doc.Chapter, doc.Only)) and _is_on_page(block):
+        if isinstance(block, (doc.Chapter, doc.Folded, doc.Only)) and _is_on_page(block):
             yield from _all_blocks(block.blocks)
 
 
@@ -157,6 +170,11 @@ def _section(section: doc.Chapter) -> Iterator[Markup]:
         yield element("section", element("h2", section.title), *note, *parts)
 
 
+def _folded(block: doc.Folded) -> Iterator[Markup]:
+    parts = [part for inner in block.blocks for part in _drawn(inner)]
+    yield element("details", element("summary", block.summary), *parts)
+
+
 def _only(block: doc.Only) -> Iterator[Markup]:
     if block.medium == "page":
         for inner in block.blocks:
@@ -169,7 +187,7 @@ def _findings(found: doc.AdviceList) -> Iterator[Markup]:
 
 def _finding(finding: doc.Advice) -> Markup:
     facts = [element("span", f"{label} ", element("b", value)) for label, value in finding.facts]
-    places = [element("code", place) for place in finding.places]
+    places = [element("code", _breakable(place)) for place in finding.places]
     worth = [element("b", finding.worth), element("span", finding.sureness)]
     return element(
         "li",
@@ -180,6 +198,7 @@ def _finding(finding: doc.Advice) -> Markup:
             element("p", finding.cure),
             element("p", *places, class_="places") if places else "",
             element("p", *facts, class_="facts") if facts else "",
+            element("p", " ".join(finding.evidence), class_="evidence") if finding.evidence else "",
             element("p", finding.note, class_="note") if finding.note else "",
         ),
     )
@@ -201,7 +220,9 @@ def _canvas(canvas: doc.Canvas) -> Iterator[Markup]:
         )
     for place in range(len(canvas.data)):
         drawn = element("canvas", class_=canvas.kind, data_rank=str(place), tabindex="0")
-        yield element("div", drawn, element("p", "", class_="told"), class_="drawing")
+        yield element(
+            "div", drawn, element("p", "", class_="told", aria_live="polite"), class_="drawing"
+        )
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -212,7 +233,7 @@ def _table(table: doc.DataTable) -> Iterator[Markup]:
     head = [
         element("th", column.heading, class_=_kind(column), **_focus(table)) for column in columns
     ]
-    limit = MOST_ROWS if table.sortable else len(rows)
+    limit = table.page_rows if table.sortable else len(rows)
     body = [_row(columns, row, sortable=table.sortable) for row in rows[:limit]]
     inner = element(
         "table",
@@ -220,16 +241,15 @@ def _table(table: doc.DataTable) -> Iterator[Markup]:
         element("tbody", *body),
         **({"class_": "sortable"} if table.sortable else {}),
     )
+    parts = [element("div", inner, class_="scroll")]
+    if table.sortable and len(rows) > SEARCHED_ROWS:
+        parts.insert(0, element("input", class_="filter", type="search", placeholder="filter rows",
+                                aria_label="filter rows"))  # fmt: skip
+    if len(rows) > limit:
+        parts.append(element("p", f"The first {limit} of {len(rows)} rows.", class_="note"))
     if table.title:
         yield element("h3", table.title)
-    drawn = element("div", inner, class_="scroll")
-    if table.sortable and len(rows) > 5:
-        search = element("input", class_="filter", type="search", placeholder="filter rows",
-                         aria_label="filter rows")  # fmt: skip
-        drawn = element("div", search, drawn)
-    yield drawn
-    if len(rows) > limit:
-        yield element("p", f"The first {limit} of {len(rows)} rows.", class_="note")
+    yield from parts if not table.sortable else [element("div", *parts, class_="searched")]
 
 
 def _focus(table: doc.DataTable) -> dict[str, str]:
@@ -272,11 +292,16 @@ def _cell(column: doc.Column, cell: doc.Cell) -> Markup:
         return _whisker(cell)
     words = column.text(cell)
     if column.kind == "name":
-        return joined([doc.plain(words)[:LONGEST_NAME]])
+        return _breakable(doc.plain(words)[:LONGEST_NAME])
     if column.kind == "remark":
         lines = doc.plain(words).split("\n")
         return joined([lines[0], *(element("small", line) for line in lines[1:])])
     return _text(words)
+
+
+def _breakable(name: str) -> Markup:
+    """A name that breaks between its parts, and not inside them."""
+    return Markup(_BREAKS.sub(r"\1<wbr>", html.escape(name, quote=False)))
 
 
 def _whisker(one: doc.Whisker) -> Markup:
@@ -359,6 +384,7 @@ _DRAWN: dict[type, Callable[[Any], Iterator[Markup]]] = {
     doc.Lines: _lines,
     doc.Verbatim: _verbatim,
     doc.Chapter: _section,
+    doc.Folded: _folded,
     doc.Only: _only,
     doc.AdviceList: _findings,
     doc.DataTable: _table,

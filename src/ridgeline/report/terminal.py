@@ -208,7 +208,8 @@ class FindingView:
             where = shortened_place(place, PLACE_COLUMNS) if cut else place
             body.append(Styled(NameCell(where, cut), "cyan"))
         facts = " · ".join(f"{label} {value}" for label, value in finding.facts)
-        body += [Text(line, style="dim") for line in (facts, finding.note) if line]
+        said = (" ".join(finding.evidence), facts, finding.note)
+        body += [Text(line, style="dim") for line in said if line]
         grid.add_row(Text(str(self.number), style="dim"), worth, Group(*body))
         yield grid
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline import quantity
 from ridgeline.records.finding import TraceFinding
 from ridgeline.report import document as doc
+from ridgeline.report.views.trace_verdict import verdict_blocks
 from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
@@ -183,33 +184,6 @@ def _cell(column: doc.Column, value: Any) -> doc.Cell:
 def verdict_document(findings: Sequence[TraceFinding]) -> doc.ReportDocument:
     """What bounds the run, then everything else that was found."""
     return doc.ReportDocument("Verdict", verdict_blocks(findings))
-
-
-def verdict_blocks(findings: Sequence[TraceFinding]) -> list[doc.Block]:
-    """The causes, the first one bounds the run."""
-    if not findings:
-        return [
-            doc.Paragraph("Nothing stands out: no cause takes a share of the window worth a word.")
-        ]
-    return [doc.AdviceList([_finding(one) for one in findings])]
-
-
-def _finding(one: TraceFinding) -> doc.Advice:
-    worth = quantity.microseconds(one.worth_us)
-    return doc.Advice(
-        worth=quantity.percent(one.share),
-        sureness=f"confidence {one.confidence:.2f}",
-        title=f"{one.cause}: {one.summary}",
-        cure=f"→ {one.cure}",
-        places=[short_name(place) for place in one.where],
-        facts=[(quantity.without_unit(key), _fact(key, value))
-               for key, value in one.evidence.items()],
-        note=f"{quantity.percent(one.share)} of the window, worth up to {worth}",
-    )  # fmt: skip
-
-
-def _fact(key: str, value: float | str) -> str:
-    return value if isinstance(value, str) else quantity.shown(key, value)
 
 
 def summary_document(

@@ -7,28 +7,31 @@ says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
 from ridgeline.report.views import trace as views
+from ridgeline.report.views.quartiles import FEW, spread_blocks
 from ridgeline.report.views.trace import on_page, rows_of
 from ridgeline.report.views.trace_across import stragglers_line, stragglers_table
+from ridgeline.report.views.trace_verdict import verdict_blocks
 from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
-    from ridgeline.diagnose.trace_answers import RankAnswers, TraceAnswers
+    from ridgeline.diagnose.trace_answers import RankAnswers, RankOutline, TraceAnswers
+    from ridgeline.trace.columns import Floats
     from ridgeline.trace.pictures.flame import FlameNode
     from ridgeline.trace.pictures.timeline import TraceTimeline
+    from ridgeline.trace.pictures.timeline_tracks import Track
 
-RANKS_IN_DETAIL = 8
-"""Ranks whose own rows are listed where every rank has many."""
 _LONGEST_NAME = 120
 _MOST_WARNINGS = 8
 _MOST_PARTS = 20
 RANKS = (
-    doc.Column("device"),
+    doc.words("device"),
     *(
         doc.Column(field)
         for field in (
@@ -46,7 +49,6 @@ LAUNCHES = tuple(
     )
 )  # fmt: skip
 STEPS = (
-    doc.Column("number"),
     doc.Column("length_us"),
     doc.Column("whole"),
     doc.Column("gpu_busy_us"),
@@ -56,17 +58,26 @@ STEPS = (
 )
 
 
+WAITS = (
+    doc.Column("skew_wait_us", "waits for others"),
+    doc.Column("caused_wait_us", "makes others wait"),
+    doc.Column("last_arrivals", "last"),
+    doc.Column("communication_us", "communication"),
+)
+
+
 def trace_page_document(found: TraceAnswers) -> doc.ReportDocument:
     """The page of one trace, or of the ranks of a job."""
     ranks, verdict = found.ranks, found.verdict
+    drawn = [(_shown_as(found, place), found.detailed[place]) for place in found.drawn]
     first = Path(ranks[0].file).name + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
     note = "First the cause that bounds the run."
     shown: list[doc.Block] = [
         *_head(found),
-        doc.Chapter("What bounds it", views.verdict_blocks(verdict), note),
-        *_timelines(ranks, found.drawn),
+        doc.Chapter("What bounds it", verdict_blocks(verdict), note),
+        *_timelines(drawn, len(ranks)),
         *_questions(found),
-        *_flames(ranks, found.drawn),
+        *_flames(drawn, len(ranks)),
     ]
     cause = verdict[0].cause if verdict else "nothing stands out"
     return doc.ReportDocument(f"{first}: {cause}", shown)
@@ -105,14 +116,23 @@ def _head(found: TraceAnswers) -> list[doc.Block]:
     return [lead, doc.Values(pairs), doc.Lines(list(warnings)[:_MOST_WARNINGS], "warning")]
 
 
-def _label(rank: RankAnswers, place: int) -> str:
+def _label(rank: RankOutline | RankAnswers, place: int) -> str:
     return str(place if rank.rank is None else rank.rank)
+
+
+def _shown_as(found: TraceAnswers, place: int) -> str:
+    """What the picture of a rank is called, and why it is this one."""
+    why = found.drawn[place]
+    return f"rank {_label(found.ranks[place], place)}" + (f" ({why})" if why else "")
 
 
 def _questions(found: TraceAnswers) -> list[doc.Block]:
     """A section per question that the traces can answer."""
-    every = [(_label(rank, place), rank) for place, rank in enumerate(found.ranks)]
-    detailed = every[:RANKS_IN_DETAIL]
+    facts = [(_label(rank, place), one) for place, rank in enumerate(found.ranks)
+             for one in rank.facts]  # fmt: skip
+    detailed = [(_label(rank, place), rank) for place, rank in found.detailed.items()]
+    steps = [(f"{name}: {step.number}" if len(detailed) > 1 else str(step.number), step)
+             for name, rank in detailed for step in rank.steps.steps]  # fmt: skip
     kernels = [(name, one) for name, rank in detailed for one in rank.kernels]
     devices = [(name, one) for name, rank in detailed for one in rank.memory.devices]
     growing = [(name, one) for name, one in devices if one.growth.verdict == "grows"]
@@ -120,8 +140,8 @@ def _questions(found: TraceAnswers) -> list[doc.Block]:
         f"Rank {name}, {one.device}: memory {one.growth.sentence}." for name, one in growing
     )
     sections = [
-        _section("Ranks", RANKS, ((name, one.summary) for name, rank in every
-                                  for one in rank.facts), "Where the window of each GPU went."),
+        _spread("Ranks", RANKS, [(name, one.summary) for name, one in facts], "rank",
+                "Where the window of each GPU went."),
         _stragglers(found),
         _section("Critical path", views.PARTS,
                  ((name, part) for name, rank in detailed
@@ -145,13 +165,12 @@ def _questions(found: TraceAnswers) -> list[doc.Block]:
                  ((name, use) for name, rank in detailed for one in rank.communication
                   for use in one.collectives),
                  "On one rank the time holds waiting: bandwidth is at least this."),
-        _section("Launches", LAUNCHES,
-                 ((name, one) for name, rank in detailed for one in rank.launches)),
+        _spread("Launches", LAUNCHES, [(name, one.launches) for name, one in facts
+                                       if one.launches is not None], "rank"),
         _section("Synchronisation", views.SYNC,
                  ((name, point) for name, rank in detailed for point in rank.sync.points),
                  "Waits of the host for the GPU."),
-        _section("Steps", STEPS,
-                 ((name, step) for name, rank in detailed for step in rank.steps.steps)),
+        _spread("Steps", STEPS, steps, "step"),
         _section("Operators", views.OPERATORS,
                  ((name, one) for name, rank in detailed for one in rank.operators.operators)),
         _section("Memory", views.HOLDERS,
@@ -169,8 +188,24 @@ def _questions(found: TraceAnswers) -> list[doc.Block]:
 def _section(
     title: str, columns: Sequence[doc.Column], records: Iterable[tuple[str, Any]], note: str = ""
 ) -> doc.Chapter | None:
-    table = rows_of(columns, records, sortable=True)
+    """A table; of several ranks the first row of each, then the second of each, and so on."""
+    ranks: dict[str, list[tuple[str, Any]]] = {}
+    for name, record in records:
+        ranks.setdefault(name, []).append((name, record))
+    in_turn = [row for rows in zip_longest(*ranks.values()) for row in rows if row is not None]
+    table = rows_of(columns, in_turn, sortable=True)
     return doc.Chapter(title, [table], note) if table.rows else None
+
+
+def _spread(
+    title: str,
+    columns: Sequence[doc.Column],
+    records: Sequence[tuple[str, Any]],
+    noun: str,
+    note: str = "",
+) -> doc.Chapter | None:
+    """A row per record where they are few, their quartiles and outliers where they are many."""
+    return doc.Chapter(title, spread_blocks(columns, records, noun), note) if records else None
 
 
 def _stragglers(found: TraceAnswers) -> doc.Chapter | None:
@@ -178,6 +213,9 @@ def _stragglers(found: TraceAnswers) -> doc.Chapter | None:
     if together is None or not together.matched:
         return None
     note = " ".join([stragglers_line(together), *together.warnings])
+    if len(together.ranks) > FEW:
+        records = [(str(one.rank), one) for one in together.ranks]
+        return doc.Chapter("Stragglers", spread_blocks(WAITS, records, "rank"), note)
     table = stragglers_table(together, len(together.ranks), sortable=True)
     return doc.Chapter("Stragglers", [table], note)
 
@@ -185,58 +223,102 @@ def _stragglers(found: TraceAnswers) -> doc.Chapter | None:
 # -- pictures --------------------------------------------------------------------------------------
 
 
-def _timelines(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[doc.Block]:
-    if not any(rank.timeline.tracks for rank in drawn):
+def _timelines(drawn: Sequence[tuple[str, RankAnswers]], ranks: int) -> list[doc.Block]:
+    lines = [(name, rank.timeline) for name, rank in drawn]
+    if not any(line.tracks for _, line in lines):
         return []
-    events = sum(rank.timeline.events for rank in drawn)
-    merged = sum(rank.timeline.merged for rank in drawn)
-    note = "Scroll to zoom, drag to move, click a slice to read it, double-click for all of it."
+    events = sum(line.events for _, line in lines)
+    merged = sum(line.merged for _, line in lines)
+    note = (
+        "Scroll or pinch to zoom, drag to move, tap a slice to read it; with the keyboard: arrows,"
+        " + and −, 0 for all of it."
+    )
     if merged:
         note += (
-            f" {quantity.count(merged)} of {quantity.count(events)} events are too short to draw "
-            "and are joined with their neighbours."
+            f" {quantity.count(merged)} of {quantity.count(events)} events are joined with their"
+            f" neighbours or deep inside others. Drawn event by event: {_in_full(lines)}."
         )
-    data = [_timeline(rank.timeline) for rank in drawn]
-    canvas = doc.Canvas("timeline", data, _labels(drawn))
-    return [doc.Chapter("Timeline", [canvas], note + _left_out(ranks, drawn))]
+    data = [_timeline(line) for _, line in lines]
+    canvas = doc.Canvas("timeline", data, [name for name, _ in lines])
+    return [doc.Chapter("Timeline", [canvas], note + _left_out(len(drawn), ranks))]
 
 
-def _flames(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> list[doc.Block]:
-    if not any(rank.flame for rank in drawn):
+def _in_full(lines: Sequence[tuple[str, TraceTimeline]]) -> str:
+    """The stretches that are drawn event by event, each named once."""
+    stretches: dict[str, list[str]] = {}
+    for name, line in lines:
+        if line.merged and line.detail is not None:
+            stretches.setdefault(line.detail.name, []).append(name)
+    several = len(lines) > 1
+    return "; ".join(
+        f"{stretch} ({', '.join(names)})" if several else stretch
+        for stretch, names in stretches.items()
+    )
+
+
+def _flames(drawn: Sequence[tuple[str, RankAnswers]], ranks: int) -> list[doc.Block]:
+    if not any(rank.flame for _, rank in drawn):
         return []
     note = (
         "Width is host time, or GPU time of what was launched there. Click to zoom in, on the top "
         "bar to zoom out; branches below 0.2 % are left out."
     )
-    canvas = doc.Canvas("flame", [_flame(rank.flame) for rank in drawn], _labels(drawn))
-    return [doc.Chapter("Flame graph", [canvas], note + _left_out(ranks, drawn))]
+    data = [_flame(rank.flame) for _, rank in drawn]
+    canvas = doc.Canvas("flame", data, [name for name, _ in drawn])
+    return [doc.Chapter("Flame graph", [canvas], note + _left_out(len(drawn), ranks))]
 
 
-def _labels(drawn: Sequence[RankAnswers]) -> list[str]:
-    return [f"rank {_label(rank, place)}" for place, rank in enumerate(drawn)]
+def _left_out(drawn: int, ranks: int) -> str:
+    return "" if drawn == ranks else f" Drawn: {drawn} of {ranks} ranks."
 
 
-def _left_out(ranks: Sequence[RankAnswers], drawn: Sequence[RankAnswers]) -> str:
-    if len(ranks) == len(drawn):
-        return ""
-    return f" Drawn: the first {len(drawn)} of {len(ranks)} ranks."
+_TICK_US = 0.01
+"""Times travel as whole hundredths of a microsecond."""
 
 
 def _timeline(line: TraceTimeline) -> dict[str, object]:
-    kinds: dict[str, int] = {}
-    tracks = []
-    for track in line.tracks:
-        flat: list[float | int] = []
-        for start, duration, level, kind, called in track.slices:
-            flat += [start, duration, level, kinds.setdefault(kind, len(kinds)), called]
-        tracks.append({"name": track.name, "levels": track.levels, "slices": flat})
+    detail = line.detail
+    stretch = None
+    if detail is not None:
+        stretch = {
+            "from": round(detail.start_us - line.start_us, 2),
+            "to": round(detail.end_us - line.start_us, 2),
+            "name": detail.name,
+            "step": detail.is_step,
+        }
     return {
         "span": round(line.end_us - line.start_us, 2),
-        "tracks": tracks,
+        "tracks": [_track(track, line.start_us) for track in line.tracks],
         "names": line.names,
-        "kinds": list(kinds),
+        "kinds": line.kinds,
+        "detail": stretch,
+        "joined": line.merged > 0,
         "busy": line.busy_percent,
     }
+
+
+def _track(track: Track, origin_us: float) -> dict[str, object]:
+    """The columns of a track; starts as differences, which are short."""
+    starts = _ticks(track.start_us - origin_us)
+    return {
+        "name": track.name,
+        "role": track.role,
+        "levels": track.levels,
+        "joined": track.joined,
+        "starts": [one - before for before, one in pairwise([0, *starts])],
+        "lengths": _ticks(track.duration_us),
+        "level": track.level.tolist() if track.levels > 1 else None,
+        "kind": track.kind.tolist(),
+        "label": track.label.tolist(),
+        "number": track.correlation.tolist(),
+        "operator": track.operator.tolist() if track.role == "gpu" else None,
+        "critical": track.critical.tolist(),
+    }
+
+
+def _ticks(times_us: Floats) -> list[int]:
+    found: list[int] = (times_us / _TICK_US).round().astype("int64").tolist()
+    return found
 
 
 def _flame(roots: Sequence[FlameNode]) -> list[object]:

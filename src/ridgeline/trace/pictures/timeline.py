@@ -1,26 +1,31 @@
 """A trace small enough to draw: counters per slice of time, and tracks within a budget of slices.
 
-What a screen cannot show is merged aloud: within a track the longest events keep their own slice;
-the others are joined with their neighbours, where the gap between them is below the resolution,
-into slices that say how many events they stand for.
+Two thirds of the budget go to one stretch of time in which every event has a slice (`detail.py`),
+the rest to all other time, in which neighbours are joined (`timeline_tracks.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
+from ridgeline.trace.columns import ABSENT, Floats, Trace
 from ridgeline.trace.critical_path.path import PathPiece
-from ridgeline.trace.host_calls import launch_rows, rows_by_start
+from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import covered, union
-from ridgeline.trace.kernel_names import (
-    KERNEL_CLASSES,
-    is_communication,
-    kernel_classes,
-    short_name,
+from ridgeline.trace.kernel_names import is_communication, short_name
+from ridgeline.trace.pictures.detail import DetailStretch, detail_stretch, median_step
+from ridgeline.trace.pictures.timeline_tracks import (
+    Kinds,
+    Track,
+    TrackEvents,
+    drawn_track,
+    path_events,
+    stream_events,
+    thread_events,
+    touching,
 )
 from ridgeline.trace.windows import span_us
 
@@ -82,22 +87,9 @@ def _memory(trace: Trace, moments: Floats) -> Floats | None:
 RESOLUTION = 5000
 """Slices of the whole span below which gaps are not drawn."""
 COUNTER_SLICES = 600
-HOST_LEVELS = 4
+JOINED = "joined"
 _LONGEST_NAME = 90
-
-Slice = tuple[float, float, int, str, int]
-"""Start, duration, level, kind, index of the name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """One line of the picture; `levels` high."""
-
-    name: str
-    levels: int
-    slices: list[Slice]
-    merged: int
-    """Events that have no slice of their own."""
+_LEAST_PER_TRACK = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +100,11 @@ class TraceTimeline:
     end_us: float
     tracks: list[Track]
     names: list[str]
+    """Names of slices and operators."""
+    kinds: list[str]
+    """The kinds of slices: classes of kernels, categories of the host, `joined`."""
+    detail: DetailStretch | None
+    """Where every event has its own slice, also where others do not; the median step, if any."""
     busy_percent: list[int]
     """GPU busy per slice of time, whole percents."""
     events: int
@@ -117,146 +114,58 @@ class TraceTimeline:
 def timeline(trace: Trace, path: Sequence[PathPiece], budget: int) -> TraceTimeline:
     """Tracks for the critical path, each stream and the busiest host threads, within a budget."""
     start, end = span_us(trace)
-    names: dict[str, int] = {}
-    rows: list[tuple[str, Floats, Floats, Ints, list[str], list[str]]] = []
-    if path:
-        rows.append((
-            "critical path", np.array([piece.start_us for piece in path]),
-            np.array([piece.duration_us for piece in path]), np.zeros(len(path), np.int64),
-            [piece.kind for piece in path], [piece.name for piece in path],
-        ))  # fmt: skip
-    rows += _streams(trace)
-    rows += _threads(trace)
-    whole = sum(len(row[1]) for row in rows) or 1
-    least = (end - start) / RESOLUTION
-    tracks = []
-    for name, starts, durations, levels, kinds, labels in rows:
-        own = max(100, round(budget * len(starts) / whole))
-        tracks.append(_track(name, (starts - start, durations, levels), (kinds, labels), own, least,
-                             names))  # fmt: skip
+    kinds, names = Kinds(), {name: place for place, name in enumerate(trace.names)}
+    every = path_events(path, kinds, names)
+    every += stream_events(trace, kinds) + thread_events(trace, kinds)
+    whole = sum(map(len, every))
+    if whole <= budget:
+        detail, stretch = median_step(trace), (start, np.inf)
+    else:
+        detail = _detail(trace, every, 2 * budget // 3)
+        stretch = detail.start_us, detail.end_us
+    inside = sum(int(touching(events, stretch).sum()) for events in every)
+    rest = max(0, budget - inside) / max(1, whole - inside)
+    on_path = np.zeros(len(trace.gpu), bool)
+    on_path[[piece.gpu_event for piece in path if piece.gpu_event is not None]] = True
+    least, joined = (end - start) / RESOLUTION, kinds(JOINED)
+    tracks = [
+        drawn_track(
+            trace, events, stretch, max(_LEAST_PER_TRACK, round(rest * len(events))), least, joined,
+            on_path,
+        )
+        for events in every
+    ]  # fmt: skip
+    shown, tracks = _names(list(names), tracks)
     busy = counters(trace, COUNTER_SLICES).busy if len(trace.gpu) else np.zeros(0)
     return TraceTimeline(
         start_us=start,
         end_us=end,
         tracks=tracks,
-        names=list(names),
+        names=shown,
+        kinds=kinds.names,
+        detail=detail,
         busy_percent=[round(value) for value in (busy * 100).tolist()],
-        events=sum(len(row[1]) for row in rows),
+        events=whole,
         merged=sum(track.merged for track in tracks),
     )
 
 
-Row = tuple[str, Floats, Floats, Ints, list[str], list[str]]
+def _detail(trace: Trace, every: Sequence[TrackEvents], budget: int) -> DetailStretch:
+    starts = np.sort(np.concatenate([events.start_us for events in every]))
+    return detail_stretch(trace, starts, budget)
 
 
-def _streams(trace: Trace) -> list[Row]:
-    gpu = trace.gpu
-    classes = kernel_classes(trace)
-    found: list[Row] = []
-    for device in np.unique(gpu.device).tolist():
-        for stream in np.unique(gpu.stream[gpu.device == device]).tolist():
-            rows = np.flatnonzero((gpu.device == device) & (gpu.stream == stream))
-            found.append((
-                f"GPU {device} stream {stream}", gpu.start_us[rows], gpu.duration_us[rows],
-                np.zeros(len(rows), np.int64), [KERNEL_CLASSES[c] for c in classes[rows].tolist()],
-                [trace.names[name] for name in gpu.name[rows].tolist()],
-            ))  # fmt: skip
-    return found
-
-
-def _threads(trace: Trace) -> list[Row]:
-    """The threads with most events, each with the outermost levels of what it did.
-
-    Frames of Python are for the flame graph: their outermost levels say only how the program began.
-    """
-    host = trace.host
-    drawn = host.category != Category.PYTHON
-    if not drawn.any():
-        return []
-    threads, counts = np.unique(host.thread[drawn], return_counts=True)
-    found: list[Row] = []
-    for thread in threads[np.argsort(-counts)][:4].tolist():
-        rows = rows_by_start(trace, thread)
-        rows = rows[drawn[rows]]
-        level = _levels(host.start_us[rows], host.duration_us[rows])
-        rows, level = rows[level < HOST_LEVELS], level[level < HOST_LEVELS]
-        name = trace.thread_names.get(thread, "thread")
-        kinds = [Category(code).name.lower() for code in host.category[rows].tolist()]
-        found.append((
-            f"{name} {trace.threads[thread][1]}", host.start_us[rows], host.duration_us[rows],
-            level, kinds, [trace.names[index] for index in host.name[rows].tolist()],
-        ))  # fmt: skip
-    return found
-
-
-def _levels(starts: Floats, durations: Floats) -> Ints:
-    """Depth of nesting of each event."""
-    level = np.zeros(len(starts), np.int64)
-    ends: list[float] = []
-    for index, (start, duration) in enumerate(
-        zip(starts.tolist(), durations.tolist(), strict=True)
-    ):
-        while ends and ends[-1] <= start:
-            ends.pop()
-        level[index] = len(ends)
-        ends.append(start + duration)
-    return level
-
-
-def _track(
-    name: str,
-    columns: tuple[Floats, Floats, Ints],
-    texts: tuple[list[str], list[str]],
-    budget: int,
-    least_us: float,
-    names: dict[str, int],
-) -> Track:
-    starts, durations, levels = columns
-    kinds, labels = texts
-    count = len(starts)
-    kept = np.ones(count, bool)
-    if count > budget:
-        kept[:] = False
-        kept[np.argsort(-durations, kind="stable")[: budget // 2]] = True
-    slices: list[Slice] = [
-        (round(float(starts[row]), 2), round(float(durations[row]), 2), int(levels[row]),
-         kinds[row], _number(names, short_name(labels[row])[:_LONGEST_NAME]))
-        for row in np.flatnonzero(kept).tolist()
-    ]  # fmt: skip
-    rest = np.flatnonzero(~kept)
-    for level in np.unique(levels[rest]).tolist():
-        own = rest[levels[rest] == level]
-        room = max(1, budget // (2 * max(1, len(np.unique(levels[rest])))))
-        slices += _merged(starts[own], durations[own], level, least_us, room, names)
-    slices.sort(key=lambda one: one[0])
-    return Track(
-        name=name,
-        levels=int(levels.max()) + 1 if count else 1,
-        slices=slices,
-        merged=len(rest),
-    )
-
-
-def _merged(
-    starts: Floats, durations: Floats, level: int, least_us: float, room: int, names: dict[str, int]
-) -> list[Slice]:
-    """Neighbours as one slice each; where these are still too many, coarser."""
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate((starts + durations)[order])
-    while True:
-        first = np.concatenate(([True], starts[1:] - ends[:-1] > least_us))
-        heads = np.flatnonzero(first)
-        if len(heads) <= room:
-            break
-        least_us *= 2
-    tails = np.append(heads[1:], len(starts)) - 1
-    sizes = tails - heads + 1
-    return [
-        (round(float(starts[head]), 2), round(float(ends[tail] - starts[head]), 2), level, "merged",
-         _number(names, f"{size} short events"))
-        for head, tail, size in zip(heads.tolist(), tails.tolist(), sizes.tolist(), strict=True)
-    ]  # fmt: skip
-
-
-def _number(names: dict[str, int], name: str) -> int:
-    return names.setdefault(name, len(names))
+def _names(known: Sequence[str], tracks: Sequence[Track]) -> tuple[list[str], list[Track]]:
+    """The names that are drawn, shortened, and the tracks with indices into these."""
+    used = np.zeros(len(known) + 1, bool)
+    for track in tracks:
+        used[track.label] = used[track.operator] = True
+    used[ABSENT] = False
+    shown: dict[str, int] = {}
+    places = np.full(len(used), ABSENT, np.int64)
+    for index in np.flatnonzero(used).tolist():
+        places[index] = shown.setdefault(short_name(known[index])[:_LONGEST_NAME], len(shown))
+    return list(shown), [
+        replace(track, label=places[track.label], operator=places[track.operator])
+        for track in tracks
+    ]
