@@ -139,6 +139,14 @@ def _operator_tree(trace: Trace) -> tuple[Ints, Ints]:
 
 def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     """GPU time by the innermost operator at the launch, and what has none."""
+    gpu, owner = trace.gpu, operator_of_gpu(trace, rows)
+    known = owner != ABSENT
+    times = np.bincount(owner[known], weights=gpu.duration_us[known], minlength=len(rows))
+    return times.astype(np.float64), float(gpu.duration_us[~known].sum())
+
+
+def operator_of_gpu(trace: Trace, rows: Ints) -> Ints:
+    """The place in `rows` of the innermost operator at each GPU event's launch, or ABSENT."""
     host, gpu = trace.host, trace.gpu
     calls = launch_rows(trace)
     launched = np.flatnonzero(calls != ABSENT)
@@ -155,9 +163,7 @@ def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     rest = np.flatnonzero(owner == ABSENT)
     linked = linked_operators(trace, rest)
     owner[rest[linked != ABSENT]] = place_of[linked[linked != ABSENT]]
-    known = owner != ABSENT
-    times = np.bincount(owner[known], weights=gpu.duration_us[known], minlength=len(rows))
-    return times.astype(np.float64), float(gpu.duration_us[~known].sum())
+    return owner
 
 
 def _inclusive(parent: Ints, own: Floats) -> Floats:
