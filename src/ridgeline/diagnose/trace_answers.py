@@ -75,8 +75,8 @@ class TraceAnswers:
 def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAnswers:
     """Ask every question of one trace; `ranks` share the page's budget of slices."""
     slices = SLICES // min(DRAWN_RANKS, max(1, ranks))
+    path = [rank_path(trace)]  # first, because it needs the most room
     roots = flame_graph(trace)
-    path = [rank_path(trace)]
     widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
     return RankAnswers(
         file=trace.file,

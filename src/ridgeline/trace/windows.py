@@ -128,10 +128,11 @@ def _profiler_steps(trace: Trace) -> tuple[ProfilerStep, ...]:
     }
     if not numbers:
         return ()
-    rows = np.flatnonzero(
-        np.isin(host.name, list(numbers))
-        & ((host.category == Category.ANNOTATION) | (host.category == Category.OPERATOR))
-    )
+    named = np.zeros(len(trace.names), bool)
+    named[list(numbers)] = True
+    rows = np.flatnonzero(named[host.name])
+    category = host.category[rows]
+    rows = rows[(category == Category.ANNOTATION) | (category == Category.OPERATOR)]
     steps = [
         ProfilerStep(
             number=numbers[int(host.name[row])],

@@ -21,6 +21,7 @@ from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import measure, union
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.roofline.operator_inputs import operator_inputs
+from ridgeline.trace.sorting import each
 from ridgeline.trace.time.operators import operator_of_gpu, operator_tree
 from ridgeline.trace.windows import profiler_steps
 
@@ -213,26 +214,39 @@ def _idle(trace: Trace) -> float:
 # -- operators -------------------------------------------------------------------------------------
 
 
-def _operator_paths(trace: Trace, by: str) -> list[Path]:
-    """The path of each operator of the tree; those around it stand before it."""
+def _operator_paths(trace: Trace, by: str) -> tuple[Ints, list[Path]]:
+    """The number of each operator's path, and the paths."""
     rows, parents = operator_tree(trace)
-    host, paths = trace.host, list[Path]()
-    known: dict[tuple[Path, str], Path] = {}
-    shapes = host.shape[rows].tolist() if by == "shape" else [ABSENT] * len(rows)
-    for name, shape, parent in zip(host.name[rows].tolist(), shapes, parents.tolist(), strict=True):
-        around = paths[parent] if parent != ABSENT else ()
-        own = trace.names[name]
-        if _NO_WORK.match(own):
-            paths.append(around)
-            continue
-        if shape != ABSENT:
-            own = f"{own} {sizes_of(trace.shapes[shape])}"
-        # One tuple for each path, however many calls it has.
-        path = known.get((around, own))
-        if path is None:
-            path = known[around, own] = (*around, own)
-        paths.append(path)
-    return paths
+    host, names = trace.host, trace.names
+    ranges = _ranges(trace)
+    paths: list[Path] = [()]
+    known: dict[tuple[int, int, int], int] = {}
+    numbers = np.zeros(len(rows) + 1, np.int64)  # the last one answers for ABSENT
+    found = numbers.data
+    shapes = host.shape[rows] if by == "shape" else np.full(len(rows), ABSENT, np.int32)
+    called = zip(each(host.name[rows]), each(shapes), each(parents), strict=True)
+    for place, (name, shape, parent) in enumerate(called):
+        around = found[parent]
+        key = (around, name, shape)
+        number = known.get(key)
+        if number is None:
+            number = around
+            if name not in ranges:
+                own = names[name] if shape == ABSENT else f"{names[name]} {_sizes(trace, shape)}"
+                number = len(paths)
+                paths.append((*paths[around], own))
+            known[key] = number
+        found[place] = number
+    return numbers[:-1], paths
+
+
+def _ranges(trace: Trace) -> set[int]:
+    """Names of ranges that are no operators."""
+    return {number for number, name in enumerate(trace.names) if _NO_WORK.match(name)}
+
+
+def _sizes(trace: Trace, shape: int) -> str:
+    return sizes_of(trace.shapes[shape])
 
 
 def sizes_of(shapes: str) -> str:
@@ -247,11 +261,15 @@ def sizes_of(shapes: str) -> str:
 
 
 def _operators(
-    trace: Trace, paths: list[Path], places: Ints, durations: Floats, names: Numbers
+    trace: Trace,
+    paths: tuple[Ints, list[Path]],
+    places: Ints,
+    durations: Floats,
+    names: Numbers,
 ) -> dict[Path, OperatorWork]:
     """The work of each path that has some of its own."""
-    used: dict[Path, int] = {}
-    number = np.array([used.setdefault(path, len(used)) for path in paths], np.int64)
+    number = paths[0]
+    used = {path: place for place, path in enumerate(paths[1])}
     owner = np.where(places != ABSENT, number[places] if len(number) else ABSENT, ABSENT)
     calls: Counter[int] = Counter()
     shapes: dict[int, Counter[int]] = {}
@@ -286,7 +304,7 @@ def _operators(
 def _by_sizes(trace: Trace, counted: Mapping[int, int]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for shape, count in counted.items():
-        found[sizes_of(trace.shapes[int(shape)])] += count
+        found[_sizes(trace, shape)] += count
     return dict(found)
 
 
@@ -321,13 +339,14 @@ def _following(trace: Trace, places: Ints) -> dict[tuple[str, str], int]:
     """Pairs of outermost operators with work that follow each other on a thread."""
     rows, parents = operator_tree(trace)
     host, names = trace.host, trace.names
-    ranges = {number for number, name in enumerate(names) if _NO_WORK.match(name)}
-    own = host.name[rows].tolist()
-    outermost: list[int] = []
-    for place, parent in enumerate(parents.tolist()):
-        inside = parent != ABSENT and own[parent] not in ranges
-        outermost.append(outermost[parent] if inside else place)
-    used = np.unique(np.array(outermost, np.int64)[places[places != ABSENT]])
+    ranges = _ranges(trace)
+    outermost = np.arange(len(rows))
+    found, above, own = outermost.data, parents.data, host.name[rows].data
+    for place in range(len(rows)):
+        parent = above[place]
+        if parent != ABSENT and own[parent] not in ranges:
+            found[place] = found[parent]
+    used = np.unique(outermost[places[places != ABSENT]])
     numbers, threads = host.name[rows[used]], host.thread[rows[used]]
     # The tree goes by thread, then by start.
     same = threads[1:] == threads[:-1]

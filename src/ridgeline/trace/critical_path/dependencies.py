@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Narrow, Trace
 from ridgeline.trace.critical_path.waits import (
     NONE,
     before_on_stream,
@@ -59,7 +59,7 @@ class Moments:
     """Whether the moment is the end of a GPU event, and not its start."""
     thread: Ints
     """The thread of a host point."""
-    source: Ints
+    source: Narrow
     """The node that each edge comes from, (nodes, SLOTS); NONE for no edge."""
     weight_us: Floats
     """The least time that each edge takes, (nodes, SLOTS)."""
@@ -79,7 +79,7 @@ class Moments:
 
 def dependencies(trace: Trace) -> Moments:
     """The graph of one trace; empty when nothing ran on a GPU."""
-    return trace.derived("dependencies", lambda t: _Building(t).moments())
+    return _Building(trace).moments()
 
 
 class _Building:
@@ -95,7 +95,7 @@ class _Building:
 
     def moments(self) -> Moments:
         size = len(self.time)
-        self.source = np.full((size, SLOTS), NONE, np.int64)
+        self.source = np.full((size, SLOTS), NONE, np.int32)
         self.weight = np.zeros((size, SLOTS))
         self.edge = np.zeros((size, SLOTS), np.int8)
         self._host_edges()
@@ -261,9 +261,12 @@ class _Building:
         row[count : 2 * count] = 2 * np.arange(count) + 1
         row[2 * count :] = self.turn[2 * count :] * size + np.arange(size - 2 * count)
         order = np.lexsort((row, rank, self.time))
-        place = np.empty(size, np.int64)
+        place = np.empty(size, np.int32)
         place[order] = np.arange(size)
-        source = np.where(self.source[order] >= 0, place[self.source[order]], NONE)
+        source = self.source[order]
+        source = np.where(source >= 0, place[source], NONE)
+        weight, edge = self.weight[order], self.edge[order]
+        del self.source, self.weight, self.edge, place  # as large as what is made of them
         gpu_event = np.where(order < 2 * count, order % max(1, count), NONE)
         return tightened(
             Moments(
@@ -272,8 +275,8 @@ class _Building:
                 is_end=(order >= count) & (order < 2 * count),
                 thread=self.thread[order],
                 source=source,
-                weight_us=self.weight[order],
-                edge=self.edge[order],
+                weight_us=weight,
+                edge=edge,
             )
         )
 

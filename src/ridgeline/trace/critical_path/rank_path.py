@@ -177,7 +177,7 @@ def _walks(trace: Trace, moments: Moments, starts: Ints, ends: Ints) -> Walks:
     )
 
 
-def _reached(parent: Ints, roots: list[int]) -> Mask:
+def _reached(parent: Narrow, roots: list[int]) -> Mask:
     """Which nodes lie on a walk back from one of the roots."""
     kept = bytearray(len(parent))
     parents = parent.data
@@ -190,7 +190,7 @@ def _reached(parent: Ints, roots: list[int]) -> Mask:
 
 
 def _labels(
-    trace: Trace, moments: Moments, nodes: Ints, parent: Ints, binding: Ints
+    trace: Trace, moments: Moments, nodes: Ints, parent: Narrow, binding: Ints
 ) -> tuple[Narrow, tuple[str, ...]]:
     """What the piece that ends in each node was: a kernel, or the innermost host event in it."""
     edge = moments.edge[nodes, binding[nodes]]
@@ -263,7 +263,7 @@ def _margins(trace: Trace, moments: Moments, shorten: Mapping[str, float]) -> Fl
     return found
 
 
-def _jumps(source: Ints, margin: Floats, edges: Mask, stays: Mask) -> tuple[Ints, Floats]:
+def _jumps(source: Narrow, margin: Floats, edges: Mask, stays: Mask) -> tuple[Ints, Floats]:
     """For each node the one that stays and that it follows, and how far behind it is.
 
     The last entry stands for no source at all.

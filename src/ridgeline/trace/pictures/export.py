@@ -28,6 +28,7 @@ from ridgeline.trace.critical_path.rank_path import RankPath
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.pictures.timeline import counters
+from ridgeline.trace.sorting import each
 
 COUNTER_SLICES = 2000
 PATH_PROCESS = 1_000_000
@@ -108,8 +109,8 @@ def _rank_events(trace: Trace, rank: int, shift: float, flows: _Flows) -> Iterat
         yield _named("thread_name", host_process, thread, text)
     host, gpu, names = trace.host, trace.gpu, trace.names
     for start, duration, name, category, thread in zip(
-        host.start_us.tolist(), host.duration_us.tolist(), host.name.tolist(),
-        host.category.tolist(), host.thread.tolist(), strict=True,
+        each(host.start_us), each(host.duration_us), each(host.name),
+        each(host.category), each(host.thread), strict=True,
     ):  # fmt: skip
         yield {
             "ph": "X", "name": names[name], "cat": Category(category).name.lower(),

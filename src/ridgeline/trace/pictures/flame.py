@@ -16,6 +16,7 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Trace
 from ridgeline.trace.host_calls import launch_rows, rows_by_start
+from ridgeline.trace.sorting import each
 
 DEEPEST = 200
 
@@ -86,7 +87,7 @@ class _Nodes:
         self.gpu: list[float] = []
         self.calls: list[int] = []
         self.known: dict[tuple[int, int], int] = {}
-        node_of_row = np.full(len(trace.host), ABSENT, np.int64)
+        node_of_row = np.full(len(trace.host), ABSENT, np.int32)
         for thread in np.unique(trace.host.thread).tolist():
             self._thread(thread, node_of_row)
         self._gpu_times(node_of_row)
@@ -108,10 +109,10 @@ class _Nodes:
         rows = rows_by_start(self.trace, thread)
         called = self.trace.thread_names.get(thread, "thread")
         root = self._node(ABSENT, -2 - thread, f"{called} {self.trace.threads[thread][1]}")
-        starts, durations = host.start_us[rows].tolist(), host.duration_us[rows].tolist()
+        starts, durations = each(host.start_us[rows]), each(host.duration_us[rows])
         stack: list[tuple[float, int]] = []
         for row, start, duration, name in zip(
-            rows.tolist(), starts, durations, host.name[rows].tolist(), strict=True
+            each(rows), starts, durations, each(host.name[rows]), strict=True
         ):
             while stack and stack[-1][0] <= start:
                 stack.pop()
@@ -131,7 +132,7 @@ class _Nodes:
 
     def _gpu_times(self, node_of_row: np.ndarray) -> None:
         rows = launch_rows(self.trace)
-        for row, us in zip(rows.tolist(), self.trace.gpu.duration_us.tolist(), strict=True):
+        for row, us in zip(each(rows), each(self.trace.gpu.duration_us), strict=True):
             node = int(node_of_row[row]) if row != ABSENT else ABSENT
             while node != ABSENT:
                 self.gpu[node] += us

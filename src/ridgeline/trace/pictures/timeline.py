@@ -22,6 +22,7 @@ from ridgeline.trace.kernel_names import (
     kernel_classes,
     short_name,
 )
+from ridgeline.trace.sorting import each
 from ridgeline.trace.windows import span_us
 
 
@@ -181,10 +182,11 @@ def _threads(trace: Trace) -> list[Row]:
         level = _levels(host.start_us[rows], host.duration_us[rows])
         rows, level = rows[level < HOST_LEVELS], level[level < HOST_LEVELS]
         name = trace.thread_names.get(thread, "thread")
-        kinds = [Category(code).name.lower() for code in host.category[rows].tolist()]
+        words = {code.value: code.name.lower() for code in Category}
+        kinds = [words[code] for code in each(host.category[rows])]
         found.append((
             f"{name} {trace.threads[thread][1]}", host.start_us[rows], host.duration_us[rows],
-            level, kinds, [trace.names[index] for index in host.name[rows].tolist()],
+            level, kinds, [trace.names[index] for index in each(host.name[rows])],
         ))  # fmt: skip
     return found
 
@@ -193,9 +195,7 @@ def _levels(starts: Floats, durations: Floats) -> Ints:
     """Depth of nesting of each event."""
     level = np.zeros(len(starts), np.int64)
     ends: list[float] = []
-    for index, (start, duration) in enumerate(
-        zip(starts.tolist(), durations.tolist(), strict=True)
-    ):
+    for index, (start, duration) in enumerate(zip(each(starts), each(durations), strict=True)):
         while ends and ends[-1] <= start:
             ends.pop()
         level[index] = len(ends)

@@ -8,6 +8,9 @@ same name counts once in the total. Shapes and call sites are there when the tra
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Iterator
+
 import msgspec
 import numpy as np
 
@@ -21,6 +24,7 @@ from ridgeline.trace.host_calls import (
     user_frames,
 )
 from ridgeline.trace.roofline.operator_flops import flops_of
+from ridgeline.trace.sorting import each
 from ridgeline.trace.windows import RankRecord, host_window
 
 GROUPINGS = ("name", "shape", "line")
@@ -75,16 +79,13 @@ def operator_times(
     host_self = host.duration_us[rows].copy()
     inner = parent != ABSENT
     np.subtract.at(host_self, parent[inner], host.duration_us[rows][inner])
-    keys = _keys(trace, rows, by)
+    keys, told = _keys(trace, rows, by)
     low, high = host_window(trace, window)
     chosen = (host.start_us[rows] >= low) & (host.start_us[rows] < high)
     outermost = _outermost_of_name(host.name[rows].astype(np.int64), parent)
-    groups: dict[tuple[int, int, str | None], list[int]] = {}
-    for place in np.flatnonzero(chosen).tolist():
-        groups.setdefault(keys[place], []).append(place)
     found = []
-    for (name, shape, line), members in groups.items():
-        places = np.array(members)
+    for places in _members(keys, np.flatnonzero(chosen)):
+        name, shape, line = told(int(places[0]))
         once = places[outermost[places]]
         gpu_us, flops = float(gpu_total[once].sum()), _flops(trace, name, rows[places])
         found.append(
@@ -124,17 +125,19 @@ def _operator_tree(trace: Trace) -> tuple[Ints, Ints]:
     rows = np.flatnonzero(host.category == Category.OPERATOR)
     order = np.lexsort((-host.duration_us[rows], host.start_us[rows], host.thread[rows]))
     rows = rows[order]
-    starts, ends = host.start_us[rows].tolist(), host.end_us[rows].tolist()
-    threads = host.thread[rows].tolist()
-    parent = np.full(len(rows), ABSENT, np.int64)
-    stack: list[int] = []
-    for place, start in enumerate(starts):
-        while stack and (threads[stack[-1]] != threads[place] or ends[stack[-1]] <= start):
+    starts = host.start_us[rows]
+    ends = starts + host.duration_us[rows]
+    parent = array("q")
+    on, stack = ABSENT, list[tuple[float, int]]()
+    spans = zip(each(host.thread[rows]), each(starts), each(ends), strict=True)
+    for place, (thread, start, end) in enumerate(spans):
+        if thread != on:
+            on, stack = thread, []
+        while stack and stack[-1][0] <= start:
             stack.pop()
-        if stack:
-            parent[place] = stack[-1]
-        stack.append(place)
-    return rows, parent
+        parent.append(stack[-1][1] if stack else ABSENT)
+        stack.append((end, place))
+    return rows, np.array(parent, np.int64)
 
 
 def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
@@ -168,17 +171,17 @@ def operator_of_gpu(trace: Trace, rows: Ints) -> Ints:
 
 def _inclusive(parent: Ints, own: Floats) -> Floats:
     """Sums over the operators inside, which come after the one around them."""
-    total = own.tolist()
-    above = parent.tolist()
+    summed = own.astype(np.float64)
+    total, above = summed.data, parent.data
     for place in range(len(total) - 1, -1, -1):
         if above[place] != ABSENT:
             total[above[place]] += total[place]
-    return np.array(total, np.float64)
+    return summed
 
 
 def _outermost_of_name(names: Ints, parent: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Is no operator of the same name around it?"""
-    above, named = parent.tolist(), names.tolist()
+    above, named = parent.data, names.data
     outermost = np.ones(len(above), bool)
     for place in range(len(above)):
         around = above[place]
@@ -190,30 +193,47 @@ def _outermost_of_name(names: Ints, parent: Ints) -> np.ndarray[tuple[int], np.d
     return outermost
 
 
-def _keys(trace: Trace, rows: Ints, by: str) -> list[tuple[int, int, str | None]]:
+Key = tuple[int, int, str | None]
+"""Name, shape and line; ABSENT or None where operators are not told apart by it."""
+
+
+def _keys(trace: Trace, rows: Ints, by: str) -> tuple[Ints, Callable[[int], Key]]:
+    """A number for each operator, the same for those of one group; and the key of a place."""
     host = trace.host
-    names = host.name[rows].tolist()
+    names = host.name[rows].astype(np.int64)
     if by == "shape":
-        return [(name, shape, None) for name, shape in zip(names, host.shape[rows].tolist(),
-                                                           strict=True)]  # fmt: skip
+        shapes = host.shape[rows].astype(np.int64)
+        numbers = names * (len(trace.shapes) + 1) + shapes + 1
+        return numbers, lambda place: (int(names[place]), int(shapes[place]), None)
     if by == "line":
-        return [(name, ABSENT, line) for name, line in zip(names, _lines(trace, rows), strict=True)]
-    return [(name, ABSENT, None) for name in names]
+        known: dict[str | None, int] = {}
+        own = [known.setdefault(line, len(known)) for line in _lines(trace, rows)]
+        lines, texts = np.array(own, np.int64), list(known)
+        numbers = names * (len(known) + 1) + lines
+        return numbers, lambda place: (int(names[place]), ABSENT, texts[lines[place]])
+    return names, lambda place: (int(names[place]), ABSENT, None)
 
 
-def _lines(trace: Trace, rows: Ints) -> list[str | None]:
+def _members(keys: Ints, places: Ints) -> list[Ints]:
+    """The places of each group, in the order in which groups begin."""
+    order = np.argsort(keys[places], kind="stable")
+    ordered = keys[places[order]]
+    heads = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    groups = np.split(places[order], heads) if len(places) else []
+    return sorted(groups, key=lambda own: int(own[0]))
+
+
+def _lines(trace: Trace, rows: Ints) -> Iterator[str | None]:
     host = trace.host
     frames = innermost_at(
         trace, host.thread[rows].astype(np.int64), host.start_us[rows], user_frames(trace)
     )
     stacks = {number: best_frame(text.split(";")[::-1]) for number, text in enumerate(trace.stacks)}
-    lines = []
-    for row, frame in zip(rows.tolist(), frames.tolist(), strict=True):
+    for row, frame in zip(each(rows), each(frames), strict=True):
         if frame != ABSENT:
-            lines.append(best_frame([trace.names[host.name[frame]]]))
+            yield best_frame([trace.names[host.name[frame]]])
         else:
-            lines.append(stacks.get(int(host.stack[row])))
-    return lines
+            yield stacks.get(int(host.stack[row]))
 
 
 def _flops(trace: Trace, name: int, rows: Ints) -> float | None:
