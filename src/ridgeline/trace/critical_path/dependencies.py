@@ -72,9 +72,18 @@ class Moments:
     @property
     def binding(self) -> Ints:
         """The slot whose source plus weight is the node's time."""
-        ready = np.where(self.source >= 0, self.time_us[self.source] + self.weight_us, -np.inf)
+        ready = _ready_us(self.time_us, self.source, self.weight_us)
         found: Ints = np.argmax(ready, axis=1).astype(np.int64)
         return found
+
+
+def _ready_us(time: Floats, source: Narrow, weight: Floats) -> Floats:
+    """When each edge is ready; minus infinity for none. Slot by slot it takes less room."""
+    ready = np.full(source.shape, -np.inf)
+    for slot in range(SLOTS):
+        rows = np.flatnonzero(source[:, slot] >= 0)
+        ready[rows, slot] = time[source[rows, slot]] + weight[rows, slot]
+    return ready
 
 
 def dependencies(trace: Trace) -> Moments:
@@ -136,7 +145,7 @@ class _Building:
         self.turn = np.ones(len(self.time), np.int64)
         returns = self.offsets[2] + np.arange(len(self.waits))
         self.turn[returns] = np.where(host.duration_us[self.waits] > 0, 0, 2)
-        self.node_of_call = np.full(len(host), NONE, np.int64)
+        self.node_of_call = np.full(len(host), NONE, np.int32)
         self.node_of_call[plain] = self.offsets[0] + np.arange(len(plain))
         self.node_of_call[self.waits] = self.offsets[1] + np.arange(len(self.waits))
 
@@ -289,10 +298,12 @@ def tightened(moments: Moments) -> Moments:
     time = moments.time_us
     source = np.where(moments.source < np.arange(len(time))[:, None], moments.source, NONE)
     weight = moments.weight_us.copy()
-    ready = np.where(source >= 0, time[source] + weight, -np.inf)
     loose = np.flatnonzero((source >= 0).any(axis=1))
-    slot = np.argmax(ready[loose], axis=1)
-    weight[loose, slot] = time[loose] - time[source[loose, slot]]
-    over = (source >= 0) & (time[source] + weight > time[:, None])
-    weight = np.where(over, time[:, None] - time[source], weight)
+    last = np.argmax(_ready_us(time, source, weight), axis=1)[loose]
+    weight[loose, last] = time[loose] - time[source[loose, last]]
+    for slot in range(SLOTS):
+        rows = np.flatnonzero(source[:, slot] >= 0)
+        begun = time[source[rows, slot]]
+        over = begun + weight[rows, slot] > time[rows]
+        weight[rows[over], slot] = (time[rows] - begun)[over]
     return replace(moments, source=source, weight_us=weight)

@@ -66,7 +66,7 @@ class _Table:
     parts: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     large: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     waiting: int = 0
-    """Rows in `parts`."""
+    """How many rows there are in `parts`."""
 
     def add(self, **columns: Any) -> None:
         parts = self.parts
