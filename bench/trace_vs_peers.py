@@ -3,6 +3,7 @@
     python bench/trace_vs_peers.py [TRACE.json.gz …] [--tile 30] [--rounds 5]
     python bench/trace_vs_peers.py --path [TRACE.json.gz …]
     python bench/trace_vs_peers.py --ranks 8 [TRACE.json.gz]
+    python bench/trace_vs_peers.py --memory [TRACE.json.gz …] [--tile 31] [--rounds 1]
 
 Every way runs in a process of its own, one after the other, ways taking turns; seconds are without
 imports, memory is the process's peak. Without traces, those of the shared data are taken.
@@ -18,6 +19,8 @@ imports, memory is the process's peak. Without traces, those of the shared data 
    the whole trace.
 3. `--ranks N`: wall seconds for N copies of the first trace as N ranks, on all cores: HTA's own
    pool of processes against ours, load and the six. Memory is of the largest process.
+4. `--memory`: every question of `ridgeline trace` as a whole command, imports and all: wall and
+   CPU seconds, and peak memory, also as a share of the trace's uncompressed size.
 
 Ratios are HTA's time over ours: Hodges-Lehmann estimate over the rounds with its Wilcoxon interval.
 HTA is measured where RIDGELINE_HTA_PYTHON names a Python that has it
@@ -34,6 +37,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -265,6 +269,43 @@ def show_ranks(folder: Path, count: int, peer: str | None, rounds: int) -> None:
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
+QUESTIONS = (
+    "summary", "idle", "kernels", "overlap", "communication", "launch", "sync", "steps",
+    "operators", "operators --by line", "memory", "critical-path",
+    "critical-path --what-if gemm=20", "compare", "tree", "stack", "stack --gpu",
+    "export --out OUT.json.gz", "report --html OUT.html",
+)  # fmt: skip
+
+
+def show_memory(trace: Path, rounds: int, folder: Path) -> None:
+    raw = raw_megabytes(trace)
+    for question in QUESTIONS:
+        word, *options = (part.replace("OUT", str(folder / "out")) for part in question.split())
+        files = [trace] * (2 if word == "compare" else 1)
+        program = "import sys; from ridgeline.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "trace", word, *map(str, files), *options]
+        found = [spent(command) for _ in range(rounds)]
+        wall, cpu, peak = (middle(found, key) for key in ("wall", "cpu", "mb"))
+        cells = [trace.name[:24], question, f"{wall:.2f} s", f"{cpu:.2f} s", f"{peak:.0f} MB"]
+        print("| " + " | ".join([*cells, f"{peak / raw:.2f}"]) + " |", flush=True)
+
+
+def spent(command: list[str]) -> dict:
+    """Wall and CPU seconds of a command, and its peak memory in megabytes."""
+    start = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    told = child.stderr.read().decode()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode not in (0, 3):
+        raise SystemExit(f"{' '.join(command[3:])}: {told.strip()[-300:]}")
+    return {
+        "wall": time.perf_counter() - start,
+        "cpu": usage.ru_utime + usage.ru_stime,
+        "mb": usage.ru_maxrss / 1e3,
+    }
+
+
 def heading(*cells: str) -> None:
     print("| " + " | ".join(cells) + " |\n" + "|---" * len(cells) + "|", flush=True)
 
@@ -275,6 +316,7 @@ def main() -> None:
     parser.add_argument("--tile", type=int)
     parser.add_argument("--path", action="store_true")
     parser.add_argument("--ranks", type=int)
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     traces = options.traces or [SHARED / name for name in DEFAULTS if (SHARED / name).exists()]
@@ -297,6 +339,11 @@ def main() -> None:
             return
         if options.tile:
             traces = [made(tiled, traces[0], options.tile, Path(folder))]
+        if options.memory:
+            heading("trace", "question", "wall", "CPU", "peak memory", "of the raw size")
+            for trace in traces:
+                show_memory(trace, options.rounds, Path(folder))
+            return
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         if options.path:

@@ -34,7 +34,7 @@ OPENED_BY_OTHERS = {
     "models/flags.py": "keys of a dictionary",
     "models/presets/": "what publishers say, which the counts are tested against",
     "diagnose/trace_verdict.py": "the room's door from Python",
-    "trace/compare.py": "the room's door from Python",
+    "trace/compare/comparison.py": "the room's door from Python",
     "trace/critical_path/path.py": "the room's door from Python",
     "patches.py": "what the library must not change, which a test resolves",
 }

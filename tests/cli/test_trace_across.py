@@ -7,7 +7,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from tests.trace.test_compare_and_tree import a_run
+from tests.trace.test_compare import a_run
 from tests.trace.test_critical_path import late_rank
 from tests.trace.test_snapshot import Malicious, a_snapshot
 

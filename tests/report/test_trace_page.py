@@ -16,7 +16,7 @@ from ridgeline.cli.main import run
 from ridgeline.diagnose.trace_answers import RankAnswers, rank_answers, trace_answers
 from ridgeline.report.page import draw_page
 from ridgeline.report.views.trace_page import trace_page_document
-from ridgeline.trace.compare import compare_traces
+from ridgeline.trace.compare.comparison import compare_traces
 from ridgeline.trace.critical_path.path import critical_path
 from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.pictures.export import export_chrome
@@ -168,4 +168,5 @@ def test_any_trace_has_a_page_an_export_and_a_comparison(
     export_chrome(files, [rank_tracks(trace) for trace in traces], folder / "out.json")
     json.loads((folder / "out.json").read_text())
     if len(traces[0].gpu):
-        assert compare_traces(traces[0], traces[0]).verdict in {"same", "not comparable"}
+        verdict = compare_traces(traces[0], traces[0]).verdict
+        assert verdict in {"same", "cannot tell", "not comparable"}

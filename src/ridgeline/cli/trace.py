@@ -282,38 +282,54 @@ def trace_ranks(
 
 
 def trace_compare(
-    reference: Annotated[str, typer.Argument(metavar="A", help="The trace to hold against.")],
-    new: Annotated[str, typer.Argument(metavar="B", help="The trace to judge.")],
-    by: Annotated[str, typer.Option(help="Align by `kernel` or `operator`.")] = "kernel",
+    reference: Annotated[
+        str,
+        typer.Argument(metavar="A", help="What to hold against: a trace, a folder, or a glob."),
+    ],
+    new: Annotated[str, typer.Argument(metavar="B", help="What to judge: the same.")],
+    by: Annotated[
+        str, typer.Option(help="Align by `operator`, `shape` (of its inputs) or `kernel`.")
+    ] = "operator",
     threshold: Annotated[
         float, typer.Option(min=0.0, help="Smallest slowdown that matters: 0.02 is 2 %.")
     ] = 0.02,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise."""
-    from ridgeline.report.views.trace_across import comparison_document
-    from ridgeline.trace.compare import check_grouping, compare_times, rank_times
+    """What is new, gone, slower or faster in B; exit 3 when B is slower beyond noise.
+
+    The traces of a folder are the ranks of one job, or, where they have the same rank or none,
+    repeats of one run.
+    """
+    from ridgeline.report.views.trace_comparison import comparison_document, ranks_document
+    from ridgeline.trace.compare.comparison import check_grouping, compare_sides
+    from ridgeline.trace.compare.sides import JobRepeats
+    from ridgeline.trace.compare.times import rank_times
 
     check_grouping(by)
-    sides = [ask([side], partial(rank_times, by=by), cache=cache) for side in (reference, new)]
-    if len(sides[0]) != len(sides[1]):
+    question = partial(rank_times, by=by)
+    a, b = (
+        JobRepeats.of(ask([side], question, details=True, cache=cache)) for side in (reference, new)
+    )
+    if len(a.ranks) != len(b.ranks):
         raise InputError(
-            f"{reference} has {len(sides[0])} ranks and {new} has {len(sides[1])}; compare runs of "
+            f"{reference} has {len(a.ranks)} ranks and {new} has {len(b.ranks)}; compare runs of "
             "the same number of ranks, or one rank of each"
         )
-    found = [
-        compare_times(a, b, threshold=threshold) for a, b in zip(sides[0], sides[1], strict=True)
-    ]
+    whole = compare_sides(a, b, by=by, threshold=threshold)
+    several = len(a.ranks) > 1
+    ranks = [
+        compare_sides(*pair, by=by, threshold=threshold)
+        for pair in zip(a.ranks, b.ranks, strict=True)
+    ] if several else [whole]  # fmt: skip
     if json:
-        print_json({"ranks": found})
+        print_json({"job": whole if several else None, "ranks": ranks})
     else:
-        for one in found:
-            print_document(comparison_document(one))
-    slower = [one for one in found if one.verdict == "slower"]
-    if slower:
-        worst = max(slower, key=lambda one: one.ratio or 0.0)
-        raise Regression(f"{worst.file_b}: {worst.summary}")
+        print_document(comparison_document(whole))
+        if several:
+            print_document(ranks_document(ranks))
+    if whole.verdict == "slower":
+        raise Regression(f"{whole.file_b}: {whole.summary}")
 
 
 def trace_tree(

@@ -207,7 +207,9 @@ def _launch_rows(trace: Trace) -> Ints:
     found = np.full(len(gpu), ABSENT, np.int64)
     if not len(calls) or not len(gpu):
         return found
-    calls = calls[np.isin(host.correlation[calls], gpu.correlation)]
+    asked = distinct(gpu.correlation)
+    near = np.minimum(np.searchsorted(asked, host.correlation[calls]), len(asked) - 1)
+    calls = calls[asked[near] == host.correlation[calls]]
     calls = calls[np.lexsort((host.start_us[calls], host.correlation[calls]))]
     numbers = host.correlation[calls]
     if not len(calls):

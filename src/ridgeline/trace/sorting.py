@@ -1,4 +1,4 @@
-"""Distinct values, quantiles and the order of nesting, by sorting.
+"""Distinct values, quantiles and the order of nesting, by sorting; columns as plain numbers.
 
 `np.unique`, `np.median` and `np.quantile` load numpy's masked arrays when they are first used: 8
 ms, where all questions to a trace of 35 MB together take 20.
@@ -6,6 +6,8 @@ ms, where all questions to a trace of 35 MB together take 20.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +16,20 @@ import numpy.typing as npt
 from ridgeline.trace.columns import Floats, Ints
 
 Integer = TypeVar("Integer", bound=np.integer[Any])
+
+
+_PIECE = 2**15
+"""Rows that are plain numbers at a time: as objects a million of them is forty megabytes."""
+
+
+def each(values: npt.NDArray[Any]) -> Iterator[Any]:
+    """The values of a column as plain numbers, one after the other and never all at once.
+
+    >>> list(each(np.array([1.5, 2.5])))
+    [1.5, 2.5]
+    """
+    pieces = (values[at : at + _PIECE] for at in range(0, len(values), _PIECE))
+    return chain.from_iterable(piece.tolist() for piece in pieces)
 
 
 def distinct(values: npt.NDArray[Integer]) -> npt.NDArray[Integer]:

@@ -19,7 +19,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
 from ridgeline.trace.host_calls import launch_start_us, names_matching
 from ridgeline.trace.intervals import Intervals, covered, union
-from ridgeline.trace.sorting import distinct
+from ridgeline.trace.sorting import distinct, each
 
 NONE = -1
 """No such event, or no edge."""
@@ -78,7 +78,9 @@ def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
     ]
     if not rows:
         return pairs
-    calls = dict(zip(host.correlation.tolist(), host.start_us.tolist(), strict=True))
+    numbered = np.flatnonzero(host.correlation > 0)
+    moments = each(host.start_us[numbered])
+    calls = dict(zip(each(host.correlation[numbered]), moments, strict=True))
     streams = _launch_orders(trace)
     for row in rows:
         recorded = calls.get(int(sync.wait_on_record[row]))

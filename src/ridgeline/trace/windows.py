@@ -157,10 +157,11 @@ def _profiler_steps(trace: Trace) -> tuple[ProfilerStep, ...]:
     if not numbers:
         rows, turns = iterations(trace)
         return _as_steps(trace, rows, turns.tolist())
-    rows = np.flatnonzero(
-        np.isin(host.name, list(numbers))
-        & ((host.category == Category.ANNOTATION) | (host.category == Category.OPERATOR))
-    )
+    named = np.zeros(len(trace.names), bool)
+    named[list(numbers)] = True
+    rows = np.flatnonzero(named[host.name])
+    category = host.category[rows]
+    rows = rows[(category == Category.ANNOTATION) | (category == Category.OPERATOR)]
     return _as_steps(trace, rows, [numbers[name] for name in host.name[rows].tolist()])
 
 

@@ -12,7 +12,6 @@ from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
     from ridgeline.trace.communication.stragglers import Stragglers
-    from ridgeline.trace.compare import TraceComparison
     from ridgeline.trace.critical_path.path import CriticalPath
     from ridgeline.trace.pictures.flame import FlameNode
 
@@ -87,38 +86,6 @@ def stragglers_table(found: Stragglers, most: int, *, sortable: bool = False) ->
         for row in found.ranks[:most]
     ]
     return doc.DataTable(LATE_RANKS, rows, sortable=sortable)
-
-
-def comparison_document(found: TraceComparison) -> doc.ReportDocument:
-    """The verdict, then what changed most."""
-    columns = (
-        doc.name("name", found.by.capitalize()),
-        doc.words("status", ""),
-        doc.Column("calls A"),
-        doc.Column("calls B"),
-        doc.Column("us", "mean A"),
-        doc.Column("us", "mean B"),
-        doc.Column("us", "change"),
-    )
-    rows = [
-        (
-            short_name(row.name),
-            row.status,
-            str(row.calls_a),
-            str(row.calls_b),
-            row.mean_a_us if row.calls_a else "",
-            row.mean_b_us if row.calls_b else "",
-            row.change_us,
-        )
-        for row in found.rows[:ROWS]
-    ]
-    said = doc.Paragraph(found.summary, "strong")
-    shown: list[doc.Block] = [
-        doc.Lines(found.warnings, "warning"),
-        said,
-        doc.DataTable(columns, rows),
-    ]
-    return doc.ReportDocument("Comparison of traces", shown)
 
 
 def tree_document(roots: Sequence[FlameNode], top: int) -> doc.ReportDocument:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Narrow, Trace
 from ridgeline.trace.host_calls import launch_rows, launch_start_us
 from ridgeline.trace.sorting import distinct, quantile
 from ridgeline.trace.waits import (
@@ -60,7 +60,7 @@ class Moments:
     """Whether the moment is the end of a GPU event, and not its start."""
     thread: Ints
     """The thread of a host point."""
-    source: Ints
+    source: Narrow
     """The node that each edge comes from, (nodes, SLOTS); NONE for no edge."""
     weight_us: Floats
     """The least time that each edge takes, (nodes, SLOTS)."""
@@ -73,14 +73,23 @@ class Moments:
     @property
     def binding(self) -> Ints:
         """The slot whose source plus weight is the node's time."""
-        ready = np.where(self.source >= 0, self.time_us[self.source] + self.weight_us, -np.inf)
+        ready = _ready_us(self.time_us, self.source, self.weight_us)
         found: Ints = np.argmax(ready, axis=1).astype(np.int64)
         return found
 
 
+def _ready_us(time: Floats, source: Narrow, weight: Floats) -> Floats:
+    """When each edge is ready; minus infinity for none. Slot by slot it takes less room."""
+    ready = np.full(source.shape, -np.inf)
+    for slot in range(SLOTS):
+        rows = np.flatnonzero(source[:, slot] >= 0)
+        ready[rows, slot] = time[source[rows, slot]] + weight[rows, slot]
+    return ready
+
+
 def dependencies(trace: Trace) -> Moments:
     """The graph of one trace; empty when nothing ran on a GPU."""
-    return trace.derived("dependencies", lambda t: _Building(t).moments())
+    return _Building(trace).moments()
 
 
 class _Building:
@@ -98,7 +107,7 @@ class _Building:
 
     def moments(self) -> Moments:
         size = len(self.time)
-        self.source = np.full((size, SLOTS), NONE, np.int64)
+        self.source = np.full((size, SLOTS), NONE, np.int32)
         self.weight = np.zeros((size, SLOTS))
         self.edge = np.zeros((size, SLOTS), np.int8)
         self._host_edges()
@@ -151,7 +160,7 @@ class _Building:
         self.turn = np.ones(len(self.time), np.int64)
         returns = self.offsets[2] + np.arange(len(self.waits))
         self.turn[returns] = np.where(host.duration_us[self.waits] > 0, 0, 2)
-        self.node_of_call = np.full(len(host), NONE, np.int64)
+        self.node_of_call = np.full(len(host), NONE, np.int32)
         self.node_of_call[plain] = self.offsets[0] + np.arange(len(plain))
         self.node_of_call[self.waits] = self.offsets[1] + np.arange(len(self.waits))
 
@@ -280,9 +289,12 @@ class _Building:
         row[count : 2 * count] = 2 * np.arange(count) + 1
         row[2 * count :] = self.turn[2 * count :] * size + np.arange(size - 2 * count)
         order = np.lexsort((row, rank, self.time))
-        place = np.empty(size, np.int64)
+        place = np.empty(size, np.int32)
         place[order] = np.arange(size)
-        source = np.where(self.source[order] >= 0, place[self.source[order]], NONE)
+        source = self.source[order]
+        source = np.where(source >= 0, place[source], NONE)
+        weight, edge = self.weight[order], self.edge[order]
+        del self.source, self.weight, self.edge, place  # as large as what is made of them
         gpu_event = np.where(order < 2 * count, order % max(1, count), NONE)
         return tightened(
             Moments(
@@ -291,8 +303,8 @@ class _Building:
                 is_end=(order >= count) & (order < 2 * count),
                 thread=self.thread[order],
                 source=source,
-                weight_us=self.weight[order],
-                edge=self.edge[order],
+                weight_us=weight,
+                edge=edge,
             )
         )
 
@@ -305,10 +317,12 @@ def tightened(moments: Moments) -> Moments:
     time = moments.time_us
     source = np.where(moments.source < np.arange(len(time))[:, None], moments.source, NONE)
     weight = moments.weight_us.copy()
-    ready = np.where(source >= 0, time[source] + weight, -np.inf)
     loose = np.flatnonzero((source >= 0).any(axis=1))
-    slot = np.argmax(ready[loose], axis=1)
-    weight[loose, slot] = time[loose] - time[source[loose, slot]]
-    over = (source >= 0) & (time[source] + weight > time[:, None])
-    weight = np.where(over, time[:, None] - time[source], weight)
+    last = np.argmax(_ready_us(time, source, weight), axis=1)[loose]
+    weight[loose, last] = time[loose] - time[source[loose, last]]
+    for slot in range(SLOTS):
+        rows = np.flatnonzero(source[:, slot] >= 0)
+        begun = time[source[rows, slot]]
+        over = begun + weight[rows, slot] > time[rows]
+        weight[rows[over], slot] = (time[rows] - begun)[over]
     return replace(moments, source=source, weight_us=weight)

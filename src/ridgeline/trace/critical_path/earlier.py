@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.trace.columns import Floats, Ints, Mask
+from ridgeline.trace.columns import Floats, Ints, Mask, Narrow
 
 NONE = -1
 
@@ -58,7 +58,7 @@ def _propagate(found: Floats, froms: Ints, margins: Floats, slots: int) -> None:
         earlier[node] = best
 
 
-def jumps(source: Ints, margin: Floats, edges: Mask, stays: Mask) -> tuple[Ints, Floats]:
+def jumps(source: Ints | Narrow, margin: Floats, edges: Mask, stays: Mask) -> tuple[Ints, Floats]:
     """For each node the one that stays and that it follows, and how far behind it is.
 
     The last entry stands for no source at all.

@@ -178,7 +178,7 @@ def _walks(trace: Trace, moments: Moments, starts: Ints, ends: Ints) -> Walks:
     )
 
 
-def _reached(parent: Ints, roots: list[int]) -> Mask:
+def _reached(parent: Narrow, roots: list[int]) -> Mask:
     """Which nodes lie on a walk back from one of the roots."""
     kept = bytearray(len(parent))
     parents = parent.data
@@ -191,7 +191,7 @@ def _reached(parent: Ints, roots: list[int]) -> Mask:
 
 
 def _labels(
-    trace: Trace, moments: Moments, nodes: Ints, parent: Ints, binding: Ints
+    trace: Trace, moments: Moments, nodes: Ints, parent: Narrow, binding: Ints
 ) -> tuple[Narrow, tuple[str, ...]]:
     """What the piece that ends in each node was: a kernel, or the innermost host event in it."""
     edge = moments.edge[nodes, binding[nodes]]

@@ -185,8 +185,8 @@ of 1e12 µs was rounded."""
 
 def _counted_rows(trace: Trace) -> Ints:
     host = trace.host
-    known = [number for number, name in enumerate(trace.names) if name in COUNTED]
-    rows = np.flatnonzero(np.isin(host.name, known))
+    known = np.array([name in COUNTED for name in trace.names], bool)
+    rows = np.flatnonzero(known[host.name]) if len(host) else np.zeros(0, np.int64)
     outermost = []
     for thread in distinct(host.thread[rows]).tolist():
         own = rows[host.thread[rows] == thread]

@@ -20,7 +20,7 @@ from ridgeline.trace.host_calls import (
     linked_operators,
     user_frames,
 )
-from ridgeline.trace.nesting import inclusive, nested, outermost_of_name
+from ridgeline.trace.nesting import Nesting, inclusive, nested, outermost_of_name
 from ridgeline.trace.roofline.operator_flops import flops_of
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.windows import RankRecord, host_window
@@ -70,7 +70,7 @@ def operator_times(
     if by not in GROUPINGS:
         raise InputError(f"--by {by}: there is {', '.join(GROUPINGS)}")
     host = trace.host
-    rows, parent = nested(trace, host.category == Category.OPERATOR)
+    rows, parent = operator_tree(trace)
     gpu_self, outside = _gpu_self(trace, rows)
     gpu_total = inclusive(parent, gpu_self)
     lengths = host.duration_us[rows]
@@ -115,8 +115,21 @@ def operator_times(
     )
 
 
+def operator_tree(trace: Trace) -> Nesting:
+    """Rows of the operators, and for each the place of the one around it."""
+    return trace.derived("operator_tree", lambda t: nested(t, t.host.category == Category.OPERATOR))
+
+
 def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     """GPU time by the innermost operator at the launch, and what has none."""
+    gpu, owner = trace.gpu, operator_of_gpu(trace, rows)
+    known = owner != ABSENT
+    times = np.bincount(owner[known], weights=gpu.duration_us[known], minlength=len(rows))
+    return times.astype(np.float64), float(gpu.duration_us[~known].sum())
+
+
+def operator_of_gpu(trace: Trace, rows: Ints) -> Ints:
+    """The place in `rows` of the innermost operator at each GPU event's launch, or ABSENT."""
     host, gpu = trace.host, trace.gpu
     calls = launch_rows(trace)
     launched = np.flatnonzero(calls != ABSENT)
@@ -133,9 +146,7 @@ def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
     rest = np.flatnonzero(owner == ABSENT)
     linked = linked_operators(trace, rest)
     owner[rest[linked != ABSENT]] = place_of[linked[linked != ABSENT]]
-    known = owner != ABSENT
-    times = np.bincount(owner[known], weights=gpu.duration_us[known], minlength=len(rows))
-    return times.astype(np.float64), float(gpu.duration_us[~known].sum())
+    return owner
 
 
 def _groups(names: Narrow, detail: Narrow | Ints | None) -> list[Ints]:

@@ -65,22 +65,44 @@ def _plain(identifier: int | str) -> int | str:
     return identifier
 
 
+_ROWS = 2**17
+"""Rows that make arrays which the allocator keeps apart from small objects: a megabyte."""
+
+
 @dataclass(slots=True)
 class _Table:
-    """Columns that grow by one array per batch."""
+    """Columns that grow by one array per batch.
+
+    Small arrays that stay between the objects of batches that go would keep the memory of both:
+    every so often they are joined to large ones.
+    """
 
     parts: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    large: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    waiting: int = 0
+    """How many rows there are in `parts`."""
 
     def add(self, **columns: Any) -> None:
+        parts = self.parts
         for name, values in columns.items():
-            self.parts[name].append(values)
+            parts[name].append(values)
+        self.waiting += len(values)
+        if self.waiting >= _ROWS:
+            self._gather()
+
+    def _gather(self) -> None:
+        for name, parts in self.parts.items():
+            self.large[name].append(np.concatenate(parts))
+        self.parts.clear()
+        self.waiting = 0
 
     def join(self, table: type) -> dict[str, Any]:
         """One array per column; the parts go as soon as they are joined."""
+        self._gather()
         joined = no_rows(table)
         for name in joined:
-            if parts := self.parts.pop(name, None):
-                joined[name] = np.concatenate(parts)
+            if large := self.large.pop(name, None):
+                joined[name] = np.concatenate(large) if len(large) > 1 else large[0]
         return joined
 
 
