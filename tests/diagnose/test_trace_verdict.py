@@ -102,10 +102,11 @@ def test_reading_a_value_in_every_step_is_sync_bound(tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_slower_than_the_gpu_is_host_bound_though_it_waits(tmp_path: Path) -> None:
-    """Blocked for 0.1 ms a step: without the waits it would be ahead by that, not by 1.5 ms."""
+    """Without the waits the GPU's 0.2 ms a step would pass beside the host's 1.6, no more."""
     found = verdict(tmp_path, train(8, wait=True, kernel_us=20))
     assert found[0].cause == "host-bound"
-    assert "sync-bound" not in [finding.cause for finding in found]
+    waits = [finding.worth_us for finding in found if finding.cause == "sync-bound"]
+    assert all(worth <= 8 * 200 for worth in waits)
 
 
 def test_a_wait_that_costs_most_of_the_window_still_comes_before_the_host(tmp_path: Path) -> None:
@@ -115,26 +116,32 @@ def test_a_wait_that_costs_most_of_the_window_still_comes_before_the_host(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("loader", "host_us", "first", "second"),
-    [(2900, 300, "input-bound", "host-bound"), (2600, 800, "host-bound", "input-bound")],
+    ("loader", "host_us", "first"),
+    [(2900, 300, "input-bound"), (2600, 800, "input-bound"), (600, 3500, "host-bound")],
 )
-def test_of_two_waits_for_the_host_the_larger_comes_first(
-    tmp_path: Path, loader: float, host_us: float, first: str, second: str
+def test_of_two_waits_for_the_host_the_one_whose_cure_brings_more_comes_first(
+    tmp_path: Path, loader: float, host_us: float, first: str
 ) -> None:
-    """A loader may bound a run from 10 % on, the rest of the host only from 25 %."""
+    """The GPU needs 2.2 ms a step: without its loader the second host would keep up with it."""
     found = verdict(tmp_path, train(8, loader=loader, host_us=host_us, kernel_us=220))
-    waits = [finding for finding in found if finding.cause in (first, second)]
-    assert [finding.cause for finding in waits] == [first, second]
     assert found[0].cause == first
-    assert 0.25 > waits[0].share > 1.3 * waits[1].share
+    spared = min(loader if first == "input-bound" else host_us, loader + host_us + 100 - 2200)
+    before_the_first_kernel = min(loader, 2200) if first == "input-bound" else host_us
+    assert found[0].worth_us == pytest.approx(7 * spared + before_the_first_kernel, rel=0.12)
+
+
+def test_a_cure_of_the_host_is_worth_no_more_than_it_leaves_to_the_gpu(tmp_path: Path) -> None:
+    """Of 6 ms in the loader 3 ms are hidden: without all of it a step takes 3 ms less, not 6."""
+    found = verdict(tmp_path, train(8, loader=6000, kernel_us=300))
+    assert found[0].worth_us == pytest.approx(7 * (6000 + 100 - 3000) + 6000, rel=0.03)
 
 
 def test_loading_that_idles_the_gpu_is_told_from_loading_that_does_not(tmp_path: Path) -> None:
-    """Half of each loader call is hidden by kernels still running: only the other half counts."""
+    """Kernels still running hide half of each call but the first, which nothing precedes."""
     found = verdict(tmp_path, train(8, loader=6000, kernel_us=300))
     idle = found[0].evidence["loader_wait_us"]
     assert isinstance(idle, float)
-    assert idle == pytest.approx(7 * (6000 - 2900), rel=0.05)
+    assert idle == pytest.approx(7 * (6000 - 2900) + 6000, rel=0.05)
 
 
 def test_copies_that_nothing_hides_are_copy_bound(tmp_path: Path) -> None:

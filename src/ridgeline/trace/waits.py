@@ -40,14 +40,25 @@ def before_on_stream(trace: Trace) -> Ints:
     return found
 
 
+def on_ticks(us: Floats) -> Floats:
+    """Times on the nanoseconds that profilers write.
+
+    Start and length together are off by a float's rounding of 1e12 µs, and an event that starts
+    when another one ends would seem to start before.
+    """
+    found: Floats = np.round(us, 3)
+    return found
+
+
 def waits_for(trace: Trace, before: Ints, unexplained: Floats) -> Ints:
     """The event of another stream that each GPU event waited for, or NONE."""
     gpu = trace.gpu
     found = np.full(len(gpu), NONE, np.int64)
     if len(distinct(gpu.stream)) < 2:
         return found
-    by_end = np.argsort(gpu.end_us, kind="stable")
-    last = np.searchsorted(gpu.end_us[by_end], gpu.start_us, side="right") - 1
+    ends = on_ticks(gpu.end_us)
+    by_end = np.argsort(ends, kind="stable")
+    last = np.searchsorted(ends[by_end], on_ticks(gpu.start_us), side="right") - 1
     rows = np.flatnonzero((last >= 0) & (unexplained > _QUEUED_WAIT_US))
     candidate = by_end[last[rows]]
     other = (candidate != before[rows]) & (candidate != rows)

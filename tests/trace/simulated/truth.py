@@ -39,6 +39,10 @@ HOST_COLLECTIVE_US = 35.0
 """What the host needs to start a collective."""
 NEARLY_EMPTY = 0.05
 """Of a run with less GPU work than this one may say just that."""
+FIRST_ONLY = frozenset({"lead", "slow-loader", "plain-loader", "slow-workers"})
+"""Faults that may delay the first step and no other one."""
+CLEAR = 0.7
+"""So much of the kernels' time is below one roof where it is clear which one bounds the run."""
 BORDER = (0.08, 0.13)
 """Between these shares the fault and the kernels' roof are both right."""
 
@@ -105,6 +109,9 @@ class Truth:
         if self.worth_us is None:
             return None
         own = [worth for fault, worth in self.by_fault.items() if cause in CAUSES[fault]]
+        known = {found for fault in self.by_fault for found in CAUSES[fault]}
+        if not own and known & self.causes:  # a roof, where the fault's own cause is as right
+            return None
         return max(own, default=self.worth_us)
 
 
@@ -138,6 +145,11 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     if most < BORDER[1] * whole:
         return Truth(frozenset(causes | kernels), None, whole, filled, worth)
     knowable = case.says_flops or first not in OF_KERNELS
+    if first == "start-up" and not case.steps:  # before the first kernel it is no part of a run
+        knowable = False
+    if first in FIRST_ONLY and _once(case, first, length) < BORDER[0] * whole:
+        causes |= kernels  # the GPU waits for the first step, and for no other
+        knowable = False
     return Truth(frozenset(causes), most if knowable else None, whole, filled, worth)
 
 
@@ -147,6 +159,14 @@ def _length(case: Case, program: Program) -> float:
     if case.warm:
         length -= simulate(replace(program, steps=case.warm, warm=0), case.seed).duration_us
     return length
+
+
+def _once(case: Case, fault: str, length_us: float) -> float:
+    """What a fault costs the same number of steps later, when the first one is over."""
+    twice, cured = case.program(), case.program(without=fault)
+    longer = _length(case, replace(twice, steps=2 * twice.steps)) - length_us
+    without = _length(case, replace(cured, steps=2 * cured.steps)) - _length(case, cured)
+    return longer - without
 
 
 def _lasting(name: str, worth_us: float, run: Run) -> float:
@@ -168,7 +188,9 @@ def _overlapping(case: Case, run: Run, worth: dict[str, float], first: set[str])
         if sum(sent) < HOST_COLLECTIVE_US * len(sent):  # starting them takes longer than they do
             found |= {"host-bound", "launch-bound"}
     if first & set(OF_KERNELS) and not case.says_flops:
-        found.add("gpu-bound")
+        found |= {"gpu-bound", *roofs_of(run, told=False)}  # nothing shows how slow they are
+    if "side-stream" in first:
+        found |= {"gpu-bound", *roofs_of(run, told=False)}  # the GPU works: on the other stream
     if filled_by_kernels(run) < NEARLY_EMPTY:
         found |= {"empty-window", "hardly-any-gpu-work"}
     if case.options.get("steps") == 1 and first & {"prepare", "finish", "slow-loader"}:
@@ -216,4 +238,5 @@ def roofs_of(run: Run, *, told: bool) -> frozenset[str]:
             time[f"{kernel.bound(gpu)}-bound"] += kernel.time_us(gpu)
     most = max(time.values())
     found = {bound for bound, spent in time.items() if 1.5 * spent >= most}
-    return frozenset(found | (set() if told else {"gpu-bound"}))
+    clear = most >= CLEAR * sum(time.values())
+    return frozenset(found | (set() if told and clear else {"gpu-bound"}))

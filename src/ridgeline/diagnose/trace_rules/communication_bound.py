@@ -132,12 +132,15 @@ def _skew(
 def _waited(reading: TraceReading, together: Stragglers) -> float:
     """What waiting costs a rank that waits, in µs: the median of all but the late one.
 
-    No more than the window would lose without communication: what compute covers costs nothing.
+    What the late one waits itself does not count: ranks that come now this one, now that one first
+    have no late one among them. Nor does what compute covers: no more counts than the window would
+    lose without communication.
     """
+    late = together.ranks[0]
     costs = []
     for rank in together.ranks[1:]:
         facts = [fact for fact in reading.facts if fact.summary.file == rank.file]
         if facts:
             saved = max(fact.saved["communication"] for fact in facts)
-            costs.append(min(rank.skew_wait_us, saved))
+            costs.append(min(max(0.0, rank.skew_wait_us - late.skew_wait_us), saved))
     return statistics.median(costs) if costs else 0.0

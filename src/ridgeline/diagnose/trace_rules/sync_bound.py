@@ -22,8 +22,9 @@ _AS_MUCH = 0.95
 
 
 def _gap_us(fact: RankFacts) -> float:
-    """The GPU's idle time around the ends of waits, and while the host polls."""
-    return min(fact.sync_gap_us + fact.idle["synchronise"], fact.idle_of_host_us)
+    """Idle time around the ends of waits and while the host polls, as far as they cause it."""
+    around = fact.sync_gap_us + fact.idle["synchronise"]
+    return min(around, fact.idle_of_host_us, fact.saved["synchronise"])
 
 
 def explains_the_host(reading: TraceReading) -> bool:

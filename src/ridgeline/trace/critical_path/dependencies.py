@@ -33,6 +33,7 @@ from ridgeline.trace.sorting import distinct, quantile
 from ridgeline.trace.waits import (
     NONE,
     before_on_stream,
+    on_ticks,
     pauses,
     stream_of_call,
     waits_for,
@@ -99,6 +100,7 @@ class _Building:
         self.trace = trace
         self.gpu, self.host = trace.gpu, trace.host
         self.before = before_on_stream(trace)
+        self.starts = on_ticks(trace.gpu.start_us)
         self.ends = self._ends()
         self.launch = launch_rows(trace)
         self.waits = self._waiting_calls()
@@ -120,11 +122,10 @@ class _Building:
 
         Rounding alone makes ends later than that, and an edge that leads backward is none.
         """
-        ends = self.gpu.end_us
+        ends = on_ticks(self.gpu.end_us)
         follows = np.flatnonzero(self.before != NONE)
         earlier = self.before[follows]
-        np.minimum.at(ends, earlier, np.maximum(self.gpu.start_us[follows],
-                                                self.gpu.start_us[earlier]))  # fmt: skip
+        np.minimum.at(ends, earlier, np.maximum(self.starts[follows], self.starts[earlier]))
         return ends
 
     # -- nodes ----------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class _Building:
                   pauses.thread, pauses.thread, pauses.other]  # fmt: skip
         sizes = [len(part) for part in time]
         self.offsets = 2 * count + np.concatenate(([0], np.cumsum(sizes)))
-        self.time = np.concatenate([self.gpu.start_us, self.ends, *time])
+        self.time = np.concatenate([self.starts, self.ends, *time])
         self.thread = np.concatenate([np.full(2 * count, NONE), *thread]).astype(np.int64)
         # At one moment: the return of a call, then what begins, then the return of an empty call.
         self.turn = np.ones(len(self.time), np.int64)
@@ -236,11 +237,11 @@ class _Building:
         if not count:
             return
         starts = np.arange(count)
-        self._set(count + starts, 0, starts, self.ends - gpu.start_us, RUN_EDGE)
+        self._set(count + starts, 0, starts, self.ends - self.starts, RUN_EDGE)
         before = self.before
         known = self.launch != ABSENT
-        lag = np.where(known, gpu.start_us - launch_start_us(self.trace), np.inf)
-        behind = np.where(before != NONE, gpu.start_us - self.ends[before], np.inf)
+        lag = np.where(known, self.starts - launch_start_us(self.trace), np.inf)
+        behind = np.where(before != NONE, self.starts - self.ends[before], np.inf)
         waits = waits_for(self.trace, before, np.minimum(lag, behind))
         idle = known & (lag > 0) & (lag < behind)
         least = np.minimum(lag, quantile(lag[idle], 0.05) if idle.any() else 0.0)
@@ -248,7 +249,7 @@ class _Building:
         calling = self.host.duration_us[np.maximum(self.launch, 0)] if len(self.host) else lag
         long = known & (gpu.kind == Kind.KERNEL) & (calling > _LONG_LAUNCH_US)
         least[long] = np.minimum(lag, calling)[long]
-        other = np.where(waits != NONE, gpu.start_us - self.ends[waits], np.inf)
+        other = np.where(waits != NONE, self.starts - self.ends[waits], np.inf)
         # Ready times as distances back from the start: the smallest distance binds.
         by_launch = known & (lag >= 0)
         by_stream = (before != NONE) & (behind >= 0)
@@ -284,7 +285,7 @@ class _Building:
         row = np.zeros(size, np.int64)
         rank[:count] = 2
         row[:count] = 2 * np.arange(count)
-        empty = self.ends <= self.gpu.start_us
+        empty = self.ends <= self.starts
         rank[count : 2 * count] = np.where(empty, 2, 0)
         row[count : 2 * count] = 2 * np.arange(count) + 1
         row[2 * count :] = self.turn[2 * count :] * size + np.arange(size - 2 * count)

@@ -69,7 +69,7 @@ def median_step(trace: Trace) -> DetailStretch | None:
         ends = np.append(starts[1:], steps[-1].end_us)
         whole = len(steps) - 1 or 1
         chosen = _middle(ends[:whole] - starts[:whole])
-        name = f"ProfilerStep#{steps[chosen].number}"
+        name = steps[chosen].name
         return _step(name, starts[chosen], ends[chosen], several=whole > 1)
     iterations = list(_iterations(trace))
     if not iterations:

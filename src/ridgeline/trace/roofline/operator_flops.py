@@ -179,8 +179,8 @@ def counted_rows(trace: Trace) -> Ints:
 
 
 _ROUNDING_US = 1e-3
-"""A nanosecond: a call that starts where the one before ends is not inside of it, however a stamp
-of 1e12 µs was rounded."""
+"""A call that starts where the one before ends is not inside of it, however a stamp of 1e12 µs was
+rounded: profilers write nanoseconds."""
 
 
 def _counted_rows(trace: Trace) -> Ints:

@@ -55,7 +55,7 @@ class SlowKernel:
     total_us: float
     attained_percent: float
     bound: str
-    """`compute` or `memory`: the side of the roof that it stays below."""
+    """The side of the roof that it stays below, `compute` or `memory`."""
     headroom_us: float
     """What it would lose of its time at the attainable rate."""
 
@@ -65,7 +65,7 @@ class Headroom:
     """What the kernels of a window could lose of their time."""
 
     kernels: tuple[SlowKernel, ...]
-    """Those that could lose most, the largest first."""
+    """The kernels that could lose most, the largest loss first."""
     share: Floats
     """For each GPU event of the trace the part of its time above the attainable, from 0 to 1."""
     precision_share: Floats

@@ -45,8 +45,6 @@ class IdleCauses:
     """The gaps of one GPU, cut where the launch of the next event returned."""
 
     gaps: Gaps
-    asked_us: Floats
-    """For each gap when the host had asked for the next event, inside the gap."""
     stalled: Mask
     """Which gaps end with work pending for no reason that the trace shows."""
     pending_us: Floats
@@ -82,7 +80,7 @@ def idle_causes(view: View) -> IdleCauses:
     threads = _threads(trace, calls[of_host])
     us.update(_by_activity(trace, threads, found.start_us[of_host], until[of_host]))
     return IdleCauses(
-        gaps=found, asked_us=asked, stalled=stalled,
+        gaps=found, stalled=stalled,
         pending_us=np.where(waits, pending, 0.0), us=us,
     )  # fmt: skip
 
