@@ -28,6 +28,7 @@ from ridgeline.trace.columns import Trace
 
 _CLOSE = 1.3
 """A second cause within this factor of the first makes the first a guess."""
+_OF_NOTE = 0.1
 _UNSURE = 0.55
 _BETWEEN_RANKS = ("rank-skew",)
 _MOSTLY_WAITING = 0.7
@@ -85,10 +86,12 @@ def _mostly_waits(finding: TraceFinding) -> bool:
 
 def _with_doubt(weighed: list[tuple[float, TraceFinding]]) -> list[TraceFinding]:
     found = [finding for _, finding in weighed]
-    if len(found) < 2 or found[0].cause in (*_INSTEAD, *_OF_THE_GPU):
+    if len(found) < 2 or found[0].cause in _INSTEAD:
         return found
     rivals = [weight for weight, one in weighed[1:] if one.cause not in _NO_RIVALS]
-    first = found[0]
-    if rivals and max(rivals) * _CLOSE > weighed[0][0]:
+    heaviest, first = max(rivals, default=0.0), found[0]
+    # Kernels that fill the window are no reason not to cure what else takes a tenth of it.
+    close = _OF_NOTE if first.cause in _OF_THE_GPU else weighed[0][0] / _CLOSE
+    if heaviest > close:
         first = msgspec.structs.replace(first, confidence=min(first.confidence, _UNSURE))
     return [first, *found[1:]]

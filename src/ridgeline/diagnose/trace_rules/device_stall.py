@@ -12,7 +12,7 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("device-stall",)
-LEADS_FROM = 0.20
+LEADS_FROM = 0.12
 LEADS_BY = "share"
 _LEAST_SHARE = 0.03
 

@@ -12,7 +12,7 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("host-bound-start-up",)
-LEADS_FROM = 0.15
+LEADS_FROM = 0.12
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 
