@@ -31,7 +31,8 @@ class Pair(NamedTuple):
 
 SHOWN = ("json", "html", "markdown", "report", "history")
 PAIRS = [
-    Pair("doctor.doctor", (ridgeline.doctor,), {"budget": "budget_seconds"}, ("trace", "out")),
+    Pair("doctor.doctor", (ridgeline.doctor,), {"budget": "budget_seconds"},
+         ("trace", "window", "out")),
     Pair("tune.tune", (ridgeline.TuneJob, RunTerms), {"budget": "budget_seconds"}),
     Pair("compare.compare", (ridgeline.compare_runs,)),
     Pair("bisect.bisect", (Question,),

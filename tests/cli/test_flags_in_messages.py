@@ -16,7 +16,9 @@ from ridgeline.cli.commands import COMMANDS
 from ridgeline.cli.program import load_command
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
-ANOTHER_PROGRAM = re.compile(r"\b(ridgeline [a-z]+|hf download|nsys (?:export|profile))\b")
+ANOTHER_PROGRAM = re.compile(
+    r"\b(ridgeline [a-z]+|hf download|nsys (?:export|profile)|rocprofv3)\b"
+)
 """A message that says what else to run; the flags behind it are that program's."""
 OF_ANOTHER_PROCESS = {
     "ridgeline.serve": "serve",

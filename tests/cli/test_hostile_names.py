@@ -80,7 +80,7 @@ def test_a_hostile_name_steers_no_terminal(
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm-256color")
-    files = [str(hostile)] * (2 if question in {"compare", "stragglers"} else 1)
+    files = [str(hostile)] * (2 if question in {"compare", "stragglers", "ranks"} else 1)
     out = {"export": ["--out", str(tmp_path / "\x1b[2Jout.json")],
            "report": ["--html", str(tmp_path / "\x1b[2Jout.html")]}.get(question, [])  # fmt: skip
     for more in ([], ["--json"]):

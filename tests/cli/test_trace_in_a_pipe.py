@@ -93,7 +93,7 @@ def test_nothing_is_left_out_at_any_width(
         pytest.skip("prints a line, or lines for another program")
     monkeypatch.setenv("COLUMNS", str(width))
     files = [str(trace)] * (2 if question == "compare" else 1)
-    if question == "stragglers":
+    if question in {"stragglers", "ranks"}:
         files = [str(write(tmp_path / f"r{rank}.json", [
             kernel(100.0 * n + rank, 50, name=f"ncclDevKernel_{LONG}") for n in range(1, 6)
         ])) for rank in (0, 1)]  # fmt: skip

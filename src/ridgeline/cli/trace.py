@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -131,10 +132,11 @@ def _with_file(trace: Trace, analysis: Callable[[Trace], Any]) -> tuple[str, Any
 
 
 def _record_of(analysis: Callable[..., Any]) -> type:
-    """The record that an analysis returns, or of which it returns a list."""
+    """The record that an analysis returns, or of which it returns a list; of several the first."""
     returned = get_type_hints(analysis)["return"]
-    kind: type = (*get_args(returned), returned)[0]
-    return kind
+    kind: Any = (*get_args(returned), returned)[0]
+    found: type = (*get_args(kind), kind)[0] if isinstance(kind, UnionType) else kind
+    return found
 
 
 def _named(place: str) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ itself forbids it to fetch anything. Looks and scripts are the files beside this
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
@@ -301,7 +300,7 @@ def _cell(column: doc.Column, cell: doc.Cell) -> Markup:
 
 def _breakable(name: str) -> Markup:
     """A name that breaks between its parts, and not inside them."""
-    return Markup(_BREAKS.sub(r"\1<wbr>", html.escape(name, quote=False)))
+    return Markup(_BREAKS.sub(r"\1<wbr>", joined([name])))
 
 
 def _whisker(one: doc.Whisker) -> Markup:

@@ -18,16 +18,16 @@ SEQUENCES = (
     doc.Column("count"),
     doc.Column("total_us"),
     doc.Column("share"),
-    doc.Column("mean_us", "each", wide=True),
-    doc.Column("mean_gap_us", "gaps", wide=True),
-    doc.words("kernels", "kernels, in order"),
+    doc.Column("mean_us", "each"),
+    doc.Column("mean_gap_us", "gaps"),
+    doc.name("kernels", "kernels, in order"),
 )
 CANDIDATES = (
     doc.Column("worth_us", "worth up to"),
     doc.Column("count"),
     doc.Column("total_us"),
-    doc.Column("saved_bytes", "less to move", wide=True),
-    doc.words("kernels", "kernels, in order"),
+    doc.Column("saved_bytes", "less to move"),
+    doc.name("kernels", "kernels, in order"),
 )
 _BOUND = (
     "worth: the chain's time less its longest kernel or, where shapes and device are known, the"
