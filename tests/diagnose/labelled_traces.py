@@ -59,7 +59,7 @@ def public_traces(folder: Path) -> dict[str, Capture]:
         root = folder / row["repository"].removeprefix("https://github.com/") / row["commit"]
         paths = tuple(root / path for path in row["files"])
         if all(path.is_file() for path in paths):
-            causes = {REFUSED} if row.get("refused") else row["causes"]
+            causes = [*row.get("causes", []), *([REFUSED] if row.get("refused") else [])]
             found[row["name"]] = Capture(
                 paths=paths, causes=frozenset(causes),
                 confidence_at_most=row.get("confidence_at_most", 1.0),

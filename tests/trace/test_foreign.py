@@ -45,6 +45,11 @@ EXPORTED = [
     process(1, "rank 0 host"), process(2, "rank 0 GPU"), process(1_000_000, "critical path"),
     *spans(EVENTS, cat="gemm"), *spans(EVENTS, cat="operator"),
 ]  # fmt: skip
+ASYNCHRONOUS = [
+    {"ph": phase, "cat": "requests", "name": "resnet50", "id": number, "pid": 1, "tid": 1, "ts": at}
+    for number in range(EVENTS)
+    for phase, at in (("b", number), ("e", number + 5))
+]
 UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
 
 
@@ -57,6 +62,7 @@ UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
         (TENSORFLOW, "TensorFlow"),
         (EXPORTED, "ridgeline exported"),
         (UNKNOWN, "none of its 5,100 events is of torch.profiler (categories: render, network)"),
+        (ASYNCHRONOUS, "is of torch.profiler (categories: requests)"),
         (spans(EVENTS, cat="FEE"), "VizTracer"),
         ({"$schema": "https://www.speedscope.app/file-format-schema.json"}, "speedscope"),
         ({"nodes": [{"id": 1, "callFrame": {}}], "samples": []}, "V8"),

@@ -30,6 +30,7 @@ from ridgeline.trace.formats.kineto.events import (
 NO_CATEGORY = "(none)"
 """How events without a category are counted."""
 _MOST_LEARNED = 64
+_SPANS_OF_OTHERS = frozenset({"B", "b"})
 """Categories that are learned; beyond, they are counted one by one."""
 _MOST_NAMES = 1000
 _NAMES = ("thread_name", "process_name")
@@ -46,6 +47,8 @@ class Intake:
     num_events: int = 0
     unread: Counter[str] = field(default_factory=Counter)
     """Events of categories that nobody has told us about."""
+    spans_of_others: Counter[str] = field(default_factory=Counter)
+    """Beginnings of spans that torch.profiler does not write like this, by category."""
     damaged: int = 0
     thread_names: dict[tuple[Any, Any], str] = field(default_factory=dict)
     process_names: set[str] = field(default_factory=set)
@@ -142,6 +145,8 @@ class Intake:
                 tags.add(category)
                 self.tags = (*self.tags, category)
                 return False
+        elif phase in _SPANS_OF_OTHERS and category.__class__ is str:
+            self.spans_of_others[category] += 1
         self.num_events += 1  # counters, flows, instants of other programs are counted, no more
         return True
 

@@ -313,7 +313,7 @@ class KinetoReading:
         used = any(len(table) for table in tables.values())
         seen = Seen(
             processes=intake.process_names,
-            categories=intake.unread,
+            categories=intake.unread or intake.spans_of_others,
             used=used,
             gpu_events=len(tables["gpu"]),
         )
