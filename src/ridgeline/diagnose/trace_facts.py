@@ -41,11 +41,14 @@ from ridgeline.trace.time.launch import RankLaunches, launches
 from ridgeline.trace.time.offload import Offload, offload
 from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
 from ridgeline.trace.time.sync import HostWait, sync_points
-from ridgeline.trace.windows import View, judged_window, views
+from ridgeline.trace.windows import View, judged_window, middle_of, views
 
 _SINGLE_PRECISION = re.compile(r"sgemm|ffma|scudnn|_simt_sgemm|engine<float|f32f32_f32f32")
 _SMALL_US = 5.0
 _LONG_US = 1000.0
+_MOST_EVENTS = 30_000
+"""What a cure saves is looked up in so many GPU events of a window, and scaled."""
+_ALIKE = 0.02
 _LEAST_SHARE = 0.01
 """A cause that holds less of the window is not asked what it is worth."""
 
@@ -235,14 +238,18 @@ def _saved(
         + sum(kernel.headroom_us for kernel in room.kernels),
         "precision": float(room.precision_share.sum()) * view.window_us,
     }
+    # A long gap may be the only one of its kind: then the middle does not stand for the whole.
+    alike = causes.gaps.length_us.max(initial=0.0) < _ALIKE * view.window_us
+    part, rows = middle_of(view, _MOST_EVENTS if alike else len(view.rows))
+    scale = view.window_us / part.window_us if part.window_us > 0 else 1.0
     faster = np.maximum(room.share, room.precision_share)
     asked = Counterfactual(
-        view,
-        pending=_pending(causes),
-        kernels={"kernels": faster, "precision": room.precision_share},
+        part,
+        pending=_pending(causes if part is view else idle_causes(part)),
+        kernels={"kernels": faster[rows], "precision": room.precision_share[rows]},
     )
     least = _LEAST_SHARE * view.window_us
-    return {cure: asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
+    return {cure: scale * asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
 
 
 def _pending(causes: IdleCauses) -> dict[str, dict[int, float]]:

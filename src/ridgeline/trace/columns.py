@@ -327,3 +327,9 @@ def filled_table(table: type[Table], columns: Mapping[str, npt.NDArray[Any]]) ->
         given = columns.get(name)
         filled[name] = np.full(size, nothing, kind) if given is None else given.astype(kind)
     return table(**filled)
+
+
+def rows_of_table(table: Table, rows: Ints) -> Table:
+    """A table of some of the rows of another one."""
+    columns = {column.name: getattr(table, column.name)[rows] for column in fields(table)}  # type: ignore[arg-type]
+    return type(table)(**columns)

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
+from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace, rows_of_table
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
 from ridgeline.trace.intervals import Intervals, clipped, covered, measure, union
 from ridgeline.trace.iterations import iterations
@@ -137,6 +137,34 @@ class View:
         end = start + self.trace.gpu.duration_us[self.rows]
         inside: Floats = np.minimum(end, self.end_us) - np.maximum(start, self.start_us)
         return inside
+
+
+def middle_of(view: View, most: int) -> tuple[View, Ints]:
+    """The middle of a window with no more than so many GPU events, and their rows in the trace.
+
+    It has a trace of its own, with the host's events from the first launch of one of them on.
+    """
+    if len(view.rows) <= most:
+        return view, np.arange(len(view.trace.gpu))
+    trace, first = view.trace, (len(view.rows) - most) // 2
+    rows = view.rows[first : first + most]
+    start, end = float(trace.gpu.start_us[rows[0]]), float(trace.gpu.start_us[rows[-1]])
+    launches = launch_rows(trace)[rows]
+    since = float(trace.host.start_us[launches[launches != ABSENT]].min(initial=start))
+    host = (trace.host.end_us > since) & (trace.host.start_us < end)
+    sync = (trace.sync.end_us > since) & (trace.sync.start_us < end)
+    part = replace(
+        trace,
+        gpu=rows_of_table(trace.gpu, rows),
+        host=rows_of_table(trace.host, np.flatnonzero(host)),
+        sync=rows_of_table(trace.sync, np.flatnonzero(sync)),
+        _derived={},
+    )
+    window = "trace" if view.window == "span" else view.window
+    taken = replace(
+        view, trace=part, start_us=start, end_us=end, rows=np.arange(most), window=window
+    )
+    return taken, rows
 
 
 def profiler_steps(trace: Trace) -> tuple[ProfilerStep, ...]:

@@ -13,7 +13,7 @@ two waits that hide each other neither saves anything alone.
     dependency, stall     work that was launched runs at once, where the caller says that it did not
     kernels, precision    a share of each kernel's time that the caller names
 
-A window of many events is looked at in its middle, and what is saved there is scaled.
+What is asked of a long trace costs what its events cost; `windows.middle_of` gives a part of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ridgeline.trace.critical_path.dependencies import (
 )
 from ridgeline.trace.critical_path.earlier import NONE, earlier_us
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
-from ridgeline.trace.intervals import clipped, covered, measure, union
+from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.host_activities import (
@@ -55,7 +55,6 @@ _OF_THE_HOST = ("runtime", "operator", "python", "untraced")
 """Parts of the host's time that a faster host would not need."""
 _ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision"})
 _COLLECTIVE_CALLS = re.compile(r"^(c10d::|nccl:|rccl:|gloo:|record_param_comms|_c10d_functional)")
-_MOST_NODES = 400_000
 
 
 class Counterfactual:
@@ -82,16 +81,8 @@ class Counterfactual:
         moments = dependencies(view.trace)
         inside = (moments.time_us >= view.start_us) & (moments.time_us <= view.end_us)
         rows = np.flatnonzero(inside)
-        self.scale = 1.0
         self.start_us, self.end_us = view.start_us, view.end_us
-        if len(rows) > _MOST_NODES:
-            middle = len(rows) // 2
-            rows = rows[middle - _MOST_NODES // 2 : middle + _MOST_NODES // 2]
-            self.start_us = float(moments.time_us[rows[0]])
-            self.end_us = float(moments.time_us[rows[-1]])
-            self.scale = view.window_us / max(self.end_us - self.start_us, 1e-9)
-        working = clipped(view.set_of(), self.start_us, self.end_us)
-        self.free_us = self.end_us - self.start_us - measure(working)
+        self.free_us = view.window_us - measure(view.set_of())
         """Time without any work on the GPU: a cure of the host cannot save more, whatever the
         graph says of kernels on streams of their own, because they share the GPU."""
         self._lay_out(moments, rows)
@@ -153,13 +144,13 @@ class Counterfactual:
         found = self._length_us(np.zeros(len(earlier)), ()) - self._length_us(earlier, cures)
         if not _ON_THE_GPU.intersection(cures):
             found = min(found, self.free_us)
-        return max(0.0, found) * self.scale
+        return max(0.0, found)
 
     def _length_us(self, earlier: Floats, cures: tuple[str, ...]) -> float:
         """The last moment of what is left, from the start of the window."""
         ends = self.is_end if self.is_end.any() else np.ones(len(earlier), bool)
         last = float((self.time_us[ends] - earlier[ends]).max())
-        if self.view.window == "span" and self.scale == 1.0:
+        if self.view.window == "span":
             last = max(last, self._end_of_host(earlier, cures))
         return last - self.start_us
 
