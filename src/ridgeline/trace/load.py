@@ -23,6 +23,7 @@ from ridgeline.records.overwriting import note_input
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.formats import folder_suffixes, format_of, looks_like_a_trace
 from ridgeline.trace.formats.ridgeline_export import is_export
+from ridgeline.trace.freed_memory import return_freed_memory
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -51,10 +52,13 @@ def read_traces(path: Path, *, details: bool = False, cache: Path | None = None)
     """Read one file of any known format: one trace, or one per GPU of an Nsight export."""
     read = format_of(path).read
     if cache is None:
-        return read(path, details)
-    from ridgeline.trace.cache import cached
+        found = read(path, details)
+    else:
+        from ridgeline.trace.cache import cached
 
-    return cached(cache, path, read, details=details)
+        found = cached(cache, path, read, details=details)
+    return_freed_memory(max((trace.raw_bytes for trace in found), default=0))
+    return found
 
 
 def _warn(line: str) -> None:
