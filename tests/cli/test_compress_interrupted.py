@@ -34,6 +34,24 @@ def compressing(words: list[str]) -> None:
     main()
 
 
+def compressing_with_a_reader_that_hides_interrupts(words: list[str]) -> None:
+    """Ended inside of a native reader, which makes an error of its own out of that."""
+    from ridgeline.checkpoints.files import StoredTensors
+
+    read = StoredTensors.read
+
+    def hiding(checkpoint: StoredTensors, name: str) -> torch.Tensor:
+        try:
+            if "layers.1." in name:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return read(checkpoint, name)
+        except KeyboardInterrupt:
+            raise ValueError("could not determine the shape of an object") from None
+
+    StoredTensors.read = hiding  # type: ignore[method-assign]
+    compressing(words)
+
+
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A model of two small blocks, and its texts."""
@@ -110,9 +128,18 @@ def test_ended_at_any_line_it_goes_on_to_the_same_bytes(
         _assert_same(ended, straight)
 
 
-def _start(words: list[str], out: Path) -> Child:
+def test_an_interrupt_that_native_code_turns_into_an_error_is_an_interrupt(
+    words: list[str], tmp_path: Path
+) -> None:
+    ended = tmp_path / "ended"
+    process = _start([*words, *GPTQ], ended, "compressing_with_a_reader_that_hides_interrupts")
+    assert process.wait(DEADLINE_SECONDS) == 130
+    assert "the same command with --resume goes on from it" in _said(ended).splitlines()[-1]
+
+
+def _start(words: list[str], out: Path, program: str = "compressing") -> Child:
     process = cradle().bear(
-        "tests.cli.test_compress_interrupted:compressing",
+        f"tests.cli.test_compress_interrupted:{program}",
         [[*words, "--out", str(out)]],
         log=_log(out),
         environment=dict(os.environ),

@@ -151,7 +151,7 @@ def test_help_and_a_mistyped_command_import_no_command(words: list[str]) -> None
         "from ridgeline.cli.main import run\n"
         f"run({words!r})\n"
         "ours = {name for name in sys.modules if name.startswith('ridgeline.')}\n"
-        "cli = ('', '.main', '.commands', '.program', '.trace_questions')\n"
+        "cli = ('', '.main', '.interrupts', '.commands', '.program', '.trace_questions')\n"
         "allowed = {'ridgeline.errors', 'ridgeline.visible'}\n"
         "allowed |= {*(f'ridgeline.cli{part}' for part in cli)}\n"
         "sys.exit(f'imported {ours - allowed}' if ours - allowed else 0)\n"

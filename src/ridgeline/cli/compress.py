@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride, bench_on
+from ridgeline.cli.interrupts import ErrorsAsInterrupts
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
 
@@ -233,7 +234,8 @@ def _beside(
 def _told(material: Material) -> Iterator[None]:
     """One line for what ends the work early, with what is left and how to go on."""
     try:
-        yield
+        with ErrorsAsInterrupts():
+            yield
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted{_left(material)}") from None
     except OSError as error:

@@ -14,6 +14,8 @@ import os
 import signal
 import sys
 
+from ridgeline.cli.interrupts import ErrorsAsInterrupts, interrupt
+
 TYPE_CHECKING = False  # as in `typing`
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ def main() -> None:
     """Entry point of the program; ends the process with the command's exit code."""
     try:
         _when_interrupted(lambda *_: os._exit(_complain("interrupted", INTERRUPTED)))
-        code = run(sys.argv[1:], begin=lambda: _when_interrupted(signal.default_int_handler))
+        code = run(sys.argv[1:], begin=lambda: _when_interrupted(interrupt))
         sys.stdout.flush()
         _end(code)
     except KeyboardInterrupt:
@@ -89,7 +91,9 @@ def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> in
     usage_error: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
     try:
         words = list(arguments) or ["--help"]
-        code = build_program(begin=begin)(args=words, prog_name="ridgeline", standalone_mode=False)
+        with ErrorsAsInterrupts():
+            program = build_program(begin=begin)
+            code = program(args=words, prog_name="ridgeline", standalone_mode=False)
     except usage_error as error:
         said = error.format_message().rstrip(".").replace(": Value error, ", ": ")
         return _complain(f"{said}; {_advice(error, arguments)}", 2)
