@@ -27,23 +27,31 @@ def judged(name: str) -> tuple[Truth, list[TraceFinding]]:
         return simulated_verdict(cases()[name], Path(folder))
 
 
-@pytest.mark.sweep(*REPRESENTATIVE)
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_the_first_finding_on_a_simulated_run_is_the_fault_that_costs_most(name: str) -> None:
     truth, found = judged(name)
     shares = {fault: round(worth / truth.duration_us, 2) for fault, worth in truth.by_fault.items()}
     assert found[0].cause in truth.causes, f"{found[0].summary} True worths: {shares}"
 
 
-@pytest.mark.sweep(*REPRESENTATIVE)
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_the_worth_of_a_finding_is_what_its_cure_saves(name: str) -> None:
+    assert worth_is_right(name) in (True, None)
+
+
+def worth_is_right(name: str) -> bool | None:
+    """None where nothing bounds the run, or the finding is another one."""
     truth, found = judged(name)
     worth = truth.worth_of(found[0].cause)
     if worth is None or found[0].cause not in truth.causes:
-        return  # nothing bounds the run, or the other test says what is wrong
-    allowed = max(WITHIN * worth, FLOOR * truth.duration_us)
-    assert found[0].worth_us == pytest.approx(worth, abs=allowed)
+        return None
+    return abs(found[0].worth_us - worth) <= max(WITHIN * worth, FLOOR * truth.duration_us)
+
+
+@pytest.mark.slow
+def test_nine_in_ten_worths_on_simulated_runs_are_right() -> None:
+    told = [right for name in cases() if (right := worth_is_right(name)) is not None]
+    assert sum(told) >= 0.9 * len(told)
 
 
 @pytest.mark.slow
