@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ridgeline.diagnose.trace_facts import RankFacts, trace_facts
+from ridgeline.diagnose.trace_facts import RankFacts, facts_beside
 from ridgeline.diagnose.trace_verdict import verdict_of
 from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.columns import Trace
@@ -98,11 +98,7 @@ class TraceAnswers:
 
 def rank_outline(trace: Trace, window: str = "trace") -> RankOutline:
     """Gather the facts of the verdict from one trace."""
-    return RankOutline(file=trace.file, rank=trace.rank, facts=_facts(trace, window))
-
-
-def _facts(trace: Trace, window: str) -> list[RankFacts]:
-    return trace_facts(trace, "auto" if window == "trace" else window)
+    return RankOutline(file=trace.file, rank=trace.rank, facts=facts_beside(trace, window))
 
 
 def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAnswers:
@@ -127,7 +123,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         timeline=apart(lambda one: timeline(one, pieces, slices)),
         flame=apart(_flame),
         operators=apart(lambda one: operator_times(one, window, top=ROWS)),
-        facts=apart(lambda one: _facts(one, window)),
+        facts=apart(lambda one: facts_beside(one, window)),
         idle=idle_time(trace, window, top=ROWS),
         kernels=kernel_use(trace, window, top=ROWS),
         overlap=overlap(trace, window, top=ROWS),

@@ -150,14 +150,19 @@ def trace_facts(trace: Trace, window: str = "auto") -> list[RankFacts]:
     ]
 
 
-def summary_and_facts(
-    trace: Trace, window: str = "trace"
-) -> tuple[list[RankSummary], list[RankFacts]]:
-    """The figures of a window, and what its verdict is made of.
+def facts_beside(trace: Trace, window: str) -> list[RankFacts]:
+    """The facts for a verdict that stands beside tables of a window.
 
     Where no other window than `trace` is asked for, the verdict has its own: `auto`.
     """
-    facts = trace_facts(trace, "auto" if window == "trace" else window)
+    return trace_facts(trace, "auto" if window == "trace" else window)
+
+
+def summary_and_facts(
+    trace: Trace, window: str = "trace"
+) -> tuple[list[RankSummary], list[RankFacts]]:
+    """The figures of a window, and what its verdict is made of."""
+    facts = facts_beside(trace, window)
     if all(fact.summary.window == window for fact in facts):
         return [fact.summary for fact in facts], facts
     return summarize(trace, window), facts
@@ -226,6 +231,7 @@ def _saved(
     view: View, causes: IdleCauses, room: Headroom, summary: RankSummary
 ) -> dict[str, float]:
     """What the window would lose without each cause that holds some of it."""
+    lower = view.window_us if room.precision_share.any() else 0.0
     held = {
         **{part: causes.us[part] for part in ("loader", "start_up", "allocator", "python")},
         "host": causes.host_us,
@@ -234,9 +240,8 @@ def _saved(
         "copy": _link_us(view) + causes.us["copy"],
         "dependency": causes.us["dependency"],
         "stall": causes.us["stall"],
-        "kernels": view.window_us * float(room.precision_share.any())
-        + sum(kernel.headroom_us for kernel in room.kernels),
-        "precision": float(room.precision_share.sum()) * view.window_us,
+        "kernels": lower + sum(kernel.headroom_us for kernel in room.kernels),
+        "precision": lower,
     }
     # A long gap may be the only one of its kind: then the middle does not stand for the whole.
     alike = causes.gaps.length_us.max(initial=0.0) < _ALIKE * view.window_us

@@ -9,7 +9,7 @@ empties the queue.
 from __future__ import annotations
 
 from ridgeline.diagnose.trace_facts import RankFacts
-from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
+from ridgeline.diagnose.trace_reading import TraceReading, percent
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("allocator-bound",)
@@ -47,6 +47,6 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             cure="Switch the caching allocator on again (PYTORCH_NO_CUDA_MEMORY_CACHING unset); "
             "where memory is full, use less of it or "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; call torch.cuda.empty_cache() "
-            f"in no step. {time_text(reading.saved('allocator'))} of the window hang on it.",
+            "in no step.",
         )
     ]

@@ -11,8 +11,8 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("no-tensor-cores",)
-LEADS_FROM = 2.0
 LEADS_BY = "share"
+LEADS_FROM = 2.0
 """Never the first cause: it says how the arithmetic could be cheaper, not what bounds the run."""
 _LEAST_SHARE = 0.10
 _MOST = 0.5

@@ -12,8 +12,8 @@ from ridgeline.diagnose.trace_reading import TraceReading, percent
 from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("not-bucketed",)
-LEADS_FROM = 2.0
 LEADS_BY = "share"
+LEADS_FROM = 2.0
 """Never the first cause: where communication bounds the run, that is said first."""
 _LEAST_SHARE = 0.005
 

@@ -13,18 +13,15 @@ from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.kernel_names import short_name
 
 CAUSES = ("unknown-kernels",)
-LEADS_FROM = 2.0
 LEADS_BY = "share"
+LEADS_FROM = 2.0
 """Never the first cause: it says how far the other findings can be trusted."""
 _MUCH = 0.5
 
 
 def _unknown_us(fact: RankFacts) -> float:
-    return (
-        sum(use.total_us for use in fact.kernels.classes if use.name == "other")
-        if (fact.kernels)
-        else 0.0
-    )
+    classes = fact.kernels.classes if fact.kernels else []
+    return sum(use.total_us for use in classes if use.name == "other")
 
 
 def _unknown_share(fact: RankFacts) -> float:

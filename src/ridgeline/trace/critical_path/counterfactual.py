@@ -1,4 +1,4 @@
-"""What a window would lose in length if one thing were gone: `saved_us(view, cures)`.
+"""What a window would lose in length if one thing were gone: `Counterfactual(view).saved_us(cure)`.
 
 The graph of `dependencies.py` keeps everything else as it was: launches in order, streams in order,
 the waits between them. A cure takes time out of edges, or takes edges away, and the window ends
@@ -34,7 +34,7 @@ from ridgeline.trace.critical_path.dependencies import (
     Moments,
     dependencies,
 )
-from ridgeline.trace.critical_path.earlier import NONE, earlier_us
+from ridgeline.trace.critical_path.earlier import earlier_us
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication
@@ -47,12 +47,14 @@ from ridgeline.trace.time.host_activities import (
     over_a_link,
     parts_of_thread,
 )
+from ridgeline.trace.waits import NONE
 from ridgeline.trace.windows import View
 
 CURES = ("loader", "start_up", "allocator", "python", "host", "synchronise", "communication",
          "copy", "dependency", "stall", "kernels", "precision")  # fmt: skip
 _OF_THE_HOST = ("runtime", "operator", "python", "untraced")
 """Parts of the host's time that a faster host would not need."""
+_PENDING = (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE)
 _ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision"})
 _COLLECTIVE_CALLS = re.compile(r"^(c10d::|nccl:|rccl:|gloo:|record_param_comms|_c10d_functional)")
 
@@ -132,29 +134,28 @@ class Counterfactual:
             key=lambda thread: float(covered(busy_time(self.trace, thread), since, until)[0]),
         )
 
-    def saved_us(self, *cures: str) -> float:
-        """By how much the window gets shorter with these cures together (µs)."""
+    def saved_us(self, cure: str) -> float:
+        """By how much the window gets shorter with one of `CURES` (µs)."""
         if not len(self.time_us):
             return 0.0
         shorter, gone = np.zeros(self.slack_us.shape), np.zeros(self.slack_us.shape, bool)
-        for cure in cures:
-            self._apply(cure, shorter, gone)
+        self._apply(cure, shorter, gone)
         margin = np.where(gone, np.inf, self.slack_us + shorter)
         earlier = earlier_us(self.source, margin)
-        found = self._length_us(np.zeros(len(earlier)), ()) - self._length_us(earlier, cures)
-        if not _ON_THE_GPU.intersection(cures):
+        found = self._length_us(np.zeros(len(earlier))) - self._length_us(earlier, cure)
+        if cure not in _ON_THE_GPU:
             found = min(found, self.free_us)
         return max(0.0, found)
 
-    def _length_us(self, earlier: Floats, cures: tuple[str, ...]) -> float:
+    def _length_us(self, earlier: Floats, cure: str = "") -> float:
         """The last moment of what is left, from the start of the window."""
         ends = self.is_end if self.is_end.any() else np.ones(len(earlier), bool)
         last = float((self.time_us[ends] - earlier[ends]).max())
         if self.view.window == "span":
-            last = max(last, self._end_of_host(earlier, cures))
+            last = max(last, self._end_of_host(earlier, cure))
         return last - self.start_us
 
-    def _end_of_host(self, earlier: Floats, cures: tuple[str, ...]) -> float:
+    def _end_of_host(self, earlier: Floats, cure: str) -> float:
         """When the threads that launch come to their end, or to that of the window."""
         host, latest = self.trace.host, -np.inf
         for thread in distinct(self.thread[self.thread != NONE]).tolist():
@@ -165,14 +166,14 @@ class Counterfactual:
             by = _by_part(
                 self.trace, np.array([thread]), np.array([since]), np.array([since + left])
             )
-            left -= sum(float(by[part][0]) for part in _parts_gone(cures))
+            left -= sum(float(by[part][0]) for part in _parts_gone(cure))
             latest = max(latest, since + left - float(earlier[node]))
         return latest
 
     # -- cures ----------------------------------------------------------------------------------
 
     def _apply(self, cure: str, shorter: Floats, gone: Mask) -> None:
-        for part in _parts_gone((cure,)):
+        for part in _parts_gone(cure):
             shorter[self.host_nodes, 0] += self.host_us[part]
         if cure == "synchronise":
             self._take_waits_away(shorter, gone, copies=False)
@@ -247,15 +248,11 @@ class Counterfactual:
         shorter[node, slot] += np.minimum(waited[self.event[node]], self.weight_us[node, slot])
 
 
-_PENDING = (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE)
-
-
-def _parts_gone(cures: tuple[str, ...]) -> tuple[str, ...]:
-    """The parts of the host's time that these cures take away."""
-    found: list[str] = []
-    for cure in cures:
-        found += _OF_THE_HOST if cure == "host" else [cure] if cure in HOST_PARTS else []
-    return tuple(dict.fromkeys(found))
+def _parts_gone(cure: str) -> tuple[str, ...]:
+    """The parts of the host's time that a cure takes away."""
+    if cure == "host":
+        return _OF_THE_HOST
+    return (cure,) if cure in HOST_PARTS else ()
 
 
 def _by_part(trace: Trace, threads: Ints, since: Floats, until: Floats) -> dict[str, Floats]:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.trace.columns import Floats, Ints, Mask, Narrow
-
-NONE = -1
+from ridgeline.trace.waits import NONE
 
 
 def earlier_us(source: Ints, margin: Floats) -> Floats:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.trace.columns import Floats, Kind
-from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, class_of_name, on_tensor_cores
+from ridgeline.trace.kernel_names import KERNEL_CLASSES, KernelClass, class_of_name
 from ridgeline.trace.roofline.kernel_roofline import WorkPart, work_by_kernel
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.kernels import without_overruns
@@ -148,13 +148,13 @@ def _roofs(view: View, durations: Floats) -> dict[int, _Roofs]:
         return {}
     found = {}
     for name, parts in work_by_kernel(view, durations).items():
-        roof = _against(parts, device, fp32=on_tensor_cores(view.trace.names[name]) is False)
+        roof = _against(parts, device)
         if roof.taken > 0:
             found[name] = roof
     return found
 
 
-def _against(parts: Sequence[WorkPart], device: Device, *, fp32: bool) -> _Roofs:
+def _against(parts: Sequence[WorkPart], device: Device) -> _Roofs:
     """The least time of calls, as they are and under autocast."""
     chips = device.chip.logical_devices
     bandwidth = device.memory.bandwidth_bytes_per_second / chips
@@ -162,8 +162,7 @@ def _against(parts: Sequence[WorkPart], device: Device, *, fp32: bool) -> _Roofs
     half = peaks.get(device.training_dtype)
     roof = _Roofs()
     for part in parts:
-        dtype = part.dtype or ("fp32" if fp32 else None)
-        peak = peaks.get(dtype) if dtype else None
+        peak = peaks.get(part.dtype) if part.dtype else None
         if part.bytes is None or (part.flops and peak is None):
             continue  # a roof with one side missing bounds nothing
         computing = part.flops / peak * 1e6 if part.flops and peak else 0.0
@@ -173,7 +172,7 @@ def _against(parts: Sequence[WorkPart], device: Device, *, fp32: bool) -> _Roofs
             roof.compute += computing
         else:
             roof.memory += moving
-        if part.flops and half and dtype == "fp32" and half > (peak or half):
+        if part.flops and half and part.dtype == "fp32" and half > (peak or half):
             attainable = max(
                 part.flops / half * 1e6 / ATTAINABLE["compute"],
                 0.5 * moving / ATTAINABLE["memory"],
