@@ -198,13 +198,16 @@ def plot(judged: Sequence[Judged]) -> str:
 
 
 _ABOUT = (
-    "`python -m bench.trace_judgement --page`. Simulated runs (`tests/trace/simulated/`) "
+    "`python -m bench.trace_judgement --public FOLDER --page`. Simulated runs (`tests/trace/simulated/`) "
     "are healthy programs with faults; their truth is computed: the run again without "
     "each fault, and the fault that is worth the most is the right answer, with every "
     "other within 1.15 of it. Where none is worth a tenth of the run, the roof that the "
     "kernels' time lies under is right. Shared and public traces are real captures, "
     "labelled by reading them. A worth counts as right within 25 % of the truth or 2 % of "
-    "the run."
+    "the run. The thresholds by which causes lead were chosen on these very sets, and most "
+    "public labels were written after the tool's answers had been seen: `simulated --draw "
+    "SEED MANY` judges cases that nobody has looked at. `--draw 23 150`, on 2026-11-23: "
+    "143 of 150 right first (95.3 %), 79 of 87 worths."
 )
 
 
