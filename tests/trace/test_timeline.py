@@ -20,7 +20,7 @@ from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 from ridgeline.trace.pictures.timeline import timeline
 from ridgeline.trace.pictures.timeline_tracks import HOST_LEVELS, Track, nesting_levels
-from ridgeline.trace.windows import profiler_steps
+from ridgeline.trace.profiler_steps import profiler_steps
 
 Event = dict[str, Any]
 A_TRACK_AT_LEAST = 100

@@ -106,7 +106,7 @@ def _judge_traces(files: list[str], window: str, *, json: bool, out: Path | None
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
     from ridgeline.records.store import write_atomically
-    from ridgeline.report.views.trace import verdict_document
+    from ridgeline.report.views.trace_summary import verdict_document
 
     paths = named_files(files)
     answers = ask(files, partial(trace_facts, window=window), details=True)

@@ -156,7 +156,7 @@ def trace_summary(
     """Where the time went on each rank's GPU, and what bounds it."""
     from ridgeline.diagnose.trace_facts import summary_and_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
-    from ridgeline.report.views.trace import summary_document
+    from ridgeline.report.views.trace_summary import summary_document
 
     check_out(out, files)
     answers = ask(files, partial(summary_and_facts, window=window), details=True, cache=cache)

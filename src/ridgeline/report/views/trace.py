@@ -7,15 +7,12 @@ shows more of them. Names of kernels are long and come from a file: they are the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
-from ridgeline.records.finding import TraceFinding
 from ridgeline.report import document as doc
-from ridgeline.report.views.trace_verdict import verdict_blocks
 from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:
@@ -25,22 +22,8 @@ if TYPE_CHECKING:
     from ridgeline.trace.time.idle import RankIdle
     from ridgeline.trace.time.kernels import RankKernels
     from ridgeline.trace.time.launch import RankLaunches
-    from ridgeline.trace.time.summary import RankSummary
 
 ROWS = 12
-_WORTH_A_COLUMN = 0.001
-_OF_THE_DEVICE = {
-    "depend": "dependency",
-    "stall": "stall",
-    "gaps": "launch_gap",
-    "unknown": "unknown",
-}
-"""Column → part of the idle time that is not the host's."""
-WINDOW_NAMES = {
-    "trace": "the GPU's work",
-    "steps": "whole profiler steps",
-    "span": "the work of host and GPU together",
-}
 
 
 def on_page(field: str, title: str | None = None) -> doc.Column:
@@ -178,89 +161,6 @@ def _cell(column: doc.Column, value: Any) -> doc.Cell:
     return found
 
 
-# -- what bounds a run -----------------------------------------------------------------------------
-
-
-def verdict_document(findings: Sequence[TraceFinding]) -> doc.ReportDocument:
-    """What bounds the run, then everything else that was found."""
-    return doc.ReportDocument("Verdict", verdict_blocks(findings))
-
-
-def summary_document(
-    ranks: Sequence[RankSummary], verdict: Sequence[TraceFinding]
-) -> doc.ReportDocument:
-    """One row per GPU, then the causes, then what the reader had to say about the files."""
-    fields = {
-        "busy": "busy_us",
-        "compute": "compute_us",
-        "comm": "communication_us",
-        "exposed": "communication_exposed_us",
-        "copies": "copy_us",
-        "idle": "idle_us",
-    }
-    takes: dict[str, Callable[[RankSummary], float]] = {
-        **{title: attrgetter(field) for title, field in fields.items()},
-        "host": _idle_of_host,
-        **{title: partial(_idle_in, part=part) for title, part in _OF_THE_DEVICE.items()},
-    }
-    working = [rank for rank in ranks if rank.gpu_events]
-    shown = {
-        title: take
-        for title, take in takes.items()
-        if title in ("busy", "idle")
-        or any(take(rank) >= _WORTH_A_COLUMN * rank.window_us for rank in working)
-    }
-    rows = [
-        doc.TableRow((_who(rank), rank.window_us,
-             *(_share(take(rank), rank.window_us) for take in shown.values())))
-        for rank in working
-    ]  # fmt: skip
-    whole = sum(rank.window_us for rank in working)
-    if len(working) > 1:
-        totals = (sum(map(take, working)) for take in shown.values())
-        mean = ("mean", whole / len(working), *(_share(total, whole) for total in totals))
-        rows.append(doc.TableRow(mean, "strong"))
-    blocks: list[doc.Block] = []
-    if working:
-        columns = (
-            doc.name("rank"),
-            doc.Column("window_us"),
-            *(doc.Column("share", title) for title in shown),
-        )
-        blocks.append(doc.DataTable(columns, rows))
-        said = "shares of it. host, depend, stall, gaps, unknown: whose the idle time is"
-        blocks.append(doc.Paragraph(f"Window: {WINDOW_NAMES[ranks[0].window]}; {said}", "dim"))
-    used = [rank.flops_utilization for rank in working if rank.flops_utilization is not None]
-    if used:
-        share = quantity.percent(sum(used) / len(used))
-        blocks.append(
-            doc.Paragraph(f"Matrix products, convolutions, attention: {share} of the peak FLOP/s")
-        )
-    if verdict:
-        blocks.append(doc.Chapter(f"What bounds it{_judged_on(verdict[0], ranks[0].window)}",
-                                  verdict_blocks(verdict)))  # fmt: skip
-    warned = dict.fromkeys(
-        f"{os.path.basename(rank.file)}: {warning}" for rank in ranks for warning in rank.warnings
-    )
-    return doc.ReportDocument("Trace", [*blocks, doc.Lines(list(warned), "warning")])
-
-
-def _idle_in(rank: RankSummary, part: str) -> float:
-    return rank.idle_by[part]
-
-
-def _idle_of_host(rank: RankSummary) -> float:
-    return sum(us for part, us in rank.idle_by.items() if part not in _OF_THE_DEVICE.values())
-
-
-def _judged_on(finding: TraceFinding, window: str) -> str:
-    """Say what the verdict is about where that is not the window of the table."""
-    judged, length = finding.evidence.get("window"), finding.evidence.get("window_us")
-    if not isinstance(judged, str) or judged == window or not isinstance(length, float):
-        return ""
-    return f", judged on {WINDOW_NAMES[judged]} ({quantity.microseconds(length)})"
-
-
 # -- one question each -----------------------------------------------------------------------------
 
 
@@ -330,7 +230,7 @@ def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
     )
     rows = [
         (
-            _who(rank),
+            who(rank),
             rank.window_us,
             rank.compute_us,
             rank.communication_us,
@@ -338,7 +238,7 @@ def overlap_document(ranks: Sequence[RankOverlap]) -> doc.ReportDocument:
             rank.exposed_us,
             rank.exposed_share,
             rank.copy_us,
-            _share(rank.copy_overlap_us, rank.copy_us),
+            share_of(rank.copy_overlap_us, rank.copy_us),
         )
         for rank in ranks
     ]
@@ -377,7 +277,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
     )
     rows = [
         (
-            _who(rank),
+            who(rank),
             "yes" if rank.queue_empty else "no",
             rank.host_wait_share,
             rank.delay_us.get("median"),
@@ -402,7 +302,7 @@ def launch_document(ranks: Sequence[RankLaunches]) -> doc.ReportDocument:
 # -- words -----------------------------------------------------------------------------------------
 
 
-def _who(record: object) -> str:
+def who(record: object) -> str:
     """The rank that a record is about, else its file."""
     rank, device = getattr(record, "rank", None), getattr(record, "device", None)
     called = os.path.basename(getattr(record, "file", "")) if rank is None else f"rank {rank}"
@@ -411,7 +311,7 @@ def _who(record: object) -> str:
 
 def title(record: object, said: str) -> doc.Paragraph:
     """A line that begins with the rank that a record is about."""
-    shown: doc.Words = (doc.Phrase(_who(record), "strong"), f": {said}")
+    shown: doc.Words = (doc.Phrase(who(record), "strong"), f": {said}")
     return doc.Paragraph(shown)
 
 
@@ -420,7 +320,8 @@ def _pairs(title: str, values: Mapping[str, float]) -> doc.Paragraph:
     return doc.Paragraph(f"{title}: {', '.join(shown) or 'nothing'}")
 
 
-def _share(part: float, whole: float) -> float | str:
+def share_of(part: float, whole: float) -> float | str:
+    """The share, or a dash where there is no whole."""
     return part / whole if whole > 0 else "–"
 
 

@@ -21,10 +21,10 @@ from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import measure, union
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.nesting import own_time
+from ridgeline.trace.profiler_steps import profiler_steps
 from ridgeline.trace.roofline.operator_inputs import operator_inputs
 from ridgeline.trace.sorting import each
 from ridgeline.trace.time.operators import operator_of_gpu, operator_tree
-from ridgeline.trace.windows import profiler_steps
 
 Path = tuple[str, ...]
 """Names of operators from the outermost in."""

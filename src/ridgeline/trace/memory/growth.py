@@ -21,8 +21,8 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
 from ridgeline.trace.host_calls import best_frame, innermost_at, user_frames
+from ridgeline.trace.profiler_steps import ProfilerStep, profiler_steps
 from ridgeline.trace.time.steps import phase_at
-from ridgeline.trace.windows import ProfilerStep, profiler_steps
 
 
 class MemoryHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

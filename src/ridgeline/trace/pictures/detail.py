@@ -16,7 +16,8 @@ import numpy as np
 
 from ridgeline.trace.columns import Category, Floats, Trace
 from ridgeline.trace.intervals import covered, union
-from ridgeline.trace.windows import profiler_steps, span_us
+from ridgeline.trace.profiler_steps import profiler_steps
+from ridgeline.trace.windows import span_us
 
 PARTS = 10
 """A trace without steps is cut into at least so many parts."""

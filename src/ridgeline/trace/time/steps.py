@@ -18,9 +18,10 @@ from ridgeline.trace.columns import Category, Floats, Mask, Trace
 from ridgeline.trace.host_calls import names_matching
 from ridgeline.trace.intervals import covered, difference, union
 from ridgeline.trace.kernel_names import is_communication
+from ridgeline.trace.profiler_steps import ProfilerStep, profiler_steps
 from ridgeline.trace.sorting import median, quantile
 from ridgeline.trace.time.idle import LOADER
-from ridgeline.trace.windows import ProfilerStep, RankRecord, profiler_steps
+from ridgeline.trace.windows import RankRecord
 
 PHASES = ("data", "optimizer", "backward", "forward", "other")
 _OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#")

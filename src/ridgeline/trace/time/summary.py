@@ -15,6 +15,7 @@ import numpy as np
 from ridgeline.trace.columns import Kind, Trace
 from ridgeline.trace.intervals import intersection, measure
 from ridgeline.trace.kernel_names import is_communication
+from ridgeline.trace.profiler_steps import profiler_steps, step_window
 from ridgeline.trace.roofline.operator_flops import executed_flops
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.idle_causes import IDLE_PARTS, idle_causes
@@ -22,8 +23,6 @@ from ridgeline.trace.windows import (
     RankRecord,
     View,
     host_window,
-    profiler_steps,
-    step_window,
     views,
 )
 

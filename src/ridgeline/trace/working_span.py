@@ -1,0 +1,137 @@
+"""First and last moment of the work of host and GPU together.
+
+It shows a GPU that is empty before its first kernel and after its last one. What profilers do
+around the work, what CUDA takes to start without a step to hold it, and how a host gets ahead of
+its GPU are left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ridgeline.trace.columns import ABSENT, Category, Ints, Trace
+from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
+from ridgeline.trace.intervals import clipped, covered, measure, union
+from ridgeline.trace.profiler_steps import PROFILER_STEP, ProfilerStep, profiler_steps
+from ridgeline.trace.sorting import distinct
+
+_PARTS = 10
+_FILLING = 3.0
+"""A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
+_DEVICE_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize$")
+_PROFILER = re.compile(
+    r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)"
+    r"|torch/(profiler|autograd/profiler)"
+)
+"""What the profiler writes about itself, or does while it starts and stops."""
+
+
+def working_span(trace: Trace) -> tuple[float, float]:
+    """First and last moment of the work of host and GPU; what profilers do around it is left out.
+
+    Seen from the profiler steps, or without them from the threads that launch GPU work. Time before
+    the first kernel counts where the host worked towards it: not where the kernel had been launched
+    long before (the GPU was still at work that was not recorded), and, without steps, not what CUDA
+    takes to start, nor where next to nothing was recorded. Nor where steps follow in which the GPU
+    does not wait like that: a host that runs ahead has to get ahead first.
+    """
+    return trace.derived("working_span", _working_span)
+
+
+def _working_span(trace: Trace) -> tuple[float, float]:
+    gpu = trace.gpu
+    steps, rows = profiler_steps(trace), _of_launching_threads(trace)
+    starts, ends = _moments_of_host(trace, steps, rows)
+    if not len(gpu):
+        return (min(starts), max(ends)) if starts else (0.0, 0.0)
+    first, last = float(gpu.start_us.min()), float(gpu.end_us.max())
+    start, end = min([first, *starts]), max([last, *ends])
+    if start < first and not _works_towards(trace, start, first, in_steps=bool(steps)):
+        start = first
+    if len(steps) > 1:
+        idle = last - first - measure(union(gpu.start_us, gpu.end_us))
+        filling = _is_filling(first - start, idle, last - first, len(steps))
+        if filling and _start_up_us(trace, start, first) <= 0.5 * (first - start):
+            start = first
+        if _is_filling(end - last, idle, last - first, len(steps)):
+            end = last
+    return start, end
+
+
+def _moments_of_host(
+    trace: Trace, steps: tuple[ProfilerStep, ...], rows: Ints
+) -> tuple[list[float], list[float]]:
+    """When the host began and ended, by the steps and by the events of `rows`.
+
+    Where there are several steps and the last is the longest by what was recorded of it, the
+    profiler stopped inside of it.
+    """
+    host = trace.host
+    starts = [float(host.start_us[rows].min())] if len(rows) else []
+    ends = [float(host.end_us[rows].max())] if len(rows) else []
+    if steps:
+        starts.append(steps[0].start_us)
+        lengths = [step.end_us - step.start_us for step in steps]
+        if not ends or len(steps) == 1 or lengths[-1] < max(lengths[:-1]):
+            ends.append(steps[-1].end_us)
+        else:
+            ends = [min(ends[0], steps[-1].end_us)]
+    return starts, ends
+
+
+def _is_filling(empty_us: float, idle_us: float, work_us: float, steps: int) -> bool:
+    """Is this the time before the first event, or after the last, of a host that runs ahead?
+
+    It has to get ahead first: that takes no longer than the GPU needs for a step, and the GPU does
+    not wait like that between the steps.
+    """
+    return empty_us <= work_us / steps and empty_us > _FILLING * idle_us / (steps - 1)
+
+
+def _works_towards(trace: Trace, start_us: float, first_us: float, *, in_steps: bool) -> bool:
+    """Was most of the time before the first GPU event the host's way to its launch?
+
+    Inside of a step everything is; without steps, what CUDA takes to start is not, nor a time of
+    which nothing is known.
+    """
+    host = trace.host
+    call = int(launch_rows(trace)[0])
+    launched = first_us if call == ABSENT else min(float(host.end_us[call]), first_us)
+    known = launched - start_us
+    if not in_steps:
+        known -= _start_up_us(trace, start_us, launched)
+        known *= _is_seen(trace, start_us, launched)
+    return known > 0.5 * (first_us - start_us)
+
+
+def _is_seen(trace: Trace, start_us: float, end_us: float) -> bool:
+    """Was something recorded in most parts of this time?"""
+    host, rows = trace.host, _of_launching_threads(trace)
+    seen = union(host.start_us[rows], host.end_us[rows])
+    edges = np.linspace(start_us, end_us, _PARTS + 1)
+    return bool(np.mean(covered(seen, edges[:-1], edges[1:]) > 0) > 0.5)
+
+
+def _start_up_us(trace: Trace, start_us: float, end_us: float) -> float:
+    """What calls that initialise take between two moments."""
+    host, rows = trace.host, first_calls(trace)
+    return measure(clipped(union(host.start_us[rows], host.end_us[rows]), start_us, end_us))
+
+
+def _of_launching_threads(trace: Trace) -> Ints:
+    """Host events of the threads that start GPU work, without what the profiler does itself.
+
+    Steps do not count: the profiler stops inside of the last one, which lasts until it has.
+    """
+    host = trace.host
+    calls = launch_rows(trace)
+    threads = distinct(host.thread[calls[calls != ABSENT]])
+    working = np.isin(host.thread, threads) & (host.category != Category.OVERHEAD)
+    working &= ~names_matching(trace, _PROFILER)[host.name]
+    working &= ~names_matching(trace, PROFILER_STEP)[host.name]
+    if len(trace.gpu):  # as does a wait for a device that has nothing left to do
+        stops = names_matching(trace, _DEVICE_WAIT)[host.name]
+        working &= ~(stops & (host.start_us > float(trace.gpu.end_us.max())))
+    return np.flatnonzero(working)
