@@ -25,7 +25,8 @@ LIBRARY = Path(__file__).parents[2] / "examples" / "models" / "library"
 TRAINING = "--cluster 8xH100 --seq 128 --global-batch 8"
 FLEET = "simulate serving --gpu H100 --rate 5 --requests 20 --input-tokens 9 --output-tokens 9"
 
-TABLED = ("summary", "memory", "ranks", *(word for word, one in QUESTIONS.items() if one.analysis))
+JOINED = ("ranks", "critical-path", "stragglers")
+TABLED = ("summary", "memory", *JOINED, *(word for word, one in QUESTIONS.items() if one.analysis))
 WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("doctor", "out"): (
         ("doctor --trace whole.json --out OUTPUT", "whole.json"),
@@ -51,6 +52,10 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         )
         for word in TABLED
     },
+    ("trace compare", "out"): (
+        ("trace compare whole.json traces/rank0.json --out OUTPUT", "whole.json"),
+        ("trace compare whole.json traces/rank0.json --out OUTPUT", "traces/rank0.json"),
+    ),
     ("roofline", "html"): (("roofline model --device h100 --html OUTPUT", "model/config.json"),),
     ("predict training", "html"): (
         (f"predict training --model model {TRAINING} --html OUTPUT", "model/config.json"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyarrow import parquet
-from tests.cli.test_overwriting import TABLED
+from tests.cli.test_overwriting import JOINED, TABLED
 from tests.trace.written import call, host, kernel, step, write
 
 from ridgeline.cli.main import run
@@ -28,7 +28,7 @@ EVENTS = [
     kernel(120, 30, correlation=1, name='gemm<2, "large">'),
     kernel(150, 10, correlation=2, name="ncclDevKernel_AllReduce"),
 ]
-SINGLE = tuple(word for word in TABLED if word != "ranks")
+SINGLE = tuple(word for word in TABLED if word not in JOINED)
 
 
 @pytest.fixture
@@ -99,6 +99,32 @@ def test_ranks_write_a_row_per_kernel(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     assert run(["trace", "ranks", str(folder), "--out", str(out)]) == 0
     assert [row["kernel_class"] for row in read(out)] == ["gemm", "communication"]
+
+
+@pytest.mark.parametrize(
+    ("word", "field"), [("critical-path", "names"), ("stragglers", "collectives")]
+)
+def test_questions_that_join_ranks_write_the_rows_of_their_list(
+    folder: Path, tmp_path: Path, word: str, field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "table.csv"
+    assert run(["trace", word, str(folder), "--json", "--out", str(out)]) == 0
+    told = json.loads(capsys.readouterr().out)[field]
+    rows = read(out)
+    assert len(rows) == len(told) > 0
+    assert [row["name"] for row in rows] == [one["name"] for one in told]
+
+
+@pytest.mark.parametrize(("by", "field"), [("operator", "operators"), ("kernel", "kernels")])
+def test_a_comparison_writes_what_it_was_aligned_by(
+    folder: Path, tmp_path: Path, by: str, field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, one = tmp_path / "table.csv", str(folder / "rank0.json")
+    assert run(["trace", "compare", one, one, "--by", by, "--json", "--out", str(out)]) == 0
+    told = json.loads(capsys.readouterr().out)["ranks"][0][field]
+    assert [(row["name"], row["status"]) for row in read(out)] == [
+        (row["name"], row["status"]) for row in told
+    ]
 
 
 def test_the_terminal_says_what_was_written(

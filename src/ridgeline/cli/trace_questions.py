@@ -3,7 +3,7 @@
 A row names what a subcommand tells and, for most, the analysis that answers it for one trace and
 the view that shows the records of all: `cli/trace.py` makes the command out of that. To add a
 question, write the analysis in `trace/`, the view in `report/views/`, and a row here. A row
-without an analysis has a function of its own in `cli/trace.py`.
+without an analysis has a function of its own in the file that it names.
 
 Whoever asks for `ridgeline --help` waits for this module, so it imports nothing.
 """
@@ -23,6 +23,7 @@ class TraceQuestion:
         rows: str = "",
         options: dict[str, object] | None = None,
         details: bool = False,
+        module: str = "trace",
     ) -> None:
         self.tells = tells
         """One line for the list of commands, in small letters and without a full stop."""
@@ -36,6 +37,8 @@ class TraceQuestion:
         """Options of the command besides those that all have, each with its default."""
         self.details = details
         """Does the analysis need shapes, call stacks and sequence numbers?"""
+        self.module = module
+        """The file of this room with the command."""
 
 
 QUESTIONS = {
@@ -141,20 +144,36 @@ QUESTIONS = {
         "memory over time, from a trace or a snapshot: peak, growth, who holds it"
     ),
     "critical-path": TraceQuestion(
-        "what made the run as long as it was, moment by moment; what-if"
+        "what made the run as long as it was, moment by moment; what-if", module="trace_across"
     ),
-    "stragglers": TraceQuestion("which rank arrives last at collectives, and what the others wait"),
-    "ranks": TraceQuestion("kernel times over ranks: mean, extremes, spread, ranks that stand out"),
-    "compare": TraceQuestion("what is new, gone, slower or faster in B; exit 3 when B is slower"),
-    "tree": TraceQuestion("frames, operators and calls inside each other, with host and GPU time"),
-    "stack": TraceQuestion("folded stacks on stdout, as flamegraph.pl and speedscope read them"),
+    "stragglers": TraceQuestion(
+        "which rank arrives last at collectives, and what the others wait", module="trace_across"
+    ),
+    "ranks": TraceQuestion(
+        "kernel times over ranks: mean, extremes, spread, ranks that stand out",
+        module="trace_across",
+    ),
+    "compare": TraceQuestion(
+        "what is new, gone, slower or faster in B; exit 3 when B is slower", module="trace_across"
+    ),
+    "tree": TraceQuestion(
+        "frames, operators and calls inside each other, with host and GPU time",
+        module="trace_drawn",
+    ),
+    "stack": TraceQuestion(
+        "folded stacks on stdout, as flamegraph.pl and speedscope read them", module="trace_drawn"
+    ),
     "export": TraceQuestion(
-        "the trace for Perfetto, with counters and the critical path beside it"
+        "the trace for Perfetto, with counters and the critical path beside it",
+        module="trace_drawn",
     ),
-    "report": TraceQuestion("one HTML page with a timeline, a flame graph and every table"),
+    "report": TraceQuestion(
+        "one HTML page with a timeline, a flame graph and every table", module="trace_drawn"
+    ),
 }
 """Subcommand → its question."""
 TRACE_COMMANDS = {
-    f"trace {word}": ("ridgeline.cli.trace", question.tells) for word, question in QUESTIONS.items()
+    f"trace {word}": (f"ridgeline.cli.{question.module}", question.tells)
+    for word, question in QUESTIONS.items()
 }
 """The rows of the program's table of commands."""
