@@ -107,7 +107,7 @@ def test_a_local_folder_wins_when_it_is_written_as_a_path(
         ({}, "model_type is missing; add it, one of: bert, bloom"),
         ({**LLAMA, "model_type": "lama"}, "model_type 'lama' is not known; did you mean llama"),
         ({**LLAMA, "model_type": "xyzzy"}, "model_type 'xyzzy' is not known; known: bert"),
-        ({**LLAMA, "model_type": "resnet"}, "a convolutional network"),
+        ({**LLAMA, "model_type": "resnet"}, "a vision network"),
         ({**LLAMA, "model_type": 7}, "model_type is 7; it must be a string"),
         ({**LLAMA, "vocab_size": None}, "vocab_size is missing; add it as a whole number"),
         ({**LLAMA, "hidden_size": -64}, "hidden_size is -64; it must be a whole number from 1"),

@@ -55,8 +55,8 @@ def test_every_preset_is_found_and_has_a_source(name: str) -> None:
         ("llama-3-9b", "did you mean Llama-3-8B"),
         ("mixtral", "did you mean Mi"),
         ("@@@", "give the path of a Hugging Face config.json, or sizes as layers="),
-        ("ResNet-50", "is a convolutional network"),
-        ("efficientnet_b0", "is a convolutional network"),
+        ("ResNet-50", "is a vision network"),
+        ("efficientnet_b0", "is a vision network"),
         ("", "unknown model ''"),
     ],
 )

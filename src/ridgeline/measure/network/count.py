@@ -1,0 +1,110 @@
+"""Count a module by one forward pass of one image on the meta device, without arithmetic.
+
+    with torch.device("meta"):
+        module = build()
+    network = count_module(module, (224, 224))
+
+Every operator that PyTorch dispatches is seen, with the path of its layer; equal ones merge into
+one with their `count`. Views cost nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ridgeline.errors import InputError, in_words
+from ridgeline.measure.network.recorder import FusedFunctions, Recorder, following_layers
+from ridgeline.models.vision.network import VisionNetwork, VisionOperator
+
+
+def count_module(
+    module: torch.nn.Module,
+    image_size: tuple[int, int],
+    *,
+    name: str = "",
+    channels: int = 3,
+) -> VisionNetwork:
+    """The operators of a module's forward pass of one image of `image_size` (height, width).
+
+    Runs where the module's parameters are; on the meta device nothing is computed. The module is
+    put into evaluation mode and left so. Where shapes depend on data once every layer has run (the
+    non-maximum suppression of a detector), counting ends there.
+
+    >>> layer = torch.nn.Conv2d(3, 64, 7, stride=2, padding=3, device="meta")
+    >>> count_module(layer, (224, 224)).macs == 7 * 7 * 3 * 64 * 112 * 112
+    True
+    """
+    return VisionNetwork(
+        name=name or type(module).__name__,
+        image_size=image_size,
+        operators=tuple(
+            merge_equal(record_operators(module, image_size, name=name, channels=channels))
+        ),
+        parameters=sum(one.numel() for one in module.parameters()),
+    )
+
+
+def record_operators(
+    module: torch.nn.Module, image_size: tuple[int, int], *, name: str = "", channels: int = 3
+) -> list[VisionOperator]:
+    """Every operator of one forward pass in its order, equal ones apart."""
+    module.eval()
+    first = next((one for one in module.parameters() if one.is_floating_point()), None)
+    device = "meta" if first is None else first.device
+    dtype = torch.float32 if first is None else first.dtype
+    image = torch.zeros(1, channels, *image_size, device=device, dtype=dtype)
+    recorder = Recorder(image)
+    with (
+        torch.no_grad(),
+        without_fast_path(),
+        following_layers(module, recorder),
+        FusedFunctions(recorder),
+        recorder,
+    ):
+        try:
+            module(image)
+        except Exception as error:  # whatever a user's module raises
+            if recorder.stopped_at and not _unvisited(module, recorder.visited):
+                return recorder.operators
+            height, width = image_size
+            raise InputError(
+                f"{name or type(module).__name__} failed on an image of {height}x{width}"
+                f" after {recorder.last_path()}: {in_words(error)}"
+            ) from error
+    return recorder.operators
+
+
+def _unvisited(module: torch.nn.Module, visited: set[str]) -> list[str]:
+    """Layers with parameters of their own that have not run."""
+    return [
+        path
+        for path, layer in module.named_modules()
+        if path not in visited and next(layer.parameters(recurse=False), None) is not None
+    ]
+
+
+def merge_equal(operators: Iterable[VisionOperator]) -> list[VisionOperator]:
+    """Operators that differ in their name alone stand once, where the first of them runs."""
+    found: dict[VisionOperator, tuple[str, int]] = {}
+    for one in operators:
+        key = replace(one, name="", count=1)
+        name, count = found.get(key, (one.name, 0))
+        found[key] = name, count + one.count
+    return [replace(one, name=name, count=count) for one, (name, count) in found.items()]
+
+
+@contextlib.contextmanager
+def without_fast_path() -> Iterator[None]:
+    """PyTorch's fused transformer layer, which computes in one operator, is off while inside."""
+    backend: Any = torch.backends.mha
+    before = backend.get_fastpath_enabled()
+    backend.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        backend.set_fastpath_enabled(before)
