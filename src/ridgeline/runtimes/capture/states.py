@@ -43,10 +43,19 @@ class Snapshot:
 
     def changed(self) -> list[str]:
         """What has changed since, in words."""
-        return list(dict.fromkeys(name + key for name, _, key, _ in self._changes()))
+        return list(
+            dict.fromkeys(
+                name + key
+                for name, holder, key, before in self._changes()
+                if before is _ABSENT or not _holds_the_same(_reading(holder[key]), before)
+            )
+        )
 
     def take_back(self) -> list[str]:
-        """Put back what has changed since; returns what that was, in words."""
+        """Put back what has changed since; returns what that was, in words.
+
+        torch.export itself leaves copies of the containers on a module: they go without a word.
+        """
         changed = self.changed()
         for name, holder, key, before in list(self._changes()):
             if before is _ABSENT:
@@ -135,8 +144,21 @@ def _reading(value: Any) -> Any:
 
 def _same(now: Any, before: Any) -> bool:
     if isinstance(now, tuple) and isinstance(before, tuple):
-        return now[0] is before[0] and len(now[1]) == len(before[1])
-    return type(now) is type(before) and (now == before or now is before)
+        return now[0] is before[0] and _holds_the_same(now, before)
+    return type(now) is type(before) and (now is before or now == before)
+
+
+def _holds_the_same(now: Any, before: Any) -> bool:
+    """Whether two readings are of the same elements, though in another container."""
+    if not (isinstance(now, tuple) and isinstance(before, tuple)):
+        return _same(now, before)
+    if type(now[1]) is not type(before[1]) or len(now[1]) != len(before[1]):
+        return False
+    if isinstance(now[1], dict):
+        return all(key in before[1] and before[1][key] is now[1][key] for key in now[1])
+    if isinstance(now[1], set):
+        return bool(now[1] == before[1])
+    return all(one is other for one, other in zip(now[1], before[1], strict=True))
 
 
 def _restore(holder: Any, key: str, before: Any) -> None:
