@@ -25,6 +25,7 @@ torch, outside of the function that needs it. Start reading at `onnx_runtime.py`
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,11 +48,14 @@ Free = Literal["batch", "size"]
 ARTIFACT_NAME = "artifact.json"
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """The arguments of one call of a module."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+
+Call = ModelCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +63,10 @@ class RuntimeCard:
     """What a reader wants to know of a runtime before trying it."""
 
     name: str
-    """As `--to` takes it."""
+    """The name that `--to` takes."""
     title: str
     suffix: str
-    """The format: how the name of the file that it loads ends."""
+    """The format, as the end of the loaded file's name."""
     pip: str
     """The command that installs it; empty where it comes with torch or cannot be installed so."""
     precisions: tuple[Precision, ...]
@@ -70,7 +74,7 @@ class RuntimeCard:
     needs: tuple[str, ...]
     """Modules that must be importable."""
     source: str
-    """Its documentation."""
+    """Where it is documented, as an address."""
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +99,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shapes: list[list[int]]
     """Shape of each tensor that goes in, of the example."""
     dtypes: list[str]
-    """Their dtypes, e.g. `float32`."""
+    """The dtypes of those tensors, e.g. `float32`."""
     notes: list[str] = []
     """What a reader must know: layers left in float, too few calibration batches."""
 
@@ -106,7 +110,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def size_bytes(self) -> int:
-        """All files together."""
+        """The size of all files together."""
         return sum((self.folder / name).stat().st_size for name in self.files)
 
     def write(self) -> None:
@@ -123,7 +127,9 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         try:
             plain = msgspec.json.decode((folder / ARTIFACT_NAME).read_bytes())
-            return msgspec.convert({**plain, "folder": str(folder)}, cls)
+            return msgspec.convert(
+                {**plain, "folder": folder}, cls, dec_hook=lambda _, given: given
+            )
         except (OSError, msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
             raise InputError(f"{folder}: holds no exported module ({error})") from None
 
@@ -144,7 +150,7 @@ class Runtime(Protocol):
         folder: Path,
         *,
         precision: Precision = "fp32",
-        calibration: Sequence[Call] = (),
+        calibration: Sequence[ModelCall] = (),
         dynamic: tuple[Free, ...] = ("batch",),
     ) -> Artifact:
         """Write the module for this runtime into `folder`, which is made.
@@ -193,3 +199,12 @@ def runtime(name: str) -> Runtime:
     if name not in known:
         raise InputError(f"no runtime {name!r}; known: {', '.join(sorted(known))}")
     return known[name]
+
+
+def not_installed(card: RuntimeCard) -> str | None:
+    """Which modules a runtime lacks, and how they are installed; None: it has all."""
+    absent = [name for name in card.needs if importlib.util.find_spec(name) is None]
+    if not absent:
+        return None
+    verb = "is" if len(absent) == 1 else "are"
+    return f"{', '.join(absent)} {verb} not installed; run: {card.pip}"

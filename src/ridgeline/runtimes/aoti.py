@@ -1,4 +1,4 @@
-"""AOTInductor: the module compiled ahead of time into a shared library, with its weights.
+"""AOTInductor takes the module, compiled ahead of time into a shared library, with its weights.
 
 Convolutions and matmuls have their weights packed at compile time (`freezing`). It takes a C++
 compiler, at load too (torch 2.13).
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Call, Free, Precision, RuntimeCard
+from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,8 +32,6 @@ _COMPILERS = ("g++", "clang++", "cl")
 
 def missing() -> str | None:
     """Why it cannot run here, in one line with the cure; None: it can."""
-    from ridgeline.runtimes.capture.writing import not_installed
-
     if not any(map(shutil.which, _COMPILERS)):
         return "no C++ compiler is installed, which AOTInductor needs: install g++"
     return not_installed(CARD)
@@ -46,7 +44,7 @@ def convert(
     folder: Path,
     *,
     precision: Precision = "fp32",
-    calibration: Sequence[Call] = (),  # noqa: ARG001  # it has no int8
+    calibration: Sequence[ModelCall] = (),  # noqa: ARG001  # it has no int8
     dynamic: tuple[Free, ...] = ("batch",),
 ) -> Artifact:
     """Write `model.pt2`, a package of compiled code and weights; see `Runtime.convert`."""

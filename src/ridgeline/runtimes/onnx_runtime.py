@@ -1,4 +1,4 @@
-"""ONNX Runtime: the module as an ONNX graph, fused and run on the CPU.
+"""ONNX Runtime takes the module as an ONNX graph, fuses it and runs it on the CPU.
 
 The file comes from `torch.onnx.export(dynamo=True)`. int8 is static QuantizeLinear /
 DequantizeLinear: weights int8 per channel, activations uint8 with the ranges of the calibration
@@ -8,11 +8,13 @@ bits on CPUs without VNNI and overflow; there weights get 7 bits (`reduce_range`
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Call, Free, Precision, RuntimeCard
+from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +42,6 @@ _MULTIPLIES = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 
 def missing() -> str | None:
     """Why it cannot run here, in one line with the cure; None: it can."""
-    from ridgeline.runtimes.capture.writing import not_installed
-
     return not_installed(CARD)
 
 
@@ -52,7 +52,7 @@ def convert(
     folder: Path,
     *,
     precision: Precision = "fp32",
-    calibration: Sequence[Call] = (),
+    calibration: Sequence[ModelCall] = (),
     dynamic: tuple[Free, ...] = ("batch",),
 ) -> Artifact:
     """Write `model.onnx`; see `Runtime.convert`."""
@@ -101,11 +101,12 @@ def _quantise(captured: Captured, calls: list[list[Tensor]], path: Path) -> list
 
     ready = path.with_name("ready.onnx")
     quant_pre_process(str(path), str(ready), skip_symbolic_shape=True)
+    feeds = [{_input(i): _array(tensor) for i, tensor in enumerate(call)} for call in calls]
     dot_products = _sums_in_32_bits()
     quantize_static(
         str(ready),
         str(path),
-        _Reader(calls),
+        SimpleNamespace(get_next=functools.partial(next, iter(feeds), None)),
         quant_format=QuantFormat.QDQ,
         per_channel=True,
         reduce_range=not dot_products,
@@ -127,19 +128,6 @@ def _sums_in_32_bits() -> bool:
     from ridgeline.hardware.machine import this_machine
 
     return bool(_DOT_PRODUCTS & set(this_machine().cpu.isa))
-
-
-class _Reader:
-    """Calibration inputs as ONNX Runtime's quantiser reads them."""
-
-    def __init__(self, calls: list[list[Tensor]]) -> None:
-        self._feeds = iter(
-            [{_input(i): _array(tensor) for i, tensor in enumerate(call)} for call in calls]
-        )
-
-    def get_next(self) -> dict[str, np.ndarray[Any, Any]] | None:
-        """The inputs of the next call; None: there are no more."""
-        return next(self._feeds, None)
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:

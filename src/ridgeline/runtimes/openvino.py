@@ -1,4 +1,4 @@
-"""OpenVINO: the module as an OpenVINO graph, with int8 by NNCF.
+"""OpenVINO takes the module as a graph of its own, with int8 by NNCF.
 
 The precision it computes in is said, never left to its default: on a CPU that has bfloat16 it
 would round a float32 model (OpenVINO documentation, "Precision Control"). int8 takes weights per
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Call, Free, Precision, RuntimeCard
+from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,8 +37,6 @@ _HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 
 def missing() -> str | None:
     """Why it cannot run here, in one line with the cure; None: it can."""
-    from ridgeline.runtimes.capture.writing import not_installed
-
     return not_installed(CARD)
 
 
@@ -49,7 +47,7 @@ def convert(
     folder: Path,
     *,
     precision: Precision = "fp32",
-    calibration: Sequence[Call] = (),
+    calibration: Sequence[ModelCall] = (),
     dynamic: tuple[Free, ...] = ("batch",),
 ) -> Artifact:
     """Write `model.xml` and `model.bin`; see `Runtime.convert`."""
@@ -77,7 +75,7 @@ def convert(
 
 
 def _converted(captured: Captured, folder: Path) -> Any:
-    """The OpenVINO model.
+    """The module as an OpenVINO model.
 
     Raises:
         ExportError: Operators that OpenVINO does not have.

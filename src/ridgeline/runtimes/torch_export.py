@@ -1,4 +1,4 @@
-"""torch.export: the module as a graph of torch's operators, which needs no model code to run."""
+"""torch.export keeps the module as a graph of torch's operators: no model code is needed to run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Call, Free, Precision, RuntimeCard
+from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,8 +26,6 @@ FILE = "model.pt2"
 
 def missing() -> str | None:
     """Why it cannot run here, in one line with the cure; None: it can."""
-    from ridgeline.runtimes.capture.writing import not_installed
-
     return not_installed(CARD)
 
 
@@ -38,7 +36,7 @@ def convert(
     folder: Path,
     *,
     precision: Precision = "fp32",
-    calibration: Sequence[Call] = (),  # noqa: ARG001  # it has no int8
+    calibration: Sequence[ModelCall] = (),  # noqa: ARG001  # it has no int8
     dynamic: tuple[Free, ...] = ("batch",),
 ) -> Artifact:
     """Write `model.pt2`; see `Runtime.convert`."""

@@ -28,5 +28,5 @@ applies, options, predict, apply = answer_by(CARD, "aoti")
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """Nothing: how a program is kept and shipped is its author's matter (`ridgeline export`)."""
+    """No edit, for how a program is kept is its author's matter (`ridgeline export`)."""
     return []

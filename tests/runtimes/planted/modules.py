@@ -221,8 +221,8 @@ class FiltersByFourier(nn.Module):
         self.filter = nn.Parameter(torch.randn(8, 32, 17, dtype=torch.complex64))
 
     def forward(self, x):
-        y = torch.fft.rfft2(self.backbone(x))
-        return torch.view_as_real(y * self.filter)  # LINE
+        y = torch.fft.rfft2(self.backbone(x))  # LINE
+        return torch.view_as_real(y * self.filter)
 
 
 class ReturnsComplex(nn.Module):

@@ -25,7 +25,7 @@ LEAST_SAME = 0.93
 
 
 @dataclass(slots=True)
-class Agreement:
+class OutputAgreement:
     """What was seen over the calls so far."""
 
     calls: int = 0

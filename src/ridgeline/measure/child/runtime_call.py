@@ -25,11 +25,11 @@ import torch
 from torch import nn
 
 from ridgeline.errors import RidgelineError, in_words
-from ridgeline.measure.child.agreement import Agreement
+from ridgeline.measure.child.agreement import OutputAgreement
 from ridgeline.measure.child.guard import note
 from ridgeline.measure.child.inputs import tensors_in
 from ridgeline.measure.child.points import Points
-from ridgeline.runtimes import Call, Free, Precision, Runtime
+from ridgeline.runtimes import Free, ModelCall, Precision, Runtime
 
 MOST_SHAPES = 4
 """Shapes of inputs for which a program is made; calls of other shapes stay in eager PyTorch."""
@@ -42,11 +42,11 @@ Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)
-class Program:
+class LoadedProgram:
     """What answers for calls of one shape."""
 
     run: Callable[..., Any]
-    agreement: Agreement = field(default_factory=Agreement)
+    agreement: OutputAgreement = field(default_factory=OutputAgreement)
     answers: bool = False
     """It was near enough, and answers in the module's place."""
 
@@ -68,10 +68,10 @@ class RuntimeCall:
         self._runtime = runtime
         self._precision = precision
         self._call = module._call_impl
-        self._recorded: list[Call] = []
-        self._programs: dict[Key, Program | None] = {}
+        self._recorded: list[ModelCall] = []
+        self._programs: dict[Key, LoadedProgram | None] = {}
         """By shape; None: calls of that shape stay in eager PyTorch."""
-        self._free: Program | None = None
+        self._free: LoadedProgram | None = None
         """One for any batch, once a second size of batch was seen."""
         self._notes: list[str] = []
         self.given_up = False
@@ -82,7 +82,7 @@ class RuntimeCall:
         """The answer, of the program where there is one for this call."""
         if self.given_up or self._module.training:
             return self._call(*args, **kwargs)
-        program = self._guarded(self._program_for, Call(args, kwargs))
+        program = self._guarded(self._program_for, ModelCall(args, kwargs))
         if program is not None and program.answers:
             try:
                 return program.run(*args, **kwargs)
@@ -111,16 +111,16 @@ class RuntimeCall:
         self._programs.clear()
 
     @staticmethod
-    def _copies(args: Any, kwargs: Any) -> Call:
+    def _copies(args: Any, kwargs: Any) -> ModelCall:
         """A call whose tensors the module may write to without changing ours."""
         from torch.utils._pytree import tree_map_only
 
         copied = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (args, kwargs))
-        return Call(*copied)
+        return ModelCall(*copied)
 
     # -- programs --------------------------------------------------------------------------
 
-    def _program_for(self, call: Call) -> Program | None:
+    def _program_for(self, call: ModelCall) -> LoadedProgram | None:
         key = _key(call)
         if key in self._programs:
             return self._programs[key]
@@ -135,13 +135,13 @@ class RuntimeCall:
         self._programs[key] = self._made(call, ())
         return self._programs[key]
 
-    def _has_recorded(self, call: Call) -> bool:
+    def _has_recorded(self, call: ModelCall) -> bool:
         """Record one more call, unless there are enough to convert."""
         if not _is_enough(self._recorded, _CALIBRATION):
             self._recorded.append(self._copies(*call))
         return _is_enough(self._recorded, _CALIBRATION)
 
-    def _another_shape(self, call: Call, key: Key) -> Program | None:
+    def _another_shape(self, call: ModelCall, key: Key) -> LoadedProgram | None:
         """A program with a free batch, else one of this shape; None: neither can be made."""
         for free in (("batch",), ()):
             if free and self._free is not None:
@@ -158,17 +158,17 @@ class RuntimeCall:
         self._tell()
         return None
 
-    def _takes(self, program: Program, call: Call, key: Key) -> bool:
+    def _takes(self, program: LoadedProgram, call: ModelCall, key: Key) -> bool:
         """Does a program with a free batch answer this shape too?"""
         try:
             with torch.no_grad():
                 program.run(*call.args, **call.kwargs)
         except RidgelineError:
             return False
-        self._programs[key] = Program(program.run)
+        self._programs[key] = LoadedProgram(program.run)
         return True
 
-    def _made(self, call: Call, free: tuple[Free, ...]) -> Program:
+    def _made(self, call: ModelCall, free: tuple[Free, ...]) -> LoadedProgram:
         example = self._copies(*call)
         shape = _key(call)
         calibration = [one for one in self._recorded if _key(one) == shape] or self._recorded
@@ -191,7 +191,7 @@ class RuntimeCall:
             run = self._runtime.load(artifact, threads=torch.get_num_threads())
             run(*example.args, **example.kwargs)  # what it sets up at its first call
         self._notes += artifact.notes
-        return Program(run)
+        return LoadedProgram(run)
 
     @contextmanager
     def _module_itself(self) -> Iterator[None]:
@@ -205,7 +205,7 @@ class RuntimeCall:
 
     # -- comparison ------------------------------------------------------------------------
 
-    def _compare(self, program: Program, call: Call, wanted: Any) -> None:
+    def _compare(self, program: LoadedProgram, call: ModelCall, wanted: Any) -> None:
         """Beside the module's answer; once it was near enough, the program answers alone."""
         agreement = program.agreement
         with torch.no_grad():
@@ -237,7 +237,7 @@ class RuntimeCall:
         self._points.changed(self._technique, "; ".join(dict.fromkeys(words)))
 
 
-def _key(call: Call) -> Key:
+def _key(call: ModelCall) -> Key:
     """Shapes and dtypes of a call's tensors, and what else it is given."""
     tensors = [(tuple(t.shape), t.dtype) for t in tensors_in((call.args, dict(call.kwargs)))]
     plain = (bool, int, float, str, type(None))
@@ -245,19 +245,19 @@ def _key(call: Call) -> Key:
     return (len(call.args), *call.kwargs, *tensors, *rest)
 
 
-def _is_enough(calls: list[Call], limits: tuple[int, int, int]) -> bool:
+def _is_enough(calls: list[ModelCall], limits: tuple[int, int, int]) -> bool:
     least, most, samples = limits
     seen = sum(_samples(call) for call in calls)
     return len(calls) >= most or (len(calls) >= least and seen >= samples)
 
 
-def _enough_compared(agreement: Agreement) -> bool:
+def _enough_compared(agreement: OutputAgreement) -> bool:
     least, most, samples = _COMPARISON
     seen = agreement.calls
     return seen >= most or (seen >= least and agreement.samples >= samples)
 
 
-def _samples(call: Call) -> int:
+def _samples(call: ModelCall) -> int:
     first = next(tensors_in((call.args, dict(call.kwargs))), None)
     return len(first) if first is not None and first.dim() else 1
 

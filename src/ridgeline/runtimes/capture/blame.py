@@ -68,7 +68,7 @@ def blame(
             line = explain(one, place)
             if line is not None:
                 return ExportError(line[1], kind=line[0], log=log)
-    node = _node_of(error)
+    node = _node_of(error) or _own_operator(error, program)
     if node is not None:
         return blame_operator(node, program, log, runtime)
     kind, words = _by_expression(error, place, runtime)
@@ -220,6 +220,16 @@ def _node_of(error: BaseException) -> Any:
             trace = trace.tb_next
         if found is not None and found.op == "call_function":
             return found
+    return None
+
+
+def _own_operator(error: BaseException, program: Any) -> Any:
+    """An operator of the user's own (not one of torch's) that a runtime names in its message."""
+    said = " ".join(str(one) for one in (error, *causes(error)))
+    for node in program.graph.nodes if program is not None else ():
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and not schema.name.startswith("aten::") and schema.name in said:
+            return node
     return None
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.errors import ExportError, InputError
-from ridgeline.runtimes import Call, Free
+from ridgeline.runtimes import Free, ModelCall
 from ridgeline.runtimes.capture.blame import blame, failed_in_pytorch, keep_log
 from ridgeline.runtimes.capture.quiet import silence
 from ridgeline.runtimes.capture.sources import (
@@ -28,7 +28,7 @@ from ridgeline.runtimes.capture.sources import (
     place_of_error,
     place_of_node,
 )
-from ridgeline.runtimes.capture.states import Snapshot, forget_cached_shapes
+from ridgeline.runtimes.capture.states import StateSnapshot, forget_cached_shapes
 from ridgeline.runtimes.capture.structure import (
     Structure,
     UnknownStructure,
@@ -37,7 +37,10 @@ from ridgeline.runtimes.capture.structure import (
     unflatten,
 )
 
-_DIFFERS_IN_TRAINING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+_DIFFERS_IN_TRAINING = (
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.Dropout, nn.Dropout1d,
+    nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +54,6 @@ class Captured:
     inputs: Structure
     outputs: Structure
     free: list[Free]
-    dynamic_shapes: tuple[dict[int, Any], ...]
-    """Of each tensor, the dimensions that were left free."""
     has_attention: bool
 
 
@@ -123,12 +124,11 @@ def capture(
         inputs=structure,
         outputs=outputs,
         free=list(dynamic),
-        dynamic_shapes=shapes,
         has_attention=_has_attention(program),
     )
 
 
-def flat_calls(captured: Captured, calls: Sequence[Call]) -> list[list[Tensor]]:
+def flat_calls(captured: Captured, calls: Sequence[ModelCall]) -> list[list[Tensor]]:
     """The tensors of each calibration call.
 
     Raises:
@@ -195,10 +195,10 @@ def _run_once(flat: _Flat, example: list[Tensor], tensors: list[Tensor]) -> Stru
     What a first call leaves behind and a second does not is such a cache; what each call leaves
     behind, no graph does.
     """
-    before = Snapshot(flat.module)
+    before = StateSnapshot(flat.module)
     try:
         _call(flat, example)
-        warm = Snapshot(flat.module)
+        warm = StateSnapshot(flat.module)
         if before.changed():
             _call(flat, example)
     except UnknownStructure as error:
@@ -282,7 +282,7 @@ def _free_dimensions(tensor: Tensor, batch: int, dynamic: tuple[Free, ...]) -> d
 def _exported(
     flat: _Flat, example: list[Tensor], shapes: tuple[dict[int, Any], ...], folder: Path
 ) -> Any:
-    before = Snapshot(flat.module)
+    before = StateSnapshot(flat.module)
     try:
         with torch.no_grad(), silence() as said:
             program = torch.export.export(

@@ -1,4 +1,4 @@
-"""The user's line: where in their code a traceback ends, and where an operator of a graph began.
+"""The user's line, where in their code a traceback ends, and where an operator of a graph began.
 
 The user's code is what is neither torch, nor Python's own library, nor a runtime, nor ours. A
 package such as transformers counts where no file of the user's lies deeper.
@@ -40,7 +40,7 @@ class Place:
 
     @property
     def text(self) -> str:
-        """The line itself."""
+        """The line as it is written."""
         return linecache.getline(self.file, self.line).strip().partition("  #")[0]
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Place:
 
 
 def _rank(file: str) -> int:
-    """2: a file of the user's; 1: a package that they use; 0: machinery."""
+    """How much a file is the user's: 2 it is, 1 a package that they use, 0 machinery."""
     real = os.path.realpath(file)
     for root in _PACKAGES:
         if real.startswith(root):

@@ -27,11 +27,12 @@ _OWN = frozenset({
 })  # fmt: skip
 """What nn.Module itself keeps."""
 
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
 _GLOBAL = "global "
 _ABSENT = object()
 
 
-class Snapshot:
+class StateSnapshot:
     """The Python state around a module's forward, as it is now."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -180,7 +181,7 @@ def forget_cached_shapes() -> list[str]:
     from torch._subclasses.fake_tensor import FakeTensor
 
     emptied = []
-    for cached in [o for o in gc.get_objects() if type(o) is functools._lru_cache_wrapper]:
+    for cached in [o for o in gc.get_objects() if type(o) is _LRU_CACHE]:
         code = getattr(getattr(cached, "__wrapped__", None), "__code__", None)
         if code is None or _rank(code.co_filename) == 0 or not cached.cache_info().currsize:
             continue

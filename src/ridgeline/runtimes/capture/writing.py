@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +12,6 @@ from ridgeline.runtimes import ARTIFACT_NAME, Artifact, Precision, RuntimeCard
 from ridgeline.runtimes.capture.blame import USUAL, blame, keep_log
 from ridgeline.runtimes.capture.program import Captured
 from ridgeline.runtimes.capture.quiet import silence
-
-
-def not_installed(card: RuntimeCard) -> str | None:
-    """Which modules a runtime lacks, and how they are installed; None: it has all."""
-    absent = [name for name in card.needs if importlib.util.find_spec(name) is None]
-    if not absent:
-        return None
-    verb = "is" if len(absent) == 1 else "are"
-    return f"{', '.join(absent)} {verb} not installed; run: {card.pip}"
 
 
 def check_precision(card: RuntimeCard, precision: Precision) -> None:
