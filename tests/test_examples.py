@@ -12,6 +12,7 @@ from ridgeline.measure.live.profile import MeasurementPlan, measure
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 SMALL = {
     "infer.py": ("--width", "48", "--layers", "2"),
+    "infer_images.py": ("--model", "mobilenet", "--image", "64"),
     "train_accumulate.py": ("--width", "32", "--layers", "1", "--length", "32"),
     "train_cnn.py": ("--channels", "8", "--image-size", "16"),
     "train_ddp.py": ("--width", "64"),
@@ -23,14 +24,14 @@ SMALL = {
     "train_lstm.py": ("--hidden", "32", "--embedding", "16", "--vocab", "200", "--words", "5000"),
 }  # fmt: skip
 """Sizes at which a step takes milliseconds."""
-KINDS = {path.name: "inference" if path.name == "infer.py" else "training" for path in EXAMPLES}
+KINDS = {p.name: "inference" if p.name.startswith("infer") else "training" for p in EXAMPLES}
 QUICK = ["train_lstm.py", "train_gan.py", "infer.py"]
 
 
 def test_there_is_an_example_of_every_kind() -> None:
     assert {
         "train_gpt.py", "train_cnn.py", "train_lstm.py", "train_gan.py", "train_input_bound.py",
-        "train_accumulate.py", "train_ddp.py", "infer.py",
+        "train_accumulate.py", "train_ddp.py", "infer.py", "infer_images.py",
     } <= {path.name for path in EXAMPLES}  # fmt: skip
 
 

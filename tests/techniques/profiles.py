@@ -133,6 +133,10 @@ def faulty() -> dict[str, Context]:
             model={"repeated_block": "Block", "num_repeated": 6},
             operators={"aten::mm": 0.4, "aten::gelu": 0.4},
         ),
+        **dict.fromkeys(
+            ("aot-inductor", "onnx-runtime", "openvino"),
+            context(kind="inference", phases={"forward": 0.95}),
+        ),
         "cuda-graphs": replaced(context(model=CUDA), small_operator_share=0.6),
         "cudnn-benchmark": context(model=CUDA, operators={"aten::convolution": 0.8}),
         "ddp-bucket-view": context(model=DDP, phases={"communication": 0.2}, world_size=2),

@@ -528,6 +528,9 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
     "fused optimizer": ("fused-optimizer", Case((), {"fused-optimizer": {}}), ROUNDING),
     "frozen collector": ("gc-freeze", Case((), {"gc-freeze": {}}), BIT_EQUAL),
     "inference mode": ("inference-mode", Case(("--infer",), {"inference-mode": {}}), BIT_EQUAL),
+    "ONNX Runtime": ("onnx-runtime", Case(("--infer",), {"onnx-runtime": {}}), ROUNDING),
+    "OpenVINO": ("openvino", Case(("--infer",), {"openvino": {}}), ROUNDING),
+    "AOTInductor": ("aot-inductor", Case(("--infer",), {"aot-inductor": {}}), ROUNDING),
     "workers": (
         "loader-workers",
         Case((), {"loader-workers": {"num_workers": 1, "prefetch_factor": 2}}),
@@ -574,7 +577,7 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         ROUNDING,
     ),
 }
-LONG = {"compile under DDP", "compile of blocks"}
+LONG = {"compile under DDP", "compile of blocks", "AOTInductor"}
 """Compiled for many seconds; "compile with dropout" stands for them in every run."""
 NO_EFFECT = {
     "pinned-memory": Case((), {"pinned-memory": {}}),

@@ -328,3 +328,27 @@ def test_who_asks_the_questions_loads_neither_torch_nor_a_parser() -> None:
     words = [sys.executable, "-c", code]
     seen = subprocess.run(words, capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "[]"
+
+
+def test_a_runtime_takes_the_place_of_a_slower_one_and_the_ledger_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow, quick, late = "onnx-runtime", "openvino", "aot-inductor"
+    ratios: Ratios = {
+        frozenset({FASTER}): (1.1, 1.2, 1.3),
+        frozenset({slow}): (1.7, 1.8, 1.9),
+        frozenset({quick}): (2.3, 2.4, 2.5),
+        frozenset({late}): (1.4, 1.5, 1.6),
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    try_all(one, FASTER, slow)
+    one.challenge(*members(quick), slow)
+    assert [member.technique for member in one.stack] == [FASTER, quick]
+    one.challenge(*members(late), quick)
+    ledger = one.ledger()
+    kept = {row.technique: row.kept for row in ledger.rows}
+    assert kept == {FASTER: True, slow: False, quick: True, late: False}
+    reasons = {row.technique: row.reason for row in ledger.rows}
+    assert reasons[slow] == "openvino is faster in its place: 2.40× against 1.80×"
+    assert reasons[late] == "openvino is faster in its place: 2.40× against 1.50×"
+    assert ledger.rows[-1].cumulative == pytest.approx(1.2 * 2.4)

@@ -187,6 +187,10 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     facts: Facts | None = None
     applied: dict[str, str] = {}
     """Technique → what it changed; a technique that changed nothing is absent."""
+    refused: dict[str, str] = {}
+    """Technique → why it changed nothing, where it says so."""
+    preparing: list[str] = []
+    """Techniques that will take effect after some more steps."""
     forwards_seen: int = 0
     """Outermost forwards of the main model since the start."""
     ended: bool = False

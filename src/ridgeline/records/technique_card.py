@@ -40,7 +40,7 @@ class TechniqueCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     costs: str
     """What it costs in memory, start-up time, exactness or readability."""
     equivalence: str
-    """What it may do to the training result: `bit-equal`, `rounding`, `reduced-precision` or
+    """What it may do to the result: `bit-equal`, `rounding`, `reduced-precision`, `quantised` or
     `statistical`."""
     equivalence_with: dict[str, str] = {}
     """The equivalence that holds instead where an option is set → by that option's name."""

@@ -33,7 +33,7 @@ CARD = Card(
     source="Ansel et al., PyTorch 2, ASPLOS 2024; PyTorch documentation, torch.compile",
     equivalence="rounding",
     stage=Stage.COMPILE,
-    slot="compile",
+    slot="runtime",
     optional={"mode": str, "dynamic": bool, "regional": str},
 )
 

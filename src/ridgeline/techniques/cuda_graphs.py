@@ -26,7 +26,7 @@ CARD = Card(
     source="PyTorch documentation, CUDA semantics, CUDA graphs",
     equivalence="rounding",
     stage=Stage.GRAPH,
-    slot="compile",
+    slot="runtime",
 )
 
 

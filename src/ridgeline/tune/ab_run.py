@@ -59,6 +59,8 @@ class ABRun:
     startup_seconds: float | None = None
     """How much longer B took to reach its pace than A; None: one of them was not seen to."""
     had_no_effect: bool = False
+    refusal: str = ""
+    """Why it had no effect, where B's techniques say so."""
 
     @property
     def rounds(self) -> int:
@@ -156,7 +158,7 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
             pool.ended(live)
             return
     if not _took_effect(a, b, sides[1].applied):
-        result.had_no_effect = True
+        result.had_no_effect, result.refusal = True, _refusal(a, b, sides[1])
         return
     result.startup_seconds = _slower_start(*sides)
     sides = _aligned(pool, sides, plan)
@@ -216,9 +218,13 @@ def _is_nearly_over(pool: Pool, variant: Variant) -> bool:
 def _warm_up(live: Live, plan: ABPlan, length: int | None) -> None:
     """Run until the step time has settled; of a short script no more than its share."""
     most = math.inf if length is None else _WARMUP_SHARE * length
+    begun = len(live.seconds)
     while not (live.is_warm or live.ended):
         live.steps(_WARMUP_BLOCK)
-        if plan.is_over() or _is_warm(live.seconds) or live.index >= most:
+        if live.preparing and not plan.is_over():
+            begun = len(live.seconds)  # what it does once it is ready has another pace
+            continue
+        if plan.is_over() or _is_warm(live.seconds[begun:]) or live.index >= most:
             live.warmed_up()
 
 
@@ -310,6 +316,7 @@ def _one_at_a_time(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABR
             result.b_peak_memory_bytes = live.peak_memory_bytes
             result.b_non_finite = live.non_finite
             result.had_no_effect = not _took_effect(a, b, live.applied)
+            result.refusal = _refusal(a, b, live)
         if not blocks[-1]:
             return
     result.a_rounds.append(statistics.mean(blocks[0]))
@@ -336,6 +343,12 @@ def _keep_losses(result: ABRun, name: str, live: Live) -> None:
     known = result.a_losses if name == "a" else result.b_losses
     if len(live.losses) > len(known):
         known[:] = live.losses
+
+
+def _refusal(a: Variant, b: Variant, live: Live) -> str:
+    """What the techniques that B adds say of why they changed nothing."""
+    added = [t.technique for t in b.stack if t not in a.stack]
+    return "; ".join(live.refused[name] for name in added if name in live.refused)
 
 
 def _took_effect(a: Variant, b: Variant, applied: dict[str, str]) -> bool:

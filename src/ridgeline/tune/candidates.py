@@ -66,7 +66,8 @@ def candidates(
     """Techniques that apply, most promising first; `skipped` is told why others do not."""
     found = []
     for name, module in all_techniques().items():
-        if (only and name not in only) or name in (context.stack or {}):
+        held = (context.stack or {}).get(name)
+        if (only and name not in only) or (held is not None and not module.CARD.opaque):
             continue
         fits = module.applies(context)
         if not fits.ok:
@@ -74,6 +75,8 @@ def candidates(
             continue
         skipped.pop(name, None)
         for options in options_of(module, context):
+            if options == held:
+                continue
             applied = Applied(technique=name, options=options)
             candidate = TechniqueCandidate(applied=applied, gain=module.predict(context, options))
             if candidate.gain.high < MIN_EXPECTED_GAIN:

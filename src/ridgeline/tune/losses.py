@@ -6,6 +6,7 @@ losses agree as far as the equivalence of the technique goes:
 - `bit-equal`          every loss is the same number;
 - `rounding`           sums in another order, in float32;
 - `reduced-precision`  products rounded to the mantissa of bfloat16;
+- `quantised`          weights and activations of inference in 8 bits
 - `statistical`        other random draws (the order of batches, the workers' generators).
 
 What rounding does to *this* script is not guessed, it is measured: the baseline runs once more
@@ -50,6 +51,9 @@ STRETCHES = (0, 3, 8, 16, 40)
 FLOOR = 0.01
 """Relative difference that is never called a change of the result for statistical techniques,
 when the script gives no seed spread to compare with."""
+LEAST_SQNR_OF_PROJECTIONS = 10.0
+"""dB of a trajectory of quantised outputs' projections: each is a mean over a whole output, in
+which the signal cancels and the noise does not, so it lies below that of the outputs."""
 LEAN_SIGMAS = 3.0
 _SHORT_MANTISSA = 11
 """Bits of float16's; a mean of a few losses in bfloat16 (8 bits) fits too."""
@@ -131,6 +135,8 @@ def _judge(
         return False, f"losses should be bit-equal, and differ from step {step} on"
     gap = np.where(both, other - base, 0.0)
     scale = max(_rms(base[both]), 1e-12) if both.any() else 1.0
+    if equivalence == "quantised":
+        return _within_noise(gap, scale)
     if equivalence in SHAKES:
         return _within_shaken(equivalence, base, gap, shaken, scale, noise)
     return _within_spread(gap, scale, spread, noise)
@@ -169,6 +175,16 @@ def _within_shaken(
         f"losses part by at most {worst:.1f} times what {_NAMES[equivalence]} does to this script"
         f" (RMS {_rms(gap):.2g})"
     )
+
+
+def _within_noise(gap: Array, scale: float) -> tuple[bool, str]:
+    """Is the noise of 8 bits as small against the outputs as it may be?
+
+    Each output was compared when the program was made; this is what came of it over the steps.
+    """
+    size, most = _rms(gap), scale * 10 ** (-LEAST_SQNR_OF_PROJECTIONS / 20)
+    words = f"outputs part by {size:.2g} (RMS of their projections), allowed {most:.2g}"
+    return size <= most, words
 
 
 _NAMES = {"rounding": "rounding", "reduced-precision": "rounding to bfloat16"}

@@ -62,6 +62,9 @@ class Live:
         self.losses: list[float] = []
         self.seconds: list[float] = []
         self.applied: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.preparing: list[str] = []
+        """Techniques that have not taken effect yet, and will."""
         self.is_warm = False
         self.failed = False
         """It died, or was left in the middle of a step: there is nothing to wait for."""
@@ -149,6 +152,7 @@ class Live:
         self.index += len(report.steps)
         self.losses += report.losses
         self.applied = report.applied
+        self.refused, self.preparing = report.refused, report.preparing
         if timed:
             self.seconds += slowest(reports)
         self.sizes |= {(step.samples, step.tokens) for step in report.steps}

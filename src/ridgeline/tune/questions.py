@@ -27,6 +27,7 @@ from ridgeline.tune.verify import Verifier
 OnProgress = Callable[[str], None]
 WEAKEST_FIRST: tuple[Equivalence, ...] = (
     "statistical",
+    "quantised",
     "reduced-precision",
     "rounding",
     "bit-equal",
@@ -153,7 +154,7 @@ class Questions:
                     continue
                 return not_measured(asked, reason, self.baseline.step_seconds.p50)
         if result.had_no_effect:
-            return not_measured(asked, NO_EFFECT, self.baseline.step_seconds.p50)
+            return not_measured(asked, result.refusal or NO_EFFECT, self.baseline.step_seconds.p50)
         check = check_of(result) if check_of is not None else self._check(result, a, added)
         row = measured(asked, result, check, self.threshold)
         if key is not None:

@@ -106,6 +106,53 @@ class StackSearch(Questions):
         self.add_what_holds(members[:half])
         self.add_what_holds(members[half:])
 
+    def challenge(self, member: Applied, holder: str) -> LedgerRow:
+        """Is the stack faster with this member in the place of another of its slot?
+
+        Both are measured beside the stack without either; the faster one stays.
+        """
+        held = next(one for one in self.stack if one.technique == holder)
+        other = self._row_of(held)
+        if other is None:  # it was measured as one with others: they get rows of their own first
+            for row in self.groups():
+                self.split(row)
+            other = self._row_of(held)
+        below = [one for one in self.stack if one is not held]
+        self.on_progress(f"trying {key_of([member])} in the place of {holder}")
+        row = self.ask(below, [*below, member])
+        if row.kept and other is not None:
+            faster = row.multiplier > other.multiplier
+            winner, loser = (row, other) if faster else (other, row)
+            beaten = replace(
+                loser,
+                kept=False,
+                reason=f"{label_of(winner.technique, winner.options)} is faster in its place: "
+                f"{winner.multiplier:.2f}× against {loser.multiplier:.2f}×",
+            )
+            if faster:
+                self.stack[self.stack.index(held)] = member
+                self.rows = [beaten if one is other else one for one in self.rows]
+            else:
+                row = beaten
+        elif row.kept:
+            row = replace(row, kept=False, reason=f"{holder} is in its place")
+        self.rows.append(row)
+        self.on_progress(f"{key_of([member])}: {row.reason}")
+        self.on_row(self.ledger())
+        return row
+
+    def _row_of(self, member: Applied) -> LedgerRow | None:
+        """The kept row of one member of the stack; None: it was measured with others."""
+        return next(
+            (
+                row
+                for row in self.rows_of_the_stack()
+                if not row.together
+                and (row.technique, row.options) == (member.technique, member.options)
+            ),
+            None,
+        )
+
     def split(self, group: LedgerRow) -> None:
         """Give each member of a row that was measured as one a row of its own.
 

@@ -282,7 +282,13 @@ def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
         if is_small(chosen):
             _add_together(search, members)
             return
+        holder = displaced_by(members[0].technique, search.stack)
+        if holder is not None:
+            search.challenge(members[0], holder)
+            continue
         search.add_what_holds(members)
+        if any(technique(member.technique).CARD.opaque for member in search.stack):
+            continue  # a profile would not see what the model does
         if search.cumulative > PROFILE_AGAIN_AFTER * gained and not search.is_out_of_time:
             gained = search.cumulative
             profile = _profile_of_the_stack(search) or profile
@@ -297,11 +303,12 @@ def _open(
     for candidate in found:
         if candidate.label in tried:
             continue
-        if did_harm(search.rows, candidate.applied.technique):
+        opaque = candidate.card.opaque
+        if not opaque and did_harm(search.rows, candidate.applied.technique):
             search.skipped[candidate.label] = "other settings of it did harm"
             continue
         taken = displaced_by(candidate.applied.technique, search.stack)
-        if taken is not None:
+        if taken is not None and not (opaque or technique(taken).CARD.opaque):
             search.skipped[candidate.label] = f"{taken} is in its place"
             continue
         left.append(candidate)

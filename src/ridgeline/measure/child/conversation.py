@@ -155,6 +155,8 @@ class Conversation:
             steps=steps,
             instrument=self._instrument.name,
             applied=dict(agent.points.effects),
+            refused=dict(agent.points.refused),
+            preparing=sorted(agent.points.preparing),
             resident_bytes=resident_bytes(),
             forwards_seen=agent.forwards_seen,
             ended=ended,

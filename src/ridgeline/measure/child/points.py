@@ -53,6 +53,10 @@ class Points:
     effects: dict[str, str] = field(default_factory=dict)
     """Technique → what it changed, in words."""
 
+    refused: dict[str, str] = field(default_factory=dict)
+    """Technique → why it changed nothing, in words: the module cannot be converted."""
+    preparing: set[str] = field(default_factory=set)
+    """Techniques that take effect after some more steps: they record inputs first."""
     failed: dict[str, str] = field(default_factory=dict)
     """Technique → the line that says where in its code it failed."""
 
@@ -60,6 +64,12 @@ class Points:
         """Say that `technique` took effect, e.g. `2 optimizers fused`."""
         if technique not in self.failed:
             self.effects[technique] = what
+
+    def refuse(self, technique: str, why: str) -> None:
+        """Say that `technique` changes nothing in this script, and why."""
+        self.refused[technique] = why
+        self.preparing.discard(technique)
+        self.effects.pop(technique, None)
 
     def call(self, callback: Callable[..., Any], *args: Any, otherwise: Any = None) -> Any:
         """What a technique's callback returns; `otherwise` when its technique fails, or has."""
@@ -100,6 +110,7 @@ class Points:
     def fails(self, technique: str, error: Exception) -> None:
         """A technique whose code fails has changed nothing, and is not asked again."""
         self.failed[technique] = note(error)
+        self.preparing.discard(technique)
         self.effects.pop(technique, None)
 
 

@@ -1,0 +1,275 @@
+"""A module's call, answered by another runtime: recorded, converted, compared, then replaced.
+
+The first call of a shape is an example, and int8 takes its ranges from the script's own first
+calls. What was made then answers beside the module, on calls that it was not made from, before it
+answers in its place; a program whose answers are too far off never does. Until then, and for every
+call that the program does not take, the script gets the module's own answer.
+
+No error leaves: a conversion that fails is a refusal with its line, and the module goes on in
+eager PyTorch. The files of a conversion are removed once they are loaded, and random generators
+stand where they stood.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ridgeline.errors import RidgelineError, in_words
+from ridgeline.measure.child.agreement import OutputAgreement
+from ridgeline.measure.child.guard import note
+from ridgeline.measure.child.inputs import tensors_in
+from ridgeline.measure.child.points import Points
+from ridgeline.runtimes import Free, ModelCall, Precision, Runtime
+
+MOST_SHAPES = 4
+"""Shapes of inputs for which a program is made; calls of other shapes stay in eager PyTorch."""
+_CALIBRATION = (4, 16, 32)
+"""Calls to take int8's ranges from: at least, at most, and samples after which it is enough."""
+_COMPARISON = (2, 8, 16)
+"""Calls to compare int8 on, in the same way."""
+
+Key = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class LoadedProgram:
+    """What answers for calls of one shape."""
+
+    run: Callable[..., Any]
+    agreement: OutputAgreement = field(default_factory=OutputAgreement)
+    answers: bool = False
+    """It was near enough, and answers in the module's place."""
+
+
+class RuntimeCall:
+    """What `module(...)` runs from now on."""
+
+    def __init__(
+        self,
+        points: Points,
+        technique: str,
+        module: nn.Module,
+        runtime: Runtime,
+        precision: Precision,
+    ) -> None:
+        self._points = points
+        self._technique = technique
+        self._module = module
+        self._runtime = runtime
+        self._precision = precision
+        self._call = module._call_impl
+        self._recorded: list[ModelCall] = []
+        self._programs: dict[Key, LoadedProgram | None] = {}
+        """By shape; None: calls of that shape stay in eager PyTorch."""
+        self._free: LoadedProgram | None = None
+        """One for any batch, once a second size of batch was seen."""
+        self._notes: list[str] = []
+        self.given_up = False
+        if precision == "int8":
+            points.preparing.add(technique)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The answer, of the program where there is one for this call."""
+        if self.given_up or self._module.training:
+            return self._call(*args, **kwargs)
+        program = self._guarded(self._program_for, ModelCall(args, kwargs))
+        if program is not None and program.answers:
+            try:
+                return program.run(*args, **kwargs)
+            except Exception as error:  # the script gets its answer all the same
+                self._give_up(note(error))
+        before = self._copies(args, kwargs) if program is not None else None
+        result = self._call(*args, **kwargs)
+        if program is not None and before is not None and not self.given_up:
+            self._guarded(self._compare, program, before, result)
+        return result
+
+    def _guarded(self, ours: Callable[..., Any], *args: Any) -> Any:
+        """What our own part returns; where it fails the module goes on alone."""
+        try:
+            return ours(*args)
+        except RidgelineError as error:
+            self._give_up(in_words(error))
+        except Exception as error:
+            self._give_up(note(error))
+        return None
+
+    def _give_up(self, why: str) -> None:
+        self.given_up = True
+        self._points.refuse(self._technique, why)
+        self._recorded.clear()
+        self._programs.clear()
+
+    @staticmethod
+    def _copies(args: Any, kwargs: Any) -> ModelCall:
+        """A call whose tensors the module may write to without changing ours."""
+        from torch.utils._pytree import tree_map_only
+
+        copied = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (args, kwargs))
+        return ModelCall(*copied)
+
+    # -- programs --------------------------------------------------------------------------
+
+    def _program_for(self, call: ModelCall) -> LoadedProgram | None:
+        key = _key(call)
+        if key in self._programs:
+            return self._programs[key]
+        if self._free is not None and self._takes(self._free, call, key):
+            return self._programs[key]
+        if len(self._programs) >= MOST_SHAPES:
+            return None
+        if self._precision == "int8" and not self._has_recorded(call):
+            return None
+        if self._programs:
+            return self._another_shape(call, key)
+        made = self._programs[key] = self._made(call, ())
+        # What ranges were taken from proves nothing: int8 is compared from the next call on.
+        return None if self._precision == "int8" else made
+
+    def _has_recorded(self, call: ModelCall) -> bool:
+        """Record one more call, unless there are enough to convert."""
+        if not _is_enough(self._recorded, _CALIBRATION):
+            self._recorded.append(self._copies(*call))
+        return _is_enough(self._recorded, _CALIBRATION)
+
+    def _another_shape(self, call: ModelCall, key: Key) -> LoadedProgram | None:
+        """A program with a free batch, else one of this shape; None: neither can be made."""
+        for free in (("batch",), ()):
+            if free and self._free is not None:
+                continue
+            try:
+                made = self._made(call, free)  # type: ignore[arg-type]
+            except RidgelineError as error:
+                self._notes.append(in_words(error))
+                continue
+            self._free = made if free else self._free
+            self._programs[key] = made
+            return made
+        self._programs[key] = None
+        self._tell()
+        return None
+
+    def _takes(self, program: LoadedProgram, call: ModelCall, key: Key) -> bool:
+        """Does a program with a free batch answer this shape too?"""
+        try:
+            with torch.no_grad():
+                program.run(*call.args, **call.kwargs)
+        except RidgelineError:
+            return False
+        self._programs[key] = LoadedProgram(program.run)
+        return True
+
+    def _made(self, call: ModelCall, free: tuple[Free, ...]) -> LoadedProgram:
+        example = self._copies(*call)
+        shape = _key(call)
+        calibration = [one for one in self._recorded if _key(one) == shape] or self._recorded
+        with (
+            tempfile.TemporaryDirectory(prefix="ridgeline-runtime-") as folder,
+            _generators_kept(),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+            self._module_itself(),
+        ):
+            artifact = self._runtime.convert(
+                self._module,
+                tuple(example.args),
+                example.kwargs,
+                Path(folder) / "program",
+                precision=self._precision,
+                calibration=calibration if self._precision == "int8" else (),
+                dynamic=free,
+            )
+            run = self._runtime.load(artifact, threads=torch.get_num_threads())
+            run(*example.args, **example.kwargs)  # what it sets up at its first call
+        self._notes += artifact.notes
+        return LoadedProgram(run)
+
+    @contextmanager
+    def _module_itself(self) -> Iterator[None]:
+        """While it is converted, calls of the module are its own."""
+        ours = self._module._compiled_call_impl
+        self._module._compiled_call_impl = None
+        try:
+            yield
+        finally:
+            self._module._compiled_call_impl = ours
+
+    # -- comparison ------------------------------------------------------------------------
+
+    def _compare(self, program: LoadedProgram, call: ModelCall, wanted: Any) -> None:
+        """Beside the module's answer; once it was near enough, the program answers alone."""
+        agreement = program.agreement
+        with torch.no_grad():
+            agreement.add(wanted, program.run(*call.args, **call.kwargs))
+        if self._precision == "int8" and not _enough_compared(agreement):
+            return
+        # A script, or a technique below, that rounds to bfloat16 is no nearer to itself.
+        rounded = self._precision == "fp32" and torch.is_autocast_enabled("cpu")
+        refusal = agreement.refusal("bf16" if rounded else self._precision)
+        if refusal is not None:
+            self._give_up(f"{self._runtime.CARD.title} in {self._precision}: {refusal}")
+            return
+        program.answers = True
+        self._points.preparing.discard(self._technique)
+        self._tell()
+
+    def _tell(self) -> None:
+        answering = [one for one in self._programs.values() if one is not None and one.answers]
+        if not answering:
+            return
+        who, whom = self._runtime.CARD.title, type(self._module).__name__
+        words = [f"{whom} answered by {who} in {self._precision} ({answering[0].agreement})"]
+        eager = sum(one is None for one in self._programs.values())
+        if len(answering) > 1:
+            words.append(f"{len(answering)} shapes of inputs")
+        if eager:
+            words.append(f"{eager} more in eager PyTorch")
+        words += self._notes
+        self._points.changed(self._technique, "; ".join(dict.fromkeys(words)))
+
+
+def _key(call: ModelCall) -> Key:
+    """Shapes and dtypes of a call's tensors, and what else it is given."""
+    tensors = [(tuple(t.shape), t.dtype) for t in tensors_in((call.args, dict(call.kwargs)))]
+    plain = (bool, int, float, str, type(None))
+    rest = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, plain)]
+    return (len(call.args), *call.kwargs, *tensors, *rest)
+
+
+def _is_enough(calls: list[ModelCall], limits: tuple[int, int, int]) -> bool:
+    least, most, samples = limits
+    seen = sum(_samples(call) for call in calls)
+    return len(calls) >= most or (len(calls) >= least and seen >= samples)
+
+
+def _enough_compared(agreement: OutputAgreement) -> bool:
+    least, most, samples = _COMPARISON
+    seen = agreement.calls
+    return seen >= most or (seen >= least and agreement.samples >= samples)
+
+
+def _samples(call: ModelCall) -> int:
+    first = next(tensors_in((call.args, dict(call.kwargs))), None)
+    return len(first) if first is not None and first.dim() else 1
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Put back the state of every random generator that a converter may draw from."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the script's own
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002

@@ -1,0 +1,96 @@
+"""ExecuTorch takes the module for phones and boards, its operators on XNNPACK where that has them.
+
+Its memory is planned when the file is written, so all sizes are those of the example. A program
+that answers right on noise can fail on photographs (reported upstream): check with real inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.runtimes import (
+    Artifact,
+    Free,
+    ModelCall,
+    Precision,
+    RuntimeCard,
+    not_installed,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+CARD = RuntimeCard(
+    name="executorch",
+    title="ExecuTorch",
+    suffix=".pte",
+    pip="pip install 'ridgeline[executorch]'",
+    precisions=("fp32",),
+    needs=("executorch",),
+    source="https://docs.pytorch.org/executorch/stable/",
+)
+
+FILE = "model.pte"
+
+
+def missing() -> str | None:
+    """Why it cannot run here, in one line with the cure; None: it can."""
+    return not_installed(CARD)
+
+
+def convert(
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    folder: Path,
+    *,
+    precision: Precision = "fp32",
+    calibration: Sequence[ModelCall] = (),  # noqa: ARG001  # it has no int8 here
+    dynamic: tuple[Free, ...] = ("batch",),
+) -> Artifact:
+    """Write `model.pte`; see `Runtime.convert`. Nothing can stay free."""
+    from ridgeline.errors import ExportError
+    from ridgeline.runtimes.capture.program import capture
+    from ridgeline.runtimes.capture.writing import (
+        check_dtypes,
+        check_precision,
+        conversion,
+        write_artifact,
+    )
+
+    check_precision(CARD, precision)
+    if dynamic:
+        raise ExportError(
+            f"ExecuTorch plans its memory when the file is written, so the {' and '.join(dynamic)} "
+            "cannot stay free; export with all sizes fixed",
+            kind="fixed-size",
+        )
+    captured = capture(module, inputs, kwargs, dynamic=dynamic, folder=folder)
+    check_dtypes(CARD, captured)
+    with conversion(folder, CARD, captured):
+        from executorch.backends.xnnpack.partition import xnnpack_partitioner as xnnpack  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        from executorch.exir import to_edge_transform_and_lower  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        lowered = to_edge_transform_and_lower(
+            captured.program, partitioner=[xnnpack.XnnpackPartitioner()]
+        )
+        (folder / FILE).write_bytes(lowered.to_executorch().buffer)
+    return write_artifact(folder, CARD, captured, precision, FILE, [])
+
+
+def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:  # noqa: ARG001
+    """The program's method; see `Runtime.load`. XNNPACK decides its threads itself."""
+    from executorch.runtime import Runtime  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    from ridgeline.runtimes.capture.answering import Answering
+
+    program = Runtime.get().load_program(str(artifact.path))
+    method = program.load_method("forward")
+
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        found = method.execute([tensor.contiguous() for tensor in tensors])
+        return [tensor.clone() for tensor in found]
+
+    return Answering(artifact, run)

@@ -1,0 +1,228 @@
+"""Runtimes through their own converters: what goes in and comes out, other sizes, int8."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tests.runtimes.planted import modules
+
+from ridgeline.errors import InputError
+from ridgeline.measure.child.agreement import sqnr
+from ridgeline.runtimes import Artifact, Call, all_runtimes, runtime
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+"""torch, onnxscript and nncf warn of each other while they convert."""
+
+HERE = ["onnx", "openvino", "torch-export", "aoti"]
+ENOUGH_FP32 = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def _one_seed() -> None:
+    torch.manual_seed(0)
+
+
+def images(batch: int = 2, size: int = 64) -> torch.Tensor:
+    """Smooth pictures with edges: convolutions see structure, not noise."""
+    ramp = torch.linspace(-1, 1, size)
+    angles = torch.linspace(0, 3, batch)[:, None, None, None]
+    waves = torch.sin(angles + 6 * ramp[:, None] + 3 * ramp * torch.arange(1, 4)[:, None, None])
+    return (waves + (ramp > 0.2 * angles).float()).contiguous()
+
+
+def resnet() -> torch.nn.Module:
+    config = transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], layer_type="basic",
+        num_labels=10,
+    )  # fmt: skip
+    model: torch.nn.Module = transformers.ResNetForImageClassification(config).eval()
+    return model
+
+
+def vit() -> torch.nn.Module:
+    config = transformers.ViTConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
+        image_size=64, patch_size=16, num_labels=10,
+    )  # fmt: skip
+    model: torch.nn.Module = transformers.ViTForImageClassification(config).eval()
+    return model
+
+
+def test_every_runtime_says_what_it_is_and_whether_it_can_run_here() -> None:
+    for name, one in all_runtimes().items():
+        assert one.CARD.name == name
+        assert one.CARD.precisions[0] == "fp32"
+        assert one.CARD.source.startswith("https://")
+        missing = one.missing()
+        assert missing is None or (len(missing.splitlines()) == 1 and "not installed" in missing)
+    with pytest.raises(InputError, match="known: aoti"):
+        runtime("caffe")
+
+
+def test_judging_what_is_missing_imports_no_runtime() -> None:
+    code = (
+        "import sys\nfrom ridgeline.runtimes import all_runtimes\n"
+        "[one.missing() for one in all_runtimes().values()]\n"
+        "heavy = {'torch', 'onnx', 'onnxruntime', 'openvino', 'nncf', 'executorch'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_not_installed_is_said_with_its_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "nncf" else found(name)
+    )
+    assert runtime("openvino").missing() == (
+        "nncf is not installed; run: pip install 'ridgeline[export]'"
+    )
+
+
+@pytest.mark.sweep("onnx", "openvino")
+@pytest.mark.parametrize("name", HERE)
+def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path: Path) -> None:
+    model, pixels = resnet(), images(1)
+    made = runtime(name).convert(model, (), {"pixel_values": pixels}, tmp_path / "made")
+    run = runtime(name).load(Artifact.read(tmp_path / "made"), threads=1)
+    assert made.size_bytes > 50_000
+    with torch.no_grad():
+        for batch in (1, 2, 5):
+            wanted, found = model(images(batch)), run(pixel_values=images(batch))
+            assert type(found) is type(wanted)
+            assert (found.logits - wanted.logits).abs().max() < ENOUGH_FP32
+    with pytest.raises(InputError, match=r"made for .*free in batch"):
+        run(pixel_values=images(2, 32))
+    with pytest.raises(InputError, match="the program was made for"):
+        run(images(2))
+
+
+@pytest.mark.sweep("torch-export")
+@pytest.mark.parametrize("name", ["onnx", "openvino", "torch-export", "aoti"])
+def test_height_and_width_stay_free_where_they_are_asked_to(name: str, tmp_path: Path) -> None:
+    model = resnet()
+    made = runtime(name).convert(
+        model, (images(2),), {}, tmp_path / "made", dynamic=("batch", "size")
+    )
+    run = runtime(name).load(made, threads=1)
+    with torch.no_grad():
+        for pixels in (images(3, 64), images(1, 96)):
+            assert (run(pixels).logits - model(pixels).logits).abs().max() < ENOUGH_FP32
+
+
+@pytest.mark.sweep("onnx-resnet")
+@pytest.mark.parametrize("network", [resnet, vit], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_int8_takes_its_ranges_from_the_calls_that_it_is_given(
+    name: str, network: object, tmp_path: Path
+) -> None:
+    model = network()  # type: ignore[operator]
+    calls = [Call((images(4) * scale,), {}) for scale in (0.8, 0.9, 1.0, 1.1)]
+    single = runtime(name).convert(model, (images(4),), {}, tmp_path / "fp32")
+    made = runtime(name).convert(
+        model, (images(4),), {}, tmp_path / "int8", precision="int8", calibration=calls
+    )
+    assert "int8 ranges from 16 samples" in made.notes
+    assert any("softmax" in line for line in made.notes) == (network is vit)
+    assert made.size_bytes < 0.75 * single.size_bytes
+    with torch.no_grad():
+        pixels = images(4) * 0.95
+        found = runtime(name).load(made, threads=1)(pixels).logits
+        assert 12 < sqnr(model(pixels).logits, found) < 70
+
+
+def test_int8_without_calls_is_refused(tmp_path: Path) -> None:
+    for name in ("onnx", "openvino"):
+        with pytest.raises(InputError, match="none was given"):
+            runtime(name).convert(resnet(), (images(),), {}, tmp_path / "x", precision="int8")
+    with pytest.raises(InputError, match="does not compute in int8 here; it has fp32"):
+        runtime("torch-export").convert(resnet(), (images(),), {}, tmp_path / "x", precision="int8")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+def test_openvino_computes_in_the_precision_that_it_is_asked_for(tmp_path: Path) -> None:
+    model, pixels = resnet(), images(2)
+    with torch.no_grad():
+        wanted = model(pixels).logits
+    errors = {}
+    for precision in ("fp32", "bf16"):
+        made = runtime("openvino").convert(
+            model,
+            (pixels,),
+            {},
+            tmp_path / precision,
+            precision=precision,  # type: ignore[arg-type]
+        )
+        found = runtime("openvino").load(made, threads=1)(pixels).logits
+        errors[precision] = sqnr(wanted, found)
+    assert errors["fp32"] > 90
+    bf16 = torch.cpu.is_available() and "avx512_bf16" in Path("/proc/cpuinfo").read_text()
+    assert (20 < errors["bf16"] < 70) or not bf16
+
+
+def test_conversion_says_nothing_and_leaves_the_module_as_it_was(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = resnet()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    keys, random = set(vars(model)), torch.get_rng_state()
+    runtime("onnx").convert(model, (images(),), {}, tmp_path / "made")
+    assert capfd.readouterr().out == ""
+    assert set(vars(model)) == keys
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        modules.WritesAView, modules.Contracts, modules.Warps, modules.RoundsStraight,
+        modules.SelectsByMask,
+    ],
+    ids=lambda cls: cls.__name__,
+)  # fmt: skip
+@pytest.mark.sweep("openvino-WritesAView")
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_what_looks_hard_and_converts_computes_the_same(
+    cls: type[torch.nn.Module], name: str, tmp_path: Path
+) -> None:
+    model = cls().eval()
+    made = runtime(name).convert(model, (torch.randn(2, 3, 64, 64),), {}, tmp_path / "made")
+    pixels = torch.randn(3, 3, 64, 64)
+    with torch.no_grad():
+        found, wanted = runtime(name).load(made, threads=1)(pixels), model(pixels)
+    assert torch.allclose(found, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_keywords_constants_and_nested_outputs_come_back_in_a_fresh_process(
+    tmp_path: Path,
+) -> None:
+    model, pixels = modules.TakesKeywordsOnly().eval(), torch.randn(2, 3, 64, 64)
+    runtime("onnx").convert(model, (), {"pixels": pixels, "scale": 2.0}, tmp_path / "made")
+    torch.save(pixels, tmp_path / "pixels.pt")
+    code = (
+        "import torch\nfrom pathlib import Path\n"
+        "from ridgeline.runtimes import Artifact, runtime\n"
+        f"made = Artifact.read(Path({str(tmp_path / 'made')!r}))\n"
+        f"pixels = torch.load({str(tmp_path / 'pixels.pt')!r})\n"
+        "found = runtime(made.runtime).load(made, threads=1)(pixels=pixels, scale=2.0)\n"
+        "assert found['labels'] == ['a', 'b'], found\n"
+        f"torch.save(found['logits'], {str(tmp_path / 'logits.pt')!r})\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    with torch.no_grad():
+        wanted = model(pixels=pixels, scale=2.0)["logits"]
+    assert torch.allclose(torch.load(tmp_path / "logits.pt"), wanted, atol=1e-5)
+    with pytest.raises(InputError, match="holds no exported module"):
+        Artifact.read(tmp_path)
