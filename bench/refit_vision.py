@@ -38,7 +38,7 @@ from ridgeline.plan.vision.fit import (
 from ridgeline.plan.vision.published import PublishedVision, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_vision.csv.gz"
-ROUNDS = {"device": 12, "family": 5}
+ROUNDS = {"device": 8, "family": 3}
 """Rounds of a fit that starts at the one to all rows: a family is a smaller part than a device."""
 INSIDE = 0.82
 """Share of errors that an interval is made to hold: a little more than it promises."""

@@ -1,4 +1,4 @@
-"""`ridgeline validate training|serving|vision TABLE.csv` holds predictions against published runs."""
+"""`ridgeline validate training|serving|vision TABLE.csv`: predictions against published runs."""
 
 from __future__ import annotations
 

@@ -96,4 +96,4 @@ def total_seconds(spent: Floats, processor: bool | Bools) -> Floats:
     """
     busy, host = spent[:, :-1].sum(axis=1), spent[:, -1]
     overlapped = (busy**CORNER + host**CORNER) ** (1.0 / CORNER)
-    return np.where(processor, busy + host, overlapped)
+    return np.asarray(np.where(processor, busy + host, overlapped))

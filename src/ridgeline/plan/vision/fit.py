@@ -101,7 +101,7 @@ def prior_logs() -> Floats:
 def usable_rows(prepared: PreparedVision) -> Bools:
     """Runs that are not off by a whole factor of what can be: those to fit to."""
     errors = predicted_logs(prepared, prior_logs()) - prepared.logs
-    return np.abs(errors) < np.log(PREDICTABLE_SPREAD)
+    return np.asarray(np.abs(errors) < np.log(PREDICTABLE_SPREAD))
 
 
 def fit(prepared: PreparedVision, use: Bools, start: Floats | None, *, rounds: int) -> Floats:
