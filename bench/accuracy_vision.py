@@ -47,7 +47,7 @@ devices and families that nobody here has seen will be somewhat larger.
 preset.
 
 | | rows | without its device: median | p90 | bias | inside 80 % | without its family: median | p90 | bias | inside 80 % |
-|---|---|---|---|---|---|---|---|---|---|"""
+|---|---|---|---|---|---|---|---|---|---|"""  # noqa: E501
 FOOT = """
 ## Where it is weak
 
@@ -63,7 +63,7 @@ PEERS = """
 The same rows, families left out in turn.
 
 | | rows | constant fraction of the peak: median | p90 | two-coefficient roofline: median | p90 | this model: median | p90 |
-|---|---|---|---|---|---|---|---|"""
+|---|---|---|---|---|---|---|---|"""  # noqa: E501
 
 
 def main() -> None:

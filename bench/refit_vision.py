@@ -6,8 +6,8 @@
 Writes `src/ridgeline/plan/vision/coefficients.toml` and `left_out.csv`, which holds the
 coefficients of fits without one device, and without one family of models, for each of them.
 Intervals are conformal: the 80 % quantile of the absolute errors of rows whose device (or family)
-was left out (Vovk et al., "Algorithmic Learning in a Random World", 2005; Barber et al., "Predictive
-inference with the jackknife+", 2021).
+was left out (Vovk et al., "Algorithmic Learning in a Random World", 2005; Barber et al.,
+"Predictive inference with the jackknife+", 2021).
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def report(kinds: Sequence[str], errors: dict[str, Floats], spread: dict[str, fl
             end = "unseen" if way == "device" else "seen"
             print(
                 f"{kind:16s} without {way:6s} {len(sizes):6d} rows  median {np.median(sizes):6.1%}"
-                f"  p90 {np.quantile(sizes, 0.9):6.1%}  interval x{np.exp(spread[f'{kind} {end}']):.2f}"
+                f"  p90 {np.quantile(sizes, 0.9):6.1%}"
+                f"  interval x{np.exp(spread[f'{kind} {end}']):.2f}"
             )
 
 

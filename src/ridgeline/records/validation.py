@@ -160,5 +160,5 @@ class VisionValidation(
     by_class: dict[str, dict[str, Errors]]
     by_source: dict[str, dict[str, Errors]]
     overall: Overall
-    """Of the first way: the device left out, if anything is."""
+    """The table as predicted in the first way: the device left out, if anything is."""
     calibration: str

@@ -1,4 +1,4 @@
-"""`validate vision`: the error on published runs, what is refused, and figures that must not fall."""
+"""`validate vision`: errors on published runs, what is refused, figures that must not fall."""
 
 from __future__ import annotations
 

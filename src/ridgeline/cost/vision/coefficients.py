@@ -35,7 +35,7 @@ class VisionCoefficients:
     software: tuple[str, ...]
     """The classes of software that have been fitted, by kind of device: `gpu compile`."""
     architectures: tuple[str, ...]
-    """Those of the devices in the fit."""
+    """The architectures of the devices in the fit."""
     spread: Mapping[str, float]
     """Kind of time (`kind_of_time`), with ` seen` or ` unseen` for the architecture →
     log of what an 80 % interval multiplies and divides by."""

@@ -47,7 +47,7 @@ class VisionStepTime:
 
     @property
     def bound(self) -> StepBound:
-        """The largest term."""
+        """The name of the largest term."""
         names: tuple[StepBound, ...] = ("compute", "memory", "launches")
         return max(names, key=lambda name: self.terms[name])
 

@@ -21,7 +21,7 @@ from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
 
 COMPUTE = ("wide", "pointwise", "grouped", "depthwise", "linear", "product")
-"""Kinds of products: convolutions by their kernel and groups, linear layers, attention."""
+"""The kinds of products are convolutions by their kernel and groups, linear layers, attention."""
 TRAFFIC = (
     *COMPUTE,
     "scores",

@@ -5,7 +5,8 @@ Empty cells are filled by rule, never by looking at the value:
 - Batch: of an Offline scenario of MLPerf `OFFLINE_BATCH`; otherwise a blank makes a row
   insufficient.
 - Image size: the one that the model's authors use.
-- Precision: `uint8` is int8; ncnn's default is fp16 where the device has a rate for it. 32 bits on tensor cores of Ampere and newer are TF32 in PyTorch, Paddle and TensorRT.
+- Precision: `uint8` is int8; ncnn's default is fp16 where the device has a rate for it. 32 bits on
+  tensor cores of Ampere and newer are TF32 in PyTorch, Paddle and TensorRT.
 - Layout: contiguous, unless stated.
 - Several devices: the batch is that of one, the rate that of all.
 
