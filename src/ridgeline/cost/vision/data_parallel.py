@@ -17,7 +17,7 @@ from ridgeline.cost.collective_volume import Fabric, all_reduce_seconds
 LAST_BUCKET = 0.05
 """The share of the gradient traffic that is never hidden."""
 BACKWARD_SHARE = 2.0 / 3.0
-"""Of the passes of a step: gradients of inputs and of weights each cost about a forward pass."""
+"""The share of a step that its backward pass takes: two of three passes of about one length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ParallelStep:
     communication_seconds: float
     """Exposed alone, with the slowdown of what hides the rest."""
     waiting_seconds: float
-    """For images."""
+    """What the step waits for its images."""
     all_reduce_seconds: float
     """In all, hidden or not."""
 
