@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ridgeline import quantity
 from ridgeline.cost.training.estimate import TIGHT
 from ridgeline.cost.vision.memory import inference_memory
+from ridgeline.cost.vision.work import is_processor
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device as find_device
 from ridgeline.hardware.facts import Device
@@ -25,7 +26,7 @@ from ridgeline.plan.vision.question import (
     network_of,
     peak_flops,
 )
-from ridgeline.plan.vision.timing import Timing, time_of
+from ridgeline.plan.vision.timing import Timing, fitted_software, time_of
 from ridgeline.plan.vision.training import verdict_of
 from ridgeline.records.vision_estimate import (
     Deadline,
@@ -36,8 +37,8 @@ from ridgeline.records.vision_estimate import (
 
 WORTH_SAYING = 1.03
 """A change that is less than so many times faster is not shown."""
-FUSED = ("compile", "tensorrt")
-"""Software that is tried instead of eager, beside channels_last and lower precision."""
+RUNTIMES = ("compile", "tensorrt", "onnxruntime", "openvino")
+"""Software that is tried instead, where the fit has seen it on such a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,9 @@ def estimate_inference(
 
 def memory_of(task: VisionInferenceTask) -> VisionMemory:
     """What the device holds while the network answers."""
-    need = inference_memory(task.network, ELEMENT_BYTES[task.precision])
+    need = inference_memory(
+        task.network, ELEMENT_BYTES[task.precision], on_gpu=not is_processor(task.device)
+    )
     capacity = float(task.device.memory.usable_bytes)
     peak = need.total(task.batch)
     return VisionMemory(
@@ -184,8 +187,9 @@ def _others(task: VisionInferenceTask) -> Iterator[tuple[str, VisionInferenceTas
     ]
     for name in lower:
         yield name, replace(task, precision=name)
-    for software in FUSED:
-        if software == task.software:
+    fitted = fitted_software(task.device)
+    for software in RUNTIMES:
+        if software == task.software or software not in fitted:
             continue
         other = replace(task, software=software)
         yield software, other

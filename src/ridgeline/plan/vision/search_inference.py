@@ -16,7 +16,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
-from ridgeline.plan.vision.inference import VisionInferenceTask, memory_of
+from ridgeline.plan.vision.inference import RUNTIMES, VisionInferenceTask, memory_of
 from ridgeline.plan.vision.question import (
     INFERENCE_PRECISIONS,
     check_batch,
@@ -24,11 +24,10 @@ from ridgeline.plan.vision.question import (
     network_of,
     peak_flops,
 )
-from ridgeline.plan.vision.timing import Timing
+from ridgeline.plan.vision.timing import Timing, fitted_software
 from ridgeline.records.vision_plan import InferenceOption, VisionInferencePlan
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-SOFTWARE = ("eager", "compile", "tensorrt")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 """Tried by default where a device has them; bf16 where it has no fp16."""
 _WAIT = (
@@ -71,7 +70,7 @@ def plan_vision_inference(
         image_size: Height and width, or one number for both; by default the model's own.
         devices: To allow; by default all on record.
         precisions: To allow; by default 32, 16 and 8 bits where the device has them.
-        software: To allow; by default eager, compile and TensorRT.
+        software: To allow; by default all that the fit has seen on a device.
         batches: Images of one call, to allow; by default powers of two up to 128.
 
     Raises:
@@ -116,7 +115,7 @@ def _tasks(
             continue
         if not precisions and precision == "bf16" and "fp16" in part.peaks:
             continue
-        for runtime in software or SOFTWARE:
+        for runtime in software or _usual_software(part):
             for layout in _layouts(runtime):
                 for batch in batches:
                     yield VisionInferenceTask(
@@ -128,6 +127,12 @@ def _tasks(
                         software=runtime,
                         threads=None,
                     )
+
+
+def _usual_software(part: Device) -> list[str]:
+    """PyTorch and the runtimes that the fit has seen on such a device."""
+    fitted = fitted_software(part)
+    return [name for name in ("eager", *RUNTIMES) if name in fitted]
 
 
 def _layouts(runtime: str) -> tuple[str, ...]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ridgeline.cost.vision.coefficients import known_software, place_of
 from ridgeline.cost.vision.estimate import estimate
 from ridgeline.cost.vision.setting import MemoryFormat, VisionJob, VisionSetting
 from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
-from ridgeline.plan.vision.coefficients import vision_coefficients
+from ridgeline.plan.vision.coefficients import shipped_coefficients
 from ridgeline.records.vision_estimate import VisionBound
+
+PLACES = {"cpu": "processor", "gpu": "GPU"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,13 @@ def time_of(
         software=software,
         threads=threads,
     )
-    found = estimate(network, device, setting, vision_coefficients())
+    coefficients = shipped_coefficients()
+    if not known_software(coefficients, device, software):
+        raise InputError(
+            f"--software {software}: no measured run of it on a {PLACES[place_of(device)]} is in"
+            f" the fit; use one of {', '.join(fitted_software(device))}"
+        )
+    found = estimate(network, device, setting, coefficients)
     if not math.isfinite(found.seconds) or found.seconds <= 0:
         raise InputError(
             f"the fit has no time for {network.name} in {precision} under {software} on"
@@ -75,3 +84,10 @@ def time_of(
         bound=found.bound,
         assumed=found.assumed,
     )
+
+
+def fitted_software(device: Device) -> tuple[str, ...]:
+    """The classes of software that the fit has seen on such a device."""
+    place = place_of(device)
+    known = (one.partition(" ") for one in shipped_coefficients().software)
+    return tuple(name for where, _, name in known if where == place)

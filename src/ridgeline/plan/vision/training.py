@@ -26,6 +26,7 @@ from ridgeline.cost.vision.memory import (
     activation_layers,
     training_memory,
 )
+from ridgeline.cost.vision.work import is_processor
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import Cluster, parse_cluster
@@ -187,6 +188,7 @@ def memory_of(task: VisionTrainingTask) -> MemoryNeed:
         optimizer=task.optimizer,
         compiled=task.compiled,
         num_devices=task.cluster.num_devices,
+        on_gpu=not is_processor(task.cluster.device),
     )
 
 
