@@ -74,6 +74,19 @@ class VisionRun(Computed, frozen=True, kw_only=True):
     kilowatt_hours: float | None
 
 
+class DataParallelPoint(Computed, frozen=True, kw_only=True):
+    """The same step of every device on another number of them."""
+
+    num_devices: int
+    global_batch: int
+    images_per_second: float
+    """Of all devices."""
+    exposed_seconds: float
+    """Of the all-reduce, in one step."""
+    efficiency: float
+    """Images per second of one device over those of a device alone."""
+
+
 class VisionTrainingEstimate(
     Computed, frozen=True, kw_only=True, tag_field="record", tag="vision-training-estimate"
 ):
@@ -106,6 +119,8 @@ class VisionTrainingEstimate(
     """Of the gradients, hidden or not."""
     scaling_efficiency: float
     """Images per second of one device over those of a device alone."""
+    scaling: list[DataParallelPoint]
+    """Other numbers of devices, each with the same batch; empty on one device."""
     memory: VisionMemory
     input: InputPipeline
     run: VisionRun | None

@@ -8,7 +8,7 @@ all-reduce come on top.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.cost import money
 from ridgeline.cost.collective_volume import Fabric
@@ -44,6 +44,7 @@ from ridgeline.plan.vision.question import (
 from ridgeline.plan.vision.timing import Timing, time_of
 from ridgeline.records.estimate import Fit
 from ridgeline.records.vision_estimate import (
+    DataParallelPoint,
     InputPipeline,
     KeptLayer,
     VisionBound,
@@ -173,6 +174,7 @@ def estimate_training(task: VisionTrainingTask) -> VisionTrainingEstimate:
         bound=_bound(step, timing),
         all_reduce_seconds=step.all_reduce_seconds,
         scaling_efficiency=step.compute_seconds / step.seconds,
+        scaling=_scaling(task, timing, passes),
         memory=_memory(task),
         input=_pipeline(task, rate),
         run=_run(task, step.seconds, interval),
@@ -233,6 +235,31 @@ def _step(task: VisionTrainingTask, timing: Timing, passes: int) -> ParallelStep
         overlap,
         input_seconds=_input_seconds(task),
     )
+
+
+def _scaling(task: VisionTrainingTask, timing: Timing, passes: int) -> list[DataParallelPoint]:
+    """Weak scaling over doublings, up to eight times the cluster."""
+    devices = task.cluster.num_devices
+    if devices == 1:
+        return []
+    points = []
+    for count in sorted({devices, *(2**power for power in range((8 * devices).bit_length()))}):
+        cores = None if task.cores is None else task.cores * count / devices
+        step = _step(
+            replace(task, cluster=replace(task.cluster, num_devices=count), cores=cores),
+            timing,
+            passes,
+        )
+        points.append(
+            DataParallelPoint(
+                num_devices=count,
+                global_batch=count * task.batch,
+                images_per_second=count * task.batch / step.seconds,
+                exposed_seconds=step.communication_seconds,
+                efficiency=step.compute_seconds / step.seconds,
+            )
+        )
+    return points
 
 
 def _input_seconds(task: VisionTrainingTask) -> float:

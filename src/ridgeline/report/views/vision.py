@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ridgeline import quantity
 from ridgeline.records.vision_estimate import (
+    DataParallelPoint,
     Deadline,
     InputPipeline,
     VisionInferenceEstimate,
@@ -12,6 +15,7 @@ from ridgeline.records.vision_estimate import (
     VisionTrainingEstimate,
 )
 from ridgeline.report import document as doc
+from ridgeline.report.figures import Figure, line, plot_layout
 from ridgeline.report.looks import looks
 from ridgeline.report.views.layout_names import plain_term
 from ridgeline.report.views.predict_training import VERDICTS, term_table
@@ -57,7 +61,9 @@ def vision_training_document(found: VisionTrainingEstimate) -> doc.ReportDocumen
     ]
     scaling = _scaling_line(found)
     if scaling:
-        blocks.append(doc.Chapter("Data parallelism", [doc.Lines([scaling])]))
+        drawn = doc.figure("scaling", _efficiency(found.scaling))
+        table = _scaling_table(found)
+        blocks.append(doc.Chapter("Data parallelism", [doc.Lines([scaling]), *drawn, table]))
     if found.run is not None:
         blocks.append(doc.Chapter("The whole run", [doc.Lines(run_lines(found.run))]))
     blocks.append(doc.Chapter("Assumed, not measured or given", [doc.Lines(found.assumed)]))
@@ -187,6 +193,44 @@ def _scaling_line(found: VisionTrainingEstimate) -> str:
         f" {quantity.seconds(found.breakdown['communication'])} is exposed or slows the backward"
         f" pass; a device does {quantity.percent(found.scaling_efficiency)} of what it does alone"
     )
+
+
+def _scaling_table(found: VisionTrainingEstimate) -> doc.DataTable:
+    columns = (
+        *doc.figures("devices", "global batch", "images/s"),
+        doc.Column("exposed_seconds", "exposed"),
+        doc.Column("share", "efficiency"),
+    )
+    rows = [
+        doc.TableRow(
+            (
+                str(one.num_devices),
+                f"{one.global_batch:,}",
+                quantity.count(one.images_per_second),
+                one.exposed_seconds,
+                one.efficiency,
+            ),
+            "good" if one.global_batch == found.global_batch else "",
+        )
+        for one in found.scaling
+    ]
+    return doc.DataTable(columns, rows)
+
+
+def _efficiency(points: Sequence[DataParallelPoint]) -> Figure:
+    """Efficiency over the number of devices, each with the same batch."""
+    plot = line(
+        "same batch per device",
+        [point.num_devices for point in points],
+        [100 * point.efficiency for point in points],
+        "--accent",
+        "%{x} devices: %{y:.3g} %",
+        mode="lines+markers",
+    )
+    layout = plot_layout("devices", "efficiency, %")
+    layout["xaxis"]["type"] = "log"
+    layout["yaxis"]["range"] = [0, 105]
+    return {"data": [plot], "layout": layout}
 
 
 def _deadline_line(deadline: Deadline) -> str:

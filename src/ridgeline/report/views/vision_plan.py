@@ -13,7 +13,7 @@ from ridgeline.records.vision_plan import (
 from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, line, plain_text, plot_layout
 from ridgeline.report.views.plan_training import knob_table
-from ridgeline.report.views.vision import BOUNDS, setting_name, vision_training_document
+from ridgeline.report.views.vision import BOUNDS, vision_training_document
 
 
 def vision_training_plan_document(plan: VisionTrainingPlan) -> doc.ReportDocument:
@@ -70,8 +70,10 @@ def _clusters(candidates: list[VisionCandidate]) -> doc.DataTable:
         doc.words("how"),
         *doc.figures("whole run"),
         doc.Column("usd", "cost"),
-        *doc.figures("images/s", "80 % interval", "slower", "dearer"),
-        doc.words("why"),
+        *doc.figures("slower", "dearer"),
+        doc.Column("images/s", "images/s", wide=True),
+        doc.Column("interval", "80 % interval", wide=True),
+        doc.words("why", wide=True),
     )
     rows = []
     for place, candidate in enumerate(candidates):
@@ -83,13 +85,13 @@ def _clusters(candidates: list[VisionCandidate]) -> doc.DataTable:
             doc.TableRow(
                 (
                     one.cluster,
-                    setting_name(one),
+                    f"{one.batch} · {one.precision} · {one.memory_format} · {one.software}",
                     quantity.hours(one.run.run_seconds),
                     one.run.usd,
-                    quantity.count(one.images_per_second),
-                    f"{low} – {high}",
                     quantity.ratio(candidate.times_slower),
                     None if dearer is None else quantity.ratio(dearer),
+                    quantity.count(one.images_per_second),
+                    f"{low} – {high}",
                     candidate.why,
                 ),
                 "" if place else "good",
