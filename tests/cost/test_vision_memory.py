@@ -124,9 +124,9 @@ def saved_bytes(module: nn.Module, images: torch.Tensor, *, mixed: bool) -> int:
     return sum(one.untyped_storage().nbytes() for one in seen.values())
 
 
-def predicted_bytes(module: nn.Module, numerics: Numerics) -> int:
+def predicted_bytes(module: nn.Module, numerics: Numerics, *, compiled: bool = False) -> int:
     network = count_module(module, (PIXELS, PIXELS))
-    kept = sum(one.image_bytes for one in kept_activations(network, numerics))
+    kept = sum(one.image_bytes for one in kept_activations(network, numerics, compiled=compiled))
     per_image, batch = statistics_bytes(network)
     return BATCH * (kept + per_image) + batch
 
@@ -145,6 +145,30 @@ def test_autocast_keeps_sixteen_bits(name: str) -> None:
     module = NETWORKS[name]()
     saved = saved_bytes(module, torch.zeros(BATCH, 3, PIXELS, PIXELS), mixed=True)
     assert predicted_bytes(module, "amp") == pytest.approx(saved, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squeeze", "resnet50", "mobilenet_v2", "convnext", "vit"])
+def test_the_partitioner_of_compile_keeps_as_much(name: str) -> None:
+    """The min-cut partitioner of torch.compile, without the code that inductor would make."""
+    module = NETWORKS[name]()
+    compiled = torch.compile(module, backend="aot_eager_decomp_partition")
+    own = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers())}
+    seen: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    module.train()
+    images = torch.zeros(BATCH, 3, PIXELS, PIXELS)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = compiled(images)
+    assert out.requires_grad
+    predicted = predicted_bytes(module, "fp32", compiled=True)
+    assert predicted == pytest.approx(sum(seen.values()), rel=0.12)
 
 
 def test_layer_norms_keep_thirty_two_bits_under_autocast() -> None:

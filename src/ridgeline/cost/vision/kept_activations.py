@@ -16,7 +16,8 @@ A tensor that two operators read is kept once: what is kept of the outputs of on
 is at most as many as were written. Under autocast convolutions and linear layers keep 16-bit
 copies, layer norms and plain softmax 32-bit ones. `torch.compile` computes again what a chain of
 element-wise operators wrote from what a convolution or linear layer wrote (its min-cut
-partitioner), so that of such a chain only what a matrix product reads is kept.
+partitioner), so that of such a chain only what a matrix product reads is kept, and what a gate
+multiplies: the gate lies too far off.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def _compiled(one: VisionOperator, numerics: Numerics) -> Iterator[KeptActivatio
         yield _claim(one, "index", one.output_elements, 1)
     elif one.kind in ("activation", "elementwise", "pool"):
         again = one.function in _KEEP_OUTPUT or one.after not in ("conv", "linear", "matmul")
-        if not again:
+        gate = one.function in _MULTIPLY and one.input_elements > one.output_elements
+        if gate or not again:
             yield from _eager(one, numerics)
     else:
         yield from _eager(one, numerics)
