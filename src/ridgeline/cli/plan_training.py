@@ -116,7 +116,7 @@ def plan_training(
     json: Json = False,
 ) -> None:
     """The best way to train a model out of every valid one, and why the others lose."""
-    from ridgeline.plan.vision.question import vision_name
+    from ridgeline.plan.vision.question import check_known, vision_name
 
     places = [
         cluster_of(text, domain_size, network, oversubscription) for text in cluster.split(",")
@@ -138,6 +138,7 @@ def plan_training(
         )
         _show_images(found, html, json)
         return
+    check_known(model)
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
     tasks = _tasks(model, places, needed("--global-batch", global_batch), seq, precision, software)
     amount = None if tokens is None else amount_of("--tokens", tokens)

@@ -74,18 +74,8 @@ def check_looks_at_images(model: str, instead: str) -> None:
     Raises:
         InputError: The model is none for images, or is unknown.
     """
-    from ridgeline.models import load_model
-    from ridgeline.models.vision.presets import nearest_names
-    from ridgeline.plan.vision.question import vision_name
+    from ridgeline.plan.vision.question import check_known, vision_name
 
-    if vision_name(model) is not None:
-        return
-    try:
-        spec = load_model(model)
-    except InputError:
-        near = nearest_names(model)
-        if not near:
-            raise
-        names = ", ".join(near)
-        raise InputError(f"unknown network for images {model!r}; did you mean {names}?") from None
-    raise InputError(f"{spec.name} is no network for images; language models: {instead}")
+    if vision_name(model) is None:
+        name = check_known(model).name
+        raise InputError(f"{name} is no network for images; language models: {instead}")

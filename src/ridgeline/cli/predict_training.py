@@ -170,7 +170,7 @@ def predict_training(
     json: Json = False,
 ) -> None:
     """Step time, memory by part, where the time goes, and how sure that is."""
-    from ridgeline.plan.vision.question import vision_name
+    from ridgeline.plan.vision.question import check_known, vision_name
 
     name = _cluster_name(cluster, device)
     place = cluster_of(name, domain_size, network, oversubscription)
@@ -192,6 +192,7 @@ def predict_training(
         )
         _show_images(found, html, json)
         return
+    check_known(model)
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
     ranks = _data_ranks(place, tp, pp, cp)
     stage = zero if zero is not None else _usual_zero(ranks * cp, pp)

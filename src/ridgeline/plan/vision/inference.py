@@ -110,6 +110,7 @@ def predict_vision_inference(
         software=software,
         threads=threads,
     )
+    _check_threads(part, threads)
     if period_seconds is not None and not period_seconds > 0:
         raise InputError(f"--period {period_seconds:g}: give a time above 0, as 33ms")
     return estimate_inference(task, period_seconds)
@@ -142,6 +143,15 @@ def estimate_inference(
         notes=_notes(task, timing),
         assumed=list(timing.assumed),
     )
+
+
+def _check_threads(part: Device, threads: int | None) -> None:
+    if threads is None:
+        return
+    if not is_processor(part):
+        raise InputError(f"--threads {threads}: {part.name} is no processor; leave it out")
+    if threads < 1:
+        raise InputError(f"--threads {threads}: give 1 or more")
 
 
 def memory_of(task: VisionInferenceTask) -> VisionMemory:

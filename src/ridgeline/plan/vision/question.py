@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
 from ridgeline.cost.vision.kept_activations import Numerics
 from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
+from ridgeline.models.load import load_model
+from ridgeline.models.names import fold
 from ridgeline.models.presets import known_presets, preset
+from ridgeline.models.spec import ModelSpec
 from ridgeline.models.vision.network import VisionNetwork
-from ridgeline.models.vision.presets import find_name, load_network
+from ridgeline.models.vision.presets import find_name, load_network, nearest_names
 
 MemoryFormat = Literal["contiguous", "channels_last"]
 MEMORY_FORMATS = ("contiguous", "channels_last")
@@ -41,6 +45,24 @@ def vision_name(model: str | Path) -> str | None:
         return None
     spellings = [spelling for spelling, name in known.owners.items() if name == owner]
     return next((name for name in map(find_name, spellings) if name is not None), None)
+
+
+def check_known(model: str) -> ModelSpec:
+    """The model of tokens that is meant; an unknown name that looks like one of images says so.
+
+    Raises:
+        InputError: There is no such model.
+    """
+    try:
+        return load_model(model)
+    except InputError:
+        near = [] if "=" in model or Path(model).suffix else nearest_names(model)
+        alike = [one for one in near if SequenceMatcher(None, fold(model), fold(one)).ratio() > 0.8]
+        if not alike:
+            raise
+        raise InputError(
+            f"unknown model {model!r}; did you mean, of networks for images, {', '.join(alike)}?"
+        ) from None
 
 
 def network_of(
