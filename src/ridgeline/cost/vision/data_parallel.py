@@ -44,7 +44,7 @@ class ParallelStep:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
+        """The length of the whole step."""
         return self.compute_seconds + self.communication_seconds + self.waiting_seconds
 
 
