@@ -65,6 +65,8 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("plan training", "html"): (
         (f"plan training --model model {TRAINING} --html OUTPUT", "model/config.json"),
     ),
+    ("predict inference", "html"): (),  # these two read no file of the user's
+    ("plan inference", "html"): (),
     ("loadtest", "html"): (
         ("loadtest http://127.0.0.1:9 --trace requests.jsonl --html OUTPUT", "requests.jsonl"),
     ),

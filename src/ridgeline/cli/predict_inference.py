@@ -30,7 +30,7 @@ def predict_inference(
         str | None,
         typer.Option(
             metavar="fp32|tf32|bf16|fp16|int8",
-            help="Of weights and activations. Default: 16 bits where the device has them.",
+            help="Number format of weights and activations. Default: 16 bits where there are any.",
         ),
     ] = None,
     memory_format: MemoryFormat = None,
