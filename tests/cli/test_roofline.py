@@ -89,7 +89,7 @@ def test_the_page_is_written_beside_the_view(
     ("words", "message"),
     [
         (["llama-9b", "--device", "h100"], "unknown model 'llama-9b'; did you mean"),
-        (["resnet51", "--device", "h100"], "did you mean ResNet-50"),
+        (["resnet51", "--device", "h100"], "or, of images, resnet51q, resnet50"),
         (["llama-3-8b", "--device", "h1000"], "unknown device 'h1000'; did you mean H100"),
         (["llama-3-8b"], "--device"),
         (["llama-3-8b", "--device", "h100", "--device", "H100"], "a device is named twice"),

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.cost.attention_operators import pairs
-from ridgeline.cost.convnet_operators import convnet_operators
 from ridgeline.cost.operator import ModelOperator
 from ridgeline.cost.operators import end_operators, layer_operators, model_operators
 from ridgeline.cost.roofline import place_operators
@@ -15,7 +14,6 @@ from ridgeline.cost.serving.kv_cache import kv_cache_bytes, layer_bytes_per_toke
 from ridgeline.errors import InputError
 from ridgeline.hardware import device
 from ridgeline.models import ModelSpec, load_model, preset_names
-from ridgeline.models.convnets import load_convnet, networks
 from ridgeline.models.counts import (
     active_routed_parameters,
     head_parameters,
@@ -169,19 +167,6 @@ def test_what_cannot_be_computed_is_refused(call: dict[str, object], message: st
 def test_an_encoder_does_not_decode() -> None:
     with pytest.raises(InputError, match="generates no tokens"):
         model_operators(small(kind="encoder"), 64, 1, phase="decode")
-
-
-@pytest.mark.parametrize("name", sorted(networks()))
-def test_convolutions_do_two_flops_per_mac(name: str) -> None:
-    network = load_convnet(name)
-    assert flops(convnet_operators(network, 4, "prefill")) == 8.0 * network.macs
-
-
-def test_training_a_convnet_does_three_passes_but_for_the_image_itself() -> None:
-    network = load_convnet("resnet50")
-    first = network.operators[0]
-    found = flops(convnet_operators(network, 1, "train"))
-    assert found == 6.0 * network.macs - 2.0 * first.macs
 
 
 def test_shares_add_up_and_least_times_are_at_the_roof() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ridgeline.models.config import ALIKE
-from ridgeline.models.convnets import networks
 from ridgeline.models.families import readers
 from ridgeline.models.presets import preset_names
 
@@ -35,8 +34,3 @@ def test_the_page_lists_every_model_type() -> None:
     kinds = set(re.findall(r"[\w-]+", text))
     assert set(readers()) <= kinds
     assert {kind for kind in ALIKE if not kind.endswith(("_text", "Model"))} <= kinds
-
-
-def test_the_page_names_every_network() -> None:
-    text = PAGE.read_text()
-    assert [name for name in networks() if name not in text] == []

@@ -13,7 +13,9 @@ def roofline(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A preset, a config.json, sizes as layers=…,hidden=…, or a CNN."
+            metavar="MODEL",
+            help="A preset, a config.json, sizes as layers=…,hidden=…; for images also"
+            " timm:NAME, torchvision:NAME, hf:FOLDER, script.py:FUNCTION or a .pt2 file.",
         ),
     ],
     device: Annotated[
@@ -28,15 +30,25 @@ def roofline(
     phase: Annotated[
         Literal["train", "prefill", "decode"], typer.Option(help="What the model does.")
     ] = "train",
+    image: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Side of the images, or height and width as 480x640."),
+    ] = None,
     html: Html = None,
     json: Json = False,
 ) -> None:
     """What bounds each operator of a model, and the least time it can take."""
     from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.errors import InputError
+    from ridgeline.measure.network.source import is_vision, read_image_size, read_network
     from ridgeline.plan.model_roofline import model_roofline
     from ridgeline.report.views.roofline import roofline_document
 
-    roof = model_roofline(model, device, batch=batch, seq=seq, phase=phase)
+    size = read_image_size(image)
+    seen = read_network(model, size) if is_vision(model) else None
+    if size is not None and seen is None:
+        raise InputError(f"--image: {model} is no vision network; leave it out")
+    roof = model_roofline(seen or model, device, batch=batch, seq=seq, phase=phase)
     document = roofline_document(roof)
     if html is not None:
         write_page("--html", html, document)

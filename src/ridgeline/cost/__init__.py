@@ -3,7 +3,7 @@
 One operator and its limit
     roofline.py              the rate that arithmetic intensity allows; operators under one roof
     operators.py             every operator of a transformer layer (attention_operators.py,
-                             convnet_operators.py), as operator.py has it
+                             of images: vision_operators.py), as operator.py has it
 
 One training run
     training/                the whole step and its memory, over arrays of layouts (arrays.py)

@@ -12,6 +12,7 @@ one environment variable and one folder in front of `PYTHONPATH`:
     statistics/              intervals, steadiness, change points: no process, no file
     compare/                 two records side by side, or many over time
     bisect/                  the commit that made a script slower
+    network/                 the operators of any vision model, counted without weights
     probe.py                 the real peaks of this machine (kernels in microbenchmarks.py)
 
 What may not enter: cost models of whole runs, advice, and any single technique.

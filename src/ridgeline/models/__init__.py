@@ -3,12 +3,10 @@
 Counts of parameters, not costs: FLOPs and bytes are the business of `cost/`. No torch, no
 transformers, no download. Start reading at `spec.py`; `load.py` finds a model, `counts.py` counts
 it, `families/` reads configurations, `presets/` holds the well-known ones, `table.py` reads rows of
-published tables, `convnet.py` lists the operators of CNNs.
+published tables, `vision/` lists the operators of networks for images.
 """
 
 from ridgeline.models.config import read_config, spec_from_config
-from ridgeline.models.convnet import ConvNet, ConvOperator
-from ridgeline.models.convnets import load_convnet
 from ridgeline.models.counts import (
     Parameters,
     active_parameter_count,
@@ -23,21 +21,23 @@ from ridgeline.models.load import load_model
 from ridgeline.models.presets import preset, preset_names
 from ridgeline.models.spec import Experts, LatentAttention, ModelSpec
 from ridgeline.models.table import TableModel, read_table_model, spec_from_table
+from ridgeline.models.vision.network import VisionNetwork, VisionOperator
+from ridgeline.models.vision.presets import load_network
 
 __all__ = [
-    "ConvNet",
-    "ConvOperator",
     "Experts",
     "LatentAttention",
     "ModelSpec",
     "Parameters",
     "TableModel",
+    "VisionNetwork",
+    "VisionOperator",
     "active_parameter_count",
     "embedding_parameters",
     "is_mixture",
     "layer_parameters",
-    "load_convnet",
     "load_model",
+    "load_network",
     "model_from_flags",
     "model_from_text",
     "parameter_count",

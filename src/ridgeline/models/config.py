@@ -39,7 +39,7 @@ ALIKE = {
 NESTED = ("text_config", "llm_config", "language_config")
 """Where multimodal configurations keep their language model."""
 CONVOLUTIONAL = ("resnet", "efficientnet", "mobilenet_v1", "mobilenet_v2")
-"""Model types that are lists of operators, not transformers."""
+"""Model types that are lists of operators, not transformers of tokens."""
 
 
 def read_config(path: str | Path) -> ModelSpec:
@@ -65,7 +65,9 @@ def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> Mod
         keys.refuse("model_type", f"is missing; add it, one of: {', '.join(sorted(readers()))}")
     known = readers()
     if kind in CONVOLUTIONAL:
-        keys.refuse("model_type", f"is {kind!r}, a convolutional network; use load_convnet(name)")
+        keys.refuse(
+            "model_type", f"is {kind!r}, a vision network; ridgeline roofline hf:FOLDER counts it"
+        )
     reader = known.get(ALIKE.get(kind, kind))
     if reader is None:
         near = difflib.get_close_matches(kind, [*known, *ALIKE], n=4, cutoff=0.5)

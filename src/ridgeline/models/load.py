@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.models.config import read_config
-from ridgeline.models.convnets import convnet_names
 from ridgeline.models.flags import model_from_text
 from ridgeline.models.presets import known_presets, preset
 from ridgeline.models.spec import ModelSpec
+from ridgeline.models.vision.presets import find_name
 
 
 def load_model(name_or_path: str | Path) -> ModelSpec:
@@ -33,10 +33,10 @@ def load_model(name_or_path: str | Path) -> ModelSpec:
         return preset(text)
     if (text and path.exists()) or text.endswith(".json") or text.startswith((".", os.sep, "~")):
         return read_config(path.expanduser())
-    convnet = None if known_presets().names.get(text) else convnet_names().get(text)
-    if convnet is not None:
+    network = None if known_presets().names.get(text) else find_name(text)
+    if network is not None:
         raise InputError(
-            f"model {text!r} is a convolutional network, and this works on transformers; of"
-            f" convolutions there is the roofline: ridgeline roofline {convnet}"
+            f"model {text!r} is a vision network, and this works on transformers of tokens; of"
+            f" images there is the roofline: ridgeline roofline {network}"
         )
     return preset(text)

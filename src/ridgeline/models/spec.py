@@ -1,7 +1,7 @@
 """What a transformer is, as numbers: enough to count every parameter, FLOP and byte of it.
 
 One flat record for dense, grouped-query, mixture-of-experts and latent-attention models. Shapes
-are in elements. CNNs are lists of operators and live in `convnet.py`.
+are in elements. Networks for images are lists of operators: `vision/`.
 """
 
 from __future__ import annotations

@@ -5,23 +5,21 @@ From a model's name or configuration and devices' names to the record that `repo
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ridgeline.cost.convnet_operators import convnet_operators
 from ridgeline.cost.operator import WIDTHS, ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
 from ridgeline.cost.roofline import place_operators
+from ridgeline.cost.vision_operators import vision_operators
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device as find_device
-from ridgeline.models.convnet import ConvNet
-from ridgeline.models.convnets import convnet_names, load_convnet
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.load import load_model
-from ridgeline.models.presets import known_presets
 from ridgeline.models.sequence import check_sequence, image_tokens
 from ridgeline.models.spec import ModelSpec
+from ridgeline.models.vision.network import VisionNetwork
+from ridgeline.models.vision.presets import nearest_names
 from ridgeline.records.roofline import ModelRoofline
 
 DEFAULT_SEQ = 4096
@@ -29,7 +27,7 @@ DEFAULT_SEQ = 4096
 
 
 def model_roofline(
-    model: str | Path | ModelSpec | ConvNet,
+    model: str | Path | ModelSpec | VisionNetwork,
     devices: Sequence[str],
     *,
     batch: int = 1,
@@ -38,7 +36,7 @@ def model_roofline(
 ) -> ModelRoofline:
     """One pass of a model in each device's 16-bit dtype.
 
-    `model` is a preset, a `config.json`, sizes as text, or the name of a convolutional network.
+    `model` is a preset, a `config.json`, sizes as text, or a vision network.
     `seq` defaults to 4096 or what the model allows; images have none.
 
     >>> roof = model_roofline("llama-3-8b", ["h100"], phase="decode", seq=8192)
@@ -52,15 +50,15 @@ def model_roofline(
     parts = [find_device(name) for name in devices]
     if len({part.name for part in parts}) < len(parts):
         raise InputError(f"{', '.join(devices)}: a device is named twice; keep one")
-    shape = model if isinstance(model, ModelSpec | ConvNet) else _find(model)
+    shape = model if isinstance(model, ModelSpec | VisionNetwork) else _find(model)
     length = _length(shape, seq)
     by_dtype: dict[str, list[ModelOperator]] = {}
     for part in parts:
         dtype = part.training_dtype
         if dtype in by_dtype:
             continue
-        if isinstance(shape, ConvNet):
-            by_dtype[dtype] = convnet_operators(shape, batch, phase, dtype)
+        if isinstance(shape, VisionNetwork):
+            by_dtype[dtype] = vision_operators(shape, batch, phase, dtype)
         else:
             assert length is not None
             by_dtype[dtype] = model_operators(shape, length, batch, 1, phase, dtype)
@@ -70,7 +68,9 @@ def model_roofline(
         phase=phase,
         batch=batch,
         seq=length,
-        num_layers=None if isinstance(shape, ConvNet) else shape.layers + shape.decoder_layers,
+        num_layers=None
+        if isinstance(shape, VisionNetwork)
+        else shape.layers + shape.decoder_layers,
         weight_bytes=_parameters(shape) * WIDTHS[parts[0].training_dtype],
         flops=sum(one.flops * one.count for one in operators),
         moved_bytes=sum(one.moved_bytes * one.count for one in operators),
@@ -81,29 +81,23 @@ def model_roofline(
     )
 
 
-def _find(name: str | Path) -> ModelSpec | ConvNet:
+def _find(name: str | Path) -> ModelSpec:
     text = str(name)
-    if convnet_names().get(text) is not None and not Path(text).exists():
-        return load_convnet(text)
     try:
         return load_model(name)
-    except InputError:
-        near = difflib.get_close_matches(text.casefold(), convnet_names().owners, n=3, cutoff=0.7)
-        known = difflib.get_close_matches(
-            text.casefold(), known_presets().names.owners, n=1, cutoff=0.7
-        )
-        if not near or known or "=" in text or Path(text).suffix:
+    except InputError as error:
+        near = nearest_names(text, cutoff=0.7)
+        if not near or "=" in text or Path(text).suffix or "unknown model" not in str(error):
             raise
-        names = list(dict.fromkeys(convnet_names().owners[one] for one in near))
-        raise InputError(f"unknown model {text!r}; did you mean {', '.join(names)}?") from None
+        raise InputError(f"{error}; or, of images, {', '.join(near)}") from None
 
 
-def _parameters(shape: ModelSpec | ConvNet) -> int:
-    return shape.parameters if isinstance(shape, ConvNet) else parameter_count(shape)
+def _parameters(shape: ModelSpec | VisionNetwork) -> int:
+    return shape.parameters if isinstance(shape, VisionNetwork) else parameter_count(shape)
 
 
-def _length(shape: ModelSpec | ConvNet, seq: int | None) -> int | None:
-    if isinstance(shape, ConvNet):
+def _length(shape: ModelSpec | VisionNetwork, seq: int | None) -> int | None:
+    if isinstance(shape, VisionNetwork):
         if seq is not None:
             raise InputError(f"{shape.name} takes images, not tokens; leave --seq out")
         return None

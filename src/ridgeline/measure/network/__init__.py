@@ -3,8 +3,13 @@
     count.py        one forward pass on the meta device becomes a `VisionNetwork`: start here
     recorder.py     the dispatch mode that sees every operator, and what each tensor is made of
     describe.py     one dispatched operator as a `VisionOperator`: shapes, kind, MACs
-    build.py        from a name, a script, a folder or an exported program to a module
+    source.py       which network a word names: a preset, or what has to be built
+    build.py        from a library's name, a script or a folder to a module without weights
+    exported.py     an exported program, as its graph runs
     torchvision_schemas.py  what a torchvision that was built for another torch lacks
 
 What may not enter: costs, rates, and any single model's name.
 """
+
+LIBRARIES = ("timm", "torchvision")
+"""Where a name that no preset has is looked up, in this order."""

@@ -1,4 +1,4 @@
-"""Count a module: one forward pass of one image on the meta device, without weights or arithmetic.
+"""Count a module by one forward pass of one image on the meta device, without arithmetic.
 
     with torch.device("meta"):
         module = build()
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ridgeline.errors import InputError, in_words
-from ridgeline.measure.network.recorder import FusedAttention, Recorder, following_layers
+from ridgeline.measure.network.recorder import FusedFunctions, Recorder, following_layers
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
 
 
@@ -32,41 +32,60 @@ def count_module(
     """The operators of a module's forward pass of one image of `image_size` (height, width).
 
     Runs where the module's parameters are; on the meta device nothing is computed. The module is
-    put into evaluation mode and left so.
+    put into evaluation mode and left so. Where shapes depend on data once every layer has run (the
+    non-maximum suppression of a detector), counting ends there.
 
     >>> layer = torch.nn.Conv2d(3, 64, 7, stride=2, padding=3, device="meta")
     >>> count_module(layer, (224, 224)).macs == 7 * 7 * 3 * 64 * 112 * 112
     True
     """
+    return VisionNetwork(
+        name=name or type(module).__name__,
+        image_size=image_size,
+        operators=tuple(
+            merge_equal(record_operators(module, image_size, name=name, channels=channels))
+        ),
+        parameters=sum(one.numel() for one in module.parameters()),
+    )
+
+
+def record_operators(
+    module: torch.nn.Module, image_size: tuple[int, int], *, name: str = "", channels: int = 3
+) -> list[VisionOperator]:
+    """Every operator of one forward pass in its order, equal ones apart."""
     module.eval()
     first = next((one for one in module.parameters() if one.is_floating_point()), None)
     device = "meta" if first is None else first.device
     dtype = torch.float32 if first is None else first.dtype
-    image = torch.empty(1, channels, *image_size, device=device, dtype=dtype)
+    image = torch.zeros(1, channels, *image_size, device=device, dtype=dtype)
     recorder = Recorder(image)
-    recorder.paths.append("")
     with (
         torch.no_grad(),
         without_fast_path(),
-        following_layers(module, recorder.paths),
-        FusedAttention(recorder),
+        following_layers(module, recorder),
+        FusedFunctions(recorder),
         recorder,
     ):
         try:
             module(image)
-        except (RuntimeError, NotImplementedError, ValueError, TypeError, AssertionError) as error:
-            place = f" in {recorder.paths[-1]}" if recorder.paths[-1] else ""
+        except Exception as error:  # whatever a user's module raises
+            if recorder.stopped_at and not _unvisited(module, recorder.visited):
+                return recorder.operators
             height, width = image_size
             raise InputError(
-                f"{name or type(module).__name__} failed on an image of {height}x{width}{place}:"
-                f" {in_words(error)}"
+                f"{name or type(module).__name__} failed on an image of {height}x{width}"
+                f" after {recorder.last_path()}: {in_words(error)}"
             ) from error
-    return VisionNetwork(
-        name=name or type(module).__name__,
-        image_size=image_size,
-        operators=tuple(merge_equal(recorder.operators)),
-        parameters=sum(one.numel() for one in module.parameters()),
-    )
+    return recorder.operators
+
+
+def _unvisited(module: torch.nn.Module, visited: set[str]) -> list[str]:
+    """Layers with parameters of their own that have not run."""
+    return [
+        path
+        for path, layer in module.named_modules()
+        if path not in visited and next(layer.parameters(recurse=False), None) is not None
+    ]
 
 
 def merge_equal(operators: Iterable[VisionOperator]) -> list[VisionOperator]:

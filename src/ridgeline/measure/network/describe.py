@@ -22,11 +22,7 @@ ACTIVATIONS = {
     "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus", "tanh",
 }  # fmt: skip
 SOFTMAXES = {"_softmax", "_log_softmax", "_safe_softmax"}
-POOLS = {
-    "adaptive_avg_pool1d", "_adaptive_avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d",
-    "_adaptive_avg_pool3d", "amax", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max",
-    "max_pool2d_with_indices", "max_pool3d_with_indices", "mean", "sum",
-}  # fmt: skip
+REDUCTIONS = {"amax", "amin", "max", "mean", "sum"}
 COPIES = {
     "_to_copy", "cat", "channel_shuffle", "clone", "col2im", "constant_pad_nd", "contiguous",
     "copy", "embedding", "expand_copy", "fill", "flip", "gather", "im2col", "index", "index_put",
@@ -41,13 +37,13 @@ NORMS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class DispatchedCall:
     """One call of an operator: what went in and came out."""
 
     name: str
     """The operator's name without overload and trailing underscore: `relu`, `native_layer_norm`."""
     path: str
-    """Of the layer that called it."""
+    """The path of the layer that called it."""
     args: tuple[Any, ...]
     tensors: Sequence[Any]
     """All tensors among its arguments, in order."""
@@ -68,7 +64,7 @@ class Call:
         return [one for one, fixed in zip(self.tensors, self.fixed, strict=True) if fixed]
 
 
-def describe(call: Call) -> VisionOperator:
+def describe(call: DispatchedCall) -> VisionOperator:
     """The operator behind one call."""
     kind, function = classify(call)
     if kind == "conv":
@@ -102,7 +98,7 @@ def describe(call: Call) -> VisionOperator:
     )
 
 
-def classify(call: Call) -> tuple[Kind, str]:
+def classify(call: DispatchedCall) -> tuple[Kind, str]:
     """The kind of a call, and the function that it computes."""
     name = call.name
     if name in CONVOLUTIONS:
@@ -119,7 +115,9 @@ def classify(call: Call) -> tuple[Kind, str]:
     plain = name.strip("_").removesuffix("_kernel")
     if plain in ACTIVATIONS:
         return "activation", plain
-    if name in POOLS and call.output.numel() < call.tensors[0].numel():
+    if "_pool" in name:
+        return "pool", plain
+    if name in REDUCTIONS:
         return "pool", plain
     if name in COPIES:
         return "copy", plain
@@ -138,7 +136,7 @@ def attention(
     heads = math.prod(groups)
     scores = heads * rows * columns
 
-    def product(inner: int, outer: int, read: int) -> VisionOperator:
+    def product(inner: int, outer: int, read: int, behind: str) -> VisionOperator:
         return VisionOperator(
             name=path,
             kind="product",
@@ -151,7 +149,7 @@ def attention(
             out_size=(rows, 1),
             groups=heads,
             function="attention",
-            after=after,
+            after=behind,
         )
 
     softmax = VisionOperator(
@@ -167,9 +165,51 @@ def attention(
         function="attention",
         after="attention",
     )
-    first = product(width, columns, query.numel() + key.numel())
-    last = product(columns, out, scores + value.numel())
+    first = product(width, columns, query.numel() + key.numel(), after)
+    last = product(columns, out, scores + value.numel(), "attention")
     return first, softmax, last
+
+
+def recurrent(path: str, steps: Any, weights: Sequence[Any], after: str) -> VisionOperator:
+    """A recurrent layer over `steps` (…, features) as the one operator that it is on a device.
+
+    Each matrix among its weights meets each step once.
+    """
+    rows = math.prod(steps.shape[:-1])
+    matrices = [one for one in weights if one.dim() == 2]
+    hidden = sum(one.shape[0] for one in matrices) // 2
+    return VisionOperator(
+        name=path,
+        kind="linear",
+        macs=rows * sum(one.numel() for one in matrices),
+        weight_elements=sum(one.numel() for one in weights),
+        input_elements=steps.numel(),
+        output_elements=rows * hidden,
+        in_channels=steps.shape[-1],
+        out_channels=hidden,
+        in_size=(rows, 1),
+        out_size=(rows, 1),
+        function="recurrent",
+        after=after,
+    )
+
+
+def root_mean_square(path: str, rows: Any, weight: Any, after: str) -> VisionOperator:
+    """The norm that `torch.nn.functional.rms_norm` is, which dispatches as its parts."""
+    features, size = features_and_size(rows.shape)
+    return VisionOperator(
+        name=path,
+        kind="norm",
+        weight_elements=0 if weight is None else weight.numel(),
+        input_elements=rows.numel(),
+        output_elements=rows.numel(),
+        in_channels=features,
+        out_channels=features,
+        in_size=size,
+        out_size=size,
+        function="rms_norm",
+        after=after,
+    )
 
 
 def stored_elements(tensor: Any) -> int:
@@ -193,7 +233,7 @@ def features_and_size(shape: Sequence[int]) -> tuple[int, tuple[int, int]]:
     return shape[-1], (math.prod(shape[:-1]), 1)
 
 
-def _convolution(call: Call) -> VisionOperator:
+def _convolution(call: DispatchedCall) -> VisionOperator:
     image, weight = call.args[0], call.args[1]
     if call.name == "deform_conv2d":
         stride, transposed, groups = call.args[5:7], False, call.args[11]
@@ -227,14 +267,14 @@ def _convolution(call: Call) -> VisionOperator:
     )
 
 
-def _factors(call: Call, *, fixed: bool) -> list[Any]:
+def _factors(call: DispatchedCall, *, fixed: bool) -> list[Any]:
     """The two multiplied tensors that are parameters (`fixed`), or those that are not."""
     pairs = list(zip(call.tensors, call.fixed, strict=True))
     multiplied = pairs[:2] if call.name in ("linear", "mm", "bmm", "matmul") else pairs[-2:]
     return [one for one, is_fixed in multiplied if is_fixed is fixed]
 
 
-def _matmul(call: Call) -> VisionOperator:
+def _matmul(call: DispatchedCall) -> VisionOperator:
     kind, function = classify(call)
     left, right = call.tensors[:2]
     if call.name not in ("linear", "mm", "bmm", "matmul", "mv", "dot"):
@@ -245,7 +285,8 @@ def _matmul(call: Call) -> VisionOperator:
     outputs = call.output.numel()
     rows, columns = (left.shape[-2] if left.dim() > 1 else 1), call.output.shape[-1]
     groups = left.shape[0] if left.dim() == 3 else 1
-    if kind == "linear" and left.dim() == 2 and not _factors(call, fixed=False)[:1] == [left]:
+    is_left = any(one is left for one in _factors(call, fixed=False))
+    if kind == "linear" and left.dim() == 2 and not is_left:
         # The weight stands on the left: rows are its features.
         rows, columns, inner = right.shape[-1], left.shape[-2], left.shape[-1]
     return VisionOperator(
@@ -265,7 +306,7 @@ def _matmul(call: Call) -> VisionOperator:
     )
 
 
-def _window(call: Call) -> tuple[tuple[int, int], tuple[int, int]]:
+def _window(call: DispatchedCall) -> tuple[tuple[int, int], tuple[int, int]]:
     """Kernel and stride of a pooling; of one over whole planes, (1, 1)."""
     if "pool" not in call.name or "adaptive" in call.name:
         return (1, 1), (1, 1)

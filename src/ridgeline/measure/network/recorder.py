@@ -16,18 +16,34 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ridgeline.measure.network.describe import Call, attention, describe
+from ridgeline.measure.network.describe import (
+    ATTENTION,
+    DispatchedCall,
+    attention,
+    describe,
+    recurrent,
+    root_mean_square,
+)
 from ridgeline.models.vision.network import VisionOperator
 
-FREE = {
-    "_assert_async", "_local_scalar_dense", "_reshape_alias", "_unsafe_view", "alias", "arange",
-    "bernoulli", "detach", "empty", "empty_like", "empty_strided", "equal", "full", "full_like",
-    "is_same_size", "lift_fresh", "linspace", "new_empty", "new_empty_strided", "new_full",
-    "new_ones", "ones", "ones_like", "resize", "scalar_tensor", "set", "sym_size",
-    "sym_storage_offset", "sym_stride", "unsafe_split", "zeros", "_assert_scalar",
-    "_assert_tensor_metadata", "lift", "unsafe_chunk",
+VIEWS = {
+    "_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "lift", "lift_fresh",
+    "resize", "set", "unsafe_chunk", "unsafe_split",
 }  # fmt: skip
-"""Operators that move nothing, or make constants."""
+"""Operators that move nothing although their schemas do not say so."""
+CONSTANTS = {
+    "_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_local_scalar_dense", "arange",
+    "empty", "empty_like", "empty_strided", "equal", "eye", "full", "full_like", "linspace",
+    "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+    "rand", "randn", "scalar_tensor", "zeros", "zeros_like",
+}  # fmt: skip
+"""Operators whose result does not depend on what their inputs hold."""
+DATA_DEPENDENT = {
+    "_local_scalar_dense", "_unique2", "masked_select", "nms", "nonzero", "repeat_interleave",
+    "unique_consecutive", "unique_dim",
+}  # fmt: skip
+"""Operators that need numbers, not only shapes."""
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the type checker
@@ -36,12 +52,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
     def __init__(self, image: torch.Tensor) -> None:
         super().__init__()
         self.operators: list[VisionOperator] = []
-        self.paths: list[str] = []
+        self.paths: list[str] = [""]
+        """Paths of the layers that are running, the innermost last."""
+        self.visited: set[str] = set()
         self._functions: dict[int, str] = {_storage(image): ""}
         """Storage of each tensor that depends on the image → the function that wrote it."""
         self._alive: list[torch.Tensor] = [image]
         """Keeps storages from being used again under another tensor; on meta they are empty."""
         self._hidden = 0
+        self.stopped_at = ""
+        """The operator that shapes alone could not run; empty where all ran."""
 
     def __torch_dispatch__(
         self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -49,42 +69,72 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
         """Run the operator and write it down."""
         del types
         kwargs = kwargs or {}
-        result = operator(*args, **kwargs)
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        outputs = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
-        self._alive += outputs
-        if self._hidden or not outputs or operator.is_view:
-            return result
         name = operator._schema.name.partition("::")[2].rstrip("_")
-        fixed = [_storage(one) not in self._functions for one in tensors]
-        before = [self._functions[_storage(one)] for one in tensors if _is_in(one, self._functions)]
-        if name in FREE or (all(fixed) and not outputs[0].is_floating_point()):
-            self._follow(outputs, before[0] if before and name not in ("empty_like",) else None)
-            return result
-        call = Call(
-            name=name,
-            path=self.paths[-1] if self.paths else "",
-            args=tuple(args),
-            tensors=tensors,
-            fixed=fixed,
-            output=outputs[0],
-            after=before[0] if before else "",
-        )
-        one = describe(call)
-        self.operators.append(one)
-        self._follow(outputs, None if all(fixed) else one.function)
+        try:
+            result = operator(*args, **kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            is_blind = name in DATA_DEPENDENT or "nonzero" in str(error)
+            self.stopped_at = name if is_blind else ""
+            raise
+        if not self._hidden:
+            self._note(name, operator.is_view, args, kwargs, result)
         return result
 
-    def attention(self, query: Any, key: Any, value: Any, run: Any) -> Any:
-        """Write fused attention down as what it computes, and run it unseen."""
+    def _note(self, name: str, is_view: bool, args: Any, kwargs: Any, result: Any) -> None:
+        outputs = _tensors(result)
+        self._alive += outputs
+        if is_view or not outputs or name in CONSTANTS:
+            return
+        tensors = _tensors((args, kwargs))
+        written = [self._functions.get(_storage(one)) for one in tensors]
+        fixed = [one is None for one in written]
+        before = [one for one in written if one is not None]
+        if name in VIEWS or (all(fixed) and not outputs[0].is_floating_point()):
+            self._follow(outputs, before[0] if before else None)
+            return
+        if name.startswith(ATTENTION):  # a backend's kernel, which an exported graph may call
+            query, key, value = tensors[:3]
+            self.operators += attention(self.paths[-1], query, key, value, before[0])
+            self._follow(outputs, "attention")
+            return
+        one = describe(
+            DispatchedCall(
+                name=name,
+                path=self.paths[-1],
+                args=tuple(args),
+                tensors=tensors,
+                fixed=fixed,
+                output=outputs[0],
+                after=before[0] if before else "",
+            )
+        )
+        self.operators.append(one)
+        self._follow(outputs, one.function if before else None)
+
+    def fused(self, function: str, args: Any, kwargs: Any, run: Any) -> Any:
+        """Write an operator down as what it computes, not as what it happens to dispatch."""
         with self._hiding():
             result = run()
-        after = self._functions.get(_storage(query), "")
-        path = self.paths[-1] if self.paths else ""
-        self.operators += attention(path, query, key, value, after)
-        self._alive.append(result)
-        self._follow([result], "attention")
+        tensors = _tensors((args, kwargs))
+        after = self._functions.get(_storage(tensors[0]), "")
+        path = self.paths[-1]
+        if function == "rms_norm":
+            weight = tensors[1] if len(tensors) > 1 else None
+            self.operators.append(root_mean_square(path, tensors[0], weight, after))
+        elif function in RECURRENT:
+            weights = [one for one in tensors[1:] if isinstance(one, torch.nn.Parameter)]
+            self.operators.append(recurrent(path, tensors[0], weights, after))
+        else:
+            query, key, value = tensors[:3]
+            self.operators += attention(path, query, key, value, after)
+        outputs = _tensors(result)
+        self._alive += outputs
+        self._follow(outputs, self.operators[-1].function)
         return result
+
+    def last_path(self) -> str:
+        """The layer whose operator was the last to run."""
+        return self.operators[-1].name if self.operators else "no operator"
 
     @contextlib.contextmanager
     def _hiding(self) -> Iterator[None]:
@@ -99,8 +149,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
             self._functions.update(dict.fromkeys(map(_storage, outputs), function))
 
 
-class FusedAttention(TorchFunctionMode):  # type: ignore[misc]  # as above
-    """Hands every `scaled_dot_product_attention` to the recorder before a backend is chosen."""
+class FusedFunctions(TorchFunctionMode):  # type: ignore[misc]  # as above
+    """Hands what devices run as one operator to the recorder before a backend is chosen."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -109,26 +159,28 @@ class FusedAttention(TorchFunctionMode):  # type: ignore[misc]  # as above
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Run the function; attention as one."""
+        """Run the function; attention, recurrent layers and root-mean-square norms as one."""
         del types
         kwargs = kwargs or {}
-        if function is not torch.nn.functional.scaled_dot_product_attention:
+        name = getattr(function, "__name__", "")
+        if name not in ("scaled_dot_product_attention", "rms_norm", *RECURRENT):
             return function(*args, **kwargs)
-        named = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-        return self._recorder.attention(
-            named["query"], named["key"], named["value"], lambda: function(*args, **kwargs)
-        )
+        return self._recorder.fused(name, args, kwargs, lambda: function(*args, **kwargs))
 
 
 @contextlib.contextmanager
-def following_layers(module: torch.nn.Module, paths: list[str]) -> Iterator[None]:
-    """While inside, `paths` ends with the path of the layer that is running."""
+def following_layers(module: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
+    """While inside, the recorder knows the path of the layer that is running."""
 
     def entering(path: str) -> Any:
-        return lambda *_: paths.append(path)
+        def enter(*_: Any) -> None:
+            recorder.paths.append(path)
+            recorder.visited.add(path)
+
+        return enter
 
     def leaving(*_: Any) -> None:
-        paths.pop()
+        recorder.paths.pop()
 
     handles = []
     for path, layer in module.named_modules():
@@ -145,5 +197,5 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _is_in(tensor: torch.Tensor, functions: dict[int, str]) -> bool:
-    return _storage(tensor) in functions
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]

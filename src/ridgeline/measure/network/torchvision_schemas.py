@@ -9,10 +9,14 @@ import succeeds. Only a process that counts does this.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from typing import Any
 
 BOXES = "Tensor input, Tensor rois, float scale, SymInt height, SymInt width"
+QUANTISED = BOXES.replace(
+    ", float", ", float in_scale, int in_zero, float rois_scale, int zero, float"
+)
 BACK = "SymInt batch, SymInt channels, SymInt in_height, SymInt in_width"
 DEFORM = (
     "Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h,"
@@ -20,27 +24,24 @@ DEFORM = (
     " SymInt groups, SymInt offset_groups, bool use_mask"
 )
 GRAD = BOXES.replace("Tensor input", "Tensor grad")
+MAPPED = GRAD.replace(", float", ", Tensor mapping, float")
 SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
     f"roi_align({BOXES}, int sampling_ratio, bool aligned) -> Tensor",
     f"_roi_align_backward({GRAD}, {BACK}, int sampling_ratio, bool aligned) -> Tensor",
-    "qroi_align(Tensor input, Tensor rois, float input_scale, int input_zero_point,"
-    " float rois_scale, int rois_zero_point, float scale, SymInt height, SymInt width,"
-    " int sampling_ratio, bool aligned) -> Tensor",
+    f"qroi_align({QUANTISED}, int ratio, bool aligned) -> Tensor",
     f"roi_pool({BOXES}) -> (Tensor, Tensor)",
-    f"_roi_pool_backward({GRAD.replace(', float', ', Tensor argmax, float')}, {BACK}) -> Tensor",
+    f"_roi_pool_backward({MAPPED}, {BACK}) -> Tensor",
     f"ps_roi_align({BOXES}, int sampling_ratio) -> (Tensor, Tensor)",
-    f"_ps_roi_align_backward({GRAD.replace(', float', ', Tensor mapping, float')},"
-    f" int sampling_ratio, {BACK}) -> Tensor",
+    f"_ps_roi_align_backward({MAPPED}, int ratio, {BACK}) -> Tensor",
     f"ps_roi_pool({BOXES}) -> (Tensor, Tensor)",
-    f"_ps_roi_pool_backward({GRAD.replace(', float', ', Tensor mapping, float')},"
-    f" {BACK}) -> Tensor",
+    f"_ps_roi_pool_backward({MAPPED}, {BACK}) -> Tensor",
     f"deform_conv2d({DEFORM}) -> Tensor",
     f"_deform_conv2d_backward(Tensor grad, {DEFORM}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
-"""As torchvision 0.28 registers them in `torchvision/csrc/ops/`."""
+"""The schemas that torchvision 0.28 registers in `torchvision/csrc/ops/`."""
 
 
 @functools.cache
@@ -54,7 +55,7 @@ def let_torchvision_import() -> Any:
     import torch
 
     try:
-        import torchvision  # noqa: F401
+        importlib.import_module("torchvision")
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise

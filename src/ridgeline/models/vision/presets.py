@@ -21,6 +21,9 @@ from ridgeline.models.vision.rows import read_row
 from ridgeline.models.vision.sizes import resize
 
 FILE = Path(__file__).with_name("presets.csv.gz")
+ALIASES = Path(__file__).with_name("aliases.csv")
+"""What published tables call a preset otherwise; a resolution or a precision in the name is not
+part of it."""
 SMALLEST = 32
 """Height and width below which last stages see less than a pixel."""
 
@@ -31,14 +34,14 @@ class Entry:
 
     name: str
     family: str
-    size: int
-    """Height and width of the square image for which it is counted."""
-    larger: int
-    """The second size; 0 where there is one alone."""
+    size: tuple[int, int]
+    """Height and width of the image for which it is counted."""
+    larger: tuple[int, int] | None
+    """The second size; None where there is one alone."""
     parameters: int
     larger_parameters: int
     offset: int
-    """Of the family's member, behind the index."""
+    """Bytes from the end of the index to the family's member."""
     first: int
     """Line of the network's first operator in the member."""
     lines: int
@@ -59,7 +62,7 @@ def load_network(name: str, image_size: int | tuple[int, int] | None = None) -> 
     """
     entries = _entries(name)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    exact = [one for one in entries if size in (None, (one.size, one.size))]
+    exact = [one for one in entries if size in (None, one.size)]
     if exact:
         return _networks(exact[0])[0]
     assert size is not None
@@ -69,7 +72,7 @@ def load_network(name: str, image_size: int | tuple[int, int] | None = None) -> 
         )
     growing = [one for one in entries if one.larger]
     if not growing:
-        sizes = " or ".join(str(one.size) for one in entries)
+        sizes = " or ".join(f"{one.size[0]}x{one.size[1]}" for one in entries)
         raise InputError(
             f"{name}: takes images of {sizes} alone, not {size[0]}x{size[1]}; leave the size out"
         )
@@ -86,14 +89,14 @@ def find_name(name: str) -> str | None:
 
 
 def network_names() -> list[str]:
-    """All presets."""
+    """Names of all presets, as their libraries write them."""
     return list(_index())
 
 
-def nearest_names(name: str, count: int = 4) -> list[str]:
-    """Presets whose names look like `name`."""
-    near = difflib.get_close_matches(_spellings(name)[0], names(), n=3 * count, cutoff=0.5)
-    return list(dict.fromkeys(names()[one] for one in near))[:count]
+def nearest_names(name: str, *, cutoff: float = 0.5) -> list[str]:
+    """At most four presets whose names look like `name`."""
+    near = difflib.get_close_matches(_spellings(name)[0], names(), n=4, cutoff=cutoff)
+    return [names()[one] for one in near]
 
 
 def _entries(name: str) -> list[Entry]:
@@ -107,13 +110,17 @@ def _entries(name: str) -> list[Entry]:
 
 def _spellings(name: str) -> list[str]:
     own = name.rpartition(":")[2].rpartition("/")[2]
-    return [fold(own), fold(own.partition(".")[0])]
+    spellings = [fold(own), fold(own.partition(".")[0])]
+    # timm writes a width of one as 100: `mobilenet-v2` is `mobilenetv2_100`.
+    return spellings + [f"{one}100" for one in spellings]
 
 
 @functools.cache
 def names() -> dict[str, str]:
     """Folded spelling → preset."""
-    return {fold(name): name for name in _index()}
+    with ALIASES.open() as file:
+        known = {fold(row["alias"]): row["preset"] for row in csv.DictReader(file)}
+    return known | {fold(name): name for name in _index()}
 
 
 @functools.cache
@@ -122,18 +129,17 @@ def _index() -> dict[str, list[Entry]]:
     text, _ = _unpack(_file(), 0)
     rows = csv.reader(line for line in text.splitlines() if not line.startswith("#"))
     found: dict[str, list[Entry]] = {}
-    for name, family, *numbers in rows:
-        size, larger, parameters, larger_parameters, offset, first, lines = map(int, numbers)
+    for name, family, size, larger, parameters, more, offset, first, lines in rows:
         entry = Entry(
             name=name,
             family=family,
-            size=size,
-            larger=larger,
-            parameters=parameters,
-            larger_parameters=larger_parameters,
-            offset=offset,
-            first=first,
-            lines=lines,
+            size=_size(size),
+            larger=_size(larger) if larger else None,
+            parameters=int(parameters),
+            larger_parameters=int(more or parameters),
+            offset=int(offset),
+            first=int(first),
+            lines=int(lines),
         )
         found.setdefault(name, []).append(entry)
     return found
@@ -143,19 +149,28 @@ def _networks(entry: Entry) -> tuple[VisionNetwork, VisionNetwork]:
     """The network at its first and its second size."""
     _, start = _unpack(_file(), 0)
     lines = _member(start + entry.offset)[entry.first : entry.first + entry.lines]
-    ratio = entry.larger / entry.size if entry.larger else 1.0
-    pairs = [read_row(cells, ratio) for cells in csv.reader(lines)]
-
-    def network(size: int, which: int, parameters: int) -> VisionNetwork:
-        return VisionNetwork(
+    larger = entry.larger or entry.size
+    pairs = [read_row(cells, larger[0] / entry.size[0]) for cells in csv.reader(lines)]
+    small, large = zip(*pairs, strict=True)
+    return (
+        VisionNetwork(
             name=entry.name,
-            image_size=(size, size),
-            operators=tuple(pair[which] for pair in pairs),
-            parameters=parameters,
-        )
+            image_size=entry.size,
+            operators=small,
+            parameters=entry.parameters,
+        ),
+        VisionNetwork(
+            name=entry.name,
+            image_size=larger,
+            operators=large,
+            parameters=entry.larger_parameters,
+        ),
+    )
 
-    small = network(entry.size, 0, entry.parameters)
-    return small, network(entry.larger, 1, entry.larger_parameters)
+
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.partition("x")
+    return int(height), int(width)
 
 
 @functools.cache

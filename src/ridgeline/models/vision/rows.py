@@ -2,8 +2,8 @@
 
 A row holds what cannot be derived: blank sizes and channels of the output are those of the input,
 blank traffic is one image of them, blank MACs are those of its weights' shape. The columns that end
-in `2` are the operator at the preset's second, larger image size; blank where an image-like operator
-grew with the image and all else stayed.
+in `2` are the operator at the preset's second, larger image size; blank where an image-like
+operator grew with the image and all else stayed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ COLUMNS = (
     "out_size", "kernel", "stride", "groups", "weights", "read", "written", "macs",
 )  # fmt: skip
 GROWING = (
-    "in_channels2", "out_channels2", "in_size2", "out_size2", "kernel2", "groups2", "weights2",
-    "read2", "written2", "macs2",
+    "in_channels2", "out_channels2", "in_size2", "out_size2", "kernel2", "stride2", "groups2",
+    "weights2", "read2", "written2", "macs2",
 )  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -54,6 +54,7 @@ def write_row(one: VisionOperator, larger: VisionOperator | None, ratio: float) 
         _size(larger.in_size, rule.in_size),
         _size(larger.out_size, rule.out_size),
         _size(larger.kernel, rule.kernel),
+        _size(larger.stride, rule.stride),
         _unless(larger.groups, rule.groups),
         _unless(larger.weight_elements, rule.weight_elements),
     ]
@@ -116,6 +117,7 @@ def read_row(cells: Sequence[str], ratio: float) -> tuple[VisionOperator, Vision
         in_size=_pair(cell.get("in_size2"), rule.in_size),
         out_size=_pair(cell.get("out_size2"), rule.out_size),
         kernel=_pair(cell.get("kernel2"), rule.kernel),
+        stride=_pair(cell.get("stride2"), rule.stride),
         groups=_number(cell.get("groups2"), rule.groups),
         weight_elements=_number(cell.get("weights2"), rule.weight_elements),
     )

@@ -53,6 +53,8 @@ class Scale:
         """Height and width of a plane, rounded up; of a sequence, its tokens and 1."""
         if small[1] == large[1] == 1:
             return self.by_area(small[0], large[0]), 1
+        if small == large:
+            return small
         height, width = (
             max(1, math.ceil(low + (high - low) * where - EPSILON))
             for low, high, where in zip(small, large, self._sides, strict=True)
@@ -81,7 +83,8 @@ def _resized(one: VisionOperator, other: VisionOperator, scale: Scale) -> Vision
         one,
         in_size=in_size,
         out_size=out_size,
-        kernel=scale.plane(one.kernel, other.kernel) if one.kernel != other.kernel else one.kernel,
+        kernel=scale.plane(one.kernel, other.kernel),
+        stride=scale.plane(one.stride, other.stride),
         in_channels=scale.by_area(one.in_channels, other.in_channels),
         out_channels=scale.by_area(one.out_channels, other.out_channels),
         groups=scale.by_area(one.groups, other.groups),
