@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict serving": ("ridgeline.cli.predict_serving", "latency and throughput of one replica"),
     "validate training": ("ridgeline.cli.validate", "error against published runs"),
     "validate serving": ("ridgeline.cli.validate", "error against published served runs"),
+    "validate vision": ("ridgeline.cli.validate", "error against published vision runs"),
     "plan training": ("ridgeline.cli.plan_training", "the best layout for a training run, and why"),
     "plan inference": (
         "ridgeline.cli.plan_inference",

@@ -1,4 +1,4 @@
-"""`ridgeline validate training|serving TABLE.csv` holds predictions against published runs."""
+"""`ridgeline validate training|serving|vision TABLE.csv`: predictions against published runs."""
 
 from __future__ import annotations
 
@@ -57,3 +57,28 @@ def validate_serving(
     from ridgeline.report.views.validate import serving_validation_document
 
     print_document(serving_validation_document(found))
+
+
+def validate_vision(
+    table: PublishedTable,
+    calibration: Annotated[
+        str,
+        typer.Option(
+            metavar="unseen|shipped|none",
+            help="Coefficients: unseen (fitted without the row's device, and without its family),"
+            " shipped (to all rows), none (the priors alone).",
+        ),
+    ] = "unseen",
+    json: Json = False,
+) -> None:
+    """How far predictions of vision models are from published runs."""
+    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.plan.vision.validate import validate_vision as validate
+
+    found = validate(table, calibration=calibration)
+    if json:
+        print_json(found)
+        return
+    from ridgeline.report.views.validate import vision_validation_document
+
+    print_document(vision_validation_document(found))

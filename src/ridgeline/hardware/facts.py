@@ -159,8 +159,9 @@ class Device(Fact, frozen=True, kw_only=True):
 
     @property
     def training_dtype(self) -> str:
-        """The 16-bit dtype that mixed-precision training uses here."""
-        return "bf16" if self.peak_flops_per_second.bf16 is not None else "fp16"
+        """The dtype that mixed-precision training uses here; fp32 where 16 bits have no rate."""
+        known = (dtype for dtype in ("bf16", "fp16") if dtype in self.peaks)
+        return next(known, "fp32")
 
     def ridge_flops_per_byte(self, dtype: str | None = None, *, headline: bool = False) -> float:
         """Arithmetic intensity above which compute, not memory, is the limit.

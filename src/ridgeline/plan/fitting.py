@@ -83,6 +83,8 @@ class RobustFit:
     high: Floats
     linear: Floats | None = None
     """Known slopes of the last coefficients, one column each, where errors are linear in them."""
+    slopes: Callable[[Floats], Floats] | None = None
+    """Logarithms → slopes of the errors, one column a coefficient; None: finite differences."""
 
     def cost(self, logs: Floats, errors: Floats) -> float:
         """The cost of these errors and of leaving the priors: less is more plausible."""
@@ -91,6 +93,14 @@ class RobustFit:
 
     def linearised(self, logs: Floats, errors: Floats) -> tuple[Floats, Floats]:
         """Curvature and half the gradient of the cost, errors taken as linear at `logs`."""
+        slopes = self._differences(logs, errors) if self.slopes is None else self.slopes(logs)
+        scale = self.loss_scale
+        trust = self.weights / np.sqrt(1.0 + (errors / scale) ** 2) / scale**2
+        curvature = (slopes * trust[:, None]).T @ slopes + np.diag(self.spread**-2)
+        belief = (logs - self.prior) / self.spread**2
+        return curvature, (slopes * trust[:, None]).T @ errors + belief
+
+    def _differences(self, logs: Floats, errors: Floats) -> Floats:
         slopes = np.zeros((len(errors), len(logs)))
         known = 0 if self.linear is None else self.linear.shape[1]
         for index in range(len(logs) - known):
@@ -99,11 +109,7 @@ class RobustFit:
             slopes[:, index] = (self.errors(moved) - errors) / STEP
         if self.linear is not None:
             slopes[:, len(logs) - known :] = self.linear
-        scale = self.loss_scale
-        trust = self.weights / np.sqrt(1.0 + (errors / scale) ** 2) / scale**2
-        curvature = (slopes * trust[:, None]).T @ slopes + np.diag(self.spread**-2)
-        belief = (logs - self.prior) / self.spread**2
-        return curvature, (slopes * trust[:, None]).T @ errors + belief
+        return slopes
 
     def minimise(self, start: Floats, *, rounds: int) -> Floats:
         """The best logarithms that were found from `start`.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -12,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.records.input_file import csv_rows, read_text
+from ridgeline.records.input_file import csv_rows, read_bytes, read_text
 from ridgeline.records.validation import ValidationRow
 
 Row = TypeVar("Row")
@@ -78,7 +80,8 @@ def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         InputError: It is no CSV table, lacks one of `columns`, or has no rows.
     """
     cure = "give a CSV table of published runs"
-    rows = csv_rows(read_text(path, cure=cure), where=str(path), cure=cure)
+    text = _unpacked(path, cure) if path.suffix == ".gz" else read_text(path, cure=cure)
+    rows = csv_rows(text, where=str(path), cure=cure)
     header = [name.strip() for name in next(rows, (1, []))[1]]
     missing = [name for name in columns if name not in header]
     if missing:
@@ -92,6 +95,13 @@ def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     if not cells:
         raise InputError(f"{path}: no rows below the header")
     return cells
+
+
+def _unpacked(path: Path, cure: str) -> str:
+    try:
+        return gzip.decompress(read_bytes(path, cure=cure)).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not gzip of text ({error}); {cure}") from None
 
 
 def positive(text: str) -> float | None:

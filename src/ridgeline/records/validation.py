@@ -1,4 +1,4 @@
-"""How far predictions are from published runs: what `validate training` and `serving` hand out."""
+"""How far predictions are from published runs: what `ridgeline validate` hands out."""
 
 from __future__ import annotations
 
@@ -132,4 +132,33 @@ class ServingValidation(
     by_metric: dict[str, ServingErrors]
     """Kind of metric, dense models and mixtures of experts apart."""
     overall: ServingOverall
+    calibration: str
+
+
+class VisionRow(ValidationRow, frozen=True, kw_only=True):
+    """One published run of a vision model, predicted in one way."""
+
+    kind: str = ""
+    """`training`, or `gpu` or `cpu` with `throughput` or `latency` (batches below 16)."""
+    software: str = ""
+    """The class of software."""
+    left_out: str = ""
+    """What the coefficients have not seen: the row's `device` or its `family`; else empty."""
+    status: str
+    """`ok`, `refused` (unknown or contradictory) or `insufficient` (too little is stated)."""
+    reason: str = ""
+
+
+class VisionValidation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="vision-validation"
+):
+    """The document of `--json`. Errors stand by group, then by what was left out of the fit."""
+
+    rows: list[VisionRow]
+    """A row of the table comes once for each way in which it was predicted."""
+    by_kind: dict[str, dict[str, Errors]]
+    by_class: dict[str, dict[str, Errors]]
+    by_source: dict[str, dict[str, Errors]]
+    overall: Overall
+    """Of the first way: the device left out, if anything is."""
     calibration: str

@@ -6,10 +6,12 @@ from collections import Counter
 
 from ridgeline import quantity
 from ridgeline.records.validation import (
+    Errors,
     ServingErrors,
     ServingValidation,
     TrainingErrors,
     TrainingValidation,
+    VisionValidation,
 )
 from ridgeline.report.document import (
     Cell,
@@ -76,6 +78,25 @@ def serving_validation_document(found: ServingValidation) -> ReportDocument:
     return ReportDocument(title, [table, Lines(lines)])
 
 
+def vision_validation_document(found: VisionValidation) -> ReportDocument:
+    """Kinds of time, then classes of software, then sources; then what could not be judged."""
+    rows = []
+    for groups, looks in ((found.by_kind, "strong"), (found.by_class, ""), (found.by_source, "")):
+        for name, ways in groups.items():
+            for way, errors in ways.items():
+                left = f"no {way} of its own" if found.calibration == "unseen" else way
+                rows.append(TableRow((name, left, *_errors(errors)), looks))
+    title = "Vision models, predicted against published"
+    table = DataTable((words("of", "fit"), *ERRORS), rows, title=title)
+    whole = found.overall
+    judged = f"{whole.ok} of {whole.rows} rows judged; {whole.refused} refused"
+    lines = [f"{judged}, {whole.insufficient} insufficient"]
+    reasons = Counter((row.status, row.reason) for row in found.rows if row.status != "ok")
+    for (status, reason), count in reasons.most_common(MOST_REASONS):
+        lines.append(f"{count} x {status}: {reason}")
+    return ReportDocument(title, [table, Lines(lines)])
+
+
 def _training(errors: TrainingErrors) -> tuple[Cell, ...]:
     return (*_errors(errors), _share(errors.memory_median))
 
@@ -84,7 +105,7 @@ def _serving(errors: ServingErrors) -> tuple[Cell, ...]:
     return (*_errors(errors), _share(errors.mean_of_sources))
 
 
-def _errors(errors: TrainingErrors | ServingErrors) -> tuple[Cell, ...]:
+def _errors(errors: Errors) -> tuple[Cell, ...]:
     return (
         str(errors.rows),
         _share(errors.median),

@@ -1,0 +1,203 @@
+"""What the operators of a network ask of a device: seconds at its peaks, by kind of work.
+
+Products cost the FLOPs of the tiles that cover them: rows, columns and depth are rounded up to the
+tile of a matrix multiplication, and tiles to whole waves over the compute units (NVIDIA, "Matrix
+Multiplication Background User's Guide", sections 3 and 4, on tile and wave quantisation); a
+convolution is the multiplication of its im2col (Chellapilla et al., 2006). Depthwise ones run on
+the vector units. Traffic is every input and output moved once, at the bandwidth of the memory;
+what fits the last-level cache is found there by the next operator. Fused attention (Dao et al.,
+2205.14135) keeps its scores on the chip: they are a kind of work of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.vision.setting import ELEMENT_BYTES, VisionSetting
+from ridgeline.hardware.facts import Device
+from ridgeline.models.vision.network import VisionNetwork, VisionOperator
+
+COMPUTE = ("wide", "pointwise", "grouped", "depthwise", "linear", "product")
+"""Kinds of products: convolutions by their kernel and groups, linear layers, attention."""
+TRAFFIC = (
+    *COMPUTE,
+    "scores",
+    "batch_norm",
+    "layer_norm",
+    "activation",
+    "elementwise",
+    "softmax",
+    "pool",
+    "copy",
+)
+"""Kinds of traffic; the norms that need statistics of their input are `layer_norm`."""
+WORK = (
+    *(f"compute {name}" for name in COMPUTE),
+    *(f"memory {name}" for name in TRAFFIC),
+    "memory weights",
+    "memory parameters",
+    "kernels",
+    "fixed",
+    "launches",
+)
+"""The kinds of work, in the order of what `demand` answers. `kernels` and `launches` are a
+microsecond an operator, on the device and on its host; `fixed` is one for the whole batch."""
+MICROSECOND = 1e-6
+FULL_CORES = 3.0
+"""Cores of a processor that together draw its whole bandwidth; GPUs have more units than that."""
+TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5), (64, 32, 2.0))
+"""Rows, columns, and how many times as long a FLOP takes in such a tile: smaller ones read their
+operands more often."""
+DEPTH = 32
+"""Depth of one tile's step."""
+SPLIT = 512
+"""Depth from which on several units may share one tile (split-K)."""
+CACHE_SHARE = 0.5
+"""Share of the last-level cache that one operator's output may keep."""
+CACHE_GAIN = 0.75
+"""Share of the time that traffic saves which the cache answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorArrays:
+    """A network's operators as arrays, one entry each: numbers for one image."""
+
+    kind: tuple[str, ...]
+    count: Floats
+    macs: Floats
+    moved: Floats
+    """Elements of activations, read and written."""
+    written: Floats
+    weights: Floats
+    rows: Floats
+    """Rows of its multiplication for one image: pixels or tokens of the output."""
+    columns: Floats
+    depth: Floats
+    copies: Floats
+    """Multiplications side by side for one image: groups, heads."""
+    shared: Bools
+    """Whether weights are shared by the images of a batch, so that their rows join."""
+    parameters: float
+
+    def of(self, kind: str) -> Bools:
+        """Where operators are of this kind."""
+        return np.array([one == kind for one in self.kind])
+
+
+def work_kind(one: VisionOperator) -> str:
+    """The kind of work of an operator, one of `TRAFFIC`."""
+    if one.kind == "conv":
+        if one.groups == 1:
+            return "pointwise" if one.kernel == (1, 1) else "wide"
+        return "depthwise" if one.groups >= one.in_channels else "grouped"
+    if one.kind == "norm":
+        return "batch_norm" if one.function == "batch_norm" else "layer_norm"
+    if one.kind == "softmax" and one.function == "attention":
+        return "scores"
+    return str(one.kind)
+
+
+def operator_arrays(network: VisionNetwork) -> OperatorArrays:
+    """The operators of a network, ready for many devices and settings."""
+    rows = [_row(one) for one in network.operators]
+    columns = np.array([row[1:] for row in rows], dtype=float).T
+    return OperatorArrays(
+        kind=tuple(row[0] for row in rows),
+        count=columns[0],
+        macs=columns[1],
+        moved=columns[2],
+        written=columns[3],
+        weights=columns[4],
+        rows=columns[5],
+        columns=columns[6],
+        depth=columns[7],
+        copies=columns[8],
+        shared=columns[9] > 0,
+        parameters=float(network.parameters),
+    )
+
+
+def _row(one: VisionOperator) -> tuple[str, *tuple[float, ...]]:
+    kind = work_kind(one)
+    moved, written = float(one.input_elements + one.output_elements), float(one.output_elements)
+    if one.kind == "product" and one.function == "attention":
+        # Q and K are read, or V read and the result written; scores stay on the chip
+        moved = 2.0 * one.output_elements if one.after == "attention" else one.input_elements
+    pixels = float(one.out_size[0] * one.out_size[1])
+    columns = one.out_channels / one.groups if one.kind == "conv" else float(one.out_channels)
+    groups = float(one.groups) if one.kind in ("conv", "product") else 1.0
+    depth = one.macs / max(pixels * columns * groups, 1.0)
+    return (
+        kind,
+        float(one.count),
+        float(one.macs),
+        moved,
+        written,
+        float(one.weight_elements),
+        pixels,
+        columns,
+        depth,
+        groups,
+        float(one.kind != "product"),
+    )
+
+
+def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Floats:
+    """Seconds at the device's peaks of one forward pass of a batch, in the order of `WORK`."""
+    batch, dtype = float(setting.batch), setting.dtype
+    size = ELEMENT_BYTES[dtype]
+    units = device.chip.num_units or 1
+    share = min(1.0, setting.threads / units) if is_processor(device) and setting.threads else 1.0
+    # a few cores already draw what the memory gives
+    bandwidth = device.memory.bandwidth_bytes_per_second
+    if is_processor(device):
+        bandwidth *= min(1.0, share * units / FULL_CORES)
+    compute = _covered_macs(arrays, batch, 1 if is_processor(device) else units)
+    peak = matrix_peak(device, dtype) * share
+    vector = device.peaks.get("fp32", peak) * share
+    cache = (device.chip.l3_bytes or device.chip.l2_bytes or 0) * CACHE_SHARE
+    written = np.maximum(arrays.written * batch * size, 1.0)
+    kept = np.minimum(1.0, cache / written)
+    traffic = arrays.moved * batch * size / bandwidth * (1.0 - CACHE_GAIN * kept)
+    found = []
+    for kind in COMPUTE:
+        rate = vector if kind == "depthwise" else peak
+        here = arrays.of(kind)
+        found.append(float(2.0 * (compute * arrays.count)[here].sum() / rate))
+    found += [float((traffic * arrays.count)[arrays.of(kind)].sum()) for kind in TRAFFIC]
+    found.append(float((arrays.weights * arrays.count).sum()) * size / bandwidth)
+    found.append(4.0 * arrays.parameters / bandwidth)
+    launches = float(arrays.count.sum()) * MICROSECOND
+    return np.array([*found, launches, MICROSECOND, launches])
+
+
+def is_processor(device: Device) -> bool:
+    """Whether the device is a processor: its compute units are cores."""
+    return device.chip.unit == "core"
+
+
+def matrix_peak(device: Device, dtype: str) -> float:
+    """FLOP/s of products in `dtype`: a device without units for it uses those of the next wider."""
+    wider = {"tf32": ("tf32", "fp32"), "bf16": ("bf16", "fp32"), "fp16": ("fp16", "fp32")}
+    for name in wider.get(dtype, (dtype, "fp16", "fp32")):
+        if name in device.peaks:
+            return device.peaks[name]
+    return device.peak(dtype)
+
+
+def _covered_macs(arrays: OperatorArrays, batch: float, units: int) -> Floats:
+    """MACs of the tiles that cover each product of a batch, over whole waves of the units."""
+    rows = np.where(arrays.shared, arrays.rows * batch, arrays.rows)
+    copies = np.where(arrays.shared, arrays.copies, arrays.copies * batch)
+    depth = np.ceil(np.maximum(arrays.depth, 1.0) / DEPTH) * DEPTH
+    best = np.full(len(rows), np.inf)
+    for high, wide, slower in TILES:
+        tiles = np.ceil(rows / high) * np.ceil(arrays.columns / wide) * copies
+        split = np.clip(np.floor(depth / SPLIT), 1.0, np.maximum(1.0, np.floor(units / tiles)))
+        waves = np.ceil(tiles * split / units) * units / split
+        best = np.minimum(best, waves * high * wide * depth * slower)
+    multiplying = arrays.macs > 0
+    return np.where(multiplying, np.where(arrays.of("depthwise"), arrays.macs * batch, best), 0.0)

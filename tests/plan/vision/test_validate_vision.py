@@ -1,0 +1,72 @@
+"""`validate vision`: the error on published runs, what is refused, and figures that must not fall."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.plan.vision.validate import validate_vision
+
+ROOT = Path(__file__).parents[3]
+PUBLISHED = ROOT.parent / "shared" / "data" / "published_vision.csv.gz"
+HEADER = (
+    "source,url_repo_path,model,family,input_hw,batch,precision,memory_format,software,task,gpu,"
+    "n_gpus,metric_name,metric_value,gmacs,params_m,activations_m,note"
+)
+ROW = (
+    "lab,,resnet50,resnet,224x224,256,amp_fp16,channels_last,PyTorch 2.4 eager,infer,{gpu},1,"
+    "img_per_s,2500,4.11,25.56,11.11,"
+)
+
+
+def table(tmp_path: Path, *rows: str) -> Path:
+    path = tmp_path / "vision.csv"
+    path.write_text("\n".join([HEADER, *rows]) + "\n")
+    return path
+
+
+def test_a_run_is_predicted_without_its_device_and_without_its_family(tmp_path: Path) -> None:
+    found = validate_vision(table(tmp_path, ROW.format(gpu="RTX 3090")))
+    assert [row.left_out for row in found.rows] == ["device", "family"]
+    by_device, by_family = found.rows
+    assert by_device.predicted != by_family.predicted
+    for row in found.rows:
+        assert row.predicted is not None
+        assert row.low is not None
+        assert row.high is not None
+        assert row.low < row.predicted < row.high
+        assert 1500 < row.predicted < 4500
+
+
+def test_a_device_without_an_entry_is_refused_by_name(tmp_path: Path) -> None:
+    found = validate_vision(table(tmp_path, ROW.format(gpu="Abacus 9")))
+    assert found.overall.refused == 1
+    assert "Abacus 9" in found.rows[0].reason
+
+
+def test_another_network_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    row = ROW.format(gpu="RTX 3090").replace(",4.11,", ",8.22,")
+    assert "not the same network" in validate_vision(table(tmp_path, row)).rows[0].reason
+
+
+def test_an_unknown_calibration_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="use unseen, shipped or none"):
+        validate_vision(table(tmp_path, ROW.format(gpu="RTX 3090")), calibration="best")
+
+
+@pytest.mark.slow
+def test_errors_on_the_published_table_are_no_larger_than_recorded() -> None:
+    if not PUBLISHED.exists():
+        pytest.skip(f"{PUBLISHED} is not here")
+    recorded = json.loads((ROOT / "docs" / "results" / "accuracy_vision.json").read_text())
+    found = validate_vision(PUBLISHED)
+    for name, figures in recorded.items():
+        kind, _, way = name.partition(", no ")
+        errors = found.by_kind[kind][way]
+        assert errors.rows >= figures["rows"], name
+        assert (errors.median or 0.0) <= figures["median"] + 0.002, name
+        assert (errors.p90 or 0.0) <= figures["p90"] + 0.005, name
+        assert 0.75 <= (errors.coverage or 0.0) <= 0.90, name
