@@ -137,7 +137,7 @@ def test_kept_activations_are_those_that_autograd_saves(name: str) -> None:
         module = NETWORKS[name]()
         saved = saved_bytes(module, torch.empty(BATCH, 3, PIXELS, PIXELS), mixed=False)
     assert saved > 1e6
-    assert predicted_bytes(module, "fp32") == pytest.approx(saved, rel=0.07)
+    assert predicted_bytes(module, "fp32") == pytest.approx(saved, rel=0.13)
 
 
 @pytest.mark.parametrize("name", AUTOCAST_ON_A_PROCESSOR)

@@ -222,10 +222,11 @@ def _notes(task: VisionInferenceTask, timing: Timing) -> list[str]:
         return []
     busy = timing.seconds - timing.terms["launches"]
     operators = sum(one.count for one in task.network.operators)
+    cure = "a larger batch hides that, faster arithmetic does not"
+    if task.software in ("eager", "compile"):
+        cure = f'a CUDA graph (torch.compile mode="reduce-overhead") or TensorRT removes and {cure}'
     sentence = (
         f"launch-bound: the device works {quantity.seconds(busy)} of"
-        f" {quantity.seconds(timing.seconds)} and waits for the host to launch {operators}"
-        ' operators; a CUDA graph (torch.compile mode="reduce-overhead"), TensorRT or a larger'
-        " batch takes that away, faster arithmetic does not"
+        f" {quantity.seconds(timing.seconds)}, the rest is launching {operators} operators; {cure}"
     )
     return [sentence]
