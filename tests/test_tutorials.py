@@ -15,12 +15,16 @@ ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """Language and text: none is a shell's, `python` is a script, `text` shows what comes out."""
-QUICK = {"a-plan-to-argue-with"}
+QUICK = {"a-plan-to-argue-with", "resnet-50-in-less-time"}
 STAYS = ("ridgeline serve ",)
 """Commands that do not end by themselves."""
 ENDS = {"--max-loss": {3}, "ridgeline compare": {0, 3}}
 """A word of a command → how it may end, where that is not 0."""
-MADE = {"first-ledger": "ridgeline-tune/report.html", "compress-a-model": "mixed/report.html"}
+MADE = {
+    "first-ledger": "ridgeline-tune/report.html",
+    "compress-a-model": "mixed/report.html",
+    "resnet-50-in-less-time": "plan.html",
+}
 
 
 def by_name(page: Path) -> str:

@@ -10,6 +10,8 @@ why, closes the gap, and proves every step by measurement.
     model_roofline(model, …)  every operator of a model under the roofs of devices
     device(name)              the facts of a device; this_machine() of the one we are on
     plan_training(model, …)   the best layout of a training run, and why the others lose
+    predict_vision_training(model, …), predict_vision_inference, plan_vision_training,
+    plan_vision_inference     the same for networks that look at images
     simulate_serving(load, …) a load on a fleet, by the very scheduler that serves
     train_recipe(recipe, …)   run a recipe: a language model on torch.distributed
     compress(material, …)     quantise, prune; every scheme a measured row, saved if it held
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
     from ridgeline.plan.training.estimate import predict_training
     from ridgeline.plan.training.plan import plan_training
     from ridgeline.plan.training.validate import validate_training
+    from ridgeline.plan.vision.inference import predict_vision_inference
+    from ridgeline.plan.vision.search_inference import plan_vision_inference
+    from ridgeline.plan.vision.search_training import plan_vision_training
+    from ridgeline.plan.vision.training import predict_vision_training
     from ridgeline.records import Finding, Ledger, StepProfile
     from ridgeline.records.compression import CompressionLedger, Evaluation
     from ridgeline.records.load import Load
@@ -85,7 +91,11 @@ _HOMES = {
     "parameter_count": "ridgeline.models",
     "parse_cluster": "ridgeline.hardware.cluster",
     "plan_training": "ridgeline.plan.training.plan",
+    "plan_vision_inference": "ridgeline.plan.vision.search_inference",
+    "plan_vision_training": "ridgeline.plan.vision.search_training",
     "predict_training": "ridgeline.plan.training.estimate",
+    "predict_vision_inference": "ridgeline.plan.vision.inference",
+    "predict_vision_training": "ridgeline.plan.vision.training",
     "read_recipe": "ridgeline.records.recipe_file",
     "read_run": "ridgeline.measure.compare.runs",
     "run_with_stack": "ridgeline.tune.stack",
@@ -128,7 +138,11 @@ __all__ = [
     "parameter_count",
     "parse_cluster",
     "plan_training",
+    "plan_vision_inference",
+    "plan_vision_training",
     "predict_training",
+    "predict_vision_inference",
+    "predict_vision_training",
     "read_recipe",
     "read_run",
     "run_with_stack",

@@ -94,7 +94,7 @@ def completions(words: str, *, at: int) -> list[str]:
 
 def test_a_shell_completes_commands_their_second_words_and_options() -> None:
     assert completions("ridgeline tr", at=1) == ["train", "trace"]
-    assert completions("ridgeline plan ", at=2) == ["training", "serving"]
+    assert completions("ridgeline plan ", at=2) == ["training", "inference", "serving"]
     assert completions("ridgeline plan training --glo", at=3) == ["--global-batch"]
     assert completions("ridgeline launch --clu", at=2) == ["--cluster"]
     assert completions("ridgeline launch status --j", at=3) == ["--json"]

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.errors import InputError
+
 if TYPE_CHECKING:
     from ridgeline.hardware.cluster import Cluster
 
-_MODEL = typer.Option(help="A preset, a config.json, or sizes as layers=…,hidden=….")
+_MODEL = typer.Option(
+    help="A preset (of images too: resnet50, vit_base_patch16_224, …), a config.json, or sizes as"
+    " layers=…,hidden=…."
+)
 Model = Annotated[str, _MODEL]
 OptionalModel = Annotated[str | None, _MODEL]
 PublishedTable = Annotated[
@@ -24,8 +30,61 @@ PublishedTable = Annotated[
 SequenceLength = Annotated[
     int | None, typer.Option("--seq", help="Tokens in one sequence; images have their own.")
 ]
-GlobalBatch = Annotated[int, typer.Option(help="Sequences or images in one optimizer step.")]
+GlobalBatch = Annotated[
+    int | None, typer.Option(help="Sequences or images in one optimizer step, over all devices.")
+]
 Software = Annotated[str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")]
+
+# Of a network for images.
+IMAGES_PANEL = "Networks for images"
+TOKENS_PANEL = "Language models"
+ImageSize = Annotated[
+    str | None,
+    typer.Option(
+        "--image",
+        metavar="PIXELS",
+        help="Height and width as 224 or 384x640. Default: the model's own.",
+        rich_help_panel=IMAGES_PANEL,
+    ),
+]
+MemoryFormat = Annotated[
+    str | None,
+    typer.Option(
+        metavar="contiguous|channels_last",
+        help="How activations lie in memory. Default: contiguous, as PyTorch does.",
+        rich_help_panel=IMAGES_PANEL,
+    ),
+]
+OptimizerName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="sgd|adamw", help="What updates. Default: sgd.", rich_help_panel=IMAGES_PANEL
+    ),
+]
+Images = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Images of one epoch, as 1.28M: adds the whole run, money, energy.",
+        rich_help_panel=IMAGES_PANEL,
+    ),
+]
+Epochs = Annotated[
+    float | None,
+    typer.Option(help="Passes over --images. Default: 1.", rich_help_panel=IMAGES_PANEL),
+]
+Cores = Annotated[
+    float | None,
+    typer.Option(
+        "--cores-per-device",
+        help="Processor cores that decode images, for each device. Default: enough.",
+        rich_help_panel=IMAGES_PANEL,
+    ),
+]
+RuntimeName = Annotated[
+    str, typer.Option("--software", help="What runs it: eager, compile, tensorrt, onnxruntime, ….")
+]
+Threads = Annotated[int | None, typer.Option(help="Threads of a processor. Default: all cores.")]
 
 # Of a served model.
 Gpu = Annotated[str, typer.Option(help="A device such as H100; see `ridgeline hardware --list`.")]
@@ -62,3 +121,36 @@ def cluster_of(
         network_bytes_per_second=None if network is None else network * 1e9 / 8,
         oversubscription=oversubscription,
     )
+
+
+_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def amount_of(option: str, text: str) -> float:
+    """A large number as people write it: 1e12, 300B, 1.28M.
+
+    >>> amount_of("--tokens", "300B"), amount_of("--images", "1.28M")
+    (300000000000.0, 1280000.0)
+    """
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmbt]?)\s*", text.lower())
+    try:
+        value = float(found[1]) * _SUFFIXES[found[2]] if found else 0.0
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e18:
+        raise InputError(f"{option} {text}: give a number above 0, as 1e12, 300B or 1.28M")
+    return value
+
+
+def image_size_of(text: str | None) -> tuple[int, int] | None:
+    """Height and width of `--image`.
+
+    >>> image_size_of("224"), image_size_of("384x640"), image_size_of(None)
+    ((224, 224), (384, 640), None)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d{1,5})(?:\s*[xX×]\s*(\d{1,5}))?\s*", text)
+    if found is None or int(found[1]) < 1 or int(found[2] or 1) < 1:
+        raise InputError(f"--image {text}: give pixels, as 224, or height x width, as 384x640")
+    return int(found[1]), int(found[2] or found[1])

@@ -2,49 +2,74 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ridgeline.cli.forecast_options import (
+    IMAGES_PANEL,
+    TOKENS_PANEL,
+    Cores,
     DomainSize,
+    Epochs,
     GlobalBatch,
+    Images,
+    ImageSize,
     Model,
     Network,
+    OptimizerName,
     Oversubscription,
     SequenceLength,
     Software,
+    amount_of,
     cluster_of,
+    image_size_of,
 )
+from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json, output_file
 from ridgeline.errors import InputError
 from ridgeline.records.plan import Objective
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ridgeline.hardware.cluster import Cluster
     from ridgeline.models import ModelSpec
     from ridgeline.plan.training.task import TrainingTask
     from ridgeline.records.plan import Plan
+    from ridgeline.records.vision_plan import VisionTrainingPlan
     from ridgeline.report.document import ReportDocument
 
-_SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+OF_TOKENS = {
+    "seq": "--image gives the size of its images",
+    "tokens": "--images and --epochs give the length of its run",
+    "days": "give the candidates as --cluster 8xA100,16xA100: the answer says how long each takes",
+    "software": "eager and compiled PyTorch are both tried; leave it out",
+    "write": "recipes of networks for images are written by hand; leave it out",
+}
+"""Options of language models → what to do in place of them."""
+OF_IMAGES = {
+    **dict.fromkeys(("images", "epochs"), "--tokens gives the length of its run"),
+    "image": "--seq gives the length of its sequences",
+    "most_global_batch": "--global-batch gives its sequences in one step",
+    **dict.fromkeys(("optimizer", "cores_per_device"), "leave it out"),
+}
+"""Options of networks for images, likewise."""
 
 
 def plan_training(
+    context: typer.Context,
     model: Model,
     cluster: Annotated[
         str,
         typer.Option(
             metavar="COUNTxDEVICE",
-            help="Such as 64xH100. With --days the largest allowed; several kinds with commas.",
+            help="Such as 64xH100; of images several with commas. With --days the largest allowed;"
+            " several kinds with commas.",
         ),
     ],
-    global_batch: GlobalBatch,
-    seq: SequenceLength = None,
-    tokens: Annotated[
-        str | None, typer.Option(help="Tokens of the whole run, as 300B: adds days, money, energy.")
-    ] = None,
+    global_batch: GlobalBatch = None,
     objective: Annotated[
         Objective, typer.Option(help="What to keep low; for cost, smaller clusters are tried too.")
     ] = "time",
@@ -54,44 +79,133 @@ def plan_training(
             help="Number format of matmuls; may be given several times. Default: 16 bits."
         ),
     ] = None,
+    seq: SequenceLength = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            help="Tokens of the whole run, as 300B: adds days, money, energy.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
+    ] = None,
     software: Software = "torch",
     days: Annotated[
         float | None,
-        typer.Option(help="Find the smallest cluster (with --objective cost: the cheapest)."),
+        typer.Option(
+            help="Find the smallest cluster (with --objective cost: the cheapest).",
+            rich_help_panel=TOKENS_PANEL,
+        ),
     ] = None,
-    domain_size: DomainSize = None,
-    network: Network = None,
-    oversubscription: Oversubscription = None,
     write: Annotated[
         Path | None, output_file("FILE", "Write the best layout as a recipe (TOML).")
     ] = None,
+    images: Images = None,
+    epochs: Epochs = None,
+    image: ImageSize = None,
+    most_global_batch: Annotated[
+        int | None,
+        typer.Option(
+            help="Images in one step, at the most. Default: 8192.", rich_help_panel=IMAGES_PANEL
+        ),
+    ] = None,
+    optimizer: OptimizerName = None,
+    cores_per_device: Cores = None,
+    domain_size: DomainSize = None,
+    network: Network = None,
+    oversubscription: Oversubscription = None,
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """The best layout of a training run out of every valid one, and why the others lose."""
-    from ridgeline.cli.show import print_document, print_json, write_page
-    from ridgeline.plan.training.plan import task_of
+    """The best way to train a model out of every valid one, and why the others lose."""
+    from ridgeline.plan.vision.question import check_known, vision_name
 
-    amount = None if tokens is None else _amount(tokens)
-    tasks = [
-        task_of(
-            model,
-            cluster_of(text, domain_size, network, oversubscription),
-            global_batch=global_batch,
-            seq=seq,
-            precisions=precision,  # type: ignore[arg-type]  # checked there, word by word
-            software=software,
-        )
-        for text in cluster.split(",")
+    places = [
+        cluster_of(text, domain_size, network, oversubscription) for text in cluster.split(",")
     ]
+    if vision_name(model) is not None:
+        refuse_typed(context, OF_TOKENS, f"{model} looks at images")
+        found = _of_images(
+            model,
+            places,
+            images=amount_of("--images", needed("--images", images)),
+            epochs=1.0 if epochs is None else epochs,
+            image_size=image_size_of(image),
+            precisions=precision or (),
+            global_batch=global_batch,
+            most_global_batch=most_global_batch,
+            optimizer=optimizer or "sgd",
+            cores_per_device=cores_per_device,
+            objective=objective,
+        )
+        _show_images(found, html, json)
+        return
+    check_known(model)
+    refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
+    tasks = _tasks(model, places, needed("--global-batch", global_batch), seq, precision, software)
+    amount = None if tokens is None else amount_of("--tokens", tokens)
     if write is not None:
         _check_trainable(tasks[0].model)
     task, plan = _planned(tasks, amount, days, objective)
     if write is not None:
-        from ridgeline.plan.training.recipe import recipe_of
-        from ridgeline.records.recipe_file import write_recipe
+        _write_recipe(write, plan, model, task)
+    _show(plan, task, html, json)
 
-        write_recipe(write, recipe_of(plan, model, task.model, task.cluster))
+
+def _of_images(
+    model: str, places: Sequence[Cluster], *, most_global_batch: int | None, **asked: Any
+) -> VisionTrainingPlan:
+    from ridgeline.plan.vision.search_training import MOST_GLOBAL_BATCH, plan_vision_training
+
+    most = MOST_GLOBAL_BATCH if most_global_batch is None else most_global_batch
+    return plan_vision_training(model, places, most_global_batch=most, **asked)
+
+
+def _show_images(found: VisionTrainingPlan, html: Path | None, json: bool) -> None:
+    """A plan for images, as the options of output say."""
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.report.views.vision_plan import vision_training_plan_document
+
+    document = vision_training_plan_document(found)
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)
+
+
+def _tasks(
+    model: str,
+    places: Sequence[Cluster],
+    global_batch: int,
+    seq: int | None,
+    precisions: list[str] | None,
+    software: str,
+) -> list[TrainingTask]:
+    from ridgeline.plan.training.plan import task_of
+
+    return [
+        task_of(
+            model,
+            place,
+            global_batch=global_batch,
+            seq=seq,
+            precisions=precisions,  # type: ignore[arg-type]  # checked there, word by word
+            software=software,
+        )
+        for place in places
+    ]
+
+
+def _write_recipe(path: Path, plan: Plan, model: str, task: TrainingTask) -> None:
+    from ridgeline.plan.training.recipe import recipe_of
+    from ridgeline.records.recipe_file import write_recipe
+
+    write_recipe(path, recipe_of(plan, model, task.model, task.cluster))
+
+
+def _show(plan: Plan, task: TrainingTask, html: Path | None, json: bool) -> None:
+    from ridgeline.cli.show import print_document, print_json, write_page
+
     if html is not None:
         write_page("--html", html, _document(plan, task, curves=True))
     if json:
@@ -123,18 +237,6 @@ def _planned(
     from ridgeline.plan.training.reverse import plan_by_date
 
     return plan_by_date(tasks, tokens=tokens, days=days, objective=objective)
-
-
-def _amount(text: str) -> float:
-    """A number of tokens: 1e12, 300B, 2T."""
-    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmbt]?)\s*", text.lower())
-    try:
-        value = float(found[1]) * _SUFFIXES[found[2]] if found else 0.0
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e18:
-        raise InputError(f"--tokens {text}: give a number above 0, as 1e12, 300B or 2T")
-    return value
 
 
 def _document(plan: Plan, task: TrainingTask, *, curves: bool) -> ReportDocument:

@@ -3,81 +3,297 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ridgeline.cli.forecast_options import (
+    IMAGES_PANEL,
+    TOKENS_PANEL,
+    Cores,
     DomainSize,
+    Epochs,
     GlobalBatch,
+    Images,
+    ImageSize,
+    MemoryFormat,
     Model,
     Network,
+    OptimizerName,
     Oversubscription,
     SequenceLength,
     Software,
+    amount_of,
     cluster_of,
+    image_size_of,
 )
+from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import InputError
-from ridgeline.records.layout import Offload, Precision, Recompute, Schedule
+from ridgeline.records.layout import Offload, Recompute, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ridgeline.hardware.cluster import Cluster
+    from ridgeline.records.layout import Layout
+    from ridgeline.records.vision_estimate import VisionTrainingEstimate
+
+_WHOLE = "every device holds the whole network; leave it out"
+OF_TOKENS = {
+    "seq": "--image gives the size of its images",
+    **dict.fromkeys(
+        ("tp", "sp", "pp", "vpp", "schedule", "cp", "ep", "etp", "zero", "fsdp", "offload"), _WHOLE
+    ),
+    "recompute": "its activations are all kept; leave it out, or take a smaller --micro-batch",
+    "software": "--compile or --eager says what runs it",
+    "calibrate": "measured steps calibrate language models; leave it out",
+}
+"""Options of language models → what to do in place of them."""
+OF_IMAGES = {
+    "batch": "--global-batch gives its sequences in one step",
+    "image": "--seq gives the length of its sequences",
+    **dict.fromkeys(("memory_format", "optimizer", "cores_per_device"), "leave it out"),
+    **dict.fromkeys(("images", "epochs"), "plan training --tokens says what a whole run takes"),
+}
+"""Options of networks for images, likewise."""
 
 
 def predict_training(
+    context: typer.Context,
     model: Model,
     cluster: Annotated[
-        str, typer.Option(metavar="COUNTxDEVICE", help="Count and device, such as 64xH100.")
-    ],
-    global_batch: GlobalBatch,
+        str | None, typer.Option(metavar="COUNTxDEVICE", help="Count and device, as 64xH100.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="One device, in place of --cluster 1xDEVICE.")
+    ] = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: Annotated[
+        int | None,
+        typer.Option(help="Sequences in one pass of one rank (1), or images (all of them)."),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="The number format of matrix multiplications. Default: bf16; of images the"
+            " device's 16 bits."
+        ),
+    ] = None,
+    compiled: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile/--eager",
+            help="Whether element-wise chains are fused. Default: yes; of images no.",
+        ),
+    ] = None,
     seq: SequenceLength = None,
-    micro_batch: Annotated[int, typer.Option(help="Sequences in one pass of one rank.")] = 1,
-    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
+    tp: Annotated[
+        int, typer.Option(help="Tensor-parallel ranks.", rich_help_panel=TOKENS_PANEL)
+    ] = 1,
     sp: Annotated[
-        bool | None, typer.Option("--sp/--no-sp", help="Sequence parallelism; default: with --tp.")
+        bool | None,
+        typer.Option(
+            "--sp/--no-sp",
+            help="Sequence parallelism; default: with --tp.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
     ] = None,
-    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
-    vpp: Annotated[int, typer.Option(help="Model chunks per pipeline rank.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline stages.", rich_help_panel=TOKENS_PANEL)] = 1,
+    vpp: Annotated[
+        int, typer.Option(help="Model chunks per pipeline rank.", rich_help_panel=TOKENS_PANEL)
+    ] = 1,
     schedule: Annotated[
-        Schedule | None, typer.Option(help="The pipeline's. Default: 1f1b, or as --vpp needs it.")
+        Schedule | None,
+        typer.Option(
+            help="The pipeline's. Default: 1f1b, or as --vpp needs it.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
     ] = None,
-    cp: Annotated[int, typer.Option(help="Context-parallel ranks.")] = 1,
-    ep: Annotated[int, typer.Option(help="Expert-parallel ranks.")] = 1,
-    etp: Annotated[int, typer.Option(help="Tensor-parallel ranks inside an expert.")] = 1,
+    cp: Annotated[
+        int, typer.Option(help="Context-parallel ranks.", rich_help_panel=TOKENS_PANEL)
+    ] = 1,
+    ep: Annotated[
+        int, typer.Option(help="Expert-parallel ranks.", rich_help_panel=TOKENS_PANEL)
+    ] = 1,
+    etp: Annotated[
+        int,
+        typer.Option(help="Tensor-parallel ranks inside an expert.", rich_help_panel=TOKENS_PANEL),
+    ] = 1,
     zero: Annotated[
         int | None,
-        typer.Option(help="What is sharded: 0 to 3 (3 is FSDP). Default: 3, with --pp 1."),
+        typer.Option(
+            help="What is sharded: 0 to 3 (3 is FSDP). Default: 3, with --pp 1.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
     ] = None,
     fsdp: Annotated[
-        int | None, typer.Option(help="Ranks that shard; default: all data-parallel ones.")
+        int | None,
+        typer.Option(
+            help="Ranks that shard; default: all data-parallel ones.", rich_help_panel=TOKENS_PANEL
+        ),
     ] = None,
-    recompute: Annotated[Recompute, typer.Option(help="What the backward pass redoes.")] = "none",
-    precision: Annotated[
-        Precision, typer.Option(help="The number format of matrix multiplications.")
-    ] = "bf16",
-    offload: Annotated[Offload, typer.Option(help="What waits in the host's memory.")] = "none",
-    compiled: Annotated[
-        bool, typer.Option("--compile/--eager", help="Whether element-wise chains are fused.")
-    ] = True,
+    recompute: Annotated[
+        Recompute,
+        typer.Option(help="What the backward pass redoes.", rich_help_panel=TOKENS_PANEL),
+    ] = "none",
+    offload: Annotated[
+        Offload,
+        typer.Option(help="What waits in the host's memory.", rich_help_panel=TOKENS_PANEL),
+    ] = "none",
     software: Software = "torch",
     calibrate: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN.json", help="Measured steps of your own, one to three."),
+        typer.Option(
+            metavar="RUN.json",
+            help="Measured steps of your own, one to three.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            help="Images of one device in one step.",
+            rich_help_panel=IMAGES_PANEL,
+        ),
+    ] = None,
+    image: ImageSize = None,
+    memory_format: MemoryFormat = None,
+    optimizer: OptimizerName = None,
+    images: Images = None,
+    epochs: Epochs = None,
+    cores_per_device: Cores = None,
     domain_size: DomainSize = None,
     network: Network = None,
     oversubscription: Oversubscription = None,
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Step time, memory by stage, where the time goes, and how sure that is."""
-    import msgspec
+    """Step time, memory by part, where the time goes, and how sure that is."""
+    from ridgeline.plan.vision.question import check_known, vision_name
 
+    name = _cluster_name(cluster, device)
+    place = cluster_of(name, domain_size, network, oversubscription)
+    if vision_name(model) is not None:
+        refuse_typed(context, OF_TOKENS, f"{model} looks at images")
+        found = _of_images(
+            model,
+            place,
+            batch=_images_of_one_device(place, batch, global_batch),
+            micro_batch=micro_batch,
+            image_size=image_size_of(image),
+            precision=precision,
+            memory_format=memory_format or "contiguous",
+            compiled=bool(compiled),
+            optimizer=optimizer or "sgd",
+            images=None if images is None else amount_of("--images", images),
+            epochs=1.0 if epochs is None else epochs,
+            cores_per_device=cores_per_device,
+        )
+        _show_images(found, html, json)
+        return
+    check_known(model)
+    refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
+    ranks = _data_ranks(place, tp, pp, cp)
+    stage = zero if zero is not None else _usual_zero(ranks * cp, pp)
+    layout = _layout(
+        dp=ranks,
+        fsdp=fsdp if fsdp is not None else (ranks * cp if stage else 1),
+        zero=stage,
+        tp=tp,
+        sp=tp > 1 if sp is None else sp,
+        pp=pp,
+        vpp=vpp,
+        schedule=schedule or ("interleaved" if vpp > 1 else "1f1b"),
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        micro_batch=1 if micro_batch is None else micro_batch,
+        global_batch=needed("--global-batch", global_batch),
+        recompute=recompute,
+        precision=precision or "bf16",
+        offload=offload,
+        compiled=compiled is not False,
+    )
+    _of_tokens(
+        model, place, seq, layout, software, calibrate or (), title=name, html=html, json=json
+    )
+
+
+def _of_images(model: str, place: Cluster, **setting: Any) -> VisionTrainingEstimate:
+    from ridgeline.plan.vision.training import predict_vision_training
+
+    return predict_vision_training(model, place, **setting)
+
+
+def _show_images(found: VisionTrainingEstimate, html: Path | None, json: bool) -> None:
+    """An estimate for images, as the options of output say."""
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.report.views.vision import vision_training_document
+
+    document = vision_training_document(found)
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)
+
+
+def _of_tokens(
+    model: str,
+    place: Cluster,
+    seq: int | None,
+    layout: Layout,
+    software: str,
+    measured: Sequence[Path],
+    *,
+    title: str,
+    html: Path | None,
+    json: bool,
+) -> None:
     from ridgeline.cli.show import print_document, print_json, write_page
     from ridgeline.cost.pipeline_schedule import timeline_of
     from ridgeline.plan.training import estimate
-    from ridgeline.records.layout import Layout
     from ridgeline.report.views.predict_training import estimate_document
 
-    place = cluster_of(cluster, domain_size, network, oversubscription)
+    found = estimate.predict_training(
+        model, place, seq=seq, layout=layout, software=software, measured=measured
+    )
+    document = estimate_document([found], title=f"{model} on {title}", timeline=timeline_of(found))
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)
+
+
+def _cluster_name(cluster: str | None, device: str | None) -> str:
+    if cluster is not None and device is not None:
+        raise InputError("--cluster and --device say the same thing; give one")
+    return cluster if device is None and cluster else f"1x{needed('--cluster', device)}"
+
+
+def _images_of_one_device(place: Cluster, batch: int | None, global_batch: int | None) -> int:
+    """What `--batch` says, or a device's share of `--global-batch`."""
+    devices = place.num_devices
+    if global_batch is None:
+        return needed("--batch", batch)
+    if batch is not None and batch * devices != global_batch:
+        raise InputError(
+            f"--batch {batch} on {devices} devices is a global batch of {batch * devices}, not"
+            f" {global_batch}; leave one of the two out"
+        )
+    if global_batch % devices:
+        raise InputError(
+            f"--global-batch {global_batch} cannot be shared by {devices} devices; nearest that"
+            f" can: {max(1, round(global_batch / devices)) * devices}"
+        )
+    return global_batch // devices
+
+
+def _data_ranks(place: Cluster, tp: int, pp: int, cp: int) -> int:
     if min(tp, pp, cp) < 1:
         raise InputError("--tp, --pp and --cp must be 1 or more")
     ranks = place.num_devices // (tp * pp * cp)
@@ -86,41 +302,18 @@ def predict_training(
             f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp} does not divide the"
             f" {place.num_devices} devices of --cluster; change one"
         )
-    stage = zero if zero is not None else _usual_zero(ranks * cp, pp)
-    values = {
-        "dp": ranks,
-        "fsdp": fsdp if fsdp is not None else (ranks * cp if stage else 1),
-        "zero": stage,
-        "tp": tp,
-        "sp": tp > 1 if sp is None else sp,
-        "pp": pp,
-        "vpp": vpp,
-        "schedule": schedule or ("interleaved" if vpp > 1 else "1f1b"),
-        "cp": cp,
-        "ep": ep,
-        "etp": etp,
-        "micro_batch": micro_batch,
-        "global_batch": global_batch,
-        "recompute": recompute,
-        "precision": precision,
-        "offload": offload,
-        "compiled": compiled,
-    }
+    return ranks
+
+
+def _layout(**values: object) -> Layout:
+    import msgspec
+
+    from ridgeline.records.layout import Layout
+
     try:
-        layout = msgspec.convert(values, Layout)
+        return msgspec.convert(values, Layout)
     except msgspec.ValidationError as error:
         raise InputError(f"layout: {error}") from None
-    found = estimate.predict_training(
-        model, place, seq=seq, layout=layout, software=software, measured=calibrate or ()
-    )
-    title = f"{model} on {cluster}"
-    document = estimate_document([found], title=title, timeline=timeline_of(found))
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
 
 
 def _usual_zero(ranks: int, pp: int) -> int:

@@ -4,6 +4,11 @@
     published.py      reading a table of published runs
     fit.py            coefficients from published runs, the runs of one device or family left out
     validate.py       the error on a table
+    question.py       what may be asked, and the words in which it is
+    timing.py         the time of one device, for what follows
+    training.py       one training step: time, memory, input, scaling, the whole run
+    inference.py      one forward pass: latency, what bounds it, what would change it
+    search_training.py, search_inference.py   the best of many
 
 What may not enter: torch, and formulas, which stand in `cost/vision/`.
 """

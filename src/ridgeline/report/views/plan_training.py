@@ -41,7 +41,7 @@ def plan_document(
         shown.append(doc.Chapter("Runners-up, and why they lose", [doc.Lines(_runners(runners))]))
     if plan.knobs:
         note = "Times slower than the best; –: none fits."
-        knobs = [_knobs(plan.knobs)]
+        knobs = [knob_table(plan.knobs)]
         shown.append(doc.Chapter("The best that is left with a knob held", knobs, note))
     shown.append(doc.Chapter("What would change the answer", [_what_ifs(plan)]))
     if len(plan.pareto) > 1:
@@ -90,7 +90,8 @@ def _runners(runners: Sequence[RunnerUp]) -> list[doc.Words]:
     return lines
 
 
-def _knobs(values: Sequence[KnobValue]) -> doc.DataTable:
+def knob_table(values: Sequence[KnobValue]) -> doc.DataTable:
+    """A row for each knob: its values, and how many times slower the best with each is."""
     rows: list[tuple[doc.Cell, ...]] = []
     for knob in dict.fromkeys(value.knob for value in values):
         line: list[doc.Phrase | str] = []

@@ -123,11 +123,16 @@ def estimate_blocks(best: Estimate, *, title: str = "", subtitle: str = "") -> l
 
 def step_table(estimate: Estimate) -> doc.DataTable:
     """Exposed seconds by term, longest first."""
-    terms = sorted(estimate.breakdown.items(), key=lambda item: -item[1])
-    chosen = looks(name for name, size in estimate.breakdown.items() if size)
+    return term_table("Step", estimate.breakdown, estimate.step_seconds)
+
+
+def term_table(whole: str, breakdown: dict[str, float], total_seconds: float) -> doc.DataTable:
+    """Seconds by term and their share of the `whole`, longest first."""
+    terms = sorted(breakdown.items(), key=lambda item: -item[1])
+    chosen = looks(name for name, size in breakdown.items() if size)
     longest = max((size for _, size in terms), default=1.0) or 1.0
     columns = (
-        doc.words("term", "Step"),
+        doc.words("term", whole),
         doc.words("bar", ""),
         doc.Column("seconds", "time"),
         doc.Column("share"),
@@ -137,7 +142,7 @@ def step_table(estimate: Estimate) -> doc.DataTable:
             plain_term(name),
             doc.Meter(size / longest, chosen[name]),
             size,
-            size / estimate.step_seconds,
+            size / total_seconds,
         )
         for name, size in terms
         if size

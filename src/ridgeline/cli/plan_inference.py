@@ -1,0 +1,65 @@
+"""`ridgeline plan inference` says what should run a network for images, and how many of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ridgeline.cli.durations import duration_option
+from ridgeline.cli.forecast_options import ImageSize, Model, amount_of, image_size_of
+from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.predict_inference import check_looks_at_images
+
+
+def plan_inference(
+    model: Model,
+    rate: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Images per second, as 20k: adds cost.")
+    ] = None,
+    deadline: Annotated[
+        float | None, duration_option("Within which an image is answered, as 33ms:")
+    ] = None,
+    image: ImageSize = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="A device to allow; may be given several times. Default: all."),
+    ] = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(help="To allow, as --device: fp32, tf32, bf16, fp16, int8. Default: all."),
+    ] = None,
+    software: Annotated[
+        list[str] | None,
+        typer.Option(help="To allow, as --device: eager, compile, tensorrt, …. Default: these."),
+    ] = None,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(help="Images of one call, to allow, as --device. Default: 1 to 128."),
+    ] = None,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """The cheapest way to answer a rate of images, or the soonest, on every device."""
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.plan.vision.search_inference import plan_vision_inference
+    from ridgeline.report.views.vision_plan import vision_inference_plan_document
+
+    check_looks_at_images(model, "ridgeline plan serving")
+    found = plan_vision_inference(
+        model,
+        rate=None if rate is None else amount_of("--rate", rate),
+        deadline_seconds=deadline,
+        image_size=image_size_of(image),
+        devices=device or (),
+        precisions=precision or (),
+        software=software or (),
+        batches=batch or (),
+    )
+    document = vision_inference_plan_document(found)
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)

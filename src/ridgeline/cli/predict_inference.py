@@ -1,0 +1,81 @@
+"""`ridgeline predict inference` says how long a network for images takes, and what bounds it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ridgeline.cli.durations import duration_option
+from ridgeline.cli.forecast_options import (
+    ImageSize,
+    MemoryFormat,
+    Model,
+    RuntimeName,
+    Threads,
+    image_size_of,
+)
+from ridgeline.cli.output_options import Html, Json
+from ridgeline.errors import InputError
+
+
+def predict_inference(
+    model: Model,
+    device: Annotated[
+        str, typer.Option(help="A device such as T4 or orin; see `ridgeline hardware --list`.")
+    ],
+    batch: Annotated[int, typer.Option(help="Images of one call.")] = 1,
+    image: ImageSize = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fp32|tf32|bf16|fp16|int8",
+            help="Number format of weights and activations. Default: 16 bits where there are any.",
+        ),
+    ] = None,
+    memory_format: MemoryFormat = None,
+    software: RuntimeName = "eager",
+    threads: Threads = None,
+    period: Annotated[
+        float | None, duration_option("Time between two frames: is it met, by how much?")
+    ] = None,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Latency and throughput of a network for images, what bounds it, what would change it."""
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.plan.vision.inference import predict_vision_inference
+    from ridgeline.report.views.vision import vision_inference_document
+
+    check_looks_at_images(model, "ridgeline predict serving")
+    found = predict_vision_inference(
+        model,
+        device,
+        batch=batch,
+        image_size=image_size_of(image),
+        precision=precision,
+        memory_format=memory_format or "contiguous",
+        software=software,
+        threads=threads,
+        period_seconds=period,
+    )
+    document = vision_inference_document(found)
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)
+
+
+def check_looks_at_images(model: str, instead: str) -> None:
+    """Send a model of tokens to the command that is for it.
+
+    Raises:
+        InputError: The model is none for images, or is unknown.
+    """
+    from ridgeline.plan.vision.question import check_known, vision_name
+
+    if vision_name(model) is None:
+        name = check_known(model).name
+        raise InputError(f"{name} is no network for images; language models: {instead}")
