@@ -27,6 +27,9 @@ PARTIAL = {"slice", "select", "split", "split_with_sizes", "chunk", "unbind", "g
 """Operators that give a part of their first argument, whose range may be another."""
 CLIPS = {"relu", "relu6", "hardtanh", "clamp", "clamp_min"}
 """What a rounding does in the same step, if its range says so."""
+_GATES = {"sigmoid", "hardsigmoid"}
+_NORMALISE = {"softmax", "_softmax", "layer_norm", "native_layer_norm", "group_norm", "add"}
+"""Operators behind which sizes are no longer those of the layer before."""
 JOINS = {"cat", "concat", "concatenate"}
 
 
@@ -77,7 +80,7 @@ def find_points(layers: Sequence[VisionLayer], in_float: Collection[str] = ()) -
     """All points, given which layers stay in float."""
     rounded = [layer for layer in layers if layer.name not in in_float]
     outputs = {output_of(layer): layer.name for layer in rounded if layer.convolves}
-    made_by = {_made(layer): layer.name for layer in layers}
+    made_by = {layer.node: layer.name for layer in layers if layer.weight is not None}
     owners: dict[fx.Node, str] = {}
     for layer in rounded:
         for node in layer.inputs:
@@ -99,16 +102,16 @@ def _behind_parts(node: fx.Node, outputs: Collection[fx.Node]) -> fx.Node:
     return node
 
 
-def _made(layer: VisionLayer) -> fx.Node:
-    return layer.node
-
-
 def _maker(node: fx.Node, made_by: dict[fx.Node, str]) -> str | None:
-    """The layer whose output a tensor is, elementwise functions of one tensor applied."""
+    """The layer whose numbers a tensor has: behind functions of one tensor, gates and averages."""
     while node not in made_by:
         before = [one for one in node.all_input_nodes if one.op == "call_function"]
-        same = operator_of(node) not in JOINS | {"softmax", "layer_norm", "mean", "group_norm"}
-        if len(before) != 1 or len(node.all_input_nodes) != 1 or not same:
+        if operator_of(node) in {"matmul", "bmm"}:
+            # Shares of attention average the values that they are multiplied with.
+            before = [one for one in node.args[1:2] if isinstance(one, fx.Node)]
+        if operator_of(node) == "mul":
+            before = [one for one in before if operator_of(one) not in _GATES]
+        if len(before) != 1 or operator_of(node) in _NORMALISE:
             return None
         node = before[0]
     return made_by[node]

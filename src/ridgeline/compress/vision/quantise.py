@@ -112,6 +112,8 @@ class PreparedVision:
     scheme: Scheme
     apart: dict[str, str]
     """Layers that cannot be rounded, and why."""
+    weights: dict[str, Quantised]
+    """The levels [out, all else] of all layers that have weights and can be rounded."""
 
 
 def prepare(
@@ -140,13 +142,18 @@ def prepare(
     watched |= {origin(node) for layer in layers for node in layer.inputs}
     watched |= {part for parts in parts_of(layers).values() for part in parts}
     seen = watched_ranges(graph, watched, batches)
+    apart = layers_apart(layers, seen)
+    kept = [layer for layer in layers if layer.name not in apart]
+    assert scheme.activations is not None
+    ranges = ranges_of(layers, find_points(layers, apart), seen, scheme.activations)
     return PreparedVision(
         graph=graph,
         layers=layers,
         seen=seen,
         batches=tuple(batches),
         scheme=scheme,
-        apart=layers_apart(layers, seen),
+        apart=apart,
+        weights=_weights(graph, kept, scheme, ranges, batches, on_progress),
     )
 
 
@@ -167,7 +174,7 @@ def rounded(
     points = find_points(prepared.layers, reasons)
     assert prepared.scheme.activations is not None
     ranges = ranges_of(prepared.layers, points, prepared.seen, prepared.scheme.activations)
-    weights = _weights(prepared, layers, ranges, on_progress)
+    weights = {one: found for one, found in prepared.weights.items() if one not in reasons}
     parts = (prepared.layers, points, ranges, weights, prepared.scheme, reasons)
     module = built(prepared.graph, *parts)
     if prepared.scheme.correct_bias:
@@ -181,12 +188,13 @@ def rounded(
 
 
 def _weights(
-    prepared: PreparedVision,
+    graph: fx.GraphModule,
     layers: Sequence[VisionLayer],
+    scheme: Scheme,
     ranges: dict[fx.Node, Range],
+    batches: Sequence[Tensor],
     on_progress: Callable[[str], None],
 ) -> dict[str, Quantised]:
-    scheme = prepared.scheme
     assert scheme.activations is not None
     scales = {}
     if not scheme.activations.dynamic:
@@ -194,14 +202,12 @@ def _weights(
             source = origin(layer.inputs[0])
             if source in ranges:
                 scales[layer.name] = RoundedTensor(scheme.activations, ranges[source]).scale
-    found = rounded_to_nearest(prepared.graph, layers, scheme, scales)
+    found = rounded_to_nearest(graph, layers, scheme, scales)
     if scheme.method == "gptq":
         on_progress("rounding by GPTQ")
-        found |= rounded_by_gptq(prepared.graph, layers, scheme, prepared.batches)
+        found |= rounded_by_gptq(graph, layers, scheme, batches)
     elif scheme.method == "adaround":
-        found = rounded_by_adaround(
-            prepared.graph, layers, found, prepared.batches, on_progress=on_progress
-        )
+        found = rounded_by_adaround(graph, layers, found, batches, on_progress=on_progress)
     return found
 
 
