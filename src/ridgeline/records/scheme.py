@@ -71,9 +71,9 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     images: bool = False
     """Whether it is for image models: convolutions too, and tensors between layers in integers."""
     equalise: bool = False
-    """Image models: whether the weights of neighbouring layers are brought to one range first."""
+    """Whether, of image models, neighbouring weights are brought to one range first."""
     correct_bias: bool = False
-    """Image models: whether biases make up for what rounding moves outputs by on average."""
+    """Whether, of image models, biases make up for what rounding moves outputs by on average."""
     ignore: tuple[str, ...] = ("lm_head",)
     """Linear layers that stay as they are, by their name or the end of it."""
 

@@ -157,12 +157,12 @@ def _images(parts: _Parts, row: dict[str, Any]) -> Scheme:
         raise parts.wrong(f"says both {observers[0]} and {observers[1]}")
     if observers and dynamic:
         raise parts.wrong(f"says {observers[0]} and dynamic, whose ranges come with each batch")
-    method: Any = parts.one_of("methods") or "rtn"
-    if method not in {"rtn", "gptq"}:
+    method: Any = parts.one_of("methods")
+    if method not in {None, "rtn", "gptq"}:
         raise parts.wrong(f"says {method}, which is for language models; choose gptq or adaround")
     if parts.take("adaround"):
-        if method == "gptq":
-            raise parts.wrong("says both gptq and adaround")
+        if method:
+            raise parts.wrong(f"says both {method} and adaround")
         method = "adaround"
     return Scheme(
         name=parts.name,
@@ -174,7 +174,7 @@ def _images(parts: _Parts, row: dict[str, Any]) -> Scheme:
             observer=(observers or ["mse"])[0],
             dynamic=dynamic,
         ),
-        method=method,
+        method=method or "gptq",
         images=True,
         equalise=parts.take("cle"),
         correct_bias=parts.take("biascorr"),

@@ -1,12 +1,12 @@
 """Vision models quantised after training: convolutions, linear layers, attention, in any graph.
 
-    quantise.py      a model, calibration batches and a scheme become a `QuantisedVision`: start here
-    graph.py         the model as torch.export sees it; clear refusals
+    quantise.py      a model, batches and a scheme become a `QuantisedVision`: start here
+    graph.py         the model as torch.export sees it; clear refusals; operators.py: reading it
     folding.py       batch normalisation folded, attention taken apart into its two products
     points.py        where tensors are rounded, and which of them share a scale
-    ranges_apart.py  concatenations whose parts differ by orders of magnitude stay in float
-    nodes.py         what rounds: modules that are put into the graph
-    calibrate.py     ranges from batches
+    layers.py        what has multiplications: names, weights, inputs; plan.py: what was done to it
+    calibrate.py     ranges from batches; parts that differ by orders of magnitude kept apart
+    nodes.py         what rounds: modules; build.py: a graph with them put into it
     equalise.py      cross-layer equalisation, high biases absorbed
     weights.py       weights rounded: to nearest, GPTQ; adaround.py: learned rounding
     bias.py          biases corrected by what rounding moved

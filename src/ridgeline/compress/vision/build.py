@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor, fx
@@ -10,7 +9,13 @@ from torch import Tensor, fx
 from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.nodes import RoundedBias, RoundedTensor, rounded_weight
-from ridgeline.compress.vision.operators import argument, constant_of, placed_constant
+from ridgeline.compress.vision.operators import (
+    argument,
+    constant_of,
+    copied,
+    module_of,
+    placed_constant,
+)
 from ridgeline.compress.vision.points import Point, origin
 from ridgeline.kernels.fake_quantisation.ranges import Range
 from ridgeline.records.scheme import Scheme
@@ -37,7 +42,7 @@ def built(
         in_float: Layers that read tensors as they are.
     """
     assert scheme.activations is not None
-    own = copy.deepcopy(graph)
+    own = copied(graph)
     nodes = {node.name: node for node in own.graph.nodes}
     exact = {one.node.name for one in layers if one.name in in_float}
     rounders = {}
@@ -100,7 +105,7 @@ def with_biases(
     graph: fx.GraphModule, layers: Sequence[VisionLayer], added: Mapping[str, Tensor]
 ) -> fx.GraphModule:
     """A copy of a graph with something added to biases, by layer."""
-    own = copy.deepcopy(graph)
+    own = copied(graph)
     nodes = {node.name: node for node in own.graph.nodes}
     for layer in layers:
         bias = constant_of(graph, layer.bias)
@@ -108,7 +113,7 @@ def with_biases(
             continue
         node = nodes[layer.node.name]
         new = (bias.double() + added[layer.name]).to(bias.dtype)
-        place = placed_constant(own, new, f"{node.name}_corrected_bias", node)
+        place = placed_constant(own, new, module_of(node.args[1]), "corrected_bias", node)
         node.args = (*node.args[:2], place, *node.args[3:])
         node.kwargs = {key: one for key, one in node.kwargs.items() if key != "bias"}
     own.recompile()

@@ -1,11 +1,11 @@
 """Weights of neighbouring layers brought to one range, and high biases moved on, before rounding.
 
 Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", arXiv
-1906.04721. A channel between two layers may be divided by s > 0 in the first and multiplied by s in
-the second without changing the result, if what lies between is positively homogeneous (ReLU, pools).
+1906.04721. A channel between two layers may be divided by s > 0 in the first and multiplied by s
+in the second without changing the result, if what lies between is positively homogeneous (ReLU).
 With s = √(r₁ r₂) / r₂ both weights have the same range in each channel (section 4.1, equation 11).
-A channel whose smallest output c after ReLU is above 0 takes −c into the first bias and W₂ c into the
-second (section 4.1.3); here only where the second layer pads nothing, so that it stays exact.
+A channel whose smallest output c after ReLU is above 0 takes −c into the first bias and W₂ c into
+the second (section 4.1.3); here only where the second layer pads nothing, so that it stays exact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from torch import Tensor, fx
 
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
-from ridgeline.compress.vision.operators import argument, constant_of, operator_of, placed_constant
+from ridgeline.compress.vision.operators import (
+    argument,
+    constant_of,
+    module_of,
+    operator_of,
+    placed_constant,
+)
 
 _HOMOGENEOUS = {
     "relu", "leaky_relu", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d",
@@ -45,7 +51,8 @@ def find_pairs(graph: fx.GraphModule, layers: Sequence[VisionLayer]) -> list[Pai
     for layer in by_node.values():
         if layer.kind == "transposed convolution":
             continue
-        node, between = layer.node, []
+        node = layer.node
+        between: list[fx.Node] = []
         while len(node.users) == 1:
             (node,) = node.users
             second = by_node.get(node)
@@ -131,9 +138,8 @@ def _place(
     node = layer.node
     old = constant_of(graph, node.args[1])
     assert old is not None
-    name = layer.name.replace(".", "_").replace("#", "_")
-    place = placed_constant(graph, weight.to(old.dtype), f"{name}_equal_weight", node)
-    place.meta["layer"] = layer.name
+    module = module_of(node.args[1])
+    place = placed_constant(graph, weight.to(old.dtype), module, "equal_weight", node)
     node.args = (node.args[0], place, *node.args[2:])
     bias = constant_of(graph, argument(node, 2, "bias"))
     if bias is not None and factor is not None:
@@ -142,8 +148,8 @@ def _place(
 
 def _place_bias(graph: fx.GraphModule, layer: VisionLayer, bias: Tensor) -> None:
     node = layer.node
-    name = layer.name.replace(".", "_").replace("#", "_")
-    place = placed_constant(graph, bias, f"{name}_equal_bias", node)
+    module = module_of(node.args[1])
+    place = placed_constant(graph, bias, module, "equal_bias", node)
     node.args = (*node.args[:2], place, *node.args[3:])
     node.kwargs = {key: one for key, one in node.kwargs.items() if key != "bias"}
 

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ridgeline.kernels.fake_quantisation.folding import BatchStatistics, fold
 from ridgeline.compress.vision.operators import (
     argument,
     constant_of,
+    module_of,
     operator_of,
     placed_constant,
 )
+from ridgeline.kernels.fake_quantisation.folding import BatchStatistics, fold
 
 CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
 TRANSPOSED = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
@@ -81,12 +82,9 @@ def _statistics(graph: fx.GraphModule, node: fx.Node) -> BatchStatistics | None:
 
 def _give(graph: fx.GraphModule, layer: fx.Node, weight: Tensor, bias: Tensor) -> None:
     """Let a layer read another weight and bias."""
-    source = str(layer.args[1].target)  # type: ignore[union-attr]
-    name = source.rsplit(".", 1)[0]
-    new = placed_constant(graph, weight, f"{name}_folded_weight", layer)
-    # What layers are called is read from the constants that they read.
-    new.meta["layer"] = layer.args[1].meta.get("layer", name)  # type: ignore[union-attr]
-    offset = placed_constant(graph, bias, f"{name}_folded_bias", layer)
+    module = module_of(layer.args[1])  # type: ignore[arg-type]
+    new = placed_constant(graph, weight, module, "folded_weight", layer)
+    offset = placed_constant(graph, bias, module, "folded_bias", layer)
     arguments = list(layer.args)
     arguments[1:3] = [new, offset]
     layer.args = tuple(arguments)

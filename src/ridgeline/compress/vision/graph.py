@@ -92,7 +92,7 @@ def _changes_in_place(node: fx.Node) -> bool:
 
 
 def _refusal(error: Exception) -> str:
-    """One line: where in the user's code, what, and what to do."""
+    """One line that says where in the user's code, what, and what to do."""
     text = str(error)
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     cure = next((one for key, one in _CURES.items() if key in type(error).__name__ + text[:2000]),

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 
 from ridgeline.compress.vision.folding import CONVOLUTIONS, TRANSPOSED
 from ridgeline.compress.vision.graph import run_watched
-from ridgeline.compress.vision.operators import argument, constant_of, operator_of
+from ridgeline.compress.vision.operators import argument, constant_of, module_of, operator_of
 from ridgeline.compress.vision.plan import LayerKind
 
 _MATMULS = {"matmul", "bmm"}
@@ -107,10 +107,9 @@ def _layer(
 
 
 def _name(node: fx.Node, weight: fx.Node | None = None) -> str:
-    """The module's path: of the weight that is read, or of the module that calls."""
+    """The path of the module whose weight is read, or of the one that calls."""
     if weight is not None:
-        told = weight.meta.get("layer")
-        return str(told or str(weight.target).rsplit(".", 1)[0])
+        return module_of(weight) or str(weight.target)
     stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     path = (stack[-1] if stack else "").removeprefix("L['self'].").strip(".")
     return f"{path}.matmul" if path else node.name

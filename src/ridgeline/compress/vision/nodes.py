@@ -22,7 +22,7 @@ _INT32 = 2**31 - 1
 def load_operators() -> Any:
     """The operators of integer graphs that exporters know."""
     # They are registered by being imported.
-    import torch.ao.quantization.fx._decomposed  # noqa: F401
+    import torch.ao.quantization.fx._decomposed
 
     return torch.ops.quantized_decomposed
 
@@ -53,7 +53,7 @@ class RoundedTensor(nn.Module):
         self.scale, self.zero = state["scale"], state["zero"]
 
     def forward(self, x: Tensor) -> Tensor:
-        """x as integers have it, in its own dtype."""
+        """The tensor as integers have it, in its own dtype."""
         lowest, highest = bounds(self.form.bits)
         if self.form.dynamic:
             low, high = torch.aminmax(x.detach())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import warnings
+from typing import Any, TypeVar
 
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def operator_of(node: fx.Node) -> str:
@@ -25,14 +29,28 @@ def constant_of(graph: fx.GraphModule, node: Any) -> Tensor | None:
     return found if isinstance(found, Tensor) else None
 
 
-def placed_constant(graph: fx.GraphModule, value: Tensor, name: str, before: fx.Node) -> fx.Node:
-    """A node that reads a new buffer of the module."""
-    name = name.replace(".", "_")
-    while hasattr(graph, name):
+def placed_constant(
+    graph: fx.GraphModule, value: Tensor, module: str, name: str, before: fx.Node
+) -> fx.Node:
+    """A node that reads a new buffer of a module of the graph, given by its path."""
+    holder = graph.get_submodule(module)
+    while hasattr(holder, name):
         name += "_"
-    graph.register_buffer(name, value)
+    holder.register_buffer(name, value)
     with graph.graph.inserting_before(before):
-        return graph.graph.get_attr(name)
+        return graph.graph.get_attr(f"{module}.{name}" if module else name)
+
+
+def module_of(constant: fx.Node) -> str:
+    """The path of the module that holds a constant; empty for the model itself."""
+    return str(constant.target).rpartition(".")[0]
+
+
+def copied(module: Module) -> Module:
+    """A copy that shares nothing, without what torch says of copying its own graphs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return copy.deepcopy(module)
 
 
 def argument(node: fx.Node, place: int, name: str, otherwise: Any = None) -> Any:

@@ -2,8 +2,8 @@
 
 A layer reads rounded tensors; runtimes compute a convolution in integers only where its output is
 rounded too, behind the ReLU that they fuse. Views, pools of maxima and the like keep levels as they
-are, so what they read is rounded. A concatenation that no layer reads stays in float: the outputs of
-a detector's heads keep a range each, and what decodes them is float arithmetic.
+are, so what they read is rounded. A concatenation that no layer reads stays in float: the outputs
+of a detector's heads keep a range each, and what decodes them is float arithmetic.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ridgeline.compress.vision.operators import argument, operator_of
 WHOLE = {
     "view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "squeeze", "unsqueeze",
     "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "expand", "pixel_shuffle",
-    "pixel_unshuffle", "upsample_nearest2d", "roll", "flip", "channel_shuffle", "repeat", "_unsafe_view",
-    "max_pool2d_with_indices",
+    "pixel_unshuffle", "upsample_nearest2d", "roll", "flip", "channel_shuffle", "repeat",
+    "_unsafe_view", "max_pool2d_with_indices",
 }  # fmt: skip
 """Operators whose results lie on the levels of their first argument, all of it."""
 PARTIAL = {"slice", "select", "split", "split_with_sizes", "chunk", "unbind", "getitem", "narrow"}
@@ -40,8 +40,6 @@ class Point:
     node: fx.Node
     owner: str
     """The layer that it counts for: whose output it is, or else the first that reads it."""
-    for_output: bool
-    """Whether it is rounded because a convolution made it, not only because a layer reads it."""
 
 
 def origin(node: fx.Node) -> fx.Node:
@@ -87,8 +85,8 @@ def find_points(layers: Sequence[VisionLayer], in_float: Collection[str] = ()) -
             source = _behind_parts(origin(node), outputs)
             if source not in outputs:
                 owners.setdefault(source, _maker(source, made_by) or layer.name)
-    found = [Point(node=node, owner=name, for_output=True) for node, name in outputs.items()]
-    found += [Point(node=node, owner=name, for_output=False) for node, name in owners.items()]
+    found = [Point(node=node, owner=name) for node, name in outputs.items()]
+    found += [Point(node=node, owner=name) for node, name in owners.items()]
     return found
 
 

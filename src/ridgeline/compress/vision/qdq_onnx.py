@@ -5,7 +5,6 @@ ONNX Runtime and OpenVINO read such pairs and run what lies between them with in
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 import warnings
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.compress.vision.nodes import RoundedTensor, RoundedWeight, load_operators
+from ridgeline.compress.vision.operators import copied
 from ridgeline.errors import InputError
 
 
@@ -41,7 +41,7 @@ def write(
         )
     if dynamic and len(example) < 2:
         example = torch.cat([example, example])
-    own = copy.deepcopy(module)
+    own = copied(module)
     for one in own.modules():
         if isinstance(one, RoundedTensor):
             one.unsigned = unsigned

@@ -1,4 +1,4 @@
-"""A vision model, calibration batches and a scheme become a model that computes in 8-bit integers."""
+"""A vision model, calibration batches and a scheme become a model that computes in integers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def quantise(
 
     Args:
         model: Any module that torch.export takes, called with one tensor of images. Not changed.
-        batches: Calibration images [n, channels, height, width], real ones, as the model wants them.
+        batches: Calibration images [n, channels, height, width], real ones, as the model wants.
         scheme: Or its name: `w8a8-int8`, `w8a8-int8-cle-biascorr`, `w4a8-int8-adaround`.
         in_float: Layers that stay as they are, by the names of `QuantisedVision.plan`.
         on_progress: Told what is under way.

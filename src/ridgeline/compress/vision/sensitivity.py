@@ -1,4 +1,4 @@
-"""What each layer costs when it alone is rounded, found from cached results of all layers before it.
+"""What each layer costs when it alone is rounded, found from kept results of all before it.
 
 A layer answers for its weights and for the tensors that hold its numbers: those that it makes,
 behind activation functions, and those that it is the first to read where no layer made them. The
@@ -57,7 +57,7 @@ def outputs_of(result: object) -> Tensor:
 
 
 def probe_images(prepared: PreparedVision) -> Tensor:
-    """As many calibration images as the kept results have room for, evenly drawn."""
+    """Calibration images, as many as the kept results have room for, evenly drawn."""
     images = torch.cat(list(prepared.batches))
     size = 0
 

@@ -1,8 +1,8 @@
 """Weights of convolutions and linear layers rounded: to nearest, or by GPTQ on unfolded inputs.
 
-A convolution is a product of its weight [out, in · kernel] with patches of its input, so the Hessian
-of GPTQ (arXiv 2210.17323) is that of the patches. Grouped convolutions round to nearest: each of
-their rows sees few inputs, whose errors have little room to be made up for.
+A convolution is a product of its weight [out, in · kernel] with patches of its input, so the
+Hessian of GPTQ (arXiv 2210.17323) is that of the patches. Grouped convolutions round to nearest:
+each of their rows sees few inputs, whose errors have little room to be made up for.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def rounded_by_gptq(
 
 
 def patches(node: fx.Node, value: Tensor, layer: VisionLayer, graph: fx.GraphModule) -> Tensor:
-    """An even sample of what a layer multiplies its weight [out, in · kernel] with, [rows, depth]."""
+    """An even sample of what a layer multiplies its weight with, [rows, in · kernel]."""
     if layer.kind == "linear":
         rows = value.reshape(-1, value.shape[-1]).float()
     else:

@@ -23,7 +23,7 @@ class BatchStatistics:
     offset: Tensor | None = None
 
     def scale_and_shift(self) -> tuple[Tensor, Tensor]:
-        """y = x · scale + shift of each channel, float64."""
+        """Y = x · scale + shift of each channel, float64."""
         scale = (self.variance.double() + self.epsilon).rsqrt()
         if self.gain is not None:
             scale = scale * self.gain.double()

@@ -19,7 +19,7 @@ _TINY = 1e-12
 
 
 def round_through(x: Tensor, scale: Tensor, zero: Tensor | None, bits: int) -> Tensor:
-    """x on the levels (q − zero) · scale, with the straight-through gradient, in the dtype of x.
+    """Numbers on the levels (q − zero) · scale, with the straight-through gradient.
 
     Args:
         x: Any shape that scale and zero broadcast to.
@@ -36,7 +36,7 @@ def round_through(x: Tensor, scale: Tensor, zero: Tensor | None, bits: int) -> T
 
 
 def round_learned(x: Tensor, scale: Tensor, bits: int, *, unsigned: bool = False) -> Tensor:
-    """x on symmetric levels whose step is learned (LSQ); x and scale both get gradients.
+    """Numbers on symmetric levels whose step is learned (LSQ); both get gradients.
 
     Args:
         x: Any shape that scale broadcasts to.
@@ -62,7 +62,8 @@ class FakeWeight(nn.Module):
 
         torch.nn.utils.parametrize.register_parametrization(conv, "weight", FakeWeight(form))
 
-    With `learned` the steps are parameters that begin where LSQ does, at 2 mean|w| / √(levels).
+    With `learned_from`, the weight, steps are parameters that begin where LSQ does, at
+    2 mean|w| / √(levels).
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class FakeActivation(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x as integers will have it; as it is where no batch was ever seen."""
+        """The tensor as integers will have it; as it is where no batch was ever seen."""
         if self.training:
             self._follow(x.detach())
         if not int(self.seen):
