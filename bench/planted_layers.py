@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ridgeline.compress.vision.graph import run_watched, traced
 from ridgeline.compress.vision.layers import VisionLayer, find_layers
@@ -109,7 +109,15 @@ def declare_torchvision() -> None:
     globals()["_library"] = library
 
 
-def pairs(layers: tuple[VisionLayer, ...]) -> list[tuple[VisionLayer, VisionLayer]]:
+def constant(graph: fx.GraphModule, layer: VisionLayer) -> Tensor:
+    found = constant_of(graph, layer.weight)
+    assert found is not None
+    return found
+
+
+def pairs(
+    graph: fx.GraphModule, layers: tuple[VisionLayer, ...]
+) -> list[tuple[VisionLayer, VisionLayer]]:
     """Layers with weights, one read by the other alone behind an activation or nothing."""
     by_node = {layer.node: layer for layer in layers if layer.weight is not None}
     found = []
@@ -119,7 +127,8 @@ def pairs(layers: tuple[VisionLayer, ...]) -> list[tuple[VisionLayer, VisionLaye
             (node,) = node.users
             if node in by_node:
                 second = by_node[node]
-                if second.groups == 1 and layer.axis == second.axis == 0:
+                depthwise = second.groups > 1 and second.groups == len(constant(graph, layer))
+                if (second.groups == 1 or depthwise) and layer.axis == second.axis == 0:
                     found.append((layer, second))
                 break
             if operator_of(node) not in ACTIVATIONS:
@@ -134,29 +143,30 @@ def plant(model: nn.Module, batch: Tensor, kind: str, place: int) -> tuple[nn.Mo
     Pairs come in turns from the middle of the network outwards.
     """
     graph = traced(model, batch)
-    found = pairs(find_layers(graph, batch[:1]))
+    found = pairs(graph, find_layers(graph, batch[:1]))
     middle = len(found) // 2
     order = sorted(range(len(found)), key=lambda number: abs(number - middle))
     if place >= len(order):
         return None
     first, second = found[order[place]]
-    weight, after = constant_of(graph, first.weight), constant_of(graph, second.weight)
+    weight, after = constant(graph, first), constant(graph, second)
     bias = constant_of(graph, argument(first.node, 2, "bias"))
     behind = constant_of(graph, argument(second.node, 2, "bias"))
-    assert weight is not None
-    assert after is not None
     channel = len(weight) // 2
+    # Of a depthwise layer the channel is a row, and no other output reads it.
+    reads = after[:, channel] if second.groups == 1 else after[channel]
+    readers = slice(None) if second.groups == 1 else slice(channel, channel + 1)
     if kind == "bias" and bias is not None and behind is not None:
         seen: list[Tensor] = []
         run_watched(graph, [batch], lambda n, v: seen.append(v) if n is first.node else None)
         offset = 50 * float(seen[0].abs().max())
         bias[channel] += offset
-        behind -= offset * after[:, channel].flatten(1).sum(1)
+        behind[readers] -= offset * reads.reshape(behind[readers].numel(), -1).sum(1)
     else:
         weight[channel] *= 200
         if bias is not None:
             bias[channel] *= 200
-        after[:, channel] /= 200
+        reads /= 200
     return graph, first.name
 
 

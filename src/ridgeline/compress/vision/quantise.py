@@ -84,7 +84,7 @@ def quantise(
     in_float: Collection[str] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> QuantisedVision:
-    """Quantise after training.
+    """Quantise a vision model after training.
 
     Args:
         model: Any module that torch.export takes, called with one tensor of images. Not changed.
