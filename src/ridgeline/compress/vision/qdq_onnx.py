@@ -80,6 +80,6 @@ def _program(module: nn.Module, example: Tensor, *, dynamic: bool) -> Any:
 
 
 def _halve(weight: RoundedWeight) -> None:
-    """Keep seven bits: sums of two products then fit the 16 that x86 without VNNI adds in."""
+    """Keep seven bits, so that sums of two products fit 16, as x86 without VNNI adds them."""
     weight.levels = (weight.levels.float() / 2).round().clamp(-64, 63).to(torch.int8)
     weight.scales = weight.scales * 2
