@@ -54,6 +54,18 @@ def test_prunings_are_read() -> None:
     assert not parse("50%").needs_calibration
 
 
+def test_schemes_for_images_are_read() -> None:
+    scheme = parse("w4a8-int8-cle-biascorr-adaround-entropy-sym")
+    assert scheme.weights is not None
+    assert scheme.activations is not None
+    assert (scheme.weights.bits, scheme.weights.share, scheme.weights.group) == (4, "channel", None)
+    assert (scheme.activations.share, scheme.activations.symmetric) == ("tensor", True)
+    assert (scheme.activations.observer, scheme.method) == ("entropy", "adaround")
+    assert (scheme.images, scheme.equalise, scheme.correct_bias) == (True, True, True)
+    assert parse("w8a8-int8").method == "gptq"
+    assert parse("w8a8-int8-rtn").method == "rtn"
+
+
 @pytest.mark.parametrize("kind", ["numbers", "cache"])
 def test_every_offered_name_parses(kind: str) -> None:
     for name, _ in offered()[kind]:
@@ -88,6 +100,12 @@ def test_every_offered_name_parses(kind: str) -> None:
         ("2:4-w4a16", "give two schemes, one after the other"),
         ("2:4-heads", "holds for single weights"),
         ("4:2", "keeps 4 of 2"),
+        ("w4a16-int8", "goes with w8a8 and w4a8"),
+        ("w8a8-int8-awq", "says awq, which is for language models"),
+        ("w8a8-int8-mse-entropy", "says both mse and entropy"),
+        ("w8a8-int8-mse-dynamic", "whose ranges come with each batch"),
+        ("w8a8-int8-adaround-gptq", "says both gptq and adaround"),
+        ("w8a8-cle", "says cle, which does not go with the rest"),
         ("100%", "more than 0 % and less than 100 %"),
     ],
 )

@@ -185,6 +185,11 @@ def compress(
 def _check_order(schemes: Sequence[Scheme]) -> None:
     quantised = None
     for scheme in schemes:
+        if scheme.images:
+            raise InputError(
+                f"--scheme {scheme.name} is for image models; a language model takes"
+                f" {scheme.name.split('-')[0]}, or {scheme.name.split('-')[0]}-static"
+            )
         if quantised is not None and (scheme.weights is not None or scheme.pruning is not None):
             raise InputError(
                 f"--scheme {scheme.name} after {quantised}: quantised weights are changed no more;"

@@ -1,0 +1,179 @@
+"""What each layer costs when it alone is rounded, found from kept results of all before it.
+
+A layer answers for its weights and for the tensors that hold its numbers: those that it makes,
+behind activation functions, and those that it is the first to read where no layer made them. The
+graph is run once in float and everything kept; for a layer only what depends on it runs again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
+
+from ridgeline.compress.vision.calibrate import ranges_of
+from ridgeline.compress.vision.graph import run_watched
+from ridgeline.compress.vision.layers import VisionLayer
+from ridgeline.compress.vision.nodes import RoundedTensor, rounded_weight
+from ridgeline.compress.vision.operators import constant_of
+from ridgeline.compress.vision.points import find_points
+from ridgeline.compress.vision.quantise import PreparedVision
+
+_BYTES = 2**30
+"""The most bytes of results that are kept, which bounds the images."""
+_IMAGES = 16
+_LOWEST = 1e-30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSensitivity:
+    """What the outputs of a model lose by one layer alone."""
+
+    layer: str
+    macs: int
+    sqnr_db: float
+    """Signal to quantisation noise of the model's outputs; inf where nothing changed."""
+    kl: float | None
+    """Mean divergence of the class probabilities, nats an image; None: no classifier."""
+
+
+def sqnr_db(exact: Tensor, other: Tensor) -> float:
+    """10 log₁₀ of Σ exact² over Σ (exact − other)², in decibels."""
+    signal = float(exact.double().square().sum())
+    noise = float((exact.double() - other.double()).square().sum())
+    if not math.isfinite(noise):
+        return -math.inf
+    return 10 * math.log10(max(signal, _LOWEST) / noise) if noise > 0 else math.inf
+
+
+def outputs_of(result: object) -> Tensor:
+    """All floating-point outputs of a model in one row per image."""
+    leaves = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
+    return torch.cat([one.reshape(len(one), -1) for one in leaves if one.is_floating_point()], 1)
+
+
+def probe_images(prepared: PreparedVision) -> Tensor:
+    """Calibration images, as many as the kept results have room for, evenly drawn."""
+    images = torch.cat(list(prepared.batches))
+    size = 0
+
+    def note(_: fx.Node, value: object) -> None:
+        nonlocal size
+        size += value.nbytes if isinstance(value, Tensor) else 0
+
+    run_watched(prepared.graph, [images[:1]], note)
+    count = max(1, min(_IMAGES, len(images), _BYTES // max(1, size)))
+    return images[:: max(1, len(images) // count)][:count]
+
+
+@torch.no_grad()
+def rank_layers(
+    prepared: PreparedVision, *, on_progress: Callable[[str], None] = lambda _: None
+) -> tuple[LayerSensitivity, ...]:
+    """Each layer rounded by itself, the costliest first.
+
+    Args:
+        prepared: From `quantise.prepare`.
+        on_progress: Told each layer.
+    """
+    images = probe_images(prepared)
+    kept: dict[fx.Node, object] = {}
+    run_watched(prepared.graph, [images], kept.__setitem__)
+    output = next(node for node in prepared.graph.graph.nodes if node.op == "output")
+    exact = outputs_of(kept[output])
+    logits = _is_classifier(kept[output])
+    points = find_points(prepared.layers, prepared.apart)
+    form = prepared.scheme.activations
+    assert form is not None
+    ranges = ranges_of(prepared.layers, points, prepared.seen, form)
+    found = []
+    for number, layer in enumerate(prepared.layers, start=1):
+        if layer.name in prepared.apart:
+            continue
+        on_progress(f"judging {layer.name} ({number}/{len(prepared.layers)})")
+        own = {
+            point.node: RoundedTensor(form, None if form.dynamic else ranges[point.node])
+            for point in points
+            if point.owner == layer.name
+        }
+        result = _Replay(prepared, kept, layer, own).result(output)
+        other = exact if result is None else outputs_of(result)
+        found.append(
+            LayerSensitivity(
+                layer=layer.name,
+                macs=layer.macs,
+                sqnr_db=sqnr_db(exact, other),
+                kl=_kl(exact, other) if logits else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: one.sqnr_db))
+
+
+class _Replay:
+    """A graph run again where one layer's rounding changes something."""
+
+    def __init__(
+        self,
+        prepared: PreparedVision,
+        kept: Mapping[fx.Node, object],
+        layer: VisionLayer,
+        rounders: Mapping[fx.Node, RoundedTensor],
+    ) -> None:
+        self.graph, self.kept, self.layer, self.rounders = prepared.graph, kept, layer, rounders
+        self.weight: Tensor | None = None
+        if layer.name in prepared.weights:
+            exact = constant_of(prepared.graph, layer.weight)
+            assert exact is not None
+            self.weight = rounded_weight(exact, layer.axis, prepared.weights[layer.name])()
+        self.changed: dict[fx.Node, object] = {}
+
+    def result(self, output: fx.Node) -> object:
+        """What the graph gives then; None where nothing of it changed."""
+        interpreter = fx.Interpreter(self.graph)
+        last_use = _last_uses(output.graph)
+        for node in self.graph.graph.nodes:
+            weight = self.weight if node is self.layer.node else None
+            if weight is not None or any(one in self.changed for one in node.all_input_nodes):
+                self.changed[node] = self._value(interpreter, node, weight)
+            if node in self.rounders:
+                value = self.changed.get(node, self.kept[node])
+                self.changed[node] = self.rounders[node](value)
+            for one in last_use.get(node, ()):
+                self.changed.pop(one, None)
+        return self.changed.get(output)
+
+    def _value(self, interpreter: fx.Interpreter, node: fx.Node, weight: Tensor | None) -> object:
+        def read(one: fx.Node) -> object:
+            return self.changed.get(one, self.kept[one])
+
+        arguments = fx.node.map_arg(node.args, read)
+        named = fx.node.map_arg(node.kwargs, read)
+        if weight is not None:
+            arguments = (arguments[0], weight, *arguments[2:])
+        return getattr(interpreter, node.op)(node.target, arguments, named)
+
+
+def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
+    """By node, whose results nobody reads after it."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        for one in node.all_input_nodes:
+            last[one] = node
+    found: dict[fx.Node, list[fx.Node]] = {}
+    for one, node in last.items():
+        found.setdefault(node, []).append(one)
+    return found
+
+
+def _is_classifier(result: Sequence[object] | object) -> bool:
+    leaves = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
+    return len(leaves) == 1 and leaves[0].ndim == 2 and leaves[0].shape[1] > 1
+
+
+def _kl(exact: Tensor, other: Tensor) -> float:
+    known, now = exact.double().log_softmax(1), other.double().log_softmax(1)
+    return max(0.0, float((known.exp() * (known - now)).sum(1).mean()))
