@@ -64,7 +64,7 @@ class ChangedAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Probability of a difference this large where both are right equally often."""
 
 
-class Answers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ImageAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model's answers differ from those of the model as given, on the same images."""
 
     agreement: Share
@@ -142,7 +142,7 @@ class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """mAP at IoU 0.50 to 0.95 of a detector whose images have boxes."""
     divergence: Divergence | None = None
     """From the model as given, by image; None in the first row, and of detectors."""
-    answers: Answers | None = None
+    answers: ImageAnswers | None = None
     """Against the model as given; None in the first row."""
     computed_with: str = ""
     """The program whose outputs were judged."""

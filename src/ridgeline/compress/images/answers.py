@@ -12,12 +12,12 @@ from statistics import NormalDist
 
 from torch import Tensor
 
-from ridgeline.records.image_compression import Answers, ChangedAnswers, Share
+from ridgeline.records.image_compression import ChangedAnswers, ImageAnswers, Share
 
 Z = NormalDist().inv_cdf(0.975)
 
 
-def answers(given: Tensor, logits: Tensor, labels: Tensor | None) -> Answers:
+def answers(given: Tensor, logits: Tensor, labels: Tensor | None) -> ImageAnswers:
     """The answers of a model beside those of the one as given.
 
     Args:
@@ -26,7 +26,7 @@ def answers(given: Tensor, logits: Tensor, labels: Tensor | None) -> Answers:
         labels: [images] int64, or None.
     """
     first, second = given.argmax(1), logits.argmax(1)
-    return Answers(
+    return ImageAnswers(
         agreement=share(int((first == second).sum()), len(first)),
         sqnr_db=sqnr_db(given, logits),
         changed=None if labels is None else changed(first == labels, second == labels),

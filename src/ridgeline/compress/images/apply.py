@@ -57,7 +57,7 @@ EXAMPLES = 2
 
 
 @dataclass(slots=True)
-class Step:
+class AppliedScheme:
     """The model after one scheme, as it was read back from where it was saved."""
 
     model: VisionModel
@@ -157,7 +157,7 @@ class _Run:
         for one in (self.chosen, self.judged):
             if one is not None:
                 check_labels(one, self.given.shape[1])
-        steps = [Step(model, self._row(AS_GIVEN, model, self.given, compared=False))]
+        steps = [AppliedScheme(model, self._row(AS_GIVEN, model, self.given, compared=False))]
         for place, scheme in enumerate(schemes, start=1):
             folder = self.material.work / f"{place}"
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ class _Run:
             last.rename(self.material.out)
         return ledger
 
-    def _applied(self, above: Step, scheme: Scheme, folder: Path) -> Step:
+    def _applied(self, above: AppliedScheme, scheme: Scheme, folder: Path) -> AppliedScheme:
         started = time.monotonic()
         if scheme.images:
             model, layers, notes = self._quantised(above.model, scheme, folder)
@@ -209,7 +209,7 @@ class _Run:
             counted = above.row
             row = replace(row, parameters=counted.parameters, flops=counted.flops)
         row = replace(row, seconds=seconds, left_whole=left, layers=layers, remark="; ".join(notes))
-        return Step(model, row, folder)
+        return AppliedScheme(model, row, folder)
 
     # -- quantisation ------------------------------------------------------------------------------
 

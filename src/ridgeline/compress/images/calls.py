@@ -34,7 +34,7 @@ WARM_CALLS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TimedCandidate:
     """A model to be called."""
 
     file: Path
@@ -58,7 +58,7 @@ class TimedCalls:
 
 
 def time_calls(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TimedCandidate],
     images: Tensor,
     work: Path,
     *,
@@ -109,7 +109,7 @@ def time_calls(
                     stream.close()
 
 
-def summary(candidate: Candidate, found: TimedCalls, batch: int, threads: int) -> Calls:
+def summary(candidate: TimedCandidate, found: TimedCalls, batch: int, threads: int) -> Calls:
     """The quantiles of a candidate's calls."""
     every = [seconds for one in found.rounds for seconds in one]
     return Calls(
@@ -133,7 +133,7 @@ def _bounded(seconds: Sequence[float], quantile: float) -> Bounded:
     return Bounded(seconds=value, ci_low=low, ci_high=high)
 
 
-def _start(one: Candidate, images: Path, threads: int) -> subprocess.Popen[str]:
+def _start(one: TimedCandidate, images: Path, threads: int) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "ridgeline.compress.images.call_worker"]
     words += [str(one.file), one.runtime, str(threads), str(images)]
     return subprocess.Popen(
@@ -155,7 +155,7 @@ def _ask(process: subprocess.Popen[str], calls: int, seconds: float) -> None:
         return  # whoever waits for the answer says so
 
 
-def _answer(process: subprocess.Popen[str], one: Candidate) -> list[float]:
+def _answer(process: subprocess.Popen[str], one: TimedCandidate) -> list[float]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:

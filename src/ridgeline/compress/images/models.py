@@ -25,14 +25,13 @@ from torch import nn
 
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.apply import LEDGER
+from ridgeline.compress.images.quantised import ONNX, OnnxModule
 from ridgeline.compress.images.saved import PROGRAM, Logits, load
 from ridgeline.errors import InputError, ScriptError, in_words
 from ridgeline.image_files.preprocess import Preprocess, read_preprocess
 from ridgeline.models.quiet import quiet_libraries
 from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
-
-ONNX = "model.onnx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +94,7 @@ def open_model(
     elif model.suffix == ".pt2":
         found = _from_program(option, model, model)
     elif (model / ONNX).is_file():
-        from ridgeline.compress.images.quantised import open_quantised
-
-        return open_quantised(option, model)
+        return _open_quantised(model)
     elif (model / PROGRAM).is_file() and not (model / "config.json").is_file():
         found = _from_program(option, model / PROGRAM, model)
     else:
@@ -209,6 +206,24 @@ def _from_timm(name: str, checkpoint: Path) -> VisionModel:
             origin=f"timm's of {name}",
         ),
         disk_bytes=checkpoint.stat().st_size,
+    )
+
+
+def _open_quantised(folder: Path) -> VisionModel:
+    """The model that `save_quantised` wrote, as ONNX Runtime runs it.
+
+    Raises:
+        InputError: It cannot be loaded.
+    """
+    note_input(folder / ONNX)
+    module = OnnxModule(folder / ONNX, torch.get_num_threads())
+    return VisionModel(
+        name=str(folder),
+        module=module.eval(),
+        folder=folder,
+        preprocess=saved_preprocess(folder),
+        disk_bytes=(folder / ONNX).stat().st_size,
+        computed_with=f"ONNX Runtime {module.version}",
     )
 
 

@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.images.models import ONNX, VisionModel, saved_preprocess
 from ridgeline.compress.images.saved import PROGRAM
 from ridgeline.compress.saved.torch_export import package
 from ridgeline.compress.vision.nodes import RoundedTensor, load_operators
 from ridgeline.compress.vision.quantise import QuantisedVision
 from ridgeline.errors import InputError, MissingExtra, RidgelineError, in_words
-from ridgeline.records.overwriting import note_input
 
+ONNX = "model.onnx"
 WEIGHTS = "weights.safetensors"
 SAME_ANSWERS = 0.9
 """Least share of equal answers of the ONNX file and the simulation, on which integers round."""
@@ -91,24 +90,6 @@ def _without_floats(module: nn.Module) -> nn.Module:
             holder, _, attribute = name.rpartition(".")
             delattr(own.get_submodule(holder), attribute)
     return own
-
-
-def open_quantised(option: str, folder: Path) -> VisionModel:
-    """The model that `save_quantised` wrote, as ONNX Runtime runs it.
-
-    Raises:
-        InputError: It cannot be loaded.
-    """
-    note_input(folder / ONNX)
-    module = OnnxModule(folder / ONNX, torch.get_num_threads())
-    return VisionModel(
-        name=str(folder),
-        module=module.eval(),
-        folder=folder,
-        preprocess=saved_preprocess(folder),
-        disk_bytes=(folder / ONNX).stat().st_size,
-        computed_with=f"ONNX Runtime {module.version}, {option and 'as saved'}",
-    )
 
 
 def _save_program(module: nn.Module, example: Tensor, path: Path) -> None:

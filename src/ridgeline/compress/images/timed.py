@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from msgspec.structs import replace
 
-from ridgeline.compress.images.calls import Candidate, TimedCalls, faster, summary, time_calls
+from ridgeline.compress.images.calls import TimedCalls, TimedCandidate, faster, summary, time_calls
 from ridgeline.compress.images.material import Images
 from ridgeline.compress.images.measure import speedup, time_in_turns
-from ridgeline.compress.images.models import ONNX, VisionModel
-from ridgeline.compress.images.quantised import OnnxModule
+from ridgeline.compress.images.models import VisionModel
+from ridgeline.compress.images.quantised import ONNX, OnnxModule
 from ridgeline.compress.images.saved import PROGRAM, Logits, export_to
 from ridgeline.errors import InputError
 from ridgeline.records.image_compression import Calls, ImageRow, Latency
@@ -85,7 +85,7 @@ def _latency(found: TimedCalls, one: Calls) -> Latency:
     )
 
 
-def _pair(flat: Sequence[Candidate], owner: Sequence[int], place: int) -> tuple[int, int]:
+def _pair(flat: Sequence[TimedCandidate], owner: Sequence[int], place: int) -> tuple[int, int]:
     """The candidates that a row's speed-up compares: the nearest above it in the same runtime."""
     own = next(at for at, row in enumerate(owner) if row == place)
     same = [
@@ -99,18 +99,22 @@ def _candidates(
     images: Images,
     work: Path,
     on_progress: Callable[[str], None],
-) -> list[list[Candidate]]:
+) -> list[list[TimedCandidate]]:
     """Files that processes of their own can load, for each row."""
     example = images.head(2)
     work.mkdir(parents=True, exist_ok=True)
-    results: list[list[Candidate]] = []
+    results: list[list[TimedCandidate]] = []
     last = models[-1][0]
     for place, (model, folder) in enumerate(models):
         if isinstance(model.module, OnnxModule):
             assert folder is not None
             version = f"ONNX Runtime {model.module.version}"
             results.append(
-                [Candidate(file=folder / ONNX, runtime="onnx", computed_with=f"{version}, int8")]
+                [
+                    TimedCandidate(
+                        file=folder / ONNX, runtime="onnx", computed_with=f"{version}, int8"
+                    )
+                ]
             )
             continue
         on_progress("writing models to be timed")
@@ -118,7 +122,7 @@ def _candidates(
         whole = model.module if isinstance(model.module, Logits) else Logits(model.module).eval()
         export_to(whole, example, program)
         own = [
-            Candidate(
+            TimedCandidate(
                 file=program, runtime="torch", computed_with=f"PyTorch {torch.__version__}, fp32"
             )
         ]
@@ -126,7 +130,7 @@ def _candidates(
             version = f"ONNX Runtime {last.module.version}"
             path = work / f"{place}-{ONNX}"
             export_to(whole, example, path)
-            own.append(Candidate(file=path, runtime="onnx", computed_with=f"{version}, fp32"))
+            own.append(TimedCandidate(file=path, runtime="onnx", computed_with=f"{version}, fp32"))
         results.append(own)
     return results
 
