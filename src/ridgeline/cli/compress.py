@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride, bench_on
+from ridgeline.cli.image_options import (
+    Checkpoint,
+    Crop,
+    Interpolation,
+    Labels,
+    Mean,
+    Resize,
+    Std,
+)
 from ridgeline.cli.interrupts import ErrorsAsInterrupts
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
@@ -28,7 +37,8 @@ def compress(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="Directory of a Hugging Face causal LM, or image classifier."
+            metavar="MODEL",
+            help="Directory of a causal LM or image classifier, script.py:function, or .pt2.",
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where model, ledger and report go.")],
@@ -40,7 +50,8 @@ def compress(
         ),
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text that shows what flows through.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Text, or images, that show what flows through."),
     ] = None,
     text: Annotated[
         Path | None,
@@ -50,15 +61,38 @@ def compress(
     ] = None,
     max_loss: Annotated[
         str | None,
-        typer.Option(metavar="LOSS", help="Save nothing above it: ppl+1%, ppl+0.2 or kl+0.01."),
+        typer.Option(
+            metavar="LOSS",
+            help="Save nothing above it: ppl+1%, kl+0.01; images: agreement-0.93, top1-1%.",
+        ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(metavar="LOSS", help="Choose a scheme for each layer within this loss."),
     ] = None,
     aim: Annotated[
-        Literal["size", "latency"], typer.Option("--for", help="What --target shall make small.")
+        Literal["size", "latency"],
+        typer.Option("--for", help="What --target, or pruning channels, shall make small."),
     ] = "size",
+    images: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Images to judge on. Default: a tenth of --calibration."),
+    ] = None,
+    labels: Labels = None,
+    checkpoint: Checkpoint = None,
+    resize: Resize = None,
+    crop: Crop = None,
+    mean: Mean = None,
+    std: Std = None,
+    interpolation: Interpolation = None,
+    mixed: Annotated[
+        bool,
+        typer.Option("--mixed", help="Images: rank layers, leave the worst of them in float."),
+    ] = False,
+    faster: Annotated[
+        float | None,
+        typer.Option(metavar="RATIO", help="Images, with --for latency: refuse less at batch 1."),
+    ] = None,
     merge_adapter: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Add a PEFT LoRA adapter to the weights first."),
@@ -88,17 +122,45 @@ def compress(
     Exit 3 where the model lost more than --max-loss or --target: nothing is saved then.
     """
     from ridgeline.cli.compress_images import run_on_images
+    from ridgeline.cli.image_options import pixels_of
     from ridgeline.cli.show import print_document, print_json, progress
-    from ridgeline.compress.images.material import ImageMaterial, is_image_model
+    from ridgeline.compress.images.material import ImageMaterial
+    from ridgeline.compress.images.models import is_image_model
     from ridgeline.compress.saved.exports import check_formats
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.records.scheme_names import parse
     from ridgeline.report.views.compress import compression_document
 
     wanted = [parse(name) for name in scheme or []]
-    if is_image_model(model):
+    image_options = {
+        "--images": images is not None,
+        "--labels": labels is not None,
+        "--resize": resize is not None,
+        "--crop": crop is not None,
+        "--mean": mean is not None,
+        "--std": std is not None,
+        "--interpolation": interpolation is not None,
+        "--mixed": mixed,
+        "--faster": faster is not None,
+    }
+    if is_image_model(model, checkpoint):
+        if images is not None and text is not None:
+            raise InputError("--text and --images both say what to judge on; give --images alone")
         run_on_images(
-            ImageMaterial(model, out, calibration, text, device, speed=not no_speed),
+            ImageMaterial(
+                model,
+                out,
+                calibration,
+                images or text,
+                device,
+                speed=not no_speed,
+                checkpoint=checkpoint,
+                labels=labels,
+                pixels=pixels_of(resize, crop, mean, std, interpolation),
+                mixed=mixed,
+                latency=aim == "latency",
+                faster=faster,
+            ),
             wanted,
             max_loss=max_loss,
             exports=export or [],
@@ -113,6 +175,9 @@ def compress(
             json=json,
         )
         return
+    for option, given in image_options.items():
+        if given:
+            raise InputError(f"{option}: {model} is a language model; leave it out")
     check_formats(export or [])
     if target is not None and max_loss is not None:
         raise InputError("--target says what may be lost already; leave --max-loss away")

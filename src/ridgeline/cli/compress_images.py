@@ -1,4 +1,4 @@
-"""`ridgeline compress MODEL` where MODEL classifies images: channels taken out, at what cost."""
+"""`ridgeline compress MODEL` of a model that takes images: fewer bits or channels, at what cost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError, Interrupted, Regression
+
+REPORT = "report.html"
 
 if TYPE_CHECKING:
     from ridgeline.compress.images.material import ImageMaterial
@@ -27,17 +29,17 @@ def run_on_images(
 
     Args:
         material: Model, images, and where to.
-        schemes: One or more prunings of channels.
+        schemes: Prunings of channels, then at most one quantisation.
         max_loss: As given.
         exports: Formats.
         refused: Options that mean nothing here → whether they were given.
         json: Print one document.
     """
     from ridgeline.cli.show import print_document, print_json, progress
-    from ridgeline.compress.evaluate.allowance import allowance
     from ridgeline.compress.images.apply import compress_images
+    from ridgeline.compress.images.limits import image_limit
     from ridgeline.models.quiet import quiet_libraries
-    from ridgeline.report.views.compress import image_compression_document
+    from ridgeline.report.views.compress_images import image_compression_document
 
     for option, given in refused.items():
         if given:
@@ -46,8 +48,8 @@ def run_on_images(
         if name != "torch-export":
             raise InputError(f"--export {name}: image models are exported as torch-export")
     if not schemes:
-        raise InputError("say what to do: --scheme NAME, such as 50%-channels")
-    bound = None if max_loss is None else allowance("--max-loss", max_loss)
+        raise InputError("say what to do: --scheme NAME, such as w8a8-int8 or 50%-channels")
+    bound = None if max_loss is None else image_limit("--max-loss", max_loss)
     with quiet_libraries(), progress() as say:
         try:
             ledger = compress_images(material, schemes, max_loss=bound, on_progress=say)
@@ -63,21 +65,28 @@ def run_on_images(
 
 
 def _completed(ledger: ImageLedger, material: ImageMaterial, exports: Sequence[str]) -> ImageLedger:
-    """With exports; the ledger lies beside what was saved."""
+    """With report and exports; the ledger lies beside what was saved."""
     from msgspec.structs import replace
 
     from ridgeline.compress.apply import LEDGER
-    from ridgeline.compress.images.material import divided
-    from ridgeline.compress.images.saved import PROGRAM, export_program, load
-    from ridgeline.records.store import write_record
+    from ridgeline.compress.images.material import divided, open_sources
+    from ridgeline.compress.images.models import open_model
+    from ridgeline.compress.images.saved import PROGRAM, export_to
+    from ridgeline.records.store import write_atomically, write_record
+    from ridgeline.report.page import draw_page
+    from ridgeline.report.views.compress_images import image_compression_document
 
     if ledger.saved is None:
         return ledger
     out = Path(ledger.saved)
+    ledger = replace(ledger, report=str(out / REPORT))
     write_record(out / LEDGER, ledger)  # what is saved has its ledger, even if an export fails
+    write_atomically(out / REPORT, draw_page(image_compression_document(ledger)).encode())
     if exports:
-        _, judged = divided(material.calibration, material.held)
-        export_program(load("--out", out), judged.pixel_values, out / PROGRAM)
+        if not (out / PROGRAM).is_file():
+            model = open_model("--out", out)
+            _, judged, _ = divided(material, open_sources(material), model)
+            export_to(model.module, judged.head(3), out / PROGRAM)
         ledger = replace(ledger, exports={"torch-export": str(out / PROGRAM)})
         write_record(out / LEDGER, ledger)
     return ledger

@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli.image_options import (
+    Checkpoint,
+    Crop,
+    Interpolation,
+    Labels,
+    Mean,
+    Resize,
+    Std,
+    pixels_of,
+)
 from ridgeline.cli.output_options import Json
+from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.cli.tune_progress import Say
     from ridgeline.compress.evaluate.judge import Bench
+    from ridgeline.compress.images.material import Pixels
     from ridgeline.records.compression import Decoding, Evaluation
 
 Context = Annotated[
@@ -29,7 +41,16 @@ def evaluate(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Directory of a model, dense or compressed.")
     ],
-    text: Annotated[Path, typer.Option(metavar="FILE", help="Held-out text to judge on.")],
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Held-out text to judge on.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Images to judge a vision model on.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Images: the model whose answers it shall give."),
+    ] = None,
     reference: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The model that it was made from: KL, speed beside it."),
@@ -38,9 +59,26 @@ def evaluate(
     stride: Stride = None,
     device: Device = "auto",
     no_speed: NoSpeed = False,
+    labels: Labels = None,
+    checkpoint: Checkpoint = None,
+    resize: Resize = None,
+    crop: Crop = None,
+    mean: Mean = None,
+    std: Std = None,
+    interpolation: Interpolation = None,
     json: Json = False,
 ) -> None:
-    """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model."""
+    """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model.
+
+    With --images: top-1 accuracy of a vision model, and its agreement with --against.
+    """
+    if (text is None) == (images is None):
+        raise InputError("say what to judge on: --text FILE, or --images PATH for a vision model")
+    if images is not None:
+        pixels = pixels_of(resize, crop, mean, std, interpolation)
+        _on_images(model, images, against, device, labels, checkpoint, pixels, json=json)
+        return
+    assert text is not None
     from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.compress.evaluate.evaluate import evaluate as run
     from ridgeline.models.quiet import quiet_libraries
@@ -62,6 +100,43 @@ def evaluate(
         print_json(found)
     else:
         print_document(evaluation_document(found))
+
+
+def _on_images(
+    model: Path,
+    images: Path,
+    against: Path | None,
+    device: str,
+    labels: Path | None,
+    checkpoint: Path | None,
+    pixels: Pixels,
+    *,
+    json: bool,
+) -> None:
+    from dataclasses import replace
+
+    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.compress.images.evaluate import evaluate_images
+    from ridgeline.compress.images.material import ImageMaterial
+    from ridgeline.models.quiet import quiet_libraries
+    from ridgeline.report.views.compress_images import image_evaluation_document
+
+    material = ImageMaterial(
+        model,
+        model,
+        held=images,
+        device=device,
+        checkpoint=checkpoint,
+        labels=labels,
+        pixels=pixels,
+    )
+    other = None if against is None else replace(material, model=against, checkpoint=None)
+    with quiet_libraries(), progress() as say:
+        found = evaluate_images(material, other, on_progress=say)
+    if json:
+        print_json(found)
+    else:
+        print_document(image_evaluation_document(found))
 
 
 def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -> Evaluation:

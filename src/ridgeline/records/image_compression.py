@@ -1,7 +1,8 @@
 """What a compressed image classifier costs and gains, row by row, each against the row above.
 
-Beside `compression.py`, whose rows speak of text: here quality is top-1 accuracy on images that
-were held back, and speed the time of a forward pass.
+Beside `compression.py`, whose rows speak of text: here quality is how many answers are those of
+the model as given, top-1 accuracy where the images have labels, or the mAP of a detector, and speed
+the time of a forward pass.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ class ImageProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     judged: int
     """Images that the models were judged on."""
     calibrated: int
-    """Other images, whose gradients chose what goes; 0 where none did."""
+    """Other images, which chose what goes or how far numbers reach; 0 where none did."""
     shape: tuple[int, int, int]
     """Channels, height and width of one image."""
+    labelled: bool = True
+    """Whether the images say what they show; else agreement is judged alone."""
+    preprocess: str = ""
+    """What made the pixels into what the model takes; empty: they came so."""
 
 
 class ImageQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +37,80 @@ class ImageQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Accuracy of the most probable class (top 1)."""
     loss: float
     """Mean of −ln p of the right class, nats per image."""
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A share of things that were counted, with Wilson's interval at 95 %."""
+
+    count: int
+    of: int
+    ci_low: float
+    ci_high: float
+
+    @property
+    def share(self) -> float:
+        """The share that was counted."""
+        return self.count / self.of
+
+
+class ChangedAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A paired test of the same images before and after: McNemar's, exact."""
+
+    lost: int
+    """Images that only the model as given has right."""
+    won: int
+    """Images that only the compressed model has right."""
+    p_value: float
+    """Probability of a difference this large where both are right equally often."""
+
+
+class ImageAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a model's answers differ from those of the model as given, on the same images."""
+
+    agreement: Share
+    """Images, or detections, with the same answer."""
+    sqnr_db: float | None
+    """Signal to quantisation noise of all outputs, 10 log₁₀ (Σ x² / Σ (x − y)²); None: no noise."""
+    changed: ChangedAnswers | None = None
+    """The paired test; None without labels."""
+
+
+class Bounded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A quantile of times, and the order statistics that enclose it with 95 %."""
+
+    seconds: float
+    ci_low: float | None
+    """None where the calls are too few to bound it."""
+    ci_high: float | None
+
+
+class Calls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calls of one model in a process of its own, in turns with the others."""
+
+    runtime: str
+    """The program and what it computes in."""
+    batch: int
+    calls: int
+    first_seconds: float
+    """The first call, which belongs to none of the quantiles."""
+    p50: Bounded
+    p99: Bounded
+    threads: int
+
+
+class PlannedLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What quantisation did to one layer, and why."""
+
+    layer: str
+    kind: str
+    macs: int
+    """Multiply-accumulates for one image."""
+    weight_bits: int | None
+    activation_bits: int | None
+    """The bits of its inputs; None: it computes in floating point."""
+    why: str
+    sqnr_db: float | None = None
+    """The SQNR of the model's outputs when this layer alone is rounded; None: not measured."""
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,17 +136,30 @@ class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parameters: int
     flops: int
     """FLOPs of one image, two per multiplication and addition of convolutions and matmuls."""
-    quality: ImageQuality
+    quality: ImageQuality | None = None
+    """None without labels, and of detectors."""
+    mean_average_precision: float | None = None
+    """mAP at IoU 0.50 to 0.95 of a detector whose images have boxes."""
     divergence: Divergence | None = None
-    """From the model as given, by image; None in the first row."""
+    """From the model as given, by image; None in the first row, and of detectors."""
+    answers: ImageAnswers | None = None
+    """Against the model as given; None in the first row."""
+    computed_with: str = ""
+    """The program whose outputs were judged."""
     latency: Latency | None = None
-    """The measured latency; None with `--no-speed`."""
+    """One forward pass at batch 1, by rounds; None with `--no-speed`."""
+    calls: tuple[Calls, ...] = ()
+    """In the runtime that computes it, at each batch; empty with `--no-speed`."""
     speedup: Speedup | None = None
-    """Over the row above."""
+    """Over the row above, at batch 1."""
     seconds: float = 0.0
     """The time that compressing took."""
     left_whole: tuple[str, ...] = ()
     """Operations whose channels all stayed, and why."""
+    layers: tuple[PlannedLayer, ...] = ()
+    """What was quantised, in the order in which it runs."""
+    remark: str = ""
+    """What a reader must know of this row."""
 
 
 class ImageLedger(
@@ -78,7 +170,7 @@ class ImageLedger(
     tag_field="record",
     tag="image-compression",
 ):
-    """Everything that `ridgeline compress` did to one image classifier."""
+    """Everything that `ridgeline compress` did to one vision model."""
 
     model: str
     protocol: ImageProtocol
@@ -91,4 +183,24 @@ class ImageLedger(
     """The directory of the saved model."""
     exports: dict[str, str] = {}
     """The file of each exported format."""
+    report: str | None = None
+    environment: Environment
+
+
+class ImageEvaluation(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="record",
+    tag="image-evaluation",
+):
+    """The answer of `ridgeline evaluate MODEL --images`."""
+
+    model: str
+    against: str | None
+    """The model that its answers are compared with."""
+    protocol: ImageProtocol
+    row: ImageRow
+    against_row: ImageRow | None = None
     environment: Environment

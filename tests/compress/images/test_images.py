@@ -117,7 +117,7 @@ def test_what_lost_too_much_is_not_saved(
         (["--scheme", "50%-channels", "--context", "8"], "--context"),
         (["--scheme", "50%-channels", "--export", "onnx"], "torch-export"),
         (["--scheme", "50%-channels", "--text", "nowhere"], "no such file"),
-        (["--scheme", "50%-channels", "--text", "MODEL/config.json"], "no safetensors file"),
+        (["--scheme", "50%-channels", "--text", "MODEL/config.json"], "is no folder of images"),
         (["--scheme", "50%-channels", "--text", "MODEL/model.safetensors"], "pixel_values"),
         ([], "--scheme"),
     ],

@@ -1,10 +1,16 @@
-"""Image classifiers made smaller: channels are pruned, each row is judged on images and timed.
+"""Vision models made smaller: channels pruned, numbers rounded, each row judged on real images.
 
     apply.py        schemes in order, each row measured, saved if it held: start here
-    material.py     the model and the images, checked
+    models.py       models from where people keep them
+    material.py     the images, preprocessed as the model takes them
     measure.py      top-1 accuracy, distance from the model as given, models timed in turns
-    saved.py        directories that transformers loads, and loading them
+    answers.py      agreement with an interval, SQNR, the paired test
+    limits.py       what --max-loss allows
+    timed.py        rows with P50 and P99; calls.py: candidates in processes of their own
+    latency.py      channels taken out for latency, or refused
+    saved.py        directories that transformers loads; quantised.py: ONNX and int8 levels
+    evaluate.py     `ridgeline evaluate MODEL --images`
 
-For directories of `AutoModelForImageClassification`; which channels go is decided in
-`pruning/channels/`. Language models have the rest of `compress/`.
+The numerics of rounding are in `vision/`, which channels go is decided in `pruning/channels/`.
+Language models have the rest of `compress/`.
 """

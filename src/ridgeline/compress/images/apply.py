@@ -1,31 +1,54 @@
-"""Channels pruned by schemes in order, each a row that is measured against the row above it."""
+"""Schemes applied in order to a vision model, each a row that is measured against the others."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.apply import LEDGER
-from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
-from ridgeline.compress.images.material import CALIBRATED, ImageMaterial, Images, divided
-from ridgeline.compress.images.measure import divergence, logits_of, quality, speedup, time_in_turns
-from ridgeline.compress.images.saved import load, save
+from ridgeline.compress.images.answers import answers
+from ridgeline.compress.images.latency import prune_for_latency
+from ridgeline.compress.images.limits import ImageLimit
+from ridgeline.compress.images.material import (
+    CALIBRATED,
+    ImageMaterial,
+    Images,
+    check_labels,
+    divided,
+    open_sources,
+    preprocessing,
+)
+from ridgeline.compress.images.measure import divergence, logits_over, quality
+from ridgeline.compress.images.models import VisionModel, open_model
+from ridgeline.compress.images.quantised import save_quantised
+from ridgeline.compress.images.saved import save, save_program
+from ridgeline.compress.images.timed import timed
 from ridgeline.compress.pruning.channels.choose import flops
-from ridgeline.compress.pruning.channels.prune import prune_channels
+from ridgeline.compress.pruning.channels.prune import Smaller, prune_channels
+from ridgeline.compress.vision.mixed import MixedVision, mixed
+from ridgeline.compress.vision.quantise import QuantisedVision, quantise
 from ridgeline.errors import InputError
-from ridgeline.records.image_compression import ImageLedger, ImageProtocol, ImageRow
+from ridgeline.records.image_compression import (
+    ImageLedger,
+    ImageProtocol,
+    ImageRow,
+    PlannedLayer,
+)
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_record
 
@@ -33,178 +56,321 @@ GRADIENT_BATCH = 32
 EXAMPLES = 2
 
 
+@dataclass(slots=True)
+class AppliedScheme:
+    """The model after one scheme, as it was read back from where it was saved."""
+
+    model: VisionModel
+    row: ImageRow
+    folder: Path | None = None
+    """The new directory; None: as given."""
+
+
 def compress_images(
     material: ImageMaterial,
     schemes: Sequence[Scheme],
     *,
-    max_loss: Allowance | None = None,
+    max_loss: ImageLimit | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> ImageLedger:
     """Apply schemes in order, measure each row, and save the last unless it lost too much.
 
     Args:
         material: Model, images, and where to.
-        schemes: Prunings of channels.
-        max_loss: In KL; above it nothing is saved, and the ledger says why.
+        schemes: Prunings of channels, then at most one quantisation.
+        max_loss: Above it nothing is saved, and the ledger says why.
         on_progress: Told what is under way.
 
     Raises:
         InputError: Something that was given cannot be used.
     """
-    _check(material, schemes, max_loss)
-    calibrating, judged = divided(material.calibration, material.held)
+    _check(material, schemes)
+    sources = open_sources(material)
     on_progress(f"loading {material.model}")
-    model = load("MODEL", material.model).to(device_of(material.device))
-    _check_labels(model, calibrating, judged)
+    device = device_of(material.device)
+    model = open_model("MODEL", material.model, material.checkpoint, str(device))
+    calibrating, judged, said = divided(material, sources, model)
+    if judged.labels is None and max_loss is not None and max_loss.metric == "top1":
+        raise InputError(
+            f"--max-loss {max_loss.text}: {judged.name} has no labels; limit agreement or kl"
+        )
     shutil.rmtree(material.work, ignore_errors=True)
     try:
-        return _judged(material, schemes, (calibrating, judged), model, max_loss, on_progress)
+        run = _Run(material, calibrating, judged, said, on_progress)
+        return run.ledger(model, schemes, max_loss)
     finally:
         shutil.rmtree(material.work, ignore_errors=True)
 
 
-def _check(material: ImageMaterial, schemes: Sequence[Scheme], max_loss: Allowance | None) -> None:
+def _check(material: ImageMaterial, schemes: Sequence[Scheme]) -> None:
     if material.out.exists():
         raise InputError(f"--out {material.out}: exists already; give another name or remove it")
-    for one in schemes:
-        if one.pruning is None or one.pruning.structure != "channels":
+    for place, one in enumerate(schemes):
+        if one.images:
+            if place != len(schemes) - 1:
+                raise InputError(
+                    f"scheme {one.name!r} rounds, so that nothing can follow it; give it last"
+                )
+        elif one.pruning is None or one.pruning.structure != "channels":
             raise InputError(
-                f"scheme {one.name!r} is not for image models; give one that prunes channels,"
-                " such as 50%-channels or 30%-channels-taylor-global"
+                f"scheme {one.name!r} is not for image models; give w8a8-int8, or one that prunes"
+                " channels, such as 50%-channels or 30%-channels-taylor-global"
             )
-        if one.pruning.criterion not in ("magnitude", "taylor"):
+        elif one.pruning.criterion not in ("magnitude", "taylor"):
             raise InputError(
                 f"scheme {one.name!r}: {one.pruning.criterion} ranks single weights, not channels;"
                 " choose magnitude or taylor"
             )
         if one.needs_calibration and material.calibration is None:
-            raise InputError(f"{one.name} looks at gradients of images: give --calibration FILE")
-    if max_loss is not None and max_loss.metric != "kl":
-        raise InputError(
-            f"--max-loss {max_loss.text}: a classifier has no perplexity; give kl+0.05 (nats an"
-            " image)"
+            what = "flows through" if one.images else "loss of images"
+            raise InputError(f"{one.name} looks at what {what}: give --calibration PATH")
+    if material.faster is not None and not material.latency:
+        raise InputError("--faster says how much --for latency shall gain; give both")
+    if material.latency and not any(one.pruning for one in schemes):
+        raise InputError("--for latency takes out channels: give --scheme 50%-channels")
+
+
+class _Run:
+    """One compression with its images, its steps, its ledger."""
+
+    def __init__(
+        self,
+        material: ImageMaterial,
+        calibrating: Images | None,
+        judged: Images,
+        said: str,
+        on_progress: OnProgress,
+    ) -> None:
+        self.material, self.judged, self.said = material, judged, said
+        self.chosen = None if calibrating is None else calibrating.evenly(CALIBRATED)
+        self.say = on_progress
+        self.used = 0
+        """Images that any scheme looked at."""
+        self.refused = ""
+
+    def ledger(
+        self, model: VisionModel, schemes: Sequence[Scheme], max_loss: ImageLimit | None
+    ) -> ImageLedger:
+        self.example = self.judged.head(EXAMPLES)
+        self.say("judging the model as given")
+        self.given = logits_over(model.module, self.judged)
+        for one in (self.chosen, self.judged):
+            if one is not None:
+                check_labels(one, self.given.shape[1])
+        steps = [AppliedScheme(model, self._row(AS_GIVEN, model, self.given, compared=False))]
+        for place, scheme in enumerate(schemes, start=1):
+            folder = self.material.work / f"{place}"
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            steps.append(self._applied(steps[-1], scheme, folder))
+            if self.refused:
+                break
+        rows = [step.row for step in steps]
+        if self.material.speed:
+            models = [(step.model, step.folder) for step in steps]
+            rows = timed(rows, models, self.judged, self.material.work / "timing", self.say)
+        refused = self.refused or _refusal(rows, max_loss)
+        ledger = ImageLedger(
+            model=str(self.material.model),
+            protocol=ImageProtocol(
+                images=self.judged.name,
+                judged=len(self.judged),
+                calibrated=self.used,
+                shape=tuple(self.example.shape[1:]),
+                labelled=self.judged.labels is not None,
+                preprocess=self.said,
+            ),
+            rows=tuple(rows),
+            allowed=None if max_loss is None else max_loss.text,
+            refused=refused,
+            saved=None if refused else str(self.material.out),
+            environment=environment(device_of(self.material.device)),
         )
+        if not refused:
+            last = steps[-1].folder
+            assert last is not None
+            write_record(last / LEDGER, ledger)
+            last.rename(self.material.out)
+        return ledger
 
-
-def _check_labels(model: Any, *sets: Images | None) -> None:
-    classes = int(model.config.num_labels)
-    for one in sets:
-        if one is not None and not bool(((one.labels >= 0) & (one.labels < classes)).all()):
-            raise InputError(
-                f"{one.name}: labels {int(one.labels.min())} to {int(one.labels.max())}, but the"
-                f" model knows {classes} classes"
-            )
-
-
-def _judged(
-    material: ImageMaterial,
-    schemes: Sequence[Scheme],
-    images: tuple[Images | None, Images],
-    model: Any,
-    max_loss: Allowance | None,
-    on_progress: OnProgress,
-) -> ImageLedger:
-    calibrating, judged = images
-    example = judged.pixel_values[:EXAMPLES].to(model.device)
-    rows, models, directory = (
-        [_row(AS_GIVEN, model, material.model, judged)],
-        [model],
-        material.model,
-    )
-    batches = _batches(calibrating, model) if any(one.needs_calibration for one in schemes) else []
-    for place, scheme in enumerate(schemes, start=1):
-        on_progress(f"{scheme.name}: choosing channels")
+    def _applied(self, above: AppliedScheme, scheme: Scheme, folder: Path) -> AppliedScheme:
         started = time.monotonic()
-        assert scheme.pruning is not None
-        smaller = prune_channels(
-            models[-1], (example,), scheme.pruning, batches=batches, loss_of=_loss
-        )
-        directory, source = material.work / f"{place}", directory
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        save(smaller, source, directory)
+        if scheme.images:
+            model, layers, notes = self._quantised(above.model, scheme, folder)
+            left: tuple[str, ...] = ()
+        else:
+            smaller = self._pruned(above.model, scheme)
+            model, left = self._saved_smaller(above.model, smaller, folder), smaller.left_whole
+            layers, notes = (), []
         seconds = time.monotonic() - started
-        models.append(load("compressed model", directory).to(model.device))
-        row = _row(scheme.name, models[-1], directory, judged, beside=model)
-        rows.append(replace(row, seconds=seconds, left_whole=smaller.left_whole))
-    if material.speed:
-        rows = _timed(rows, models, example[:1], on_progress)
-    refused = _refusal(rows, max_loss)
-    ledger = ImageLedger(
-        model=str(material.model),
-        protocol=ImageProtocol(
-            images=judged.name,
-            judged=len(judged),
-            calibrated=sum(len(labels) for _, labels in batches),
-            shape=tuple(judged.pixel_values.shape[1:]),
-        ),
-        rows=tuple(rows),
-        allowed=None if max_loss is None else max_loss.text,
-        refused=refused,
-        saved=None if refused else str(material.out),
-        environment=environment(device_of(material.device)),
+        self.say(f"judging {scheme.name}")
+        logits = logits_over(model.module, self.judged)
+        row = self._row(scheme.name, model, logits, compared=True)
+        if scheme.images:
+            counted = above.row
+            row = replace(row, parameters=counted.parameters, flops=counted.flops)
+        row = replace(row, seconds=seconds, left_whole=left, layers=layers, remark="; ".join(notes))
+        return AppliedScheme(model, row, folder)
+
+    # -- quantisation ------------------------------------------------------------------------------
+
+    def _quantised(
+        self, model: VisionModel, scheme: Scheme, folder: Path
+    ) -> tuple[VisionModel, tuple[PlannedLayer, ...], list[str]]:
+        assert self.chosen is not None
+        self.say(f"{scheme.name}: reading {len(self.chosen)} images")
+        batches = list(self.chosen.batches())
+        self.used = max(self.used, len(self.chosen))
+        alone: dict[str, float | None] = {}
+        notes: list[str] = []
+
+        def say(said: str) -> None:
+            self.say(f"{scheme.name}: {said}")
+
+        if self.material.mixed:
+            with _without_torchs_advice():
+                ranked = mixed(model.module, batches, scheme, on_progress=say)
+            found = ranked.quantised
+            alone = {one.layer: finite_or_none(one.sqnr_db) for one in ranked.ranking}
+            notes = [_mixture(ranked)]
+        else:
+            with _without_torchs_advice():
+                found = quantise(model.module, batches, scheme, on_progress=say)
+        self.say(f"{scheme.name}: writing")
+        with _without_torchs_advice():
+            missing = save_quantised(found, self.example, folder)
+        self._save_preprocess(model, folder)
+        if missing:
+            saved = VisionModel(
+                name=scheme.name,
+                module=found.module,
+                disk_bytes=disk_bytes(folder),
+                computed_with="PyTorch, int8 simulated",
+            )
+        else:
+            saved = open_model("--out", folder)
+            object.__setattr__(saved, "computed_with", saved.computed_with.partition(",")[0])
+        return saved, planned(found, alone), [*notes, *missing]
+
+    def _save_preprocess(self, model: VisionModel, folder: Path) -> None:
+        _, said, _ = preprocessing(model, self.material.pixels, self.judged.source)
+        if said is not None:
+            text = msgspec.json.format(msgspec.json.encode(said))
+            (folder / "preprocess.json").write_bytes(text + b"\n")
+
+    # -- channels ----------------------------------------------------------------------------------
+
+    def _pruned(self, model: VisionModel, scheme: Scheme) -> Smaller:
+        assert scheme.pruning is not None
+        self.say(f"{scheme.name}: choosing channels")
+        whole = model.classifier if model.classifier is not None else model.module
+        batches = self._gradients(model) if scheme.needs_calibration else []
+        if self.material.latency:
+            smaller, self.refused = prune_for_latency(
+                whole,
+                (self.example,),
+                scheme.pruning,
+                faster=self.material.faster,
+                batches=batches,
+                loss_of=_loss,
+                on_progress=self.say,
+            )
+            return smaller
+        return prune_channels(
+            whole, (self.example,), scheme.pruning, batches=batches, loss_of=_loss
+        )
+
+    def _gradients(self, model: VisionModel) -> list[tuple[Tensor, Tensor]]:
+        """Batches of calibration with labels."""
+        assert self.chosen is not None
+        if self.chosen.labels is None:
+            raise InputError(f"{self.chosen.name}: has no labels, which taylor needs")
+        self.used = max(self.used, len(self.chosen))
+        place = next(model.module.parameters())
+        pixels = self.chosen.batches(GRADIENT_BATCH)
+        labels = self.chosen.labels.split(GRADIENT_BATCH)
+        return [
+            (one.to(place.device, place.dtype), label.to(place.device))
+            for one, label in zip(pixels, labels, strict=True)
+        ]
+
+    def _saved_smaller(self, model: VisionModel, smaller: Smaller, folder: Path) -> VisionModel:
+        if model.classifier is not None:
+            assert model.folder is not None
+            save(smaller, model.folder, folder)
+        else:
+            save_program(smaller.model, self.example, folder)
+            self._save_preprocess(model, folder)
+        found = open_model("compressed model", folder, device=str(device_of(self.material.device)))
+        object.__setattr__(found, "preprocess", model.preprocess)
+        return found
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _row(self, scheme: str, model: VisionModel, logits: Tensor, *, compared: bool) -> ImageRow:
+        """A model as it lies in its directory."""
+        labels = self.judged.labels
+        torch_module = any(True for _ in model.module.parameters())
+        return ImageRow(
+            scheme=scheme,
+            disk_bytes=model.disk_bytes,
+            parameters=sum(one.numel() for one in model.module.parameters()),
+            flops=flops(model.module, (self.example[:1],)) if torch_module else 0,
+            quality=None if labels is None else quality(logits, labels),
+            divergence=divergence(self.given, logits) if compared else None,
+            answers=answers(self.given, logits, labels) if compared else None,
+            computed_with=model.computed_with,
+        )
+
+
+def planned(found: QuantisedVision, alone: dict[str, float | None]) -> tuple[PlannedLayer, ...]:
+    """The plan of a quantised model as a record."""
+    return tuple(
+        PlannedLayer(
+            layer=one.layer,
+            kind=one.kind,
+            macs=one.macs,
+            weight_bits=one.weight_bits,
+            activation_bits=one.activation_bits,
+            why=one.why,
+            sqnr_db=alone.get(one.layer),
+        )
+        for one in found.plan
     )
-    if not refused:
-        write_record(directory / LEDGER, ledger)
-        directory.rename(material.out)
-    return ledger
 
 
-def _row(
-    scheme: str, model: Any, directory: Path, judged: Images, beside: Any | None = None
-) -> ImageRow:
-    """A model as it lies in its directory; `beside`: the one that was given."""
-    logits = logits_of(model, judged.pixel_values)
-    given = None if beside is None else logits_of(beside, judged.pixel_values)
-    return ImageRow(
-        scheme=scheme,
-        disk_bytes=disk_bytes(directory),
-        parameters=_parameters(model),
-        flops=flops(model, (judged.pixel_values[:1].to(model.device),)),
-        quality=quality(logits, judged.labels),
-        divergence=None if given is None else divergence(given, logits),
+@contextmanager
+def _without_torchs_advice() -> Iterator[None]:
+    """Copies of torch's own graphs warn of a class that torch itself has put there."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`")
+        yield
+
+
+def finite_or_none(value: float) -> float | None:
+    """A number that JSON has; None for infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _mixture(found: MixedVision) -> str:
+    """What went back to float, and what it won."""
+    names = ", ".join(found.in_float) or "no layer"
+    equalised = "; equalised" if found.equalised else ""
+    return (
+        f"in float: {names} ({found.float_share:.1%} of the MACs), SQNR on calibration"
+        f" {found.before_db:.1f} → {found.after_db:.1f} dB{equalised}"
     )
-
-
-def _parameters(model: nn.Module) -> int:
-    return sum(one.numel() for one in model.parameters())
-
-
-def _batches(images: Images | None, model: Any) -> list[tuple[Tensor, Tensor]]:
-    """Batches of calibration, drawn evenly from all images."""
-    if images is None:
-        return []
-    step = max(1, len(images) // CALIBRATED)
-    pixels, labels = images.pixel_values[::step][:CALIBRATED], images.labels[::step][:CALIBRATED]
-    pixels, labels = pixels.to(model.device, model.dtype), labels.to(model.device)
-    return list(zip(pixels.split(GRADIENT_BATCH), labels.split(GRADIENT_BATCH), strict=True))
 
 
 def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     pixels, labels = batch
-    return functional.cross_entropy(model(pixels).logits, labels)
+    output = model(pixels)
+    return functional.cross_entropy(getattr(output, "logits", output), labels)
 
 
-def _timed(
-    rows: Sequence[ImageRow], models: Sequence[nn.Module], image: Tensor, on_progress: OnProgress
-) -> list[ImageRow]:
-    """The rows with what timing in turns found, each against the row above."""
-    found = time_in_turns(models, image, on_progress=on_progress)
-    results = [replace(rows[0], latency=found[0])]
-    for row, above, own in zip(rows[1:], found[:-1], found[1:], strict=True):
-        results.append(replace(row, latency=own, speedup=speedup(above, own)))
-    return results
-
-
-def _refusal(rows: Sequence[ImageRow], max_loss: Allowance | None) -> str:
+def _refusal(rows: Sequence[ImageRow], max_loss: ImageLimit | None) -> str:
     """Why the last row may not be saved; empty where it may."""
-    before, last = rows[0].quality, rows[-1]
-    assert last.divergence is not None
-    if not math.isfinite(last.quality.loss):
-        return f"loss {last.quality.loss}: the model is ruined"
-    spent = last.divergence.kl_mean
-    if max_loss is None or (math.isfinite(spent) and spent <= max_loss.amount):
-        return ""
-    return (
-        f"top-1 {before.accuracy:.2%} → {last.quality.accuracy:.2%}, KL {spent:.4f}: more than"
-        f" {max_loss.text}"
-    )
+    last = rows[-1]
+    spent = math.nan if last.divergence is None else last.divergence.kl_mean
+    if not math.isfinite(spent):
+        return "outputs are infinite or NaN: the model is ruined"
+    return "" if max_loss is None else max_loss.refusal(rows[0], last)

@@ -1,23 +1,43 @@
-"""The model and the images that a compression is given, checked before anything is computed."""
+"""The images that a compression is given, read batch by batch as the model takes them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ridgeline.compress.images.models import VisionModel
 from ridgeline.compress.material import HELD_BACK
 from ridgeline.errors import InputError, in_words
-from ridgeline.records.input_file import read_json
-from ridgeline.records.overwriting import note_input
+from ridgeline.image_files.preprocess import Preprocess
+from ridgeline.image_files.read_ahead import read_ahead
+from ridgeline.image_files.source import ImageSource, open_images
 
 FEWEST = 10
 """Images that say anything of accuracy."""
 CALIBRATED = 512
-"""Images whose gradients choose, at most."""
+"""Images that choose or show ranges, at most."""
+BATCH = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pixels:
+    """How the user says that pictures become what the model takes; None: not said."""
+
+    resize: int | None = None
+    """The shorter side after resizing."""
+    size: int | None = None
+    """Height and width that are cut out of the middle."""
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    interpolation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +47,20 @@ class ImageMaterial:
     model: Path
     out: Path
     calibration: Path | None = None
-    """Images that choose, and, without `held`, its last tenth to judge on."""
+    """Images that choose, and, without `held`, every tenth of them to judge on."""
     held: Path | None = None
     device: str = "auto"
     speed: bool = True
     """Time the rows in turns."""
+    checkpoint: Path | None = None
+    labels: Path | None = None
+    pixels: Pixels = Pixels()
+    mixed: bool = False
+    """Measure what each layer costs alone, and leave the worst ones in float."""
+    faster: float | None = None
+    """The least speed-up at batch 1, with `latency`."""
+    latency: bool = False
+    """Whether channels are taken out for latency measured here."""
 
     @property
     def work(self) -> Path:
@@ -41,103 +70,198 @@ class ImageMaterial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    """Images and what they show."""
+    """Some images of a source, read when they are asked for."""
 
-    pixel_values: Tensor
-    """[n, channels, height, width], as the model's preprocessor gives them."""
-    labels: Tensor
-    """The class of each image, [n] int64."""
+    source: ImageSource
+    places: NDArray[np.int64]
+    """Which of its images, in order."""
+    change: Callable[[NDArray[Any]], NDArray[Any]]
+    """Pixels → what the model takes; unused where the source is ready."""
+    labels: Tensor | None
+    """The class of each, [n] int64; None where nothing says it."""
     name: str
-    """The file, or which part of it."""
+    """The path, or which part of it."""
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.places)
 
-    def part(self, start: int, end: int, name: str) -> Images:
-        """Some of them, in order."""
+    def part(self, chosen: NDArray[np.int64], name: str) -> Images:
+        """Some of them, by their place among these."""
         return Images(
-            pixel_values=self.pixel_values[start:end], labels=self.labels[start:end], name=name
+            source=self.source,
+            places=self.places[chosen],
+            change=self.change,
+            labels=None if self.labels is None else self.labels[torch.from_numpy(chosen)],
+            name=name,
         )
 
+    def evenly(self, most: int) -> Images:
+        """At most so many, from all over."""
+        if len(self) <= most:
+            return self
+        chosen = np.linspace(0, len(self) - 1, most).astype(np.int64)
+        return self.part(chosen, self.name)
 
-def is_image_model(directory: Path) -> bool:
-    """Whether config.json is that of an image classifier."""
-    try:
-        config = read_json(directory / "config.json", dict[str, Any])
-    except InputError:
-        return False  # whoever needs it as the model's says what is wrong with it
-    names = config.get("architectures")
-    return isinstance(config.get("channels"), dict) or any(
-        str(one).endswith("ForImageClassification")
-        for one in (names if isinstance(names, list) else ())
+    def batches(self, size: int = BATCH) -> Iterator[Tensor]:
+        """Images [n, channels, height, width] float32, decoded ahead.
+
+        Raises:
+            InputError: One cannot be read, or has another size than the first.
+        """
+        change = (lambda one: one) if self.source.ready else self.change
+        read = read_ahead(self.source, self.places.tolist(), change)
+        titles = (self.source.title(place) for place in self.places.tolist())
+        shape: tuple[int, ...] | None = None
+        both = zip(titles, read, strict=True)
+        while group := list(islice(both, size)):
+            for title, one in group:
+                shape = shape or one.shape
+                if one.shape != shape:
+                    raise InputError(
+                        f"{title}: {list(one.shape)} after preprocessing, the first one"
+                        f" {list(shape)}; give --crop to make all of them one size"
+                    )
+            yield torch.from_numpy(np.stack([one for _, one in group]))
+
+    def head(self, count: int) -> Tensor:
+        """The first ones, [count, channels, height, width]."""
+        return next(self.part(np.arange(min(count, len(self))), self.name).batches(count))
+
+
+def preprocessing(
+    model: VisionModel, given: Pixels, source: ImageSource
+) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], Preprocess | None, str]:
+    """How a source's images become what the model takes, and how that is said.
+
+    The order: flags, then the model's own (file or script), then ImageNet's usual, which is said.
+
+    Returns:
+        The function, the same as a record (None: the script's function), and words for the ledger.
+    """
+    if source.ready:
+        return (lambda one: one), None, ""
+    said = {
+        "resize": given.resize or (given.size if given.size else None),
+        "crop": None if given.size is None else (given.size, given.size),
+        "mean": given.mean,
+        "std": given.std,
+        "interpolation": given.interpolation,
+    }
+    changes = {name: value for name, value in said.items() if value is not None}
+    own = model.preprocess
+    if callable(own) and not isinstance(own, Preprocess):
+        if changes:
+            raise InputError(
+                "--crop, --resize, --mean, --std, --interpolation: the script has its own"
+                " preprocess; leave them out, or rename it"
+            )
+        return _by_script(own), None, "the script's preprocess()"
+    one = own if isinstance(own, Preprocess) else Preprocess()
+    if changes:
+        import msgspec
+
+        changes["origin"] = f"by flags; the rest {one.origin}"
+        one = msgspec.structs.replace(one, **changes)
+    return one, one, one.said()
+
+
+def _by_script(own: Callable[[Any], Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """The user's function of a Pillow image, which gives a tensor or an array."""
+    from ridgeline.image_files.decoding import pillow
+
+    def change(pixels: NDArray[Any]) -> NDArray[Any]:
+        try:
+            made = own(pillow().fromarray(pixels))
+            found = np.asarray(made, dtype=np.float32)
+        except Exception as error:  # whatever the user's code raises
+            raise InputError(f"the script's preprocess() fails: {in_words(error)}") from error
+        if found.ndim != 3:
+            raise InputError(
+                f"the script's preprocess() gives {list(found.shape)}; return [channels, height,"
+                " width]"
+            )
+        return found
+
+    return change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where images are, opened before a model is loaded: what is wrong with them is said first."""
+
+    calibration: ImageSource | None
+    held: ImageSource | None
+
+
+def open_sources(material: ImageMaterial) -> Sources:
+    """The images that a command names.
+
+    Raises:
+        InputError: There are none, or they are of no known form.
+    """
+    if material.calibration is None and material.held is None:
+        raise InputError(
+            "--calibration PATH is missing: images in a folder, .tar, .npz or .safetensors; every"
+            f" {HELD_BACK}th of them is judged on, unless --images gives others"
+        )
+    own = None if material.held is not None else material.labels
+    first, second = material.calibration, material.held
+    return Sources(
+        calibration=None if first is None else open_images("--calibration", first, own),
+        held=None if second is None else open_images("--images", second, material.labels),
     )
 
 
-def read_images(option: str, path: Path) -> Images:
-    """Images of a safetensors file: `pixel_values` [n, channels, height, width], `labels` [n].
+def divided(
+    material: ImageMaterial, sources: Sources, model: VisionModel
+) -> tuple[Images | None, Images, str]:
+    """Images to calibrate on, others to judge on, and how they were preprocessed.
 
     Raises:
-        InputError: It cannot be read, or holds something else.
+        InputError: They are too few, or cannot be preprocessed so.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise InputError(f"{option} {path}: no such file")
-    note_input(path)
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"{option} {path}: no safetensors file of images ({in_words(error)})"
-        ) from None
-    missing = [name for name in ("pixel_values", "labels") if name not in tensors]
-    if missing:
-        raise InputError(
-            f"{option} {path}: has no {' and no '.join(missing)}; give pixel_values [n, channels,"
-            " height, width] and labels [n]"
-        )
-    pixels, labels = tensors["pixel_values"], tensors["labels"]
-    if pixels.ndim != 4 or labels.shape != pixels.shape[:1]:
-        raise InputError(
-            f"{option} {path}: pixel_values {list(pixels.shape)} and labels {list(labels.shape)};"
-            " wanted are [n, channels, height, width] and [n]"
-        )
-    if not pixels.is_floating_point():
-        raise InputError(
-            f"{option} {path}: pixel_values are {str(pixels.dtype).removeprefix('torch.')}; give"
-            " the floats that the model's preprocessor makes of them"
-        )
-    if not bool(pixels.isfinite().all()):
-        raise InputError(f"{option} {path}: pixel_values are infinite or NaN in places")
-    return Images(pixel_values=pixels.float(), labels=labels.to(torch.int64), name=str(path))
-
-
-def divided(calibration: Path | None, held: Path | None) -> tuple[Images | None, Images]:
-    """Images to calibrate on, and others to judge on.
-
-    Args:
-        calibration: A file, or None.
-        held: Another to judge on; None: the last tenth of `calibration`.
-
-    Raises:
-        InputError: A file cannot be used, or there is none.
-    """
-    given = None if calibration is None else read_images("--calibration", calibration)
-    if held is not None:
-        judged = read_images("--text", held)
-    elif given is None:
-        raise InputError(
-            "--calibration FILE is missing: a safetensors file of images, with pixel_values and"
-            " labels; its last tenth is judged on"
-        )
+    given = judged = None
+    said = ""
+    if sources.calibration is not None:
+        given, said = _images(sources.calibration, material, model)
+    if sources.held is not None:
+        judged, said = _images(sources.held, material, model)
     else:
-        cut = len(given) - len(given) // HELD_BACK
-        judged = given.part(cut, len(given), f"{given.name}, its last 1/{HELD_BACK}")
-        given = given.part(0, cut, given.name)
+        assert given is not None
+        every = np.arange(len(given))
+        chosen = every % HELD_BACK == HELD_BACK - 1
+        judged = given.part(every[chosen], f"{given.name}, every {HELD_BACK}th")
+        given = given.part(every[~chosen], given.name)
     if len(judged) < FEWEST:
         raise InputError(
             f"{judged.name}: {len(judged)} images to judge on; {FEWEST} are the fewest that say"
             " anything"
         )
-    return given, judged
+    return given, judged, said
+
+
+def _images(source: ImageSource, material: ImageMaterial, model: VisionModel) -> tuple[Images, str]:
+    change, _, said = preprocessing(model, material.pixels, source)
+    numbers = None if source.labels is None else torch.from_numpy(source.labels)
+    if numbers is not None and source.classes and model.labels is not None:
+        numbers = _as_model(numbers, source.classes, model.labels)
+    places = np.arange(len(source))
+    images = Images(source=source, places=places, change=change, labels=numbers, name=source.name)
+    return images, said
+
+
+def _as_model(numbers: Tensor, classes: tuple[str, ...], known: Mapping[str, int]) -> Tensor:
+    """Labels by the model's own numbering, where it knows the names of all classes."""
+    if not all(name in known for name in classes):
+        return numbers
+    return torch.tensor([known[name] for name in classes])[numbers]
+
+
+def check_labels(images: Images, classes: int) -> None:
+    """Raise `InputError` where labels name classes that the model has not."""
+    labels = images.labels
+    if labels is not None and not bool(((labels >= 0) & (labels < classes)).all()):
+        raise InputError(
+            f"{images.name}: labels {int(labels.min())} to {int(labels.max())}, but the"
+            f" model knows {classes} classes"
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ridgeline.compress.evaluate.judge import of_rounds
 from ridgeline.compress.evaluate.quality import Distances, Scores
+from ridgeline.compress.images.material import Images
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.compression import Divergence, Speedup
 from ridgeline.records.image_compression import ImageQuality, Latency
@@ -22,24 +23,45 @@ from ridgeline.records.image_compression import ImageQuality, Latency
 BATCH = 64
 
 
-@torch.no_grad()
 def logits_of(model: nn.Module, pixel_values: Tensor, batch: int = BATCH) -> Tensor:
-    """[images, classes] float32 on the CPU, of a model of transformers or a plain one.
+    """The logits of images that lie in memory, [images, classes] float32 on the CPU.
 
     Raises:
         InputError: The model does not take such images.
     """
-    model.eval()
-    place = next(model.parameters())
+    return _logits(model, pixel_values.split(batch))
+
+
+def logits_over(model: nn.Module, images: Images) -> Tensor:
+    """The logits of images as they are read, [images, classes] float32 on the CPU.
+
+    Raises:
+        InputError: An image cannot be read, or the model does not take such images.
+    """
+    return _logits(model, images.batches())
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
+    if not isinstance(model, torch.fx.GraphModule):
+        model.eval()  # a program has no other mode, and says so
+    place = next(model.parameters(), torch.empty(0))
     parts = []
-    for part in pixel_values.split(batch):
+    for part in batches:
         try:
             output: Any = model(part.to(place.device, place.dtype))
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
             raise InputError(
                 f"the model cannot take images {list(part.shape)}: {in_words(error)}"
             ) from error
-        parts.append(getattr(output, "logits", output).float().cpu())
+        logits = getattr(output, "logits", output)
+        if not isinstance(logits, Tensor) or logits.ndim != 2:
+            what = f"{list(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+            raise InputError(
+                f"the model gives {what} for images {list(part.shape)}, not logits [images,"
+                " classes]; wrap it in a function of a script that gives them"
+            )
+        parts.append(logits.float().cpu())
     return torch.cat(parts)
 
 

@@ -113,6 +113,23 @@ def metric_slowdown(
     )
 
 
+def quantile_interval(
+    samples: Sequence[float], quantile: float, confidence: float = 0.95
+) -> tuple[float, float | None, float | None]:
+    """A quantile of times and the order statistics that enclose it; None where samples are few.
+
+    >>> quantile_interval([1.0, 2.0, 3.0], 0.99)[1:]
+    (None, None)
+    """
+    value, low, high = _log_quantile(log_times(samples), quantile, confidence)
+    bounded = math.isfinite(low) and math.isfinite(high)
+    return (
+        math.exp(value),
+        math.exp(low) if bounded else None,
+        math.exp(high) if bounded else None,
+    )
+
+
 def independent_samples(samples: Sequence[float], quantile: float) -> int:
     """How many independent samples these are worth for this quantile."""
     return math.floor(len(samples) / _cluster_length(log_times(samples), quantile))

@@ -1,4 +1,4 @@
-"""What `ridgeline compress` shows, of language models and of image classifiers."""
+"""What `ridgeline compress` shows of language models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ridgeline.records.compression import (
     Speedup,
     Zeros,
 )
-from ridgeline.records.image_compression import ImageLedger, ImageRow
 from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, line, plot_layout, rounded
 from ridgeline.report.views.doctor import environment_section
@@ -32,16 +31,6 @@ COLUMNS = (
     *doc.figures("tokens/s", "faster", "95 %"),
 )
 """Each ratio and rise is against the row above."""
-IMAGE_COLUMNS = (
-    doc.words("scheme"),
-    doc.Column("disk_bytes", "size"),
-    doc.Column("smaller"),
-    doc.Column("flops", "FLOPs"),
-    *doc.figures("fewer", "top-1", "change", "KL mean", "agreement"),
-    doc.Column("latency_seconds", "latency"),
-    *doc.figures("faster", "95 %"),
-)
-"""Ratios and changes are against the row above, KL and agreement from the first."""
 MOST_NOTICES = 5
 
 
@@ -49,7 +38,7 @@ def compression_document(ledger: CompressionLedger) -> doc.ReportDocument:
     """The rows, what was refused or saved, and how it was measured."""
     protocol = "" if ledger.protocol is None else protocol_line(ledger.protocol)
     notices = [notice for row in ledger.rows for notice in row.notices]
-    table = doc.DataTable(COLUMNS, _pairwise(_row, ledger.rows))
+    table = doc.DataTable(COLUMNS, pairwise(_row, ledger.rows))
     shown: list[doc.Block] = [
         doc.Lead(ledger.model, protocol, "Compression"),
         doc.Values(_headline_figures(ledger)),
@@ -57,7 +46,7 @@ def compression_document(ledger: CompressionLedger) -> doc.ReportDocument:
         doc.Chapter("Ledger", [table], "Ratios and rises: against the row above."),
         doc.Lines(_remarks(ledger)),
         doc.Only("page", [doc.Lines(notices, "warning")]),
-        doc.Only("terminal", [doc.Lines(_few(notices), "warning")]),
+        doc.Only("terminal", [doc.Lines(few(notices), "warning")]),
     ]
     if ledger.search is not None:
         shown.append(_search(ledger.search))
@@ -71,33 +60,19 @@ def compression_document(ledger: CompressionLedger) -> doc.ReportDocument:
     return doc.ReportDocument(f"Compression of {ledger.model}", shown)
 
 
-def image_compression_document(ledger: ImageLedger) -> doc.ReportDocument:
-    """The rows, what was refused or saved, and how it was measured."""
-    whole = [f"left whole: {line}" for row in ledger.rows[-1:] for line in row.left_whole]
-    table = doc.DataTable(IMAGE_COLUMNS, _pairwise(_image_row, ledger.rows))
-    shown: list[doc.Block] = [
-        doc.Chapter("Ledger", [table], "Ratios and changes: against the row above."),
-        doc.Lines(_few(whole)),
-    ]
-    if ledger.refused:
-        shown.append(doc.Paragraph(f"nothing was saved: {ledger.refused}", "bad"))
-    shown += [doc.Lines(_written(ledger)), doc.Paragraph(_image_protocol(ledger), "dim")]
-    return doc.ReportDocument(f"Compression of {ledger.model}", shown)
-
-
-def _pairwise(
+def pairwise(
     row: Callable[..., tuple[doc.Cell, ...]], rows: Sequence[object]
 ) -> list[tuple[doc.Cell, ...]]:
     """Each row with the one above it."""
     return [row(one, above) for above, one in zip([None, *rows], rows, strict=False)]
 
 
-def _written(ledger: CompressionLedger | ImageLedger, serve: str = "") -> list[str]:
+def _written(ledger: CompressionLedger, serve: str = "") -> list[str]:
     lines = [f"{name}: {file}" for name, file in ledger.exports.items()]
     return lines + ([f"saved: {ledger.saved}{serve}"] if ledger.saved is not None else [])
 
 
-def _few(texts: Sequence[str]) -> list[str]:
+def few(texts: Sequence[str]) -> list[str]:
     """The first ones, and how many more there are."""
     left = len(texts) - MOST_NOTICES
     return [*texts[:MOST_NOTICES], *([f"and {left} more notices"] if left > 0 else [])]
@@ -105,7 +80,7 @@ def _few(texts: Sequence[str]) -> list[str]:
 
 def _headline_figures(ledger: CompressionLedger) -> list[tuple[str, doc.Words]]:
     first, last = ledger.rows[0], ledger.rows[-1]
-    shown: list[tuple[str, doc.Words]] = [("smaller", _fewer(first.disk_bytes, last.disk_bytes))]
+    shown: list[tuple[str, doc.Words]] = [("smaller", fewer(first.disk_bytes, last.disk_bytes))]
     if first.quality is not None and last.quality is not None:
         rise = last.quality.perplexity / first.quality.perplexity - 1
         shown.append(("perplexity", quantity.change(rise, 2)))
@@ -127,7 +102,7 @@ def _row(row: CompressionRow, above: CompressionRow | None) -> tuple[doc.Cell, .
     return (
         row.scheme,
         row.disk_bytes,
-        "" if above is None else _fewer(above.disk_bytes, row.disk_bytes),
+        "" if above is None else fewer(above.disk_bytes, row.disk_bytes),
         None if row.zeros is None else quantity.percent(row.zeros.share_of_matrices, 1),
         None if own is None else f"{own.perplexity:.3f}",
         quantity.change(rise, 2) if isinstance(rise, float) else rise,
@@ -135,32 +110,17 @@ def _row(row: CompressionRow, above: CompressionRow | None) -> tuple[doc.Cell, .
         "" if far is None else quantity.digits(far.kl_mean),
         "" if far is None else quantity.digits(far.kl_p99),
         None if speed is None else quantity.digits(speed.tokens_per_second),
-        *_faster(row.speedup),
+        *faster(row.speedup),
     )
 
 
-def _image_row(row: ImageRow, above: ImageRow | None) -> tuple[doc.Cell, ...]:
-    far, own = row.divergence, row.quality
-    return (
-        row.scheme,
-        row.disk_bytes,
-        "" if above is None else _fewer(above.disk_bytes, row.disk_bytes),
-        row.flops,
-        "" if above is None else _fewer(above.flops, row.flops),
-        quantity.percent(own.accuracy, 2),
-        "" if above is None else quantity.change(own.accuracy - above.quality.accuracy, 2),
-        "" if far is None else quantity.digits(far.kl_mean),
-        "" if far is None else quantity.percent(far.agreement, 2),
-        None if row.latency is None else row.latency.seconds,
-        *_faster(row.speedup),
-    )
-
-
-def _fewer(before: int, after: int) -> str:
+def fewer(before: int, after: int) -> str:
+    """How many times less is left."""
     return quantity.ratio(before / max(1, after))
 
 
-def _faster(one: Speedup | None) -> tuple[str, str]:
+def faster(one: Speedup | None) -> tuple[str, str]:
+    """The ratio of a speed-up and its interval, in words."""
     if one is None:
         return "", ""
     return quantity.ratio(one.ratio), quantity.interval(one.ci_low, one.ci_high)
@@ -207,19 +167,6 @@ def _search(found: Search) -> doc.Chapter:
     plot = doc.figure("layers", layers_figure(found.chosen), 380)
     return doc.Chapter(
         "Layer by layer", [doc.Lines(lines), *plot, doc.Only("page", [table])], LAYERS_NOTE
-    )
-
-
-def _image_protocol(ledger: ImageLedger) -> str:
-    one, timed = ledger.protocol, ledger.rows[0].latency
-    chosen = f", {one.calibrated} others chose" if one.calibrated else ""
-    shape = " × ".join(str(size) for size in one.shape)
-    said = f"{one.images}: {one.judged} images of {shape}{chosen}"
-    if timed is None:
-        return said
-    return (
-        f"{said}; latency of {timed.batch} image, {timed.dtype}, {timed.threads} threads on"
-        f" {timed.device}, in turns"
     )
 
 

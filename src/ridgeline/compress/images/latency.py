@@ -1,0 +1,120 @@
+"""Channels taken out until a share of the FLOPs is gone, in the way that is fastest where it runs.
+
+FLOPs are not time: widths that vector units and tensor cores do not divide, and layers that wait
+for memory, keep theirs. So the same share of FLOPs is taken out in several ways (from each layer or
+from all together, widths rounded to several multiples), all are timed in turns at batch 1 on this
+machine, and the fastest stays; where even that gains less than was asked for, it is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from torch import Tensor, nn
+
+from ridgeline.compress.images.measure import speedup, time_in_turns
+from ridgeline.compress.pruning import weights
+from ridgeline.compress.pruning.channels.choose import flops, going, magnitudes, weights_of, worth
+from ridgeline.compress.pruning.channels.coupling import Coupling, coupling
+from ridgeline.compress.pruning.channels.prune import LossOf, Smaller, cut, prune_channels
+from ridgeline.errors import InputError
+from ridgeline.records.scheme import Pruning
+
+MULTIPLES = (8, 16, 32)
+"""Channels that vector registers (AVX-512: 16 floats) and tensor cores (8 to 32) take at once."""
+SCOPES: tuple[Literal["layer", "global"], ...] = ("layer", "global")
+HALVINGS = 6
+ROUND_SECONDS = 0.2
+"""How long each candidate runs in a round, at least."""
+NEAR = 0.05
+"""FLOPs left may be off by so much of the whole; widths are whole multiples."""
+
+
+def prune_for_latency(
+    model: nn.Module,
+    example: tuple[Tensor, ...],
+    pruning: Pruning,
+    *,
+    faster: float | None,
+    batches: Iterable[Any] = (),
+    loss_of: LossOf | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Smaller, str]:
+    """The fastest of several prunings that leave the same FLOPs.
+
+    Args:
+        model: As for `prune_channels`.
+        example: As for `prune_channels`; its first image is timed.
+        pruning: Its share is of the FLOPs here.
+        faster: The least speed-up that is wanted; None: any beyond doubt.
+        batches: Of calibration, with "taylor".
+        loss_of: As for `prune_channels`.
+        on_progress: Told what is under way.
+
+    Returns:
+        The fastest, and why it is refused; empty: it is not.
+
+    Raises:
+        InputError: No way leaves so many FLOPs.
+    """
+    first = tuple(one[:1] for one in example)
+    whole, wanted = flops(model, first), 1 - pruning.share
+    kept = list(batches)
+    coupled = coupling(model, example)
+    worths = worth(coupled, _squares(model, coupled, pruning, kept, loss_of))
+    found: list[Smaller] = []
+    for scope, multiple in itertools.product(SCOPES, MULTIPLES):
+        on_progress(f"channels by {scope}, widths in multiples of {multiple}")
+        low, high = 0.0, 1.0
+        tried: list[tuple[float, Pruning]] = []
+        for _ in range(HALVINGS):
+            share = (low + high) / 2
+            own = msgspec.structs.replace(pruning, share=share, scope=scope)
+            gone = going(coupled.families, worths, own, multiple)
+            left = flops(cut(model, coupled, gone).model, first) / whole
+            tried.append((abs(left - wanted), own))
+            low, high = (share, high) if left > wanted else (low, share)
+        off, nearest = min(tried, key=lambda pair: pair[0])
+        if off <= NEAR:
+            found.append(
+                prune_channels(
+                    model, example, nearest, batches=kept, loss_of=loss_of, multiple=multiple
+                )
+            )
+    if not found:
+        raise InputError(
+            f"no way of taking out channels leaves {wanted:.0%} of the FLOPs; give another share"
+        )
+    models = [model, *(one.model for one in found)]
+    times = time_in_turns(
+        models, example[0][:1], round_seconds=ROUND_SECONDS, on_progress=on_progress
+    )
+    gains = [speedup(times[0], one) for one in times[1:]]
+    best = max(range(len(gains)), key=lambda place: gains[place].ratio)
+    gain = gains[best]
+    if faster is not None and gain.ratio < faster:
+        fewer = f"{pruning.share:.0%} fewer FLOPs"
+        return found[best], f"{fewer} are {gain.ratio:.2f} × as fast at batch 1, not {faster:g} ×"
+    if faster is None and not gain.faster:
+        return found[best], f"{pruning.share:.0%} fewer FLOPs are not faster beyond doubt"
+    return found[best], ""
+
+
+def _squares(
+    model: nn.Module,
+    coupled: Coupling,
+    pruning: Pruning,
+    batches: Iterable[Any],
+    loss_of: LossOf | None,
+) -> Mapping[str, Tensor]:
+    """The squares by which channels are ranked, as `prune_channels` ranks them."""
+    names = weights_of(model, coupled)
+    if pruning.criterion == "magnitude":
+        return magnitudes(model, names)
+    assert loss_of is not None
+    asleep = copy.deepcopy(model).eval().requires_grad_()
+    return weights.importance_of(asleep, batches, loss_of, names)

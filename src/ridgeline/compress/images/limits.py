@@ -1,0 +1,82 @@
+"""How much a vision model may lose: `agreement-0.93`, `top1-1%`, `map-1%` or `kl+0.05`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from ridgeline.errors import InputError
+from ridgeline.records.image_compression import ImageRow
+
+FORMS = (
+    "give agreement-0.93 (at least that share of equal answers), top1-1% (points of top-1"
+    " accuracy), map-1% (points of a detector's mAP) or kl+0.05 (nats an image)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimit:
+    """A bound on what compression may cost."""
+
+    text: str
+    metric: str
+    amount: float
+    """A share that must stay (agreement), a share that may go (top1, map), or nats (kl)."""
+
+    def refusal(self, first: ImageRow, last: ImageRow) -> str:
+        """Why a row lost more, in words; empty where it held.
+
+        Raises:
+            InputError: The images do not tell.
+        """
+        own, said = self._spent(first, last)
+        if own is None:
+            raise InputError(f"--max-loss {self.text}: {said}")
+        held = own >= self.amount if self.metric == "agreement" else own <= self.amount
+        return "" if held and math.isfinite(own) else f"{said}: more than {self.text}"
+
+    def _spent(self, first: ImageRow, last: ImageRow) -> tuple[float | None, str]:
+        if self.metric == "agreement":
+            if last.answers is None:
+                return None, "nothing was compared"
+            own = last.answers.agreement.share
+            return own, f"{own:.2%} of the answers are those of the model as given"
+        if self.metric == "top1":
+            if first.quality is None or last.quality is None:
+                return None, "the images have no labels; limit agreement or kl"
+            before, after = first.quality.accuracy, last.quality.accuracy
+            # a difference of shares, each a whole number of images
+            return round(before - after, 12), f"top-1 {before:.2%} → {after:.2%}"
+        if self.metric == "map":
+            whole, part = first.mean_average_precision, last.mean_average_precision
+            if whole is None or part is None:
+                return None, "there are no boxes to judge by; limit agreement"
+            return round(whole - part, 12), f"mAP {whole:.2%} → {part:.2%}"
+        if last.divergence is None:
+            return None, "a detector has no KL; limit agreement or map"
+        spent = last.divergence.kl_mean
+        return spent, f"KL {spent:.4f}"
+
+
+def image_limit(option: str, text: str) -> ImageLimit:
+    """Read what an option gives.
+
+    Raises:
+        InputError: It says something else.
+
+    >>> image_limit("--max-loss", "top1-1%").amount, image_limit("--max-loss", "kl+.05").amount
+    (0.01, 0.05)
+    """
+    plain = text.replace(" ", "")
+    number = r"(\d+(?:\.\d+)?|\.\d+)"
+    if found := re.fullmatch(rf"agreement-{number}(%?)", plain):
+        amount = float(found[1]) / (100 if found[2] else 1)
+        if 0 < amount <= 1:
+            return ImageLimit(text, "agreement", amount)
+    elif found := re.fullmatch(rf"(top1|map)-{number}%", plain):
+        return ImageLimit(text, found[1], float(found[2]) / 100)
+    elif found := re.fullmatch(rf"kl\+{number}", plain):
+        return ImageLimit(text, "kl", float(found[1]))
+    why = "a classifier has no perplexity; " if plain.startswith("ppl") else ""
+    raise InputError(f"{option} {text}: {why}{FORMS}")

@@ -1,0 +1,242 @@
+"""Vision models from where people keep them, each as one module: images to logits.
+
+| given as | what runs |
+|---|---|
+| a Hugging Face directory | transformers' classifier; no code of the directory |
+| `script.py:name` | the user's function or class, called without arguments, in this process |
+| `model.pt2` | an exported program, whose batch is free |
+| a directory that `ridgeline compress` wrote | what is saved in it: ONNX in ONNX Runtime |
+| `--checkpoint FILE` and a name of timm | `timm.create_model(name, checkpoint_path=FILE)` |
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ridgeline.checkpoints.files import disk_bytes
+from ridgeline.compress.apply import LEDGER
+from ridgeline.compress.images.quantised import ONNX, OnnxModule
+from ridgeline.compress.images.saved import PROGRAM, Logits, load
+from ridgeline.errors import InputError, ScriptError, in_words
+from ridgeline.image_files.preprocess import Preprocess, read_preprocess
+from ridgeline.models.quiet import quiet_libraries
+from ridgeline.records.input_file import read_json
+from ridgeline.records.overwriting import note_input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionModel:
+    """A model that takes images and gives logits, and what is known of it."""
+
+    name: str
+    """The name that the user gave."""
+    module: nn.Module
+    """Images [n, channels, height, width] to logits [n, classes], in evaluation mode."""
+    folder: Path | None = None
+    """Its directory, if it has one."""
+    classifier: Any = None
+    """The model of transformers that `module` wraps; None for others."""
+    preprocess: Preprocess | Callable[[Any], Any] | None = None
+    """What the model's own files or script say of it."""
+    labels: dict[str, int] | None = None
+    """Names of classes → label, where the model's configuration has them."""
+    disk_bytes: int = 0
+    computed_with: str = ""
+    """The program and number format of its answers."""
+
+
+def is_image_model(model: Path, checkpoint: Path | None = None) -> bool:
+    """Whether MODEL is for images: a script's function, a program, a classifier's directory."""
+    if checkpoint is not None or ".py:" in str(model) or model.suffix == ".pt2":
+        return True
+    if (model / LEDGER).is_file() and any((model / name).is_file() for name in (ONNX, PROGRAM)):
+        return True
+    try:
+        config = read_json(model / "config.json", dict[str, Any])
+    except InputError:
+        return False  # whoever needs it as the model's says what is wrong with it
+    names = config.get("architectures")
+    return isinstance(config.get("channels"), dict) or any(
+        str(one).endswith("ForImageClassification")
+        for one in (names if isinstance(names, list) else ())
+    )
+
+
+def open_model(
+    option: str, model: Path, checkpoint: Path | None = None, device: str = "cpu"
+) -> VisionModel:
+    """The model behind a name.
+
+    Args:
+        option: That named it.
+        model: See the table above.
+        checkpoint: Weights of a model of timm.
+        device: Where it shall run.
+
+    Raises:
+        InputError: There is none, or it cannot be loaded.
+    """
+    text = str(model)
+    if checkpoint is not None:
+        found = _from_timm(text, checkpoint)
+    elif ".py:" in text:
+        found = _from_script(option, text)
+    elif model.suffix == ".pt2":
+        found = _from_program(option, model, model)
+    elif (model / ONNX).is_file():
+        return _open_quantised(model)
+    elif (model / PROGRAM).is_file() and not (model / "config.json").is_file():
+        found = _from_program(option, model / PROGRAM, model)
+    else:
+        classifier = load(option, model)
+        known = getattr(classifier.config, "label2id", None)
+        found = VisionModel(
+            name=text,
+            module=Logits(classifier),
+            folder=model,
+            classifier=classifier,
+            preprocess=read_preprocess(model),
+            labels={str(name): int(label) for name, label in known.items()} if known else None,
+            disk_bytes=disk_bytes(model),
+        )
+    found.module.to(device)
+    dtype = next((str(one.dtype) for one in found.module.parameters()), "torch.float32")
+    object.__setattr__(found, "computed_with", f"PyTorch {dtype.removeprefix('torch.')}")
+    return found
+
+
+def _from_script(option: str, text: str) -> VisionModel:
+    file, _, name = text.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"{option} {text}: {path}: no such file; check the path")
+    note_input(path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # torch.export looks classes up by their module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+        maker = getattr(module, name, None)
+        made = maker() if callable(maker) and not isinstance(maker, nn.Module) else maker
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's code raises, SystemExit too
+        details = "".join(traceback.format_exception(error))
+        raise ScriptError(
+            f"{option} {text}: fails with {in_words(error)}", details=details
+        ) from None
+    if made is None and maker is None:
+        raise InputError(f"{option} {text}: {path} defines no {name}; check the name")
+    if not isinstance(made, nn.Module):
+        raise InputError(
+            f"{option} {text}: gives a {type(made).__name__}; return an nn.Module with its weights"
+        )
+    return VisionModel(
+        name=text,
+        module=Logits(made.eval()),
+        preprocess=getattr(module, "preprocess", None),
+        disk_bytes=_bytes(made),
+    )
+
+
+def _from_program(option: str, path: Path, named: Path) -> VisionModel:
+    if not path.is_file():
+        raise InputError(f"{option} {named}: no such file; check the path")
+    note_input(path)
+    try:
+        with quiet_libraries():
+            program = torch.export.load(path)
+    except Exception as error:  # whatever unzipping and deserialising raise
+        raise InputError(f"{option} {path}: no exported program ({in_words(error)})") from None
+    module: nn.Module = program.module()
+    return VisionModel(
+        name=str(named),
+        module=module,
+        folder=named if named.is_dir() else None,
+        preprocess=saved_preprocess(named) if named.is_dir() else None,
+        disk_bytes=path.stat().st_size,
+    )
+
+
+def _from_timm(name: str, checkpoint: Path) -> VisionModel:
+    if not checkpoint.is_file():
+        raise InputError(f"--checkpoint {checkpoint}: no such file; check the path")
+    try:
+        timm: Any = importlib.import_module("timm")
+    except ImportError:
+        raise InputError(
+            f"MODEL {name}: with --checkpoint it is a name of timm, which is not"
+            " installed; pip install timm"
+        ) from None
+    except RuntimeError as error:
+        raise InputError(
+            f"MODEL {name}: timm cannot be imported ({in_words(error)}); install the torchvision"
+            " that belongs to this torch"
+        ) from None
+    note_input(checkpoint)
+    try:
+        made = timm.create_model(name, checkpoint_path=str(checkpoint)).eval()
+    except Exception as error:  # whatever timm's builders raise
+        raise InputError(f"MODEL {name}: timm says: {in_words(error)}") from None
+    one = timm.data.resolve_data_config({}, model=made)
+    _, height, width = one["input_size"]
+    crop = float(one.get("crop_pct") or 1.0)
+    return VisionModel(
+        name=name,
+        module=made,
+        preprocess=Preprocess(
+            resize=int(height / crop),
+            crop=(height, width),
+            interpolation=one["interpolation"],
+            mean=tuple(one["mean"]),
+            std=tuple(one["std"]),
+            origin=f"timm's of {name}",
+        ),
+        disk_bytes=checkpoint.stat().st_size,
+    )
+
+
+def _open_quantised(folder: Path) -> VisionModel:
+    """The model that `save_quantised` wrote, as ONNX Runtime runs it.
+
+    Raises:
+        InputError: It cannot be loaded.
+    """
+    note_input(folder / ONNX)
+    module = OnnxModule(folder / ONNX, torch.get_num_threads())
+    return VisionModel(
+        name=str(folder),
+        module=module.eval(),
+        folder=folder,
+        preprocess=saved_preprocess(folder),
+        disk_bytes=(folder / ONNX).stat().st_size,
+        computed_with=f"ONNX Runtime {module.version}",
+    )
+
+
+def saved_preprocess(folder: Path) -> Preprocess | None:
+    """What `ridgeline compress` wrote beside a model.
+
+    Raises:
+        InputError: The file says something else.
+    """
+    path = folder / "preprocess.json"
+    return read_json(path, Preprocess) if path.is_file() else None
+
+
+def _bytes(module: nn.Module) -> int:
+    """The bytes of a module's tensors, which is what a file of its weights holds."""
+    return sum(one.numel() * one.element_size() for one in module.state_dict().values())

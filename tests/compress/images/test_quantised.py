@@ -1,0 +1,202 @@
+"""`ridgeline compress --scheme w8a8-int8` of vision models: what is judged, saved, and refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ridgeline.cli.main import run
+from ridgeline.compress.images import latency
+from ridgeline.compress.images.answers import mcnemar, share
+from ridgeline.compress.images.limits import image_limit
+from ridgeline.errors import InputError
+
+pytest.importorskip("onnxruntime")
+
+
+def compress(model: Path | str, out: Path, *words: str) -> int:
+    return run(["compress", str(model), "--scheme", "w8a8-int8", "--out", str(out), *words])
+
+
+@pytest.fixture(scope="module")
+def quantised(digits: Path) -> Path:
+    """With the costs of each layer and the times of calls."""
+    out = digits / "quantised"
+    words = ["--calibration", str(digits / "calibration"), "--images", str(digits / "held")]
+    assert compress(digits / "model", out, *words, "--mixed", "--max-loss", "top1-2%") == 0
+    return out
+
+
+def ledger_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "ledger.json").read_text())
+
+
+def test_rows_say_how_many_answers_changed(quantised: Path) -> None:
+    ledger = ledger_of(quantised)
+    first, row = ledger["rows"]
+    assert ledger["protocol"]["judged"] == 597
+    assert ledger["protocol"]["calibrated"] == 200
+    assert first["quality"]["accuracy"] > 0.9
+    agreement, changed = row["answers"]["agreement"], row["answers"]["changed"]
+    assert agreement["count"] >= 0.95 * agreement["of"]
+    assert agreement["ci_low"] < agreement["count"] / agreement["of"] <= agreement["ci_high"]
+    gained = (changed["won"] - changed["lost"]) / 597
+    assert row["quality"]["accuracy"] == pytest.approx(first["quality"]["accuracy"] + gained)
+    assert row["answers"]["sqnr_db"] > 15
+    assert row["disk_bytes"] < 0.75 * first["disk_bytes"]  # of so small a net the graph is much
+    assert "ONNX Runtime" in row["computed_with"]
+
+
+def test_every_layer_is_planned_and_ranked(quantised: Path) -> None:
+    layers = ledger_of(quantised)["rows"][1]["layers"]
+    kinds = [one["kind"] for one in layers]
+    assert kinds.count("convolution") >= 8
+    assert kinds.count("linear") == 1
+    assert sum(one["sqnr_db"] is not None for one in layers) >= 8
+
+
+def test_calls_are_timed_in_the_same_runtime(quantised: Path) -> None:
+    first, row = ledger_of(quantised)["rows"]
+    runtimes = {one["runtime"].split()[0] for one in first["calls"]}
+    assert runtimes == {"PyTorch", "ONNX"}
+    assert {one["batch"] for one in row["calls"]} == {1, 8}
+    for one in row["calls"]:
+        assert one["p50"]["seconds"] <= one["p99"]["seconds"]
+        assert one["p50"]["ci_low"] <= one["p50"]["seconds"] <= one["p50"]["ci_high"]
+    assert row["speedup"]["rounds"] == 12
+
+
+def test_what_was_judged_is_what_was_saved(digits: Path, quantised: Path) -> None:
+    """The ONNX file, and the program in a process that knows torch alone, answer alike."""
+    import onnxruntime
+
+    images = np.random.default_rng(0).normal(size=(4, 3, 32, 32)).astype(np.float32)
+    np.save(digits / "images.npy", images)
+    code = (
+        "import sys, numpy, torch\n"
+        "import torch.ao.quantization.fx._decomposed\n"
+        "program = torch.export.load(sys.argv[1]).module()\n"
+        "made = program(torch.from_numpy(numpy.load(sys.argv[2])))\n"
+        "numpy.save(sys.argv[3], made.detach().numpy())\n"
+    )
+    made = digits / "made.npy"
+    words = [str(quantised / "model.pt2"), str(digits / "images.npy"), str(made)]
+    subprocess.run([sys.executable, "-c", code, *words], check=True)
+    session = onnxruntime.InferenceSession(str(quantised / "model.onnx"))
+    own = session.run(None, {session.get_inputs()[0].name: images})[0]
+    assert np.abs(own - np.load(made)).max() < 0.05 * np.abs(own).max()
+    weights = load_file(quantised / "weights.safetensors")
+    assert sum(one.dtype == torch.int8 for one in weights.values()) >= 8
+    floats = sum(one.numel() for one in weights.values() if one.dtype == torch.float32)
+    levels = sum(one.numel() for one in weights.values() if one.dtype == torch.int8)
+    assert floats < 0.2 * levels
+
+
+def test_a_saved_model_is_evaluated_again(
+    digits: Path, quantised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ledger_of(quantised)["rows"][1]
+    words = ["evaluate", str(quantised), "--images", str(digits / "held")]
+    assert run([*words, "--against", str(digits / "model"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["row"]["quality"]["accuracy"] == pytest.approx(row["quality"]["accuracy"])
+    assert found["row"]["answers"]["agreement"] == row["answers"]["agreement"]
+
+
+def shards(digits: Path, folder: Path) -> Path:
+    """The held images without labels, as one shard."""
+    path = folder / "held.tar"
+    with tarfile.open(path, "w") as file:
+        for place, image in enumerate(sorted((digits / "held").rglob("*.png"))[:50]):
+            member = tarfile.TarInfo(f"{place:04d}.png")
+            member.size = image.stat().st_size
+            file.addfile(member, io.BytesIO(image.read_bytes()))
+    return path
+
+
+def test_a_script_without_labels_is_judged_by_agreement_alone(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"{digits / 'script.py'}:network"
+    words = ["--calibration", str(digits / "calibration"), "--no-speed", "--json"]
+    words += ["--images", str(shards(digits, tmp_path))]
+    assert compress(script, tmp_path / "out", *words, "--max-loss", "agreement-0.9") == 0
+    ledger = json.loads(capsys.readouterr().out)
+    assert ledger["protocol"]["labelled"] is False
+    assert ledger["protocol"]["preprocess"] == "the script's preprocess()"
+    assert "quality" not in ledger["rows"][1] or ledger["rows"][1]["quality"] is None
+    assert ledger["rows"][1]["answers"]["agreement"]["of"] == 50
+
+
+def test_what_lost_too_much_is_not_saved(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--calibration", str(digits / "calibration"), "--images", str(digits / "held")]
+    words += ["--no-speed", "--max-loss", "kl+0.00000001"]
+    assert compress(digits / "model", tmp_path / "out", *words) == 3
+    assert "more than kl+0.00000001" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "said"),
+    [
+        ("script.py:broken", [], "fails with weights are gone"),
+        ("script.py:no_module", [], "gives a int; return an nn.Module"),
+        ("script.py:nowhere", [], "defines no nowhere"),
+        ("script.py:network", ["--crop", "16"], "the script has its own preprocess"),
+        ("nowhere.pt2", [], "no such file"),
+        ("model", ["--images", "nowhere"], "no such file or folder"),
+        ("model", ["--max-loss", "agreement-3"], "give agreement-0.93"),
+        ("model", ["--scheme", "50%-channels"], "nothing can follow it"),
+        ("model", ["--mean", "1,2"], "give three numbers"),
+        ("model", ["--faster", "2"], "--for latency"),
+    ],
+)
+def test_bad_input_is_one_line(
+    digits: Path,
+    model: str,
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [*words, "--calibration", str(digits / "calibration"), "--no-speed"]
+    assert compress(digits / model, tmp_path / "out", *words) == 2
+    assert said in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_pruning_for_latency_is_refused_where_it_gains_too_little(
+    digits: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(latency, "ROUND_SECONDS", 0.01)
+    words = ["compress", str(digits / "model"), "--scheme", "50%-channels", "--no-speed"]
+    words += ["--for", "latency", "--faster", "100", "--images", str(digits / "held")]
+    assert run([*words, "--out", str(tmp_path / "out")]) == 3
+    assert "as fast at batch 1, not 100 ×" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_intervals_and_tests_are_those_of_the_textbook() -> None:
+    """Wilson's interval by its definition: the shares whose normal test does not reject."""
+    one = share(45, 50)
+    for bound in (one.ci_low, one.ci_high):
+        assert abs(0.9 - bound) == pytest.approx(1.959964 * (bound * (1 - bound) / 50) ** 0.5)
+    scipy = pytest.importorskip("scipy.stats")
+    assert mcnemar(3, 11) == pytest.approx(scipy.binomtest(3, 14).pvalue)
+    with pytest.raises(InputError, match="no perplexity"):
+        image_limit("--max-loss", "ppl+1%")
