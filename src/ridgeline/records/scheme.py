@@ -14,8 +14,8 @@ import msgspec
 
 Kind = Literal["int", "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp8", "nvfp4"]
 Share = Literal["tensor", "channel", "group", "token"]
-Observer = Literal["minmax", "mse", "percentile"]
-Method = Literal["rtn", "gptq", "awq", "smoothquant"]
+Observer = Literal["minmax", "mse", "percentile", "average", "entropy"]
+Method = Literal["rtn", "gptq", "awq", "smoothquant", "adaround"]
 Criterion = Literal["magnitude", "wanda", "sparsegpt", "taylor"]
 Structure = Literal["weights", "neurons", "heads", "layers", "channels"]
 
@@ -34,7 +34,8 @@ class NumberFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     observer: Observer = "minmax"
     """How the range is found."""
     dynamic: bool = False
-    """The range of activations is taken from each token as it comes, not from calibration."""
+    """The range of activations is taken from each token (with `share="tensor"`, each batch) as it
+    comes, not from calibration."""
     round_up: bool = False
     """In mx formats the next power of two as the scale of blocks whose largest number it suits
     better, as compressed-tensors writes them and the OCP specification does not."""
@@ -67,6 +68,12 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     act_order: bool = False
     """Whether GPTQ takes columns in falling order of their activations' size."""
     pruning: Pruning | None = None
+    images: bool = False
+    """Whether it is for image models: convolutions too, and tensors between layers in integers."""
+    equalise: bool = False
+    """Image models: whether the weights of neighbouring layers are brought to one range first."""
+    correct_bias: bool = False
+    """Image models: whether biases make up for what rounding moves outputs by on average."""
     ignore: tuple[str, ...] = ("lm_head",)
     """Linear layers that stay as they are, by their name or the end of it."""
 
@@ -77,4 +84,4 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             not self.activations.dynamic or self.activations.kind == "nvfp4"
         )
         chosen = self.pruning is not None and self.pruning.criterion != "magnitude"
-        return self.method != "rtn" or static or self.kv is not None or chosen
+        return self.images or self.method != "rtn" or static or self.kv is not None or chosen

@@ -113,6 +113,8 @@ class _Parts:
 
 def _quantisation(parts: _Parts, numbers: str | None, cached: str | None) -> Scheme:
     row = _row("numbers", numbers) if numbers else {}
+    if parts.take("int8"):
+        return _images(parts, row)
     weights = msgspec.convert(row.get("weights"), NumberFormat | None)
     activations = msgspec.convert(row.get("activations"), NumberFormat | None)
     kv = msgspec.convert(_row("cache", cached)["kv"], NumberFormat) if cached else None
@@ -137,6 +139,46 @@ def _quantisation(parts: _Parts, numbers: str | None, cached: str | None) -> Sch
         kv=kv,
         method=method,
         act_order=act_order,
+    )
+
+
+def _images(parts: _Parts, row: dict[str, Any]) -> Scheme:
+    """Whole networks in integers, as runtimes for images compute."""
+    weights = msgspec.convert(row.get("weights"), NumberFormat | None)
+    activations = msgspec.convert(row.get("activations"), NumberFormat | None)
+    if weights is None or activations is None or {weights.kind, activations.kind} != {"int"}:
+        raise parts.wrong("says int8, which goes with w8a8 and w4a8")
+    dynamic = parts.take("dynamic")
+    symmetric, affine = parts.take("sym"), parts.take("affine")
+    if symmetric and affine:
+        raise parts.wrong("says both sym and affine")
+    observers = [name for name in _names("observers") if parts.take(name)]
+    if len(observers) > 1:
+        raise parts.wrong(f"says both {observers[0]} and {observers[1]}")
+    if observers and dynamic:
+        raise parts.wrong(f"says {observers[0]} and dynamic, whose ranges come with each batch")
+    method: Any = parts.one_of("methods") or "rtn"
+    if method not in {"rtn", "gptq"}:
+        raise parts.wrong(f"says {method}, which is for language models; choose gptq or adaround")
+    if parts.take("adaround"):
+        if method == "gptq":
+            raise parts.wrong("says both gptq and adaround")
+        method = "adaround"
+    return Scheme(
+        name=parts.name,
+        weights=msgspec.structs.replace(weights, share="channel", group=None, observer="mse"),
+        activations=msgspec.structs.replace(
+            activations,
+            share="tensor",
+            symmetric=symmetric,
+            observer=(observers or ["mse"])[0],
+            dynamic=dynamic,
+        ),
+        method=method,
+        images=True,
+        equalise=parts.take("cle"),
+        correct_bias=parts.take("biascorr"),
+        ignore=(),
     )
 
 

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from ridgeline.checkpoints.quantised import Quantised
+from ridgeline.compress.vision.adaround import rounded_by_adaround
+from ridgeline.compress.vision.bias import corrections
+from ridgeline.compress.vision.build import built, with_biases
+from ridgeline.compress.vision.calibrate import (
+    Histograms,
+    layers_apart,
+    parts_of,
+    ranges_of,
+    watched_ranges,
+)
+from ridgeline.compress.vision.equalise import equalise
+from ridgeline.compress.vision.graph import check_batches, traced
+from ridgeline.compress.vision.layers import VisionLayer, find_layers
+from ridgeline.compress.vision.nodes import RoundedTensor
 from ridgeline.compress.vision.plan import LayerPlan
+from ridgeline.compress.vision.points import find_points, origin
+from ridgeline.compress.vision.weights import rounded_by_gptq, rounded_to_nearest
+from ridgeline.errors import InputError
+from ridgeline.kernels.fake_quantisation.ranges import Range
 from ridgeline.records.scheme import Scheme
+from ridgeline.records.scheme_names import parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +64,16 @@ class QuantisedVision:
         Raises:
             InputError: The exporter's first line.
         """
-        raise NotImplementedError
+        from ridgeline.compress.vision.qdq_onnx import write
+
+        write(
+            self.module,
+            path,
+            example,
+            dynamic=dynamic,
+            unsigned=unsigned,
+            reduce_range=reduce_range,
+        )
 
 
 def quantise(
@@ -66,4 +96,150 @@ def quantise(
     Raises:
         InputError: The model cannot be exported, or the scheme is not one for images.
     """
-    raise NotImplementedError
+    prepared = prepare(model, batches, scheme, on_progress=on_progress)
+    return rounded(prepared, in_float=in_float, on_progress=on_progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedVision:
+    """A traced model with what calibration saw of it, from which several mixtures can be made."""
+
+    graph: fx.GraphModule
+    """In float, folded, equalised where the scheme says so."""
+    layers: tuple[VisionLayer, ...]
+    seen: Histograms
+    batches: tuple[Tensor, ...]
+    scheme: Scheme
+    apart: dict[str, str]
+    """Layers that cannot be rounded, and why."""
+
+
+def prepare(
+    model: nn.Module,
+    batches: Sequence[Tensor],
+    scheme: Scheme | str,
+    *,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> PreparedVision:
+    """Trace, fold, equalise and calibrate; arguments and errors as `quantise`."""
+    scheme = parse(scheme) if isinstance(scheme, str) else scheme
+    _check_scheme(scheme)
+    check_batches(batches)
+    on_progress("tracing")
+    graph = traced(model, batches[0])
+    layers = find_layers(graph, batches[0][:1])
+    if not layers:
+        raise InputError("the model has no convolution, linear layer or product to quantise")
+    if scheme.equalise:
+        on_progress("equalising layers")
+        equalise(graph, layers, batches)
+        layers = find_layers(graph, batches[0][:1])
+    on_progress(f"calibrating on {sum(len(one) for one in batches)} images")
+    watched = {point.node for point in find_points(layers)}
+    # A layer in float makes points of what a neighbour's output covered.
+    watched |= {origin(node) for layer in layers for node in layer.inputs}
+    watched |= {part for parts in parts_of(layers).values() for part in parts}
+    seen = watched_ranges(graph, watched, batches)
+    return PreparedVision(
+        graph=graph,
+        layers=layers,
+        seen=seen,
+        batches=tuple(batches),
+        scheme=scheme,
+        apart=layers_apart(layers, seen),
+    )
+
+
+def rounded(
+    prepared: PreparedVision,
+    *,
+    in_float: Collection[str] = (),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> QuantisedVision:
+    """Round all layers but some.
+
+    Raises:
+        InputError: A name in `in_float` that no layer has.
+    """
+    _check_names(prepared, in_float)
+    reasons = prepared.apart | dict.fromkeys(in_float, "asked for")
+    layers = [layer for layer in prepared.layers if layer.name not in reasons]
+    points = find_points(prepared.layers, reasons)
+    assert prepared.scheme.activations is not None
+    ranges = ranges_of(prepared.layers, points, prepared.seen, prepared.scheme.activations)
+    weights = _weights(prepared, layers, ranges, on_progress)
+    parts = (prepared.layers, points, ranges, weights, prepared.scheme, reasons)
+    module = built(prepared.graph, *parts)
+    if prepared.scheme.correct_bias:
+        on_progress("correcting biases")
+        found = corrections(prepared.graph, module, layers, prepared.batches)
+        corrected = with_biases(prepared.graph, layers, found)
+        module = built(corrected, *parts)
+    return QuantisedVision(
+        module=module, plan=_plan(prepared, weights, reasons), scheme=prepared.scheme
+    )
+
+
+def _weights(
+    prepared: PreparedVision,
+    layers: Sequence[VisionLayer],
+    ranges: dict[fx.Node, Range],
+    on_progress: Callable[[str], None],
+) -> dict[str, Quantised]:
+    scheme = prepared.scheme
+    assert scheme.activations is not None
+    scales = {}
+    if not scheme.activations.dynamic:
+        for layer in layers:
+            source = origin(layer.inputs[0])
+            if source in ranges:
+                scales[layer.name] = RoundedTensor(scheme.activations, ranges[source]).scale
+    found = rounded_to_nearest(prepared.graph, layers, scheme, scales)
+    if scheme.method == "gptq":
+        on_progress("rounding by GPTQ")
+        found |= rounded_by_gptq(prepared.graph, layers, scheme, prepared.batches)
+    elif scheme.method == "adaround":
+        found = rounded_by_adaround(
+            prepared.graph, layers, found, prepared.batches, on_progress=on_progress
+        )
+    return found
+
+
+def _plan(
+    prepared: PreparedVision, weights: dict[str, Quantised], reasons: dict[str, str]
+) -> tuple[LayerPlan, ...]:
+    scheme = prepared.scheme
+    assert scheme.weights is not None
+    assert scheme.activations is not None
+    found = []
+    for layer in prepared.layers:
+        kept = layer.name in reasons
+        bits = scheme.weights.bits if layer.name in weights else scheme.activations.bits
+        found.append(
+            LayerPlan(
+                layer=layer.name,
+                kind=layer.kind,
+                macs=layer.macs,
+                weight_bits=None if kept else bits,
+                activation_bits=None if kept else scheme.activations.bits,
+                why=reasons.get(layer.name, scheme.name),
+            )
+        )
+    return tuple(found)
+
+
+def _check_names(prepared: PreparedVision, names: Collection[str]) -> None:
+    known = [layer.name for layer in prepared.layers]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known[:8])}"
+            raise InputError(f"no layer is called {name!r}; {hint}")
+
+
+def _check_scheme(scheme: Scheme) -> None:
+    if not scheme.images:
+        raise InputError(
+            f"scheme {scheme.name!r} is for language models; image models take one with int8, such"
+            " as w8a8-int8"
+        )

@@ -1,0 +1,80 @@
+"""Ranges of a graph's tensors from calibration batches, and which tensors share one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor, fx
+
+from ridgeline.compress.vision.graph import run_watched
+from ridgeline.compress.vision.layers import VisionLayer
+from ridgeline.compress.vision.operators import operator_of
+from ridgeline.compress.vision.points import JOINS, Point, joined, origin
+from ridgeline.kernels.fake_quantisation.histogram import TensorHistogram
+from ridgeline.kernels.fake_quantisation.ranges import Range, find_range
+from ridgeline.records.scheme import NumberFormat
+
+SHARE_WITHIN = 1.25
+"""How many times one range may be the other for both to take the wider: a third of a bit lost."""
+APART = 64.0
+"""From here on the smaller of two ranges would keep four levels of 256."""
+
+Histograms = dict[fx.Node, TensorHistogram]
+
+
+def watched_ranges(
+    graph: fx.GraphModule, nodes: Iterable[fx.Node], batches: Sequence[Tensor]
+) -> Histograms:
+    """What flows through some nodes of a graph."""
+    found = {node: TensorHistogram() for node in nodes}
+
+    def note(node: fx.Node, value: object) -> None:
+        if node in found and isinstance(value, Tensor):
+            found[node].add(value)
+
+    run_watched(graph, batches, note)
+    return found
+
+
+def ranges_of(
+    layers: Sequence[VisionLayer],
+    points: Sequence[Point],
+    seen: Histograms,
+    form: NumberFormat,
+) -> dict[fx.Node, Range]:
+    """The range of each point; of operands alike, the one that holds all of them."""
+    found = {point.node: find_range(seen[point.node], form) for point in points}
+    for group in joined(layers, points):
+        widths = [max(-found[node][0], found[node][1]) for node in group]
+        if min(widths) > 0 and max(widths) <= SHARE_WITHIN * min(widths):
+            low = min(found[node][0] for node in group)
+            high = max(found[node][1] for node in group)
+            found |= dict.fromkeys(group, (low, high))
+    return found
+
+
+def parts_of(layers: Sequence[VisionLayer]) -> dict[str, list[fx.Node]]:
+    """What a layer reads through a concatenation, by layer: the parts."""
+    found: dict[str, list[fx.Node]] = {}
+    for layer in layers:
+        for node in layer.inputs:
+            source = origin(node)
+            if operator_of(source) in JOINS:
+                parts = source.args[0]
+                assert isinstance(parts, Sequence)
+                found[layer.name] = [one for one in parts if isinstance(one, fx.Node)]
+    return found
+
+
+def layers_apart(layers: Sequence[VisionLayer], seen: Histograms) -> dict[str, str]:
+    """Layers that read parts whose ranges differ by so much that one scale would ruin some.
+
+    Returns:
+        By name, why such a layer stays in float.
+    """
+    found = {}
+    for name, parts in parts_of(layers).items():
+        widths = [max(-seen[one].low, seen[one].high) for one in parts if one in seen]
+        if widths and min(widths) > 0 and max(widths) > APART * min(widths):
+            found[name] = f"reads parts whose ranges differ {max(widths) / min(widths):.0f} to 1"
+    return found

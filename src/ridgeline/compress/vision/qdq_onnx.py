@@ -1,0 +1,85 @@
+"""ONNX in which QuantizeLinear and DequantizeLinear say what is computed in integers.
+
+ONNX Runtime and OpenVINO read such pairs and run what lies between them with int8 kernels.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.compress.vision.nodes import RoundedTensor, RoundedWeight, load_operators
+from ridgeline.errors import InputError
+
+
+def write(
+    module: nn.Module,
+    path: Path,
+    example: Tensor,
+    *,
+    dynamic: bool,
+    unsigned: bool,
+    reduce_range: bool,
+) -> None:
+    """Write a quantised module; arguments as `QuantisedVision.qdq_onnx`.
+
+    Raises:
+        InputError: No int8 form exists, or the exporter's first line.
+    """
+    rounders = [one for one in module.modules() if isinstance(one, RoundedTensor)]
+    if any(one.form.dynamic for one in rounders):
+        raise InputError(
+            f"{path}: ranges that come with each batch have no QuantizeLinear form; use a static"
+            " scheme, such as w8a8-int8"
+        )
+    if dynamic and len(example) < 2:
+        example = torch.cat([example, example])
+    own = copy.deepcopy(module)
+    for one in own.modules():
+        if isinstance(one, RoundedTensor):
+            one.unsigned = unsigned
+        if reduce_range and isinstance(one, RoundedWeight):
+            _halve(one)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        _program(own, example, dynamic=dynamic).save(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _program(module: nn.Module, example: Tensor, *, dynamic: bool) -> Any:
+    """What the exporter makes of it; its own messages are of no use to users."""
+    load_operators()
+    shapes = ({0: torch.export.Dim.DYNAMIC},) if dynamic else None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.onnx.export(
+                module,
+                (example,),
+                dynamo=True,
+                dynamic_shapes=shapes,
+                external_data=False,
+                verbose=False,
+            )
+        except Exception as error:  # whatever the exporter meets in the user's operators
+            first = next((one for one in str(error).splitlines() if one.strip()), repr(error))
+            hint = (
+                "; the batch is fixed in this model: export with dynamic=False" if dynamic else ""
+            )
+            raise InputError(f"ONNX cannot hold this model: {first.strip()[:200]}{hint}") from error
+
+
+def _halve(weight: RoundedWeight) -> None:
+    """Seven bits: sums of two products with U8 then fit 16 bits, which x86 without VNNI adds in."""
+    weight.levels = (weight.levels.float() / 2).round().clamp(-64, 63).to(torch.int8)
+    weight.scales = weight.scales * 2
