@@ -5,7 +5,8 @@ compress` will give them, a range per output channel, and inputs on levels whose
 batches (Jacob et al., arXiv 1712.05877, section 3); gradients go straight through
 (`kernels/fake_quantisation`). Weights are rounded as they are, not after their batch norm was
 folded in: folding multiplies an output channel by one number, which moves its levels and its
-weights alike.
+weights alike. As compression does, each channel's range is the share of its own with the least
+squared error; it is searched again every few steps.
 
 Late in the run batch norms keep their statistics and activations their ranges (Krishnamoorthi,
 arXiv 1806.08342, section 3.2.2): what is trained last computes as it will when it is saved. The
@@ -17,25 +18,72 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ridgeline.errors import InputError
-from ridgeline.kernels.fake_quantisation.straight_through import FakeActivation, FakeWeight
+from ridgeline.kernels.fake_quantisation.straight_through import (
+    FakeActivation,
+    per_channel,
+    round_through,
+)
+from ridgeline.kernels.number_formats.grid import grid_between
 from ridgeline.records.recipe import Recipe, RecipeQuantisation
-from ridgeline.records.scheme import Scheme
+from ridgeline.records.scheme import NumberFormat, Scheme
 from ridgeline.records.scheme_names import parse
 from ridgeline.train.part import FilledModel, Part
 
 _FREEZE_SHARE = 0.75
 """Of the steps, where the recipe does not say when statistics freeze."""
+_SHARES = tuple(1 - 0.02 * step for step in range(41))
+"""Shares of a channel's range that are tried, as compression tries them."""
+_SEARCH_STEPS = 25
+"""Between searches: ranges move slower than weights."""
+
+
+class RoundedWeight(nn.Module):
+    """Weights on the levels of integers, a range for each output channel."""
+
+    share: Tensor
+    """Of each channel's largest magnitude, what levels reach to, [out]."""
+
+    def __init__(self, form: NumberFormat, channels: int) -> None:
+        super().__init__()
+        self.form = form
+        self.register_buffer("share", torch.ones(channels))
+
+    @torch.no_grad()
+    def search(self, weight: Tensor) -> None:
+        """Choose each channel's share anew.
+
+        Args:
+            weight: [out, in, …].
+        """
+        best = torch.full_like(self.share, torch.inf)
+        for share in _SHARES:
+            tried = torch.full_like(self.share, share)
+            error = (self._rounded(weight, tried) - weight).square().flatten(1).sum(1)
+            self.share.copy_(torch.where(error < best, tried, self.share))
+            best = torch.minimum(best, error)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The weight as integers will have it."""
+        return self._rounded(weight, self.share)
+
+    def _rounded(self, weight: Tensor, share: Tensor) -> Tensor:
+        rows = weight.detach().flatten(1).float()
+        on = grid_between(rows.amin(1) * share, rows.amax(1) * share, self.form, torch.float32)
+        zero = None if on.zeros is None else per_channel(weight, on.zeros, 0)
+        scale = per_channel(weight, on.scales, 0).to(weight.dtype)
+        return round_through(weight, scale, zero, self.form.bits)
 
 
 class RoundedConv2d(nn.Conv2d):
     """A convolution that multiplies rounded numbers; `round_layers` makes it of a plain one."""
 
-    weight_rounding: FakeWeight
+    weight_rounding: RoundedWeight
     input_rounding: FakeActivation
     rounds: bool
 
@@ -50,7 +98,7 @@ class RoundedConv2d(nn.Conv2d):
 class RoundedImageLinear(nn.Linear):
     """A linear layer that multiplies rounded numbers, with one range for all of its inputs."""
 
-    weight_rounding: FakeWeight
+    weight_rounding: RoundedWeight
     input_rounding: FakeActivation
     rounds: bool
 
@@ -102,8 +150,11 @@ class RoundedImages(Part):
         """Begin to round, or freeze, when it is time; a run may go on anywhere."""
         assert self._freeze is not None
         rounds, frozen = step >= self._wanted.begin_step, step >= self._freeze
+        searches = rounds and (step - self._wanted.begin_step) % _SEARCH_STEPS == 0
         for layer in self._layers:
             layer.rounds = rounds
+            if searches:
+                layer.weight_rounding.search(layer.weight)
             layer.input_rounding.train(not frozen)
         for norm in self._norms:
             norm.train(not frozen)
@@ -137,7 +188,7 @@ def round_layers(part: nn.Module, wanted: RecipeQuantisation) -> None:
             continue
         layer.__class__ = kind
         assert isinstance(layer, RoundedConv2d | RoundedImageLinear)
-        layer.weight_rounding = FakeWeight(scheme.weights)
+        layer.weight_rounding = RoundedWeight(scheme.weights, layer.weight.shape[0])
         layer.input_rounding = FakeActivation(scheme.activations)
         layer.rounds = wanted.begin_step == 0
         count += 1
@@ -162,11 +213,9 @@ def image_scheme(name: str) -> Scheme:
         why = "changes the weights of a finished model"
     elif scheme.activations.dynamic:
         why = "takes ranges of activations from each batch"
-    elif scheme.weights.observer != "minmax":
-        why = f"searches the ranges of weights ({scheme.weights.observer})"
     if why:
         raise InputError(
             f"recipe: quantisation.scheme {name!r} {why}; an image classifier is trained with"
-            " w8a8-int8-minmax, w4a8-int8-minmax and their like"
+            " w8a8-int8 or w4a8-int8"
         )
     return scheme

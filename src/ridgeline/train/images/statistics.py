@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ridgeline.records.recipe import Recipe
@@ -95,18 +96,37 @@ class RunningStatistics(Part):
         yield
 
 
-class BatchNormOverRanks(nn.SyncBatchNorm):
+class _SumOverRanks(torch.autograd.Function):
+    """The sum over all ranks; what its gradient is on one rank, every rank adds to."""
+
+    @staticmethod
+    def forward(ctx: Any, mine: Tensor) -> Tensor:
+        del ctx
+        total = mine.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        del ctx
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total
+
+
+class BatchNormOverRanks(_BatchNorm):
     """A batch norm whose mean and variance are those of every rank's batch together."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Normalise [B, channels, …]."""
         if not self.training:
-            return super().forward(input)
+            known = (self.running_mean, self.running_var, self.weight, self.bias)
+            return functional.batch_norm(input, *known, eps=self.eps)
         axes = [axis for axis in range(input.ndim) if axis != 1]
         wide = input.float()
         sums = torch.cat([wide.sum(axes), wide.square().sum(axes)])
         count = float(input.numel() // input.shape[1]) * dist.get_world_size()
-        mean, square = (all_reduce(sums) / count).chunk(2)
+        mean, square = (_SumOverRanks.apply(sums) / count).chunk(2)
         variance = (square - mean.square()).clamp_min(0.0)
         self._follow(mean.detach(), variance.detach() * count / max(1.0, count - 1.0))
         scale = (variance + self.eps).rsqrt()
@@ -135,4 +155,4 @@ def synchronise(module: nn.Module) -> None:
     for one in module.modules():
         if isinstance(one, _BatchNorm) and not isinstance(one, nn.SyncBatchNorm):
             one.__class__ = nn.SyncBatchNorm if on_cuda else BatchNormOverRanks
-            one.process_group = None
+            one.process_group = None  # all ranks: a recipe of images has no other axis
