@@ -56,7 +56,7 @@ def digits(count: int = 1797) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def as_arrays(folder: Path, count: int = 1797) -> Path:
-    """Two arrays, as `examples/digits_images.py` writes them."""
+    """Two arrays, as `examples/recipes/digits_images.py` writes them."""
     folder.mkdir(parents=True, exist_ok=True)
     pixels, labels = digits(count)
     np.save(folder / "images.npy", pixels)

@@ -139,7 +139,8 @@ def _given(values: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
 def test_the_shipped_recipe_learns_the_digits_and_what_it_saves_answers_the_same(
     tmp_path: Path,
 ) -> None:
-    subprocess.run([sys.executable, EXAMPLES / "digits_images.py", tmp_path / "digits"], check=True)
+    script = EXAMPLES / "recipes" / "digits_images.py"
+    subprocess.run([sys.executable, script, tmp_path / "digits"], check=True)
     recipe = EXAMPLES / "recipes" / "digits-resnet.toml"
     out = tmp_path / "run"
     path = f"images.path={tmp_path / 'digits'}"

@@ -26,6 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ridgeline.errors import InputError
 from ridgeline.kernels.fake_quantisation.straight_through import (
     FakeActivation,
+    FakeWeight,
     per_channel,
     round_through,
 )
@@ -43,15 +44,14 @@ _SEARCH_STEPS = 25
 """Between searches: ranges move slower than weights."""
 
 
-class RoundedWeight(nn.Module):
+class SearchedWeight(FakeWeight):
     """Weights on the levels of integers, a range for each output channel."""
 
     share: Tensor
     """Of each channel's largest magnitude, what levels reach to, [out]."""
 
     def __init__(self, form: NumberFormat, channels: int) -> None:
-        super().__init__()
-        self.form = form
+        super().__init__(form)
         self.register_buffer("share", torch.ones(channels))
 
     @torch.no_grad()
@@ -83,7 +83,7 @@ class RoundedWeight(nn.Module):
 class RoundedConv2d(nn.Conv2d):
     """A convolution that multiplies rounded numbers; `round_layers` makes it of a plain one."""
 
-    weight_rounding: RoundedWeight
+    weight_rounding: SearchedWeight
     input_rounding: FakeActivation
     rounds: bool
 
@@ -98,7 +98,7 @@ class RoundedConv2d(nn.Conv2d):
 class RoundedImageLinear(nn.Linear):
     """A linear layer that multiplies rounded numbers, with one range for all of its inputs."""
 
-    weight_rounding: RoundedWeight
+    weight_rounding: SearchedWeight
     input_rounding: FakeActivation
     rounds: bool
 
@@ -188,7 +188,7 @@ def round_layers(part: nn.Module, wanted: RecipeQuantisation) -> None:
             continue
         layer.__class__ = kind
         assert isinstance(layer, RoundedConv2d | RoundedImageLinear)
-        layer.weight_rounding = RoundedWeight(scheme.weights, layer.weight.shape[0])
+        layer.weight_rounding = SearchedWeight(scheme.weights, layer.weight.shape[0])
         layer.input_rounding = FakeActivation(scheme.activations)
         layer.rounds = wanted.begin_step == 0
         count += 1

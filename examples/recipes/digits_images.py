@@ -1,6 +1,6 @@
 """Write scikit-learn's 1,797 digits as the arrays that `ridgeline train` maps into memory.
 
-    python examples/digits_images.py digits
+    python examples/recipes/digits_images.py digits
     ridgeline train examples/recipes/digits-resnet.toml --set images.path=digits
 
 The images are in the package (Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI
