@@ -67,7 +67,7 @@ class RecipeImages(Section, frozen=True, kw_only=True):
     steps_ahead: int = 2
     """Steps whose images are decoded before they are needed."""
     channels_last: bool = True
-    """Keep pixels and convolutions' weights as [height, width, channel] in memory."""
+    """Keep pixels, and without `layout.zero` weights too, as [height, width, channel] in memory."""
     sync_batch_norm: bool = False
     """Batch norms take the mean over all data-parallel ranks, not over each one's images."""
 

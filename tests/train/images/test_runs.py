@@ -186,13 +186,14 @@ def test_a_run_that_is_killed_goes_on_with_the_same_images_and_ends_the_same(
     assert losses[0] == losses[1]
 
 
-def _over_ranks(argument: tuple[Path, Path, int]) -> dict[str, torch.Tensor]:
-    folder, path, dp = argument
-    layout = {"dp": dp, "global_batch": 16, "micro_batch": 16 // dp}
+def _over_ranks(argument: tuple[Path, Path, dict[str, Any]]) -> dict[str, torch.Tensor]:
+    folder, path, given = argument
+    dp, plain = given.get("dp", 1), given.pop("plain", False)
+    layout = {"dp": dp, "global_batch": 16, "micro_batch": 16 // dp} | given
     ranks = join(Layout(**layout))
-    images = {"sync_batch_norm": dp > 1}
+    images = {"sync_batch_norm": dp > 1 and not (plain or given.get("zero"))}
     recipe = small_recipe(folder / f"config{ranks.rank}", path, layout=layout, images=images)
-    return start(recipe, folder / f"out{dp}", ranks).weights
+    return start(recipe, folder / f"out{len(given)}{dp}", ranks).weights
 
 
 @pytest.mark.multiprocess
@@ -200,11 +201,24 @@ def test_batch_norms_over_two_ranks_train_as_one_does_on_the_whole_batch(
     tmp_path: Path, arrays: Path
 ) -> None:
     place = "tests.train.images.test_runs:_over_ranks"
-    of_two = run_ranks(2, place, (tmp_path, arrays, 2))
-    (whole,) = run_ranks(1, place, (tmp_path, arrays, 1))
+    of_two = run_ranks(2, place, (tmp_path, arrays, {"dp": 2}))
+    (whole,) = run_ranks(1, place, (tmp_path, arrays, {}))
     for name, weight in whole.items():
         torch.testing.assert_close(of_two[0][name], weight, rtol=1e-3, atol=2e-4)
         assert torch.equal(of_two[0][name], of_two[1][name])
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", [1, 3])
+def test_shards_train_as_whole_weights_do(tmp_path: Path, arrays: Path, zero: int) -> None:
+    place = "tests.train.images.test_runs:_over_ranks"
+    layout = {"dp": 2, "zero": zero, "fsdp": 2}
+    shards = run_ranks(2, place, (tmp_path, arrays, layout))
+    assert all(torch.equal(one, shards[1][name]) for name, one in shards[0].items())
+    whole = run_ranks(2, place, (tmp_path, arrays, {"dp": 2, "cp": 1, "tp": 1, "plain": True}))
+    for name, one in whole[0].items():
+        torch.testing.assert_close(shards[0][name], one, rtol=1e-3, atol=2e-4)
 
 
 def test_a_batch_norm_over_ranks_is_torchs_where_there_is_one(ranks: Ranks) -> None:
@@ -264,6 +278,8 @@ def test_a_saved_classifier_is_loaded_with_its_statistics(tmp_path: Path, ranks:
     [
         ({"layout": {"tp": 2}}, "tp = 2 with"),
         ({"layout": {"precision": "fp8"}}, "for matrices"),
+        ({"layout": {"dp": 2, "fsdp": 2, "zero": 1, "precision": "bf16"}}, "with zero 1"),
+        ({"precision": {"weights": "bf16"}}, "is for language models"),
         ({"adapter": {}}, "for language models"),
         ({"optimizer": {"name": "muon"}}, "turns matrices"),
         ({"optimizer": {"schedule": "step"}}, "final_learning_rate"),

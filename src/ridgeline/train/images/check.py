@@ -27,6 +27,11 @@ def check_images(recipe: Recipe) -> None:
                 " 1 and use dp, with zero and fsdp to shard"
             )
     _check_precision(recipe.layout)
+    if recipe.precision.weights != "fp32":
+        raise InputError(
+            f'recipe: precision.weights "{recipe.precision.weights}" is for language models; batch'
+            ' norms want "fp32" (layout.precision says what is computed in)'
+        )
     if recipe.layout.zero and recipe.images is not None and recipe.images.sync_batch_norm:
         raise InputError(
             f"layout: zero {recipe.layout.zero} with images.sync_batch_norm: shards of its gains"
@@ -47,9 +52,10 @@ def _check_precision(layout: Layout) -> None:
             f'layout.precision "{layout.precision}" is for matrices, and convolutions have none;'
             ' use "bf16", "fp16" or "fp32" with [images]'
         )
-    if layout.zero and layout.precision == "fp16":
+    if layout.zero and layout.precision != "fp32":
         raise InputError(
-            'layout.precision "fp16" with zero: images are not scaled for it; use "bf16" or "fp32"'
+            f'layout.precision "{layout.precision}" with zero {layout.zero}: batch norms keep fp32'
+            ' statistics, which shards cast to less cannot use; set zero = 0, or "fp32"'
         )
     if layout.offload != "none" or layout.recompute == "selective":
         raise InputError(

@@ -33,7 +33,6 @@ from ridgeline.train.images.blended import blended
 from ridgeline.train.images.prepared import ImageSet, PreparedImages
 from ridgeline.train.images.ring import DecodeRing, Rows
 from ridgeline.train.images.views import judged_view, trained_view
-from ridgeline.train.parallel.sharding import uses_fsdp
 from ridgeline.train.ranks import Ranks
 
 _NAMED = 3
@@ -269,13 +268,11 @@ class Normaliser:
         self._format = (
             torch.channels_last if recipe.images.channels_last else torch.contiguous_format
         )
-        half = uses_fsdp(recipe.layout) and recipe.layout.precision == "bf16"
-        self._dtype = torch.bfloat16 if half else torch.float32
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Scale and shift each channel."""
         values = torch.addcmul(self._shift, pixels.float(), self._scale)
-        return values.permute(0, 3, 1, 2).to(self._dtype, memory_format=self._format)
+        return values.permute(0, 3, 1, 2).contiguous(memory_format=self._format)
 
 
 def _identity(prepared: PreparedImages, recipe: Recipe) -> str:

@@ -199,7 +199,8 @@ def _module(path: Path) -> Any:
 
 def _laid_out(model: nn.Module, recipe: Recipe) -> nn.Module:
     assert recipe.images is not None
-    if recipe.images.channels_last:
+    # FSDP2 takes no parameter that is not contiguous.
+    if recipe.images.channels_last and not recipe.layout.zero:
         for parameter in model.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
