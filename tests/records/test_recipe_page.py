@@ -17,6 +17,7 @@ _WITH_RECIPES = (
     PAGE,
     _DOCS / "how-to" / "fine-tune-with-lora.md",
     _DOCS / "how-to" / "distil.md",
+    _DOCS / "how-to" / "train-an-image-classifier.md",
     _DOCS / "how-to" / "prune-a-model.md",
     _DOCS / "how-to" / "train-for-low-precision.md",
 )

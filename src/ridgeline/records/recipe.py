@@ -8,36 +8,25 @@ what it does not name does not happen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Literal
 
 from ridgeline.errors import InputError
+from ridgeline.records.image_recipe import RecipeImages
 from ridgeline.records.layout import Layout
+from ridgeline.records.recipe_section import Section
 
 if TYPE_CHECKING:
     from ridgeline.models import ModelSpec
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table of the file: a mistyped key is an error that names it."""
-
-    known_to_theory: ClassVar[bool] = True
-    """Whether the cost model counts what the table asks for: FLOPs and memory."""
-
-    def check(self, recipe: Recipe, model: ModelSpec) -> None:
-        """Refuse what does not go with the rest of the recipe, or with the model.
-
-        Raises:
-            InputError: The first thing that does not fit, and what would.
-        """
-
-
 class RecipeModel(Section, frozen=True, kw_only=True):
     """The model that is trained."""
 
-    config: str
+    config: str = ""
     """A preset's name, or the path of a Hugging Face `config.json` or of its folder."""
+    script: str = ""
+    """With `[images]`, in place of `config`: `FILE.py:NAME` of what makes a `torch.nn.Module` of
+    pixels [batch, channels, height, width] → logits [batch, classes]; called without arguments."""
     checkpoint: str = ""
     """Folder of a Hugging Face checkpoint (safetensors) to start from; empty: random weights."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
@@ -65,9 +54,20 @@ class RecipeAdapter(Section, frozen=True, kw_only=True):
                 " and shard with zero"
             )
 
+    def check_for_images(self, recipe: Recipe) -> None:
+        """Check this table as `Section.check_for_images` says."""
+        del recipe
+        raise InputError(
+            "recipe: [adapter] is for language models; an image classifier is trained whole"
+        )
+
 
 class RecipeDistillation(Section, frozen=True, kw_only=True):
-    """Learn from a teacher (Hinton et al., arXiv 1503.02531)."""
+    """Learn from a teacher (Hinton et al., arXiv 1503.02531).
+
+    Of image classifiers, `hidden_weight` matches feature maps (FitNets, arXiv 1412.6550) and
+    `attention_weight` where they are active (Zagoruyko and Komodakis, arXiv 1612.03928).
+    """
 
     known_to_theory = False
 
@@ -80,7 +80,8 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
     """Weight of matching hidden states (squared error over the teacher's square), layers mapped
     evenly."""
     attention_weight: float = 0.0
-    """Weight of matching attention probabilities; needs `model.attention = "eager"`."""
+    """Weight of matching attention probabilities; needs `model.attention = "eager"`. Of image
+    classifiers, of matching attention maps, which any layer has."""
     progressive_steps: int = 0
     """Hidden and attention matching fade out over so many steps; 0: they stay."""
 
@@ -91,6 +92,15 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
             raise InputError(
                 f"distillation with layout.pp = {recipe.layout.pp}: a teacher is compared with"
                 " whole models; set layout.pp = 1 and shard with layout.zero"
+            )
+
+    def check_for_images(self, recipe: Recipe) -> None:
+        """Check this table as `Section.check_for_images` says."""
+        del recipe
+        if not 0.0 <= self.soft_weight <= 1.0 or self.temperature <= 0.0:
+            raise InputError(
+                "recipe: distillation.soft_weight is a share from 0 to 1, temperature is above 0;"
+                f" they are {self.soft_weight:g} and {self.temperature:g}"
             )
 
 
@@ -154,14 +164,17 @@ class RecipeOptimizer(Section, frozen=True, kw_only=True):
     """On matrices; norms and biases have none."""
     clip_norm: float = 1.0
     """Largest norm of all gradients together; 0: not clipped."""
-    schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "wsd", "step", "constant"] = "cosine"
     """How the learning rate moves; `wsd`: warm-up, stable, then linear decay over the last
-    `decay_share`."""
+    `decay_share`; `step`: it falls by one factor at each of `falls_at`."""
     warmup_steps: int = 2000
     final_learning_rate: float
     """At the end of the schedule."""
     decay_share: float = 0.2
     """With `wsd`, the last part of the steps, in which the rate falls."""
+    falls_at: tuple[float, ...] = (1 / 3, 2 / 3, 8 / 9)
+    """With `step`, the shares of all steps at which the rate falls; after the last it is
+    `final_learning_rate`. As given: epochs 30, 60 and 80 of 90 (arXiv 1706.02677, section 5.1)."""
     batch_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How `learning_rate` follows `layout.global_batch` from `reference_batch`."""
     reference_batch: int | None = None
@@ -170,6 +183,38 @@ class RecipeOptimizer(Section, frozen=True, kw_only=True):
     """Decay of an exponential moving average of the weights; 0: none is kept."""
     z_loss: float = 0.0
     """Weight of log²Z in the loss (PaLM, arXiv 2204.02311, section 5: 1e-4); 0: none."""
+
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """Check this table as `Section.check` says."""
+        del recipe, model
+        self._check_falls()
+
+    def check_for_images(self, recipe: Recipe) -> None:
+        """Check this table as `Section.check_for_images` says."""
+        del recipe
+        self._check_falls()
+        if self.name == "muon":
+            raise InputError(
+                'recipe: optimizer.name "muon" turns matrices, and a convolution is none; use sgd'
+                " or adamw for an image classifier"
+            )
+        if self.z_loss:
+            raise InputError("recipe: optimizer.z_loss is for language models; leave it out")
+
+    def _check_falls(self) -> None:
+        falls = self.falls_at
+        if self.schedule != "step":
+            return
+        if not falls or list(falls) != sorted(falls) or not 0.0 < falls[0] <= falls[-1] < 1.0:
+            raise InputError(
+                f"recipe: optimizer.falls_at is {list(falls)}; give rising shares of the steps"
+                " between 0 and 1"
+            )
+        if self.final_learning_rate <= 0.0:
+            raise InputError(
+                'recipe: optimizer.schedule "step" falls by a factor and never reaches'
+                f" final_learning_rate {self.final_learning_rate:g}; give one above 0"
+            )
 
 
 class RecipePrecision(Section, frozen=True, kw_only=True):
@@ -292,6 +337,16 @@ class RecipePruning(Section, frozen=True, kw_only=True):
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
         """Check this table as `Section.check` says."""
+        self._check_course(recipe)
+        _check_dense_and_whole("[pruning]", recipe, model)
+        _check_agreed_weights("[pruning]", recipe)
+
+    def check_for_images(self, recipe: Recipe) -> None:
+        """Check this table as `Section.check_for_images` says."""
+        self._check_course(recipe)
+        _check_agreed_weights("[pruning]", recipe)
+
+    def _check_course(self, recipe: Recipe) -> None:
         steps = recipe.steps
         if recipe.lottery is not None:
             raise InputError("recipe: [pruning] and [lottery] both choose weights; leave one out")
@@ -312,8 +367,6 @@ class RecipePruning(Section, frozen=True, kw_only=True):
                 f"recipe: pruning.end_step is {self.end_step} and the run has {steps} steps:"
                 " nothing is left to make up for the last weights; end it sooner"
             )
-        _check_dense_and_whole("[pruning]", recipe, model)
-        _check_agreed_weights("[pruning]", recipe)
 
 
 class RecipeLottery(Section, frozen=True, kw_only=True):
@@ -332,6 +385,16 @@ class RecipeLottery(Section, frozen=True, kw_only=True):
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
         """Check this table as `Section.check` says."""
+        self._check_course(recipe)
+        _check_dense_and_whole("[lottery]", recipe, model)
+        _check_agreed_weights("[lottery]", recipe)
+
+    def check_for_images(self, recipe: Recipe) -> None:
+        """Check this table as `Section.check_for_images` says."""
+        self._check_course(recipe)
+        _check_agreed_weights("[lottery]", recipe)
+
+    def _check_course(self, recipe: Recipe) -> None:
         course = recipe.course_steps
         if not 0.0 < self.share < 1.0 or self.rounds < 1:
             raise InputError(
@@ -350,8 +413,6 @@ class RecipeLottery(Section, frozen=True, kw_only=True):
                 "recipe: the loss jumps when a lottery goes back, and survive.spike_deviations"
                 " would take it for a failure; leave it out"
             )
-        _check_dense_and_whole("[lottery]", recipe, model)
-        _check_agreed_weights("[lottery]", recipe)
 
 
 class RecipeQuantisation(Section, frozen=True, kw_only=True):
@@ -362,7 +423,14 @@ class RecipeQuantisation(Section, frozen=True, kw_only=True):
 
     scheme: str
     """A scheme as `ridgeline compress --scheme` takes it, rounded to nearest, e.g.
-    `w4a16-rtn-g32`."""
+    `w4a16-rtn-g32`; of image classifiers `w8a8-int8` or `w4a8-int8`."""
+    begin_step: int = 0
+    """Image classifiers are not rounded before it."""
+    freeze_step: int | None = None
+    """From it on, batch norms of an image classifier keep their statistics and activations their
+    ranges; without it, from three quarters of the run on."""
+    whole: tuple[str, ...] = ()
+    """Layers of an image classifier that are not rounded, by name or pattern (`*.classifier.*`)."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
         """Check this table as `Section.check` says."""
@@ -383,6 +451,25 @@ class RecipeQuantisation(Section, frozen=True, kw_only=True):
                 f"layout: zero {layout.zero} gathers weights as {layout.precision}, and what is"
                 " rounded in training would not be what is saved; with [quantisation], set"
                 ' precision.weights = "bf16" and layout.precision = "bf16", or zero = 0'
+            )
+
+    def check_for_images(self, recipe: Recipe) -> None:
+        """Check this table as `Section.check_for_images` says."""
+        if recipe.layout.zero:
+            raise InputError(
+                f"layout: zero {recipe.layout.zero} shards rows that share a scale; an image"
+                " classifier with [quantisation] trains with zero = 0"
+            )
+        freeze, steps = self.freeze_step, recipe.steps
+        if self.begin_step < 0 or (freeze is not None and freeze < self.begin_step):
+            raise InputError(
+                f"recipe: quantisation.begin_step is {self.begin_step} and freeze_step {freeze};"
+                " statistics freeze after rounding began"
+            )
+        if steps is not None and self.begin_step >= steps:
+            raise InputError(
+                f"recipe: quantisation.begin_step is {self.begin_step} and the run has {steps}"
+                " steps: nothing would be rounded; begin sooner"
             )
 
 
@@ -409,7 +496,9 @@ class Recipe(Section, frozen=True, kw_only=True):
     """A whole recipe file."""
 
     model: RecipeModel
-    data: RecipeData
+    data: RecipeData | None = None
+    """Needed by language models; image classifiers have `images` in its place."""
+    images: RecipeImages | None = None
     layout: Layout = Layout()
     optimizer: RecipeOptimizer
     precision: RecipePrecision = RecipePrecision()
@@ -426,6 +515,31 @@ class Recipe(Section, frozen=True, kw_only=True):
     cluster: RecipeCluster | None = None
     prediction: RecipePrediction | None = None
 
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.images is None):
+            raise InputError(
+                "recipe: has neither [data] nor [images]; give [data] to train a language model,"
+                " [images] to train an image classifier"
+                if self.data is None
+                else "recipe: has both [data] and [images]; keep the one that the model is of"
+            )
+        if self.data is not None and self.model.script:
+            raise InputError(
+                "recipe: model.script is for image classifiers; a language model has model.config"
+            )
+        if bool(self.model.config) == bool(self.model.script):
+            raise InputError(
+                "recipe: [model] wants one of config and script"
+                if self.images is not None
+                else "recipe: model.config is missing; give a preset's name or a config.json"
+            )
+
+    @property
+    def text(self) -> RecipeData:
+        """What a language model is trained on; only where there is no `images`."""
+        assert self.data is not None, "the recipe is an image classifier's"
+        return self.data
+
     @property
     def sections(self) -> tuple[Section, ...]:
         """The tables that are there."""
@@ -434,10 +548,15 @@ class Recipe(Section, frozen=True, kw_only=True):
 
     @property
     def course_steps(self) -> int | None:
-        """Steps of one course of the learning rate; None: neither steps nor tokens say."""
-        if self.run.steps is not None or self.data.tokens is None:
+        """Steps of one course of the learning rate; None: nothing says how many."""
+        if self.run.steps is not None:
             return self.run.steps
-        return max(1, round(self.data.tokens / (self.layout.global_batch * self.data.seq)))
+        per_step: float = self.layout.global_batch
+        if self.images is not None:
+            wanted = self.images.images
+        else:
+            wanted, per_step = self.text.tokens, per_step * self.text.seq
+        return None if wanted is None else max(1, round(wanted / per_step))
 
     @property
     def steps(self) -> int | None:

@@ -45,6 +45,8 @@ _PATHS = (
     ("data", "path"),
     ("data", "tokenizer"),
     ("data", "validation"),
+    ("images", "path"),
+    ("images", "validation"),
     ("distillation", "teacher"),
     ("run", "stack"),
 )
@@ -60,8 +62,10 @@ def anchored(recipe: Recipe, folder: Path) -> Recipe:
     for table, key in _PATHS:
         if tables.get(table):
             tables[table][key] = _found(tables[table][key], folder)
-    for source in tables["data"]["sources"]:
+    for source in (tables["data"] or {}).get("sources", ()):
         source["path"] = _found(source["path"], folder)
+    file, colon, name = tables["model"]["script"].rpartition(":")
+    tables["model"]["script"] = f"{_found(file, folder)}{colon}{name}"
     return msgspec.convert(tables, type=Recipe)
 
 
@@ -69,7 +73,12 @@ def _found(text: str, folder: Path) -> str:
     if not text:
         return text
     places = (place / Path(text).expanduser() for place in (folder, Path()))
-    return next((str(place.resolve()) for place in places if place.exists()), text)
+    return next((str(place.resolve()) for place in places if _exists(place)), text)
+
+
+def _exists(path: Path) -> bool:
+    """Whether a path is there; of a range of files, `shard-{000..031}.tar`, their folder."""
+    return path.exists() or ("{" in path.name and path.parent.is_dir())
 
 
 def changed(recipe: Recipe, assignments: Sequence[str]) -> Recipe:

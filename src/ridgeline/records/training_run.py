@@ -23,13 +23,13 @@ class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: int
     """Optimizer steps done, this one included."""
     loss: float
-    """Mean over the target tokens of these steps, in nats."""
+    """Mean over the target tokens, or the images, of these steps, in nats."""
     learning_rate: float
     gradient_norm: float | None
     """The gradient norm of the last step, before clipping; None where nothing is clipped."""
     step_seconds: float
     tokens_per_second: float
-    """Tokens per second over all ranks."""
+    """Tokens per second over all ranks; of an image classifier, images."""
     mfu: float | None
     """Model FLOPs over the devices' dense peak; None where the peak is not known."""
     phases: dict[str, float]
@@ -42,6 +42,14 @@ class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Steps without an update so far: gradients overflowed under loss scaling."""
     loss_scale: float | None = None
     validation_loss: float | None = None
+    top1: float | None = None
+    """Share of the held-out images whose class has the highest logit, where they were judged."""
+    decoded_per_second: float | None = None
+    """Images that all ranks' workers would decode in a second if nothing held them up."""
+    input_bound_share: float | None = None
+    """Share of the steps' time in which they waited for images, mean over ranks."""
+    unreadable_images: int = 0
+    """Images of these steps that could not be decoded; their names stand in the note."""
     straggler: str = ""
     """The rank and phase that hold the others up, in words; empty where none does."""
     note: str = ""
@@ -89,7 +97,7 @@ class TrainingRun(
     steps: int
     """Optimizer steps done in all."""
     tokens: int
-    """Target tokens trained on in all."""
+    """Target tokens trained on in all; of an image classifier, images."""
     parameters: int
     trainable_parameters: int
     wall_seconds: float
@@ -108,6 +116,8 @@ class TrainingRun(
     peak_memory_bytes: Beside
     bytes_sent: float | None
     skipped_steps: int
+    top1: float | None = None
+    """Of an image classifier: accuracy on the held-out images, at the last evaluation."""
     stopped: str = ""
     """Why it ended before its last step; empty when it did not."""
     goodput: Goodput | None = None

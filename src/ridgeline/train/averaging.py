@@ -3,17 +3,20 @@
     a ← d a + (1-d) θ      Polyak averaging with a horizon of 1/(1-d) steps
 
 Each rank averages what it holds; nothing travels. Averages are fp32 whatever the weights are: a
-step of 1-d = 1e-3 is lost in bf16.
+step of 1-d = 1e-3 is lost in bf16. Of an image classifier the running statistics of batch norms are
+averaged too: those of the moment belong to the weights of the moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 
+from ridgeline.train.images.statistics import persistent_buffers
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.optimizers.shards import local
 from ridgeline.train.part import FilledModel, Part, PartState
@@ -25,12 +28,20 @@ class WeightAverage(Part):
     Args:
         modules: What this rank holds of the model; its weights start the average.
         decay: d, between 0 and 1.
+        statistics: Buffers by name that are averaged with them, each rank its own.
     """
 
     name = "average"
 
-    def __init__(self, modules: Sequence[nn.Module], decay: float) -> None:
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        decay: float,
+        statistics: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> None:
         self._decay = decay
+        self._statistics = {n: one for n, one in statistics.items() if one.is_floating_point()}
+        self._mean_statistics = {n: one.detach().clone() for n, one in self._statistics.items()}
         self._names: list[str] = []
         self._parameters: list[nn.Parameter] = []
         for name, parameter in named_parameters(modules):
@@ -45,7 +56,10 @@ class WeightAverage(Part):
     def make(cls, filled: FilledModel) -> WeightAverage | None:
         """`optimizer.ema` of the recipe."""
         decay = filled.recipe.optimizer.ema
-        return cls(filled.modules, decay) if decay else None
+        if not decay:
+            return None
+        of_images = filled.recipe.images is not None
+        return cls(filled.modules, decay, persistent_buffers(filled.modules) if of_images else {})
 
     def after_update(self, step: int, *, moved: bool) -> None:
         """Follow the weights wherever the optimizer moved them."""
@@ -63,16 +77,19 @@ class WeightAverage(Part):
         averages = [local(average) for average in self._averages]
         weights = [local(p).to(torch.float32) for p in self._parameters]
         torch._foreach_lerp_(averages, weights, 1.0 - self._decay)
+        for name, mean in self._mean_statistics.items():
+            mean.lerp_(self._statistics[name], 1.0 - self._decay)
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
         """Inside, the model's weights are the average; then they are its own again, bit for bit."""
         own = [local(parameter).detach().clone() for parameter in self._parameters]
-        self._write(self._averages)
+        statistics = {name: one.detach().clone() for name, one in self._statistics.items()}
+        self._write(self._averages, self._mean_statistics)
         try:
             yield
         finally:
-            self._write(own)
+            self._write(own, statistics)
 
     def shadows(self) -> Mapping[str, Tensor]:
         """Averages by the parameter's name, DTensors where the parameter is one."""
@@ -80,9 +97,18 @@ class WeightAverage(Part):
 
     def state_dict(self) -> PartState:
         """The averages themselves, which a load writes into."""
-        return PartState(placed=dict(self.shadows()))
+        return PartState(placed=dict(self.shadows()), private=dict(self._mean_statistics))
 
     @torch.no_grad()
-    def _write(self, values: Sequence[Tensor]) -> None:
+    def load_state_dict(self, state: PartState, *, same_ranks: bool = True) -> None:
+        """Take over the averaged statistics; the weights' averages were loaded in place."""
+        del same_ranks
+        for name, saved in state.private.items():
+            self._mean_statistics[name].copy_(saved)
+
+    @torch.no_grad()
+    def _write(self, values: Sequence[Tensor], statistics: Mapping[str, Tensor]) -> None:
+        for name, one in statistics.items():
+            self._statistics[name].copy_(one)
         for parameter, value in zip(self._parameters, values, strict=True):
             local(parameter).copy_(local(value))

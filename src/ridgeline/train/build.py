@@ -23,6 +23,10 @@ from ridgeline.train.averaging import WeightAverage
 from ridgeline.train.blocks import blocks_of
 from ridgeline.train.compression.wire import Wire
 from ridgeline.train.distillation import Distillation
+from ridgeline.train.images.distillation import ImageDistillation
+from ridgeline.train.images.loss import HeldOutAccuracy, image_objective
+from ridgeline.train.images.quantisation import RoundedImages
+from ridgeline.train.images.statistics import RunningStatistics
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.loss import next_token, token_loss
 from ridgeline.train.lottery import Lottery
@@ -49,10 +53,14 @@ PARTS: tuple[type[Part], ...] = (
     Activations,
     Precision,
     RoundedTraining,
+    RoundedImages,
     Distillation,  # its projection is added before an adapter freezes the rest
+    ImageDistillation,
+    HeldOutAccuracy,  # around whatever loss is trained
     RankAllocation,
     Wire,
     WeightAverage,
+    RunningStatistics,  # agrees on those that go with the average
     GradualPruning,
     Lottery,
     LocalSgd,
@@ -133,7 +141,8 @@ def _lay_out(module: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
         module = kind.prepare(module, recipe)
     if recipe.layout.compiled:
         # Each block for itself: they are alike, so one compilation serves them all.
-        for block in blocks_of(module):
+        # Those of an image classifier are not: it is one graph.
+        for block in [module] if recipe.images is not None else blocks_of(module):
             block.compile()
     return shard(module, recipe, ranks)
 
@@ -151,7 +160,8 @@ def _passes(filled: FilledModel, precision: Precision) -> Passes:
             autocast=forward,
             scale=precision.scale,
         )
-    objective = next_token(z_loss)
+    images = recipe.images
+    objective = next_token(z_loss) if images is None else image_objective(images.label_smoothing)
     for part in filled.parts:
         objective = part.objective(objective)
     return PlainPasses(

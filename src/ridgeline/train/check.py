@@ -14,6 +14,7 @@ from ridgeline.errors import InputError
 from ridgeline.models import ModelSpec, load_model
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe
+from ridgeline.train.images.check import check_images
 
 
 def check(recipe: Recipe) -> None:
@@ -22,8 +23,12 @@ def check(recipe: Recipe) -> None:
     Raises:
         InputError: The first thing that does not fit, and what would.
     """
-    model, layout = load_model(recipe.model.config), recipe.layout
+    layout = recipe.layout
     _sharding(layout)
+    if recipe.images is not None:
+        check_images(recipe)
+        return
+    model = load_model(recipe.model.config)
     _tensor(recipe, model)
     _experts(layout, model)
     for section in recipe.sections:
@@ -35,14 +40,14 @@ def check(recipe: Recipe) -> None:
         )
     if layout.vpp > 1 and layout.pp == 1:
         raise InputError("layout: vpp divides the layers of pipeline ranks; pp is 1, set vpp = 1")
-    if layout.cp > 1 and recipe.data.seq % (2 * layout.cp):
+    if layout.cp > 1 and recipe.text.seq % (2 * layout.cp):
         raise InputError(
-            f"data.seq {recipe.data.seq} does not divide into 2 x cp = {2 * layout.cp} chunks;"
+            f"data.seq {recipe.text.seq} does not divide into 2 x cp = {2 * layout.cp} chunks;"
             " change data.seq or layout.cp"
         )
-    if model.learned_positions and recipe.data.seq > model.max_positions:
+    if model.learned_positions and recipe.text.seq > model.max_positions:
         raise InputError(
-            f"data.seq {recipe.data.seq}: {model.name} has embeddings of {model.max_positions}"
+            f"data.seq {recipe.text.seq}: {model.name} has embeddings of {model.max_positions}"
             " positions only; shorten it"
         )
 
@@ -79,9 +84,9 @@ def _tensor(recipe: Recipe, model: ModelSpec) -> None:
     width = 0 if model.experts is not None and not model.experts.dense_layers else model.ffn
     if width % tp:
         raise InputError(f"layout: tp {tp} does not divide the MLP's width {width} of {model.name}")
-    if layout.sp and recipe.data.seq // layout.cp % tp:
+    if layout.sp and recipe.text.seq // layout.cp % tp:
         raise InputError(
-            f"layout: sp cuts sequences of {recipe.data.seq // layout.cp} tokens over tp {tp}"
+            f"layout: sp cuts sequences of {recipe.text.seq // layout.cp} tokens over tp {tp}"
             " ranks, which does not divide them; change data.seq"
         )
 

@@ -81,13 +81,14 @@ class Distillation(Part):
     @staticmethod
     def shape(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
         """Add the learned projection."""
-        return prepare_student(model, recipe)
+        return prepare_student(model, recipe) if recipe.images is None else model
 
     @classmethod
     def make(cls, filled: FilledModel) -> Distillation | None:
         """`[distillation]` of the recipe, with its teacher loaded."""
         recipe = filled.recipe
-        return cls(recipe, filled.ranks) if recipe.distillation else None
+        wanted = recipe.distillation if recipe.images is None else None
+        return cls(recipe, filled.ranks) if wanted else None
 
     def objective(self, given: Objective) -> Objective:
         """Learn from the teacher in place of the labels alone."""

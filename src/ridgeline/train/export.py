@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -33,14 +34,28 @@ def save_model(
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> None:
     """Write config, weights and tokenizer; the folder is whole or not there. All ranks call it."""
-    state = _gathered(modules, ranks)
-    if ranks.rank == 0:
-        temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    state = gathered(modules, ranks)
+    with written_whole(folder, ranks) as temporary:
+        if temporary is None:
+            return
         model = skeleton(recipe)
+        model.save_pretrained(temporary, state_dict=_with_tied(model, state))
+        if tokenizer is not None:
+            tokenizer.save_pretrained(temporary)
+
+
+@contextmanager
+def written_whole(folder: Path, ranks: Ranks) -> Iterator[Path | None]:
+    """A folder for rank 0 to write, put in place of `folder` in the end; None elsewhere.
+
+    All ranks enter it, and leave it when the folder is there.
+    """
+    if ranks.rank != 0:
+        yield None
+    else:
+        temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
         try:
-            model.save_pretrained(temporary, state_dict=_with_tied(model, state))
-            if tokenizer is not None:
-                tokenizer.save_pretrained(temporary)
+            yield temporary
             _replace(folder, temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -48,7 +63,7 @@ def save_model(
     dist.barrier()
 
 
-def _gathered(modules: Sequence[nn.Module], ranks: Ranks) -> dict[str, Tensor]:
+def gathered(modules: Sequence[nn.Module], ranks: Ranks) -> dict[str, Tensor]:
     """Everything on rank 0; nothing elsewhere."""
     leads = all(ranks.index(axis) == 0 for axis in ("gradients", "tp"))
     mine = {}

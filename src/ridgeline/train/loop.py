@@ -6,7 +6,7 @@ techniques train it: each is a `Part`, asked at the points that `part.py` lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -18,16 +18,14 @@ import torch.distributed as dist
 
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.train.batch import Batch
 from ridgeline.train.build import Built
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.clipping import clip_gradients
-from ridgeline.train.data.loader import Loader, validation_batches
-from ridgeline.train.data.preparation import PreparedData
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import EventLog
 from ridgeline.train.survive.guard import Guard
+from ridgeline.train.task import Feed, MicroBatch
 from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 
@@ -39,11 +37,13 @@ class Course:
     step: int = 0
     """Optimizer steps done, over all starts."""
     tokens: int = 0
-    """Target tokens, over all starts."""
+    """Targets, tokens or images, over all starts."""
     step_samples: list[float] = field(default_factory=list)
     """Seconds of each step of this start."""
     last_line: LoggedStep | None = None
     validation_loss: float | None = None
+    top1: float | None = None
+    """Of the last evaluation of an image classifier."""
     stopped: str = ""
 
 
@@ -54,8 +54,9 @@ class Trainer:
     recipe: Recipe
     ranks: Ranks
     built: Built
-    loader: Loader
-    prepared: PreparedData
+    loader: Feed
+    held_out: Callable[[], Iterable[MicroBatch]]
+    """Gives this rank's share of what is held out."""
     steps: int
     interval: LogInterval
     """Gathers what a line of the log says."""
@@ -120,7 +121,7 @@ class Trainer:
         events = self.events
         return nullcontext() if events is None else events.during(kind, self.course.step)
 
-    def _next_batches(self) -> list[Batch]:
+    def _next_batches(self) -> Sequence[MicroBatch]:
         # The loader draws a seed when it starts, and a run that goes on starts it once more.
         before = torch.get_rng_state()
         batches = next(self.loader)
@@ -158,7 +159,7 @@ class Trainer:
             self._next_batches()
 
     def _targets(self) -> int:
-        """Target tokens of the step, over all ranks whose gradients are summed."""
+        """Targets of the step, over all ranks whose gradients are summed."""
         count = self.loader.targets
         if self.built.ranks_alone or self.ranks.size("data") == 1:
             return count
@@ -186,7 +187,7 @@ class Trainer:
         return norm
 
     def _evaluate(self) -> float | None:
-        batches = validation_batches(self.prepared, self.recipe, self.ranks)
+        batches = self.held_out()
         with self.interval.phases.paused(), self._aside("evaluated"):
             found = validation_loss(self.built, batches, self.ranks)
         self.course.validation_loss = found
@@ -198,14 +199,18 @@ class Trainer:
         line = self.interval.line(
             self.course.step, samples, self.built.parts, self.memory, validation
         )
-        if self._note:
-            line, self._note = msgspec.structs.replace(line, note=self._note), ""
+        line = msgspec.structs.replace(line, **self.loader.figures())
+        if line.top1 is not None:
+            self.course.top1 = line.top1
+        notes = [one for one in (self._note, self.loader.take_notes()) if one]
+        if notes:
+            line, self._note = msgspec.structs.replace(line, note="; ".join(notes)), ""
         self.course.last_line = line
         self.log(line)
 
 
-def validation_loss(built: Built, batches: Iterable[Batch], ranks: Ranks) -> float | None:
-    """Mean loss of a target token, over all ranks; None where there is nothing held out.
+def validation_loss(built: Built, batches: Iterable[MicroBatch], ranks: Ranks) -> float | None:
+    """Mean loss of a target, over all ranks; None where there is nothing held out.
 
     Args:
         built: Its passes take the losses.

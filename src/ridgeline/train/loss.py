@@ -14,6 +14,7 @@ copies of the logits never exist whole and exp is evaluated once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,8 +26,9 @@ from ridgeline.train.batch import IGNORED, Batch
 _CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
 """fp32 logits that exist at a time: near a cache on the host, enough to fill a GPU."""
 
-Objective = Callable[[nn.Module, Batch], Tensor]
-"""The sum of losses over the targets of one micro-batch. A distillation brings its own."""
+Objective = Callable[[nn.Module, Any], Tensor]
+"""The sum of losses over the targets of one micro-batch, a `MicroBatch` of the task. A distillation
+brings its own."""
 
 
 def token_loss(logits: Tensor, labels: Tensor, z_loss: float = 0.0) -> Tensor:

@@ -62,7 +62,14 @@ def hf_config(model: RecipeModel) -> PretrainedConfig:
 
 
 def skeleton(recipe: Recipe) -> PreTrainedModel:
-    """The recipe's model without weights: parameters on the meta device, buffers on the host."""
+    """The recipe's model without weights: parameters on the meta device, buffers on the host.
+
+    A script's model, which an image recipe may have, is whole.
+    """
+    if recipe.images is not None:
+        from ridgeline.train.images.model import image_skeleton
+
+        return image_skeleton(recipe, DTYPES[recipe.precision.weights])
     config = hf_config(recipe.model)
     model: PreTrainedModel = empty_model(
         config, dtype=DTYPES[recipe.precision.weights], attention=recipe.model.attention
@@ -76,6 +83,10 @@ def fill(modules: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
     Names within the modules must be those of `skeleton`, but for what wrappers add. What an adapter
     adds starts by `adapters.initial_weight`.
     """
+    if recipe.model.script:
+        for part in modules:
+            part.to(ranks.device)
+        return
     host = recipe.layout.offload != "none"
     device = torch.device("cpu") if host else ranks.device
     weights = open_weights(skeleton(recipe), recipe, ranks.device)
@@ -84,6 +95,10 @@ def fill(modules: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
         _materialise(part, device, ranks.device)
         parameters = dict(part.named_parameters())
         _fill_in_turn(part, {name: parameters[name] for name in empty}, weights)
+    if recipe.images is not None:
+        from ridgeline.train.images.model import load_buffers
+
+        load_buffers(modules, recipe)
 
 
 @torch.no_grad()

@@ -9,11 +9,9 @@ parameter holds exactly the gradient of that loss, whatever ranks it was average
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
-
-from ridgeline.train.batch import Batch
 
 
 class Passes(Protocol):
@@ -23,11 +21,11 @@ class Passes(Protocol):
     def modules(self) -> Sequence[nn.Module]:
         """What this rank holds of the model: one module, or its pipeline stages."""
 
-    def run(self, batches: Sequence[Batch], num_targets: int) -> Tensor:
+    def run(self, batches: Sequence[Any], num_targets: int) -> Tensor:
         """Forward and backward; gradients are then complete and agreed on.
 
         Args:
-            batches: This rank's micro-batches, on the device.
+            batches: This rank's micro-batches, on the device, as the objective takes them.
             num_targets: Target tokens of the whole step, over all data-parallel ranks.
 
         Returns:
@@ -35,5 +33,5 @@ class Passes(Protocol):
             the device; the same on every rank that reads the same data (tp, cp, pp).
         """
 
-    def evaluate(self, batch: Batch) -> Tensor:
+    def evaluate(self, batch: Any) -> Tensor:
         """The sum of token losses of one micro-batch, without gradients."""

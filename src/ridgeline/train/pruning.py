@@ -56,18 +56,27 @@ class Masks:
     """Which weights of this rank's modules stay."""
 
     def __init__(
-        self, modules: Sequence[nn.Module], shadows: Sequence[Mapping[str, Tensor]] = ()
+        self,
+        modules: Sequence[nn.Module],
+        shadows: Sequence[Mapping[str, Tensor]] = (),
+        *,
+        every_layer: bool = False,
     ) -> None:
         """Keep all weights at first.
 
         Args:
             modules: What this rank holds of the filled model.
             shadows: Copies that follow the weights, by parameter, and are masked with them.
+            every_layer: Choose in convolutions and linear layers wherever they are, not in blocks.
 
         Raises:
             InputError: Its layers are not linear ones.
         """
-        turned = {id(weight): turned for one in modules for weight, turned in _matrices(one)}
+        turned = {
+            id(weight): turned
+            for one in modules
+            for weight, turned in _matrices(one, every_layer=every_layer)
+        }
         self.weights = {
             name: parameter
             for name, parameter in named_parameters(modules)
@@ -89,7 +98,8 @@ class Masks:
         """
         for name, weight in self.weights.items():
             try:
-                keep_n_of_m(torch.zeros(1, weight.shape[0 if name in self._turned else 1]), n, m)
+                depth = weight.shape[0] if name in self._turned else weight[0].numel()
+                keep_n_of_m(torch.zeros(1, depth), n, m)
             except InputError as error:
                 raise InputError(f"recipe: pruning.pattern: {name}: {error}") from None
 
@@ -107,9 +117,9 @@ class Masks:
             whole = weight.detach()
             whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
             size = whole.float().abs()
-            size = size.T if name in self._turned else size
+            size = size.T if name in self._turned else size.flatten(1)
             stays = keep_share(size, share) if pattern is None else keep_n_of_m(size, *pattern)
-            stays = stays.T if name in self._turned else stays
+            stays = stays.T if name in self._turned else stays.view(whole.shape)
             local(self.by_name[name]).copy_(shard_of(stays, weight))
         self.apply()
 
@@ -196,11 +206,23 @@ class GradualPruning(MaskedTraining):
 
 def masks_of(filled: FilledModel) -> Masks:
     """Masks of a filled model and of all that follows its weights."""
-    return Masks(filled.modules, [part.shadows() for part in filled.parts])
+    return Masks(
+        filled.modules,
+        [part.shadows() for part in filled.parts],
+        every_layer=filled.recipe.images is not None,
+    )
 
 
-def _matrices(part: nn.Module) -> Iterator[tuple[nn.Parameter, bool]]:
-    """Weights of the linear layers in the blocks, and whether they are kept as [in, out]."""
+def _matrices(part: nn.Module, *, every_layer: bool) -> Iterator[tuple[nn.Parameter, bool]]:
+    """Weights of the linear layers in the blocks, and whether they are kept as [in, out].
+
+    With `every_layer`, those of all convolutions and linear layers but the last, the head of an
+    image classifier.
+    """
+    if every_layer:
+        layers = [one for one in part.modules() if isinstance(one, nn.Conv2d | nn.Linear)]
+        yield from ((one.weight, False) for one in layers[:-1])
+        return
     for block in require_blocks(part, "pruning"):
         for module in block.modules():
             if is_linear(module):

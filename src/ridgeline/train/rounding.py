@@ -107,7 +107,8 @@ class RoundedTraining(Part):
     @staticmethod
     def prepare(module: nn.Module, recipe: Recipe) -> nn.Module:
         """Let linear layers compute with rounded numbers."""
-        round_linears(module, recipe)
+        if recipe.images is None:
+            round_linears(module, recipe)
         return module
 
 

@@ -1,10 +1,12 @@
-"""The learning rate over the steps of a run, which warms up and then follows one of four courses.
+"""The learning rate over the steps of a run, which warms up and then follows one of five courses.
 
     warm-up    linear from η/W to η over the first W steps
     cosine     η_end + (η - η_end) (1 + cos πx)/2        Loshchilov and Hutter, arXiv 1608.03983
     linear     η + (η_end - η) x
     wsd        η until the last share of the steps, then linear to η_end     Hu et al., arXiv
                2404.06395, section 4.2; linear decay as in Hägele et al., arXiv 2405.18392
+    step       η (η_end/η)^(k/n) after the k-th of n falls     He et al., arXiv
+               1512.03385, section 3.4
     constant   η
 
 x runs from 0 at the end of the warm-up to 1 at the last step, so that the last step has η_end.
@@ -80,6 +82,9 @@ def learning_rate(step: int, steps: int, recipe: Recipe) -> float:
         return peak * (step + 1) / warmup
     if wanted.schedule == "constant":
         return peak
+    if wanted.schedule == "step":
+        fallen = sum(step >= round(share * steps) for share in wanted.falls_at)
+        return peak * float((end / peak) ** (fallen / len(wanted.falls_at)))
     start = warmup
     if wanted.schedule == "wsd":
         start = max(warmup, steps - 1 - round(wanted.decay_share * steps))

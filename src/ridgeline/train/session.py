@@ -6,16 +6,16 @@ import math
 import os
 import platform
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 
-from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.measure.live.assemble import host_cpu
 from ridgeline.records.journal import read_journal
@@ -27,10 +27,7 @@ from ridgeline.train.adapters import save_adapter
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
-from ridgeline.train.data.loader import Loader
-from ridgeline.train.data.preparation import PreparedData, prepare
-from ridgeline.train.export import save_model
-from ridgeline.train.folder import ADAPTER, MODEL, RESULT, TOKENS, TRACES
+from ridgeline.train.folder import ADAPTER, MODEL, RESULT, TRACES
 from ridgeline.train.loop import Trainer
 from ridgeline.train.ranks import Ranks, compute_alone, join, leave
 from ridgeline.train.survive.guard import RollBack
@@ -43,6 +40,9 @@ from ridgeline.train.watch.expected import (
 from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.log import TrainingLog
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
+
+if TYPE_CHECKING:
+    from ridgeline.train.task import LearningTask
 
 
 def train_as_rank(recipe: Recipe, folder: Path) -> int:
@@ -58,7 +58,8 @@ def train_as_rank(recipe: Recipe, folder: Path) -> int:
 
 
 def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
-    prepared = _prepare_tokens(recipe, folder, ranks)
+    task = _task(recipe, folder, ranks)
+    recipe = task.recipe
     torch.manual_seed(recipe.run.seed)
     memory = PeakMemory(ranks.device)
     interval = LogInterval(
@@ -66,14 +67,13 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
     )
     built = build(recipe, ranks, interval.phases)
     log = TrainingLog(folder) if ranks.rank == 0 else None
-    loader = Loader(prepared, recipe, ranks)
     windows = ProfilerWindows(folder / TRACES, recipe.run.profile_steps, ranks.rank, ranks.device)
     trainer = Trainer(
         recipe=recipe,
         ranks=ranks,
         built=built,
-        loader=loader,
-        prepared=prepared,
+        loader=task.feed,
+        held_out=task.held_out,
         steps=_steps(recipe),
         interval=interval,
         windows=windows,
@@ -95,11 +95,11 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
             raise
     wall_seconds = perf_counter() - started
     windows.close()
-    loader.close()
+    task.feed.close()
     if trainer.saver is not None:
         trainer.saver.close()
     if not course.stopped:
-        _export(trainer, folder)
+        _export(trainer, task, folder)
     if log:
         log.close()
         result = _result(trainer, wall_seconds, keeper)
@@ -128,21 +128,24 @@ def _go_on(trainer: Trainer, keeper: Vigil, folder: Path) -> None:
         if lines:
             course.last_line = lines[-1]
             course.validation_loss = lines[-1].validation_loss
+            course.top1 = lines[-1].top1
     trainer.saver = saver
     ready = True
     if keeper.events is not None:
         keeper.events.write("ready", course.step, "; ".join(notes))
 
 
-def _export(trainer: Trainer, folder: Path) -> None:
+def _export(trainer: Trainer, task: LearningTask, folder: Path) -> None:
     """The model as transformers and peft load it."""
-    recipe, ranks, built = trainer.recipe, trainer.ranks, trainer.built
-    tokenizer = read_tokenizer(trainer.prepared.tokenizer)
+    recipe, built = trainer.recipe, trainer.built
     if recipe.adapter is not None:
         (part,) = built.passes.modules
-        save_adapter(part, folder / ADAPTER, ranks)
-    else:
-        save_model(built.passes.modules, recipe, ranks, folder / MODEL, tokenizer)
+        save_adapter(part, folder / ADAPTER, trainer.ranks)
+        return
+    with ExitStack() as stack:
+        for part in built.parts if task.saves_what_is_judged else ():
+            stack.enter_context(part.around_evaluation())
+        task.save(built.passes.modules, folder / MODEL)
 
 
 def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun:
@@ -165,6 +168,7 @@ def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun
         mfu=last.mfu if last else None,
         final_loss=last.loss if last and math.isfinite(last.loss) else None,
         validation_loss=course.validation_loss,
+        top1=course.top1,
         phases={name: seconds / steps for name, seconds in totals.items()},
         step_seconds=Beside(predicted=said.step_seconds if said else None, measured=middle),
         peak_memory_bytes=Beside(
@@ -196,16 +200,22 @@ def _environment(device: torch.device) -> Environment:
 
 def _steps(recipe: Recipe) -> int:
     if recipe.steps is None:
-        raise InputError("recipe: neither run.steps nor data.tokens says how long; set one")
+        raise InputError(
+            "recipe: neither run.steps nor data.tokens (of images: images.epochs) says how long;"
+            " set one"
+        )
     return recipe.steps
 
 
-def _prepare_tokens(recipe: Recipe, folder: Path, ranks: Ranks) -> PreparedData:
-    """Tokens, made by one process of each machine while the others wait."""
-    if ranks.local_rank == 0:
-        prepare(recipe, folder / TOKENS, _tell)
-    dist.barrier()
-    return prepare(recipe, folder / TOKENS, _tell)
+def _task(recipe: Recipe, folder: Path, ranks: Ranks) -> LearningTask:
+    """What the recipe learns, its data ready."""
+    if recipe.images is not None:
+        from ridgeline.train.images.task import image_classification
+
+        return image_classification(recipe, ranks, _tell)
+    from ridgeline.train.language import language_modelling
+
+    return language_modelling(recipe, folder, ranks, _tell)
 
 
 def _tell(text: str) -> None:

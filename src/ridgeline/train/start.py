@@ -93,6 +93,10 @@ def train_recipe(
     from ridgeline.train.check import check
 
     check(recipe)
+    if recipe.images is not None:
+        from ridgeline.train.images.prepared import prepare_images, settled
+
+        recipe = settled(recipe, prepare_images(recipe))
     if recipe.run.stack and environment is None:
         raise InputError(
             "run.stack is applied by `ridgeline train`; from Python give the environment that"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,27 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
 from ridgeline.train.checkpoint.state import RunState
-from ridgeline.train.data.loader import Loader
+from ridgeline.train.data.loader import Loader, validation_batches
 from ridgeline.train.data.preparation import prepare
+from ridgeline.train.images.task import image_classification
 from ridgeline.train.loop import Trainer
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.ranks import Ranks, join, leave
+from ridgeline.train.task import LearningTask
 from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
+
+
+def _task(recipe: Recipe, tokens: Path, ranks: Ranks) -> LearningTask:
+    if recipe.images is not None:
+        return image_classification(recipe, ranks, lambda _: None)
+    prepared = prepare(recipe, tokens, lambda _: None)
+    return LearningTask(
+        recipe=recipe,
+        feed=Loader(prepared, recipe, ranks),
+        held_out=partial(validation_batches, prepared, recipe, ranks),
+        save=lambda *_: None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +65,16 @@ def start(
     losses: list[float] = []
     notes: list[str] = []
     torch.manual_seed(recipe.run.seed)
-    prepared = prepare(recipe, folder.parent / f"tokens{ranks.rank}", lambda _: None)
+    task = _task(recipe, folder.parent / f"tokens{ranks.rank}", ranks)
+    recipe, loader = task.recipe, task.feed
     interval = LogInterval(ranks, None, None)
     built = build(recipe, ranks, interval.phases)
-    loader = Loader(prepared, recipe, ranks)
     trainer = Trainer(
         recipe=recipe,
         ranks=ranks,
         built=built,
         loader=loader,
-        prepared=prepared,
+        held_out=task.held_out,
         steps=recipe.steps or 0,
         interval=interval,
         windows=ProfilerWindows(folder / "traces", (), ranks.rank, ranks.device),

@@ -15,6 +15,8 @@ from ridgeline.report.looks import PHASES
 _LEVELS = "▁▂▃▄▅▆▇█"
 _CURVE_COLUMNS = 60
 _BAR_COLUMNS = 40
+_INPUT_BOUND = 0.1
+"""Share of a step's time from which waiting for images is worth a word."""
 
 
 def live_line(line: LoggedStep, steps: int | None) -> str:
@@ -23,7 +25,14 @@ def live_line(line: LoggedStep, steps: int | None) -> str:
     parts.append(f"loss {line.loss:.4f}")
     if line.validation_loss is not None:
         parts.append(f"held out {line.validation_loss:.4f}")
-    parts.append(quantity.scaled(line.tokens_per_second, "tokens/s"))
+    if line.top1 is not None:
+        parts.append(f"top-1 {quantity.percent(line.top1, 2)}")
+    images = line.decoded_per_second is not None
+    parts.append(quantity.scaled(line.tokens_per_second, "images/s" if images else "tokens/s"))
+    if line.input_bound_share is not None and line.input_bound_share >= _INPUT_BOUND:
+        parts.append(f"waits for images {quantity.percent(line.input_bound_share, 0)}")
+    if line.unreadable_images:
+        parts.append(f"{line.unreadable_images} unreadable")
     if line.mfu is not None:
         parts.append(f"MFU {quantity.percent(line.mfu, 1)}")
     parts.append(f"peak {quantity.memory(line.peak_memory_bytes)}")
@@ -116,17 +125,27 @@ def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> doc
 
 def _lead(run: TrainingRun) -> doc.Lead:
     loss = "no finite loss" if run.final_loss is None else f"loss {run.final_loss:.4f}"
-    if run.validation_loss is not None and math.isfinite(run.validation_loss):
+    of_images = run.recipe.images is not None
+    if of_images and run.validation_loss is not None:
+        loss += f", held out {run.validation_loss:.4f}"
+        loss += f", top-1 {quantity.percent(run.top1, 2)}" if run.top1 is not None else ""
+    elif run.validation_loss is not None and math.isfinite(run.validation_loss):
         perplexity = quantity.digits(math.exp(min(run.validation_loss, 700.0)))
         loss += f", held out {run.validation_loss:.4f} (perplexity {perplexity})"
     many = "process" if run.processes == 1 else "processes"
     took = f"{quantity.seconds(run.wall_seconds)} on {run.processes} {many}"
-    return doc.Lead(f"{loss} after {run.steps:,} steps and {run.tokens:,} tokens", f"in {took}")
+    what = "images" if of_images else "tokens"
+    return doc.Lead(f"{loss} after {run.steps:,} steps and {run.tokens:,} {what}", f"in {took}")
 
 
 def _figures(run: TrainingRun) -> doc.DataTable:
     rows: list[tuple[doc.Cell, ...]] = [
-        ("tokens per second", quantity.scaled(run.tokens_per_second, ""), "", "")
+        (
+            f"{'images' if run.recipe.images else 'tokens'} per second",
+            quantity.scaled(run.tokens_per_second, ""),
+            "",
+            "",
+        )
     ]
     if run.mfu is not None:
         rows.append(("MFU", quantity.percent(run.mfu, 1), "", ""))

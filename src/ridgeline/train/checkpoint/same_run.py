@@ -19,6 +19,7 @@ from ridgeline.train.checkpoint.store import Checkpoint
 _MAY_CHANGE = {
     "model": {"attention"},
     "data": {"path", "sources", "tokenizer", "tokens", "workers", "validation"},
+    "images": {"path", "validation", "epochs", "images", "workers", "steps_ahead"},
     "communication": {"bucket_bytes", "hierarchical"},
 }
 """Keys of tables in which others may not."""

@@ -32,12 +32,12 @@ from torch.distributed.tensor import DTensor
 
 from ridgeline.errors import InputError
 from ridgeline.train.build import Built
-from ridgeline.train.data.loader import Loader
 from ridgeline.train.optimizers.build import as_one_module, named_parameters
 from ridgeline.train.optimizers.shards import local
 from ridgeline.train.parallel.context import cut_sequences
 from ridgeline.train.part import PartState
 from ridgeline.train.ranks import Ranks
+from ridgeline.train.task import Feed
 
 Saved = dict[str, Tensor | bytes]
 
@@ -47,7 +47,7 @@ class RunState:
     """All that one rank has to save, gathered and restored."""
 
     built: Built
-    loader: Loader
+    loader: Feed
     ranks: Ranks
 
     def gather(self) -> Saved:

@@ -47,14 +47,14 @@ class Samples:
     def of(cls, prepared: PreparedData, recipe: Recipe) -> Samples:
         """Mix and shuffle sources as the recipe says."""
         sources = tuple(
-            Sequences.of(stream, recipe.data, prepared.end_of_document)
+            Sequences.of(stream, recipe.text, prepared.end_of_document)
             for stream in prepared.sources
         )
         order = SampleOrder(
             sizes=tuple(len(source) for source in sources),
             weights=prepared.weights,
             seed=recipe.run.seed,
-            shuffle=recipe.data.shuffle,
+            shuffle=recipe.text.shuffle,
         )
         return cls(sources=sources, order=order)
 
@@ -76,8 +76,8 @@ class Loader:
         self._samples = Samples.of(prepared, recipe)
         self._place = _Place.of(ranks)
         self._micro_batch = recipe.layout.micro_batch
-        self._data = recipe.data
-        self._workers = recipe.data.workers
+        self._data = recipe.text
+        self._workers = recipe.text.workers
         self._device = ranks.device
         self._identity = _identity(prepared, recipe)
         self._taken = 0
@@ -119,6 +119,14 @@ class Loader:
         """Stop reading ahead; a later `next` starts again."""
         self._running = None
         self._counts.clear()
+
+    def figures(self) -> dict[str, Any]:
+        """Nothing: the step's phases say how long it waited."""
+        return {}
+
+    def take_notes(self) -> str:
+        """Nothing: what is no text was said when it was prepared."""
+        return ""
 
     def _counted(self, steps: Iterator[SequenceWindows]) -> Iterator[Tensor]:
         """Count before the copy: on the device, the host would have to wait for it."""
@@ -201,7 +209,7 @@ class _Starts(Sampler[int]):
 
 def _identity(prepared: PreparedData, recipe: Recipe) -> str:
     """A checksum of all that decides which tokens sample i has."""
-    data = recipe.data
+    data = recipe.text
     facts = [
         prepared.identity,
         prepared.weights,
@@ -219,12 +227,12 @@ def validation_batches(prepared: PreparedData, recipe: Recipe, ranks: Ranks) -> 
     """
     if prepared.validation is None:
         return
-    held = Sequences.of(prepared.validation, recipe.data, prepared.end_of_document)
+    held = Sequences.of(prepared.validation, recipe.text, prepared.end_of_document)
     micro_batch, place = recipe.layout.micro_batch, _Place.of(ranks)
     for start in range(0, len(held), micro_batch * place.size):
         first = start + place.index * micro_batch
         numbers = np.minimum(np.arange(first, first + micro_batch), len(held) - 1)
-        batch = _batch(torch.from_numpy(held.windows(numbers).rows()), recipe.data)
+        batch = _batch(torch.from_numpy(held.windows(numbers).rows()), recipe.text)
         batch.labels[max(0, len(held) - first) :] = IGNORED
         yield batch.to(ranks.device)
 

@@ -80,7 +80,7 @@ def prepare(recipe: Recipe, folder: Path, on_progress: OnProgress) -> PreparedDa
     Raises:
         InputError: There is nothing to read, it cannot be read, or no tokenizer is known.
     """
-    data = recipe.data
+    data = recipe.text
     sources = _sources(data)
     folder.mkdir(parents=True, exist_ok=True)
     folders = [Path(source.path).expanduser() for source in sources]
@@ -142,7 +142,7 @@ def _tokenizer(
     recipe: Recipe, files: list[list[SourceFile]], folder: Path, on_progress: OnProgress
 ) -> str:
     """Folder or hub name of the tokenizer; `bpe:SIZE` is learnt here, once."""
-    data = recipe.data
+    data = recipe.text
     name = tokenizers.tokenizer_name(recipe)
     size = tokenizers.vocabulary_wanted(name)
     if size is None:

@@ -57,8 +57,8 @@ def tokenizer_name(recipe: Recipe) -> str:
     Raises:
         InputError: Neither has one.
     """
-    if recipe.data.tokenizer:
-        return recipe.data.tokenizer
+    if recipe.text.tokenizer:
+        return recipe.text.tokenizer
     for place in (recipe.model.checkpoint, recipe.model.config):
         path = Path(place).expanduser()
         folder = path.parent if path.suffix == ".json" else path

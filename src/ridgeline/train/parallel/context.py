@@ -27,6 +27,7 @@ from ridgeline.errors import InputError
 from ridgeline.train.batch import Batch
 from ridgeline.train.parallel.ring_attention import Ring, ring_attention
 from ridgeline.train.ranks import Ranks
+from ridgeline.train.task import MicroBatch
 
 NAME = "ridgeline_ring"
 _REFUSED = {
@@ -38,8 +39,10 @@ _REFUSED = {
 """What transformers hands to attention that the ring does not compute, and its name."""
 
 
-def cut_sequences(batch: Batch, ranks: Ranks) -> Batch:
+def cut_sequences(batch: MicroBatch, ranks: Ranks) -> MicroBatch:
     """This rank's tokens of each sequence: its chunk from the front, then that from the back.
+
+    Whatever is not cut is given back as it is.
 
     Raises:
         InputError: The sequence does not divide into 2 · cp chunks.
@@ -47,6 +50,7 @@ def cut_sequences(batch: Batch, ranks: Ranks) -> Batch:
     cp = ranks.size("cp")
     if cp == 1:
         return batch
+    assert isinstance(batch, Batch)  # a recipe of images has no cp
     place = chosen_tokens(batch.input_ids.shape[1], cp, ranks.index("cp")).to(
         batch.input_ids.device
     )

@@ -77,7 +77,7 @@ class PipelinePasses:
         self._places: list[StagePlace] = [stage.stage_place for stage in self._stages]
         self._hidden_type = _computed_type(self._stages)
         width = self._stages[0].config.hidden_size
-        self._hidden_shape = (layout.micro_batch, recipe.data.seq // layout.cp, width)
+        self._hidden_shape = (layout.micro_batch, recipe.text.seq // layout.cp, width)
         self._schedule = self._make_schedule()
         for stage, place in zip(self._stages, self._places, strict=True):
             if place.repeats:

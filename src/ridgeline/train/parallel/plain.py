@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from ridgeline.train.batch import Batch
 from ridgeline.train.loss import Objective
 from ridgeline.train.ranks import Ranks
 
@@ -57,7 +57,7 @@ class PlainPasses:
             return [self._model.module]
         return [self._model]
 
-    def run(self, batches: Sequence[Batch], num_targets: int) -> Tensor:
+    def run(self, batches: Sequence[Any], num_targets: int) -> Tensor:
         """Run micro-batches one after another, as `Passes.run` says."""
         total = torch.zeros((), device=self._ranks.device)
         averaged = isinstance(self._model, DistributedDataParallel)
@@ -70,7 +70,7 @@ class PlainPasses:
             total += loss.detach()
         return self._over_the_sequence(total)
 
-    def evaluate(self, batch: Batch) -> Tensor:
+    def evaluate(self, batch: Any) -> Tensor:
         """Take the loss of one micro-batch, as `Passes.evaluate` says."""
         (model,) = self.modules
         with torch.no_grad(), self._autocast():

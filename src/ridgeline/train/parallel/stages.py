@@ -155,7 +155,7 @@ def rank_of_stage(layout: Layout, stage: int) -> int:
 def balanced(config: PretrainedConfig, recipe: Recipe, count: int) -> list[range]:
     """The layers of each stage, by FLOPs."""
     spec = spec_from_config(config.to_dict(), place=recipe.model.config, name=recipe.model.config)
-    seq = recipe.data.seq
+    seq = recipe.text.seq
     before, behind = end_flops(spec, seq)
     costs = layer_flops(spec, seq, recipe.layout.recompute)
     return split_layers(costs, count, before=before, behind=behind)

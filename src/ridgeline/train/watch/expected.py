@@ -27,16 +27,16 @@ def flops_per_token(recipe: Recipe) -> float | None:
 
     Matmuls and attention are counted, causal masks as half, recomputation not (the convention of
     MFU: Chowdhery et al., PaLM, arXiv 2204.02311, appendix B). None for tables and models that
-    theory does not know (an adapter's frozen weights have no gradient matmuls).
+    theory does not know (an adapter's frozen weights have no gradient matmuls), and for images.
     """
-    if not all(section.known_to_theory for section in recipe.sections):
+    if recipe.images is not None or not all(section.known_to_theory for section in recipe.sections):
         return None
     try:
-        operators = model_operators(load_model(recipe.model.config), recipe.data.seq, 1)
+        operators = model_operators(load_model(recipe.model.config), recipe.text.seq, 1)
     except InputError:
         return None
     forward = sum(one.count * one.flops for one in operators if one.direction == "forward")
-    return 3.0 * forward / recipe.data.seq
+    return 3.0 * forward / recipe.text.seq
 
 
 def peak_flops_per_second(recipe: Recipe, device: torch.device) -> float | None:
@@ -59,6 +59,7 @@ def predicted_peak_bytes(recipe: Recipe) -> float | None:
     other states than AdamW.
     """
     covered = recipe.optimizer.name == "adamw" and not recipe.optimizer.ema
+    covered = covered and recipe.images is None
     if not covered or not all(section.known_to_theory for section in recipe.sections):
         return None
     layout = recipe.layout
@@ -66,7 +67,7 @@ def predicted_peak_bytes(recipe: Recipe) -> float | None:
         estimate = predict_training(
             recipe.model.config,
             f"{layout.num_devices}x{_ANY_DEVICE}",
-            seq=recipe.data.seq,
+            seq=recipe.text.seq,
             layout=layout,
         )
     except InputError:

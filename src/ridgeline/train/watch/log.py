@@ -28,6 +28,9 @@ _SCALARS = (
     "bytes_sent",
     "skipped_steps",
     "loss_scale",
+    "top1",
+    "decoded_per_second",
+    "input_bound_share",
 )
 
 

@@ -79,17 +79,22 @@ def scaling_line(run: TrainingRun, reference: TrainingRun) -> str:
 
 
 def _speed(run: TrainingRun) -> float:
-    """Tokens per second of the median step after warm-up."""
+    """Tokens, or images, per second of the median step after warm-up."""
     samples = run.step_samples[int(len(run.step_samples) * _WARM_UP_SHARE) :]
     if not samples:
         raise InputError("scaling: a run without steps has no speed")
-    return run.recipe.layout.global_batch * run.recipe.data.seq / median(samples)
+    data = run.recipe.data
+    each = 1 if data is None else data.seq
+    return run.recipe.layout.global_batch * each / median(samples)
 
 
 def _check_same_work(one: Recipe, other: Recipe) -> None:
     pairs = {
         "model.config": (one.model.config, other.model.config),
-        "data.seq": (one.data.seq, other.data.seq),
+        "data.seq": tuple(None if each.data is None else each.data.seq for each in (one, other)),
+        "images.size": tuple(
+            None if each.images is None else each.images.size for each in (one, other)
+        ),
         "layout.precision": (one.layout.precision, other.layout.precision),
         "optimizer.name": (one.optimizer.name, other.optimizer.name),
     }
