@@ -1,0 +1,165 @@
+"""Sources of images: every form that people keep them in gives the same pictures and labels."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from ridgeline.errors import InputError
+from ridgeline.image_files.read_ahead import read_ahead
+from ridgeline.image_files.source import open_images
+
+CLASSES = ("bee", "cat", "wasp")
+LABELS = (0, 0, 1, 1, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def pictures() -> NDArray[np.uint8]:
+    """Six pictures of 20 × 30 that PNG keeps as they are."""
+    return np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), dtype=np.uint8)
+
+
+def png(picture: NDArray[np.uint8]) -> bytes:
+    """A picture as the bytes of a file."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
+
+
+def class_folders(pictures: NDArray[np.uint8], where: Path) -> Path:
+    for place, (picture, label) in enumerate(zip(pictures, LABELS, strict=True)):
+        (where / CLASSES[label]).mkdir(parents=True, exist_ok=True)
+        (where / CLASSES[label] / f"{place}.png").write_bytes(png(picture))
+    return where
+
+
+def flat(pictures: NDArray[np.uint8], where: Path) -> Path:
+    where.mkdir()
+    lines = ["file,label"]
+    for place, (picture, label) in enumerate(zip(pictures, LABELS, strict=True)):
+        (where / f"{place}.png").write_bytes(png(picture))
+        lines.append(f"{place}.png,{CLASSES[label]}")
+    (where / "labels.csv").write_text("\n".join(lines) + "\n")
+    return where
+
+
+def shards(pictures: NDArray[np.uint8], where: Path) -> Path:
+    where.mkdir()
+    for shard in range(2):
+        with tarfile.open(where / f"part-{shard:02d}.tar", "w") as file:
+            for place in range(3 * shard, 3 * shard + 3):
+                for suffix, content in (
+                    ("cls", CLASSES[LABELS[place]].encode()),
+                    ("png", png(pictures[place])),
+                ):
+                    member = tarfile.TarInfo(f"images/{place:04d}.{suffix}")
+                    member.size = len(content)
+                    file.addfile(member, io.BytesIO(content))
+    return where / "part-{00..01}.tar"
+
+
+def npz(pictures: NDArray[np.uint8], where: Path) -> Path:
+    path = where.with_suffix(".npz")
+    np.savez(path, images=pictures, labels=np.array(LABELS))
+    return path
+
+
+def mapped(pictures: NDArray[np.uint8], where: Path) -> Path:
+    where.mkdir()
+    np.save(where / "images.npy", pictures)
+    np.save(where / "labels.npy", np.array(LABELS))
+    return where
+
+
+@pytest.mark.parametrize("write", [class_folders, flat, shards, npz, mapped])
+def test_every_form_gives_the_same_pictures_and_labels(
+    write: Callable[[NDArray[np.uint8], Path], Path],
+    pictures: NDArray[np.uint8],
+    tmp_path: Path,
+) -> None:
+    source = open_images("--images", write(pictures, tmp_path / "here"))
+
+    assert len(source) == 6
+    assert source.labels is not None
+    assert source.labels.tolist() == list(LABELS)
+    assert source.classes in ((), CLASSES)
+    read = list(read_ahead(source, [5, 0, 3], threads=2))
+    assert all((one == pictures[place]).all() for one, place in zip(read, [5, 0, 3], strict=True))
+
+
+def test_a_flat_folder_without_a_table_has_no_labels(
+    pictures: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    folder = flat(pictures, tmp_path / "here")
+    (folder / "labels.csv").unlink()
+
+    assert open_images("--images", folder).labels is None
+
+
+def lost_label(pictures: NDArray[np.uint8], where: Path) -> Path:
+    folder = flat(pictures, where)
+    (folder / "labels.csv").write_text("0.png,cat\n")
+    return folder
+
+
+def twofold_label(pictures: NDArray[np.uint8], where: Path) -> Path:
+    folder = flat(pictures, where)
+    (folder / "labels.csv").write_text("0.png,cat\n0.png,bee\n")
+    return folder
+
+
+def beside_folders(pictures: NDArray[np.uint8], where: Path) -> Path:
+    class_folders(pictures, where)
+    (where / "stray.png").write_bytes(png(pictures[0]))
+    return where
+
+
+def compressed(pictures: NDArray[np.uint8], where: Path) -> Path:
+    shards(pictures, where)
+    packed = where / "part.tar.gz"
+    packed.write_bytes(gzip.compress((where / "part-00.tar").read_bytes()))
+    return packed
+
+
+def lost_shard(pictures: NDArray[np.uint8], where: Path) -> Path:
+    shards(pictures, where)
+    return where / "part-{00..02}.tar"
+
+
+def cut_short(pictures: NDArray[np.uint8], where: Path) -> Path:
+    folder = flat(pictures, where)
+    (folder / "0.png").write_bytes(png(pictures[0])[:300])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lost_label, "labels.csv: says no label of 5 images"),
+        (twofold_label, "line 2: 0.png has two labels"),
+        (beside_folders, "images both beside and in folders"),
+        (compressed, "is no plain .tar"),
+        (lost_shard, "part-02.tar is missing"),
+        (cut_short, "0.png: cannot be read as an image"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line(
+    write: Callable[[NDArray[np.uint8], Path], Path],
+    says: str,
+    pictures: NDArray[np.uint8],
+    tmp_path: Path,
+) -> None:
+    path = write(pictures, tmp_path / "here")
+    with pytest.raises(InputError) as caught:
+        list(read_ahead(open_images("--images", path), [0]))
+
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
