@@ -3,6 +3,7 @@
     RidgelineError              1   our own failure
     ├── InputError              2   what the user gave is wrong: a flag, a file, a value
     │   ├── MissingExtra        2   an optional dependency is not installed
+    │   ├── ExportError         2   a module that another runtime cannot take: whose line, what cure
     │   └── ScriptError         2   the user's own script failed (it also fails without us)
     ├── ChildDied               1   the measured process was killed or vanished
     ├── OurDefect               1   the user's script fails, but not without us
@@ -71,6 +72,18 @@ class MissingExtra(InputError):
         super().__init__(
             f"{module} is not installed; run: pip install 'ridgeline[{extra}]'",
         )
+
+
+class ExportError(InputError):
+    """A module cannot be converted for another runtime: the line or operator, and the cure."""
+
+    def __init__(self, message: str, *, kind: str, log: str = "") -> None:
+        kept = f" (the whole message: {log})" if log else ""
+        super().__init__(message + kept)
+        self.kind = kind
+        """Which of the known kinds of failure, e.g. `data-dependent-shape`."""
+        self.log = log
+        """File with what torch and the runtime said; empty where they said nothing."""
 
 
 class ScriptError(InputError):

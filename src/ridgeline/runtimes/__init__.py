@@ -3,6 +3,195 @@
 One file per runtime, of one shape, found by being there; a new runtime is a new file. `export/`
 writes, checks and measures what they make; techniques put them under a running script.
 
-What may not enter: judging and timing (`export/`, `tune/`), and an import of a runtime outside of
-the function that needs it.
+A runtime module defines
+
+    CARD                                        its name, formats, precisions, how it is installed
+    missing() -> str | None                     why it cannot run here, in one line
+    convert(module, inputs, kwargs, folder, …)  -> Artifact, or ExportError: one line with its cure
+    load(artifact, *, threads) -> callable      called as the module is, answers as it does
+
+    made = runtime("onnx").convert(model, (images,), {}, folder, precision="fp32", dynamic=("batch",))
+    run = runtime("onnx").load(made, threads=2)
+    logits = run(images)
+
+`Artifact.read(folder)` finds again, in another process, what `convert` left in a folder. What
+several runtimes need (the capture of a module, its inputs and outputs as structure, whose fault a
+failure is) lies in `capture/`.
+
+What may not enter: judging and timing (`export/`, `tune/`), and an import of a runtime, or of
+torch, outside of the function that needs it. Start reading at `onnx_runtime.py`.
 """
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.records.store import write_atomically
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Precision = Literal["fp32", "bf16", "fp16", "int8"]
+Free = Literal["batch", "size"]
+"""A dimension that may differ from call to call: the batch; height and width of images."""
+
+ARTIFACT_NAME = "artifact.json"
+
+
+class Call(NamedTuple):
+    """The arguments of one call of a module."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeCard:
+    """What a reader wants to know of a runtime before trying it."""
+
+    name: str
+    """As `--to` takes it."""
+    title: str
+    suffix: str
+    """The format: how the name of the file that it loads ends."""
+    pip: str
+    """The command that installs it; empty where it comes with torch or cannot be installed so."""
+    precisions: tuple[Precision, ...]
+    """What it computes in on this kind of machine; fp32 first."""
+    needs: tuple[str, ...]
+    """Modules that must be importable."""
+    source: str
+    """Its documentation."""
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A module as written for one runtime: its files, and how tensors go in and come out.
+
+    It stands beside the files as `artifact.json`, so that another process can load it.
+    """
+
+    folder: Path
+    runtime: str
+    precision: Precision
+    file: str
+    """What the runtime loads, relative to `folder`."""
+    files: list[str]
+    """All that was written, without `artifact.json`."""
+    free: list[Free]
+    """Dimensions that may differ from the example's."""
+    inputs: Any
+    """Structure of `(args, kwargs)`, as `capture/structure.py` writes it."""
+    outputs: Any
+    """Structure of what the module returns."""
+    shapes: list[list[int]]
+    """Shape of each tensor that goes in, of the example."""
+    dtypes: list[str]
+    """Their dtypes, e.g. `float32`."""
+    constants: list[int] = []
+    """Which of the tensors that go in are no inputs of the program: it never used them."""
+    notes: list[str] = []
+    """What a reader must know: layers left in float, too few calibration batches."""
+
+    @property
+    def path(self) -> Path:
+        """The file that the runtime loads."""
+        return self.folder / self.file
+
+    @property
+    def size_bytes(self) -> int:
+        """All files together."""
+        return sum((self.folder / name).stat().st_size for name in self.files)
+
+    def write(self) -> None:
+        """Leave the description beside the files."""
+        plain = {name: getattr(self, name) for name in self.__struct_fields__ if name != "folder"}
+        write_atomically(self.folder / ARTIFACT_NAME, msgspec.json.encode(plain))
+
+    @classmethod
+    def read(cls, folder: Path) -> Artifact:
+        """What `convert` left in a folder.
+
+        Raises:
+            InputError: No artifact is there.
+        """
+        try:
+            plain = msgspec.json.decode((folder / ARTIFACT_NAME).read_bytes())
+            return msgspec.convert({**plain, "folder": str(folder)}, cls)
+        except (OSError, msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+            raise InputError(f"{folder}: holds no exported module ({error})") from None
+
+
+class Runtime(Protocol):
+    """The shape of a runtime module."""
+
+    CARD: RuntimeCard
+
+    def missing(self) -> str | None:
+        """Why it cannot run here, in one line with the cure; None: it can."""
+
+    def convert(
+        self,
+        module: nn.Module,
+        inputs: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        folder: Path,
+        *,
+        precision: Precision = "fp32",
+        calibration: Sequence[Call] = (),
+        dynamic: tuple[Free, ...] = ("batch",),
+    ) -> Artifact:
+        """Write the module for this runtime into `folder`, which is made.
+
+        Args:
+            module: In evaluation mode, on the CPU.
+            inputs: Positional arguments of an example call; a batch of 1 is widened to 2 where
+                the batch stays free.
+            kwargs: Its keyword arguments.
+            folder: For the files, and `artifact.json`. Where conversion fails, what it wrote is
+                removed, and torch's own message is kept in a file beside the folder.
+            precision: One of `CARD.precisions`.
+            calibration: Calls with real inputs whose ranges int8 takes; only there.
+            dynamic: Dimensions that must stay free.
+
+        Raises:
+            ExportError: The module cannot be converted: whose line or operator, and the cure.
+            InputError: A precision that it does not have; int8 without calibration calls.
+        """
+
+    def load(self, artifact: Artifact, *, threads: int) -> Callable[..., Any]:
+        """The program, to be called as the module is; it answers in the module's own structure.
+
+        A call whose inputs have another structure, or another size in a dimension that is not
+        free, raises InputError and computes nothing.
+        """
+
+
+@cache
+def all_runtimes() -> dict[str, Runtime]:
+    """Every runtime by name, found by file."""
+    found: dict[str, Runtime] = {}
+    for info in pkgutil.iter_modules(__path__):
+        if info.ispkg:
+            continue
+        module: Any = importlib.import_module(f"{__name__}.{info.name}")
+        if module.CARD.name in found:
+            raise AssertionError(f"{info.name}.py: the name {module.CARD.name} is taken")
+        found[module.CARD.name] = module
+    return found
+
+
+def runtime(name: str) -> Runtime:
+    """The runtime of that name; an unknown name lists the known ones."""
+    known = all_runtimes()
+    if name not in known:
+        raise InputError(f"no runtime {name!r}; known: {', '.join(sorted(known))}")
+    return known[name]
