@@ -10,7 +10,7 @@ A runtime module defines
     convert(module, inputs, kwargs, folder, …)  -> Artifact, or ExportError: one line with its cure
     load(artifact, *, threads) -> callable      called as the module is, answers as it does
 
-    made = runtime("onnx").convert(model, (images,), {}, folder, precision="fp32", dynamic=("batch",))
+    made = runtime("onnx").convert(model, (images,), {}, folder, dynamic=("batch",))
     run = runtime("onnx").load(made, threads=2)
     logits = run(images)
 
@@ -96,8 +96,6 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Shape of each tensor that goes in, of the example."""
     dtypes: list[str]
     """Their dtypes, e.g. `float32`."""
-    constants: list[int] = []
-    """Which of the tensors that go in are no inputs of the program: it never used them."""
     notes: list[str] = []
     """What a reader must know: layers left in float, too few calibration batches."""
 

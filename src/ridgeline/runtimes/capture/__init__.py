@@ -1,0 +1,12 @@
+"""What every runtime needs of a module: its graph, its structure, and whose fault a failure is.
+
+    structure.py   inputs and outputs as a list of tensors and a description that JSON can hold
+    program.py     a module as an exported program with free batch or size, or one line why not
+    states.py      what a call of forward leaves behind, which a graph cannot
+    blame.py       an error of torch or of a runtime as the user's line, and the cure
+    sources.py     the user's line: of a traceback, of an operator in a graph
+    answering.py   a loaded program called as the module is
+    quiet.py       conversion without a word on the user's terminal
+
+What may not enter: a runtime. Start reading at `program.py`.
+"""

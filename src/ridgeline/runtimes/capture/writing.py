@@ -1,0 +1,99 @@
+"""Files of a conversion: all of them and their description, or none and one line why not."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ridgeline.errors import ExportError, InputError
+from ridgeline.runtimes import ARTIFACT_NAME, Artifact, Precision, RuntimeCard
+from ridgeline.runtimes.capture.blame import USUAL, blame, keep_log
+from ridgeline.runtimes.capture.program import Captured
+from ridgeline.runtimes.capture.quiet import silence
+
+
+def not_installed(card: RuntimeCard) -> str | None:
+    """Which modules a runtime lacks, and how they are installed; None: it has all."""
+    absent = [name for name in card.needs if importlib.util.find_spec(name) is None]
+    if not absent:
+        return None
+    verb = "is" if len(absent) == 1 else "are"
+    return f"{', '.join(absent)} {verb} not installed; run: {card.pip}"
+
+
+def check_precision(card: RuntimeCard, precision: Precision) -> None:
+    """Raise InputError where a runtime does not compute in this precision."""
+    if precision not in card.precisions:
+        raise InputError(
+            f"{card.name} does not compute in {precision} here; it has {', '.join(card.precisions)}"
+        )
+
+
+def check_dtypes(card: RuntimeCard, captured: Captured) -> None:
+    """Raise ExportError where the module takes or returns numbers that no such runtime has."""
+    outputs = next(node for node in captured.program.graph.nodes if node.op == "output")
+    returned = [node.meta["val"] for node in outputs.all_input_nodes]
+    for what, tensors in (("takes", captured.tensors), ("returns", returned)):
+        odd = [tensor.dtype for tensor in tensors if tensor.dtype not in USUAL]
+        if odd:
+            raise ExportError(
+                f"forward {what} {odd[0]}, which {card.title} does not have; "
+                + ("pass" if what == "takes" else "return")
+                + (" torch.view_as_real(x)" if odd[0].is_complex else " it as float32"),
+                kind="dtype-not-there",
+            )
+
+
+@contextlib.contextmanager
+def conversion(folder: Path, card: RuntimeCard, captured: Captured) -> Iterator[None]:
+    """Around a conversion into `folder`: quiet, and where it fails what it wrote is removed.
+
+    Raises:
+        ExportError: In one line, whose operator it is; the whole message is beside the folder.
+    """
+    existed = folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    before = set(folder.iterdir())
+    try:
+        with silence() as said:
+            yield
+    except BaseException as error:
+        for path in set(folder.iterdir()) - before:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not existed:
+            folder.rmdir()
+        if isinstance(error, InputError) or not isinstance(error, Exception):
+            raise
+        raise blame(
+            error, keep_log(folder, error, said.getvalue()), card.title, captured.program
+        ) from error
+
+
+def write_artifact(
+    folder: Path,
+    card: RuntimeCard,
+    captured: Captured,
+    precision: Precision,
+    file: str,
+    notes: list[str],
+) -> Artifact:
+    """Describe what lies in `folder` now."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    artifact = Artifact(
+        folder=folder,
+        runtime=card.name,
+        precision=precision,
+        file=file,
+        files=[str(path.relative_to(folder)) for path in files if path.name != ARTIFACT_NAME],
+        free=captured.free,
+        inputs=captured.inputs,
+        outputs=captured.outputs,
+        shapes=[list(tensor.shape) for tensor in captured.tensors],
+        dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in captured.tensors],
+        notes=notes,
+    )
+    artifact.write()
+    return artifact

@@ -1,0 +1,146 @@
+"""OpenVINO: the module as an OpenVINO graph, with int8 by NNCF.
+
+The precision it computes in is said, never left to its default: on a CPU that has bfloat16 it
+would round a float32 model (OpenVINO documentation, "Precision Control"). int8 takes weights per
+channel and the ranges of activations from the calibration calls, with bias correction; where
+attention is found NNCF's transformer scheme keeps norms and softmax in float and smooths what goes
+into matmuls (Xiao et al., "SmoothQuant", 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.runtimes import Artifact, Call, Free, Precision, RuntimeCard
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ridgeline.runtimes.capture.program import Captured
+
+CARD = RuntimeCard(
+    name="openvino",
+    title="OpenVINO",
+    suffix=".xml",
+    pip="pip install 'ridgeline[export]'",
+    precisions=("fp32", "bf16", "int8"),
+    needs=("openvino", "nncf"),
+    source="https://docs.openvino.ai/",
+)
+
+FILE = "model.xml"
+_HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
+"""Precision → what is left in floating point is computed in this."""
+
+
+def missing() -> str | None:
+    """Why it cannot run here, in one line with the cure; None: it can."""
+    from ridgeline.runtimes.capture.writing import not_installed
+
+    return not_installed(CARD)
+
+
+def convert(
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    folder: Path,
+    *,
+    precision: Precision = "fp32",
+    calibration: Sequence[Call] = (),
+    dynamic: tuple[Free, ...] = ("batch",),
+) -> Artifact:
+    """Write `model.xml` and `model.bin`; see `Runtime.convert`."""
+    from ridgeline.runtimes.capture.program import capture, flat_calls
+    from ridgeline.runtimes.capture.writing import (
+        check_dtypes,
+        check_precision,
+        conversion,
+        write_artifact,
+    )
+
+    check_precision(CARD, precision)
+    captured = capture(module, inputs, kwargs, dynamic=dynamic, folder=folder)
+    check_dtypes(CARD, captured)
+    notes: list[str] = []
+    calls = flat_calls(captured, calibration) if precision == "int8" else []
+    with conversion(folder, CARD, captured):
+        import openvino  # type: ignore[import-untyped]
+
+        model = _converted(captured, folder)
+        if precision == "int8":
+            model, notes = _quantised(model, captured, calls)
+        openvino.save_model(model, folder / FILE, compress_to_fp16=False)
+    return write_artifact(folder, CARD, captured, precision, FILE, notes)
+
+
+def _converted(captured: Captured, folder: Path) -> Any:
+    """The OpenVINO model.
+
+    Raises:
+        ExportError: Operators that OpenVINO does not have.
+    """
+    import openvino
+    from openvino.frontend import OpConversionFailure  # type: ignore[import-untyped]
+
+    from ridgeline.runtimes.capture.blame import blame_operator, keep_log, operator_name
+
+    try:
+        return openvino.convert_model(captured.program)
+    except OpConversionFailure as error:
+        said = str(error)
+        graph = captured.program.run_decompositions().graph
+        calls = [node for node in graph.nodes if hasattr(node.target, "_schema")]
+        lacking = [node for node in calls if f"{operator_name(node)}" in said]
+        if not lacking:
+            raise
+        log = keep_log(folder, error, said)
+        raise blame_operator(lacking[0], captured.program, log, CARD.title) from error
+
+
+def _quantised(model: Any, captured: Captured, calls: list[list[Tensor]]) -> tuple[Any, list[str]]:
+    import nncf  # type: ignore[import-untyped]
+
+    dataset = nncf.Dataset([[tensor.numpy() for tensor in call] for call in calls])
+    attention = captured.has_attention
+    quantised = nncf.quantize(
+        model,
+        dataset,
+        preset=nncf.QuantizationPreset.MIXED,
+        model_type=nncf.ModelType.TRANSFORMER if attention else None,
+        subset_size=len(calls),
+    )
+    notes = [f"int8 ranges from {sum(len(call[0]) for call in calls)} samples"]
+    if attention:
+        notes.append("softmax and norms stay in float (NNCF's transformer scheme)")
+    return quantised, notes
+
+
+def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:
+    """A compiled model that is called as the module is; see `Runtime.load`."""
+    import openvino
+    import torch
+
+    from ridgeline.runtimes.capture.answering import Answering
+
+    core = openvino.Core()
+    compiled = core.compile_model(
+        core.read_model(artifact.path),
+        "CPU",
+        {
+            "INFERENCE_PRECISION_HINT": _HINTS[artifact.precision],
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+        },
+    )
+    request = compiled.create_infer_request()
+    outputs = list(compiled.outputs)
+
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        arrays = [tensor.contiguous().numpy() for tensor in tensors]
+        found = request.infer(arrays, share_inputs=True)
+        return [torch.from_numpy(found[one]) for one in outputs]
+
+    return Answering(artifact, run)
