@@ -123,7 +123,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         try:
             plain = msgspec.json.decode((folder / ARTIFACT_NAME).read_bytes())
-            return msgspec.convert({**plain, "folder": str(folder)}, cls)
+            return msgspec.convert({**plain, "folder": folder}, cls)
         except (OSError, msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
             raise InputError(f"{folder}: holds no exported module ({error})") from None
 

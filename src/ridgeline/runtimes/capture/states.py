@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from ridgeline.runtimes.capture.sources import _rank
 
@@ -135,8 +136,21 @@ def _reading(value: Any) -> Any:
 
 def _same(now: Any, before: Any) -> bool:
     if isinstance(now, tuple) and isinstance(before, tuple):
-        return now[0] is before[0] and len(now[1]) == len(before[1])
+        return len(now[1]) == len(before[1]) and (now[0] is before[0] or _equal(now[1], before[1]))
     return type(now) is type(before) and (now == before or now is before)
+
+
+def _equal(now: Any, before: Any) -> bool:
+    """Whether a container that took the place of another holds the same: torch.export copies them.
+
+    >>> _equal({"plan": {"a": 1}}, {"plan": {"a": 1}}), _equal([torch.ones(1)], [torch.ones(1)])
+    (True, False)
+    """
+    leaves, others = tree_leaves(now), tree_leaves(before)
+    return len(leaves) == len(others) and all(
+        one is other or (type(one) in _PLAIN and type(one) is type(other) and one == other)
+        for one, other in zip(leaves, others, strict=True)
+    )
 
 
 def _restore(holder: Any, key: str, before: Any) -> None:
