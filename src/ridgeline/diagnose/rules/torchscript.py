@@ -1,4 +1,4 @@
-"""A TorchScript program: `torch.jit` is deprecated, and what it made gains nothing from new work.
+"""`torch.jit` is deprecated, and the programs that it made gain nothing from new work.
 
 The documentation of PyTorch says so since July 2025, and 2.13 warns at `torch.jit.script` and
 `torch.jit.trace`: Python 3.14 is not supported, and `torch.compile` or `torch.export` is named.

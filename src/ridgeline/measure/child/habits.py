@@ -1,7 +1,8 @@
 """Calls that cost time or memory when they sit inside the loop: counted, timed and located.
 
 `gc.collect`, `torch.cuda.empty_cache`, `torch.save`, in-place `zero_grad`, gradient scaling,
-activation checkpointing, tensors turned into text; programs of TorchScript. Each patch calls the original and counts.
+activation checkpointing, tensors turned into text; programs of TorchScript. Each patch calls the
+original and counts.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _notice_torchscript(agent: Agent, original: Callable[..., Any]) -> Callable[
 
 
 def _notice_scripting(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
-    """As the others; names are looked up so many frames above, and this is one more."""
+    """The wrapper of script, which looks up names so many frames above; this is one more."""
 
     @functools.wraps(original)
     def script(obj: Any, optimize: Any = None, _frames_up: int = 0, *rest: Any, **more: Any) -> Any:
