@@ -47,6 +47,7 @@ PATCHED: Final[dict[str, str]] = {
         for module in ("torch.distributed.distributed_c10d", "torch.distributed")
         for name in COLLECTIVES
     },
+    "torch.jit._trace:trace_module": "what TorchScript traces and compares is no step",
     # -- the measured process: habits that cost time inside the loop
     "torch._tensor_str:_str": "a tensor that is printed is waited for; repr and format end here",
     "gc:collect": "counted; and passed over by no-forced-gc",
@@ -56,6 +57,10 @@ PATCHED: Final[dict[str, str]] = {
     "torch.amp:GradScaler.scale": "how far the losses that are seen are scaled",
     "torch.utils.checkpoint:checkpoint":
         "what is computed a second time; taken out by no-checkpointing",
+    **dict.fromkeys(
+        ("torch.jit:load", "torch.jit:trace", "torch.jit:script"),
+        "the line that makes a TorchScript program, which is deprecated",
+    ),
     # -- the measured process: the user's files and seeds stay the user's
     "torch:save": "an early end must not leave a half-trained file in the place of a good one",
     "torch.jit:save": "as torch.save: written in C++, where no audit hook sees it",

@@ -23,6 +23,7 @@ ANOTHER_PROGRAM = re.compile(
 OF_ANOTHER_PROCESS = {
     "ridgeline.serve": "serve",
     "ridgeline.train": "train",
+    "ridgeline.export": "export",
     "ridgeline.launch.ray_entry": None,
 }
 """What a command starts instead of importing → the command; None: a program with own options."""

@@ -72,6 +72,7 @@ def on_cpu() -> dict[str, StepProfile]:
             shares={"data": 0.6},
             loader={"fetch_seconds": 60 * MS, "fetch_cpu_seconds": 5 * MS, "wait_seconds": 60 * MS},
         ),
+        "torchscript": profile(model={"scripted": True}),
         "worker-restarts": profile(
             shares={"data": 0.3},
             loader={"num_workers": 2, "restarts": 4, "start_seconds": 0.15, "wait_seconds": 1e-4},

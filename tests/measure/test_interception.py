@@ -206,6 +206,18 @@ def test_copies_pickles_and_scripted_models_carry_nothing_of_ours() -> None:
         assert run.output.endswith("clean")
 
 
+@pytest.mark.sweep("load")
+@pytest.mark.parametrize("made", ["trace", "script", "load", "no"])
+def test_a_torchscript_program_is_seen_with_the_line_that_made_it(made: str) -> None:
+    report, _ = measured(command("torchscript.py", made))
+    assert report.facts is not None
+    assert [model.scripted for model in report.facts.models] == [made != "no"]
+    site = report.facts.settings.torchscript_site
+    lines = (SCRIPTS / "torchscript.py").read_text().splitlines()
+    assert (site is None) == (made == "no")
+    assert site is None or f"torch.jit.{made}" in lines[site.line - 1]
+
+
 def test_a_stopped_script_leaves_its_checkpoints_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "launch logs": ("ridgeline.cli.launch_runs", "all ranks' logs as one, the first error first"),
     "launch cancel": ("ridgeline.cli.launch_runs", "end a launched run and what belongs to it"),
     "compress": ("ridgeline.cli.compress", "a smaller, faster model, and the loss it costs"),
+    "export": ("ridgeline.cli.export", "a model for other runtimes, checked and measured"),
     "evaluate": ("ridgeline.cli.evaluate", "perplexity, KL to a reference, size, decode speed"),
     "serve": ("ridgeline.cli.serve", "an LLM behind an OpenAI-compatible API"),
     "generate": ("ridgeline.cli.generate", "answers from a language model, without a server"),
@@ -58,7 +59,7 @@ PANELS: dict[str, str] = {
         "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch",
         "Serve": "serve generate loadtest bench draft-heads kernels",
-        "Compress": "compress evaluate",
+        "Compress and export": "compress export evaluate",
         "Read traces": "trace",
     }.items()
     for word in words.split()

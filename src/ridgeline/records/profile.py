@@ -138,6 +138,8 @@ class ModelFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A part of its forward was seen to run again inside backward; of compiled code, what its
     modules say of themselves."""
     compiled: bool
+    scripted: bool = False
+    """It, or a part of it, is a TorchScript program."""
     wrapper: str | None
     """`DistributedDataParallel`, `FullyShardedDataParallel`, … when wrapped."""
     ddp_find_unused: bool = False
@@ -217,6 +219,8 @@ class Settings(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     records_gradients: bool = False
     """Forwards of an inference script ran with gradients enabled."""
     backward_site: Site | None
+    torchscript_site: Site | None = None
+    """Where the script last loaded, traced or scripted a TorchScript program, if it did."""
     forwards_per_step: float
     backwards_per_step: float
     graph_compiles: int

@@ -65,6 +65,7 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
         checkpointing=watch.recomputed
         or attempt(_recomputes_in_compiled_code, module, otherwise=False),
         compiled=_is_compiled(module) or _is_compiled(inner),
+        scripted=any(isinstance(part, torch.jit.ScriptModule) for part in modules),
         wrapper=wrapper,
         ddp_find_unused=_is_on(wrapper, module, "find_unused_parameters"),
         ddp_static_graph=_is_on(wrapper, module, "static_graph"),
@@ -248,6 +249,7 @@ def settings(agent: Agent, steps: int, before: Usage) -> Settings:
         gc_seconds=switches.gc_seconds / steps,
         records_gradients=agent.kind == "inference" and switches.gradients_enabled,
         backward_site=switches.backward_site,
+        torchscript_site=switches.torchscript_site,
         forwards_per_step=switches.forwards / steps,
         backwards_per_step=switches.backwards / steps,
         graph_compiles=attempt(graph_compiles, otherwise=0),

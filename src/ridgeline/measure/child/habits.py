@@ -1,7 +1,8 @@
 """Calls that cost time or memory when they sit inside the loop: counted, timed and located.
 
 `gc.collect`, `torch.cuda.empty_cache`, `torch.save`, in-place `zero_grad`, gradient scaling,
-activation checkpointing, tensors turned into text. Each patch calls the original and counts.
+activation checkpointing, tensors turned into text; programs of TorchScript. Each patch calls the
+original and counts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import attempt
-from ridgeline.measure.child.sites import user_site
+from ridgeline.measure.child.sites import is_user_file, user_site
 from ridgeline.measure.child.watched import ModelWatch
 from ridgeline.patches import patch
 from ridgeline.records.profile import HabitName
@@ -38,6 +39,9 @@ def watch_habits(agent: Agent) -> None:
         "torch.amp:GradScaler.scale": _notice_scaler,
         "torch.utils.checkpoint:checkpoint": _time_recompute,
         "torch._tensor_str:_str": _time_printing,
+        "torch.jit:load": _notice_torchscript,
+        "torch.jit:trace": _notice_torchscript,
+        "torch.jit:script": _notice_scripting,
     }
     for name, counter in counters.items():
         attempt(patch, name, functools.partial(counter, agent), otherwise=None)
@@ -95,6 +99,33 @@ def _notice_zero_grad(agent: Agent, original: Callable[..., None]) -> Callable[.
             agent.watched.optimizer(optimizer).zeroed_in_place += 1
 
     return zero_grad
+
+
+def _notice_torchscript(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        _note_torchscript(agent)
+        return original(*args, **kwargs)
+
+    return make
+
+
+def _notice_scripting(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper of script, which looks up names so many frames above; this is one more."""
+
+    @functools.wraps(original)
+    def script(obj: Any, optimize: Any = None, _frames_up: int = 0, *rest: Any, **more: Any) -> Any:
+        _note_torchscript(agent)
+        return original(obj, optimize, _frames_up + 1, *rest, **more)
+
+    return script
+
+
+def _note_torchscript(agent: Agent) -> None:
+    """Libraries script functions of their own as they are imported: the caller is asked for."""
+    caller = sys._getframe(2)
+    if agent.is_mine() and is_user_file(caller.f_code.co_filename):
+        agent.watched.switches.torchscript_site = attempt(user_site, caller, otherwise=None)
 
 
 def _notice_scaler(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:

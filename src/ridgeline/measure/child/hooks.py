@@ -58,6 +58,7 @@ class Hooks:
             self._loader,
             self._compile,
             self._collectives,
+            self._tracing,
         ):
             attempt(installer, otherwise=None)
         os.register_at_fork(after_in_child=self._in_fork)
@@ -81,6 +82,8 @@ class Hooks:
 
     def _before_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or not self.agent.is_mine():
+            return
+        if torch.jit.is_tracing():  # what is looked at would become part of the program
             return
         if self._begin(module) and not attempt(self._await_end, module, otherwise=False):
             self._finish(module, (), {}, None)
@@ -172,6 +175,24 @@ class Hooks:
             return result
 
         module._compiled_call_impl = call  # type: ignore[assignment]
+
+    def _tracing(self) -> None:
+        """TorchScript calls a model to trace it, and again to compare: none of that is a step."""
+
+        def unseen(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def trace_module(*args: Any, **kwargs: Any) -> Any:
+                armed = _HOOK in torch_module._global_forward_pre_hooks
+                self._disarm()
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    if armed:
+                        self._arm()
+
+            return trace_module
+
+        patch("torch.jit._trace:trace_module", unseen)
 
     # -- optimizers ------------------------------------------------------------------------
 

@@ -94,6 +94,7 @@ class Switches:
     gradients_enabled: bool = False
     """During the last forward that was no evaluation."""
     profiler_on: bool = False
+    torchscript_site: Site | None = None
 
 
 @dataclass(slots=True)
@@ -243,6 +244,7 @@ class Watched:
             gradient_scaler=old.gradient_scaler,
             autocast_dtype=old.autocast_dtype,
             profiler_on=old.profiler_on,
+            torchscript_site=old.torchscript_site,
         )
         for optimizer in self.optimizers.values():
             optimizer.steps = optimizer.zeroed_in_place = 0

@@ -1,0 +1,342 @@
+"""`ridgeline export` on a network that was trained on scikit-learn's digits for seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.export.planted import digits
+from tests.export.warm import WarmWorker
+
+from ridgeline.cli.main import run
+from ridgeline.export import process
+
+SCRIPT = Path(digits.__file__)
+DEADLINE_SECONDS = 90
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of digits with labels, 32 × 32 in three channels."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    images = torch.tensor(found.images[:300], dtype=torch.float32)[:, None] / 16
+    images = torch.nn.functional.interpolate(images, (32, 32), mode="bilinear").repeat(1, 3, 1, 1)
+    path = tmp_path_factory.mktemp("digits") / "images.npz"
+    np.savez(path, pixel_values=images.numpy(), labels=found.target[:300])
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(check: Path) -> Path:
+    """What some passes over these images taught the network."""
+    torch.manual_seed(0)
+    with np.load(check) as arrays:
+        images, labels = (torch.from_numpy(arrays[key]) for key in ("pixel_values", "labels"))
+    net = digits.network().train()
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(12):
+        for batch in torch.randperm(len(images)).split(25):
+            loss = torch.nn.functional.cross_entropy(net(images[batch]), labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    path = check.with_name("weights.pt")
+    torch.save(net.state_dict(), path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, weights: Path
+) -> Path:
+    folder = tmp_path_factory.getbasetemp() / "export-cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setenv("PLANTED_WEIGHTS", str(weights))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return folder
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are forks of a process that has imported torch."""
+    monkeypatch.setattr(process, "start_worker", WarmWorker)
+
+
+def exported(
+    model: str, out: Path, check: Path, *words: str, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, Any], str]:
+    line = ["export", f"{SCRIPT}:{model}", "--check", str(check), "--out", str(out), "--json"]
+    code = run([*line, *words])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out) if printed.out else {}, printed.err.strip()
+
+
+@pytest.mark.usefixtures("warm")
+def test_formats_are_compared_measured_and_kept(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["--to", "torch-export", "--to", "onnx", "--to", "openvino", "--seconds", "0.3"]
+    page = tmp_path / "page.html"
+    code, found, said = exported("sound", out, check, *words, "--html", str(page), capsys=capsys)
+    assert code == 0, said
+    eager, *rows = found["rows"]
+    assert [row["format"] for row in rows] == ["torch-export", "onnx", "openvino"]
+    for row in rows:
+        assert row["status"] == "ok"
+        assert [(one["batch"], one["size"]) for one in row["likeness"]] == [
+            (1, [32, 32]), (8, [32, 32]), (1, [64, 64]), (8, [64, 64]),
+        ]  # fmt: skip
+        assert all(one["agreement"] == 1 and one["inputs"] >= 16 for one in row["likeness"])
+        assert row["top1"] == eager["top1"] > 0.8
+        assert Path(row["file"]).is_file()
+        speed = row["speed"]
+        assert len(speed["throughput"]) == 6
+        assert speed["closed"]["p50"]["seconds"] <= speed["closed"]["p99"]["seconds"]
+        assert 0 < speed["before_memory_bytes"] < speed["peak_memory_bytes"]
+        assert row["speedup"]["rounds"] == 7
+    onnx = rows[1]["fusion"]
+    assert onnx["before"]["native_batch_norm"] == 3
+    assert "BatchNormalization" not in onnx["after"]
+    assert onnx["kernels"] < onnx["operators"]
+    assert json.loads((out / "export.json").read_text()) == found
+    assert "openvino" in page.read_text()
+    program = torch.export.load(out / "torch-export/model.pt2").module()
+    with np.load(check) as arrays:
+        image = torch.from_numpy(arrays["pixel_values"][:3])
+    with torch.no_grad():
+        (answer,) = program(image)
+        assert torch.equal(answer, digits.sound().eval()(image))
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["out", "page.html"]
+
+
+@pytest.mark.usefixtures("warm")
+def test_what_answers_wrongly_at_another_size_is_not_kept_and_its_layer_is_named(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--to", "torch-export", "--no-speed"]
+    code, found, said = exported(
+        "wrong_at_other_sizes", tmp_path / "out", check, *words, capsys=capsys
+    )
+    assert code == 3
+    row = found["rows"][1]
+    assert row["status"] == "differs"
+    assert [bool(one["wrong"]) for one in row["likeness"]] == [False, False, True, True]
+    assert row["wrong_stage"]["layer"] == "3.linear"
+    assert "64 × 64" in said.splitlines()[-1]
+    assert "3.linear" in said.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_drop_past_what_is_allowed_ends_with_3_and_keeps_nothing(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--to", "torch-export", "--precision", "bf16", "--max-drop", "1%", "--no-speed"]
+    code, found, said = exported("disturbed", tmp_path / "out", check, *words, capsys=capsys)
+    assert code == 3
+    assert found["rows"][1]["status"] in ("dropped", "differs")
+    assert "--max-drop allows 1.00 %" in said or "SQNR" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_conversion_is_made_once_and_a_damaged_one_anew(
+    check: Path, tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--to", "torch-export", "--no-speed", "--fix", "size"]
+    cached, damaged = [], []
+    for number in range(3):
+        out = tmp_path / str(number)
+        code, found, said = exported("sound", out, check, *words, capsys=capsys)
+        assert code == 0, said
+        cached.append(found["rows"][1]["cached"])
+        damaged.append(any("damaged" in note for note in found["rows"][1]["notes"]))
+        if number == 1:
+            for file in (own_cache / "ridgeline/exports").rglob("model.pt2"):
+                file.write_bytes(file.read_bytes()[:-100] + b"x" * 100)
+    assert cached == [False, True, False]
+    assert damaged == [False, False, True]
+    assert "takes" in found["rows"][1]["likeness"][2]["fixed"]
+
+
+@pytest.mark.sweep("SIGINT")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)], ids=["SIGINT", "SIGKILL"]
+)
+def test_a_job_that_is_ended_while_it_converts_leaves_nothing_running_and_no_directory(
+    number: int, code: int, check: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, out = tmp_path / "begun", tmp_path / "out"
+    monkeypatch.setenv("PLANTED_BEGUN", str(begun))
+    words = ["export", f"{SCRIPT}:slow", "--to", "torch-export", "--check", str(check)]
+    program = "from ridgeline.cli.main import main; main()"
+    job = subprocess.Popen(
+        [sys.executable, "-c", program, *words, "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not begun.exists():
+        assert job.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (worker,) = _workers(job.pid)
+    job.send_signal(number)
+    _, said = job.communicate(timeout=DEADLINE_SECONDS)
+    assert job.returncode == code
+    while Path(f"/proc/{worker}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not out.exists()
+    if number == signal.SIGINT:
+        assert said.splitlines()[-1] == "ridgeline: interrupted; nothing was left behind"
+        assert not out.with_name("out.partial").exists()
+
+
+def _workers(parent: int) -> list[int]:
+    from ridgeline.measure.child_tree import descendants
+
+    return [
+        pid
+        for pid in descendants(parent)
+        if b"ridgeline.export.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+@pytest.mark.usefixtures("warm")
+def test_random_numbers_are_said_and_no_int8_is_made_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = tmp_path / "noise.npz"
+    generator = np.random.default_rng(0)
+    np.savez(noise, pixel_values=generator.normal(size=(16, 3, 32, 32)).astype(np.float32))
+    words = ["--to", "onnx", "--no-speed", "--precision", "int8"]
+    code, _, said = exported("sound", tmp_path / "out", noise, *words, capsys=capsys)
+    assert code == 2
+    assert "random numbers" in said.splitlines()[-1]
+    assert [one.name for one in tmp_path.iterdir()] == ["noise.npz"]
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.sweep("no such format", "exists", "threshold")
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--to", "onxx"], "no runtime 'onxx'; known: "),
+        (["--to", "onnx", "--to", "onnx"], "named twice"),
+        (["--to", "onnx", "--out", "TAKEN"], "there is something already"),
+        (["--to", "onnx", "--out", "/nowhere/out"], "/nowhere is no folder"),
+        (["--to", "onnx", "--max-drop", "much"], "--max-drop much: no share"),
+        (["--to", "onnx", "--precision", "bf16"], "do not compute in it"),
+        (["--to", "onnx", "--period", "0s"], "--period"),
+        (["--to", "onnx", "--check", "/nowhere"], "--check /nowhere: no such file"),
+    ],
+    ids=["no such format", "twice", "exists", "no folder", "threshold", "precision", "period",
+         "no images"],
+)  # fmt: skip
+def test_bad_input_is_one_line(
+    words: list[str], line: str, check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    words = [str(taken) if word == "TAKEN" else word for word in words]
+    code, _, said = exported("sound", tmp_path / "out", check, *words, capsys=capsys)
+    assert code == 2
+    assert line in said.splitlines()[-1]
+    assert sorted(os.listdir(tmp_path)) == ["taken"]
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        (f"{SCRIPT}:no_module", "gives builtins.dict"),
+        (f"{SCRIPT}:nothing", "defines no 'nothing'; it has Block, Head"),
+        (f"{SCRIPT}", "say which, as"),
+        ("nowhere.py:net", "no such script"),
+        ("resnet-of-nobody", "no such directory, script or file"),
+        (str(SCRIPT.parent), "has no config.json"),
+    ],
+)
+def test_a_model_that_is_none_is_one_line(
+    model: str, line: str, check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", model, "--to", "onnx", "--check", str(check), "--out", str(tmp_path / "out")]
+    assert run(words) == 2
+    assert line in capsys.readouterr().err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.slow
+def test_int8_is_judged_on_other_images_than_its_ranges_come_from(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--to", "onnx", "--to", "openvino", "--precision", "int8", "--max-drop", "3%"]
+    words += ["--seconds", "2", "--period", "2ms"]
+    code, found, said = exported("sound", tmp_path / "out", check, *words, capsys=capsys)
+    assert code == 0, said
+    for row in found["rows"][1:]:
+        assert row["precision"] == "int8"
+        assert row["likeness"][1]["agreement"] > 0.9
+        assert 10 < row["likeness"][1]["sqnr_db"] < 60
+        assert row["speed"]["paced"]["period_seconds"] == 0.002
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.slow
+def test_aot_inductor_and_executorch_answer_as_eager_where_they_are_installed(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ridgeline.runtimes import all_runtimes
+
+    there = [
+        name
+        for name in ("aoti", "executorch")
+        if name in all_runtimes() and all_runtimes()[name].missing() is None
+    ]
+    if not there:
+        pytest.skip("neither AOTInductor nor ExecuTorch can run here")
+    words = [word for name in there for word in ("--to", name)]
+    code, found, said = exported(
+        "sound", tmp_path / "out", check, *words, "--no-speed", capsys=capsys
+    )
+    assert code == 0, said
+    for row in found["rows"][1:]:
+        assert all(one["agreement"] == 1 for one in row["likeness"] if not one["fixed"])
+    aoti = found["rows"][1]["fusion"]
+    assert aoti is not None
+    assert aoti["kernels"] < aoti["operators"]
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.slow
+def test_a_directory_of_transformers_is_exported(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic", num_labels=10
+    )
+    transformers.ResNetForImageClassification(config).save_pretrained(tmp_path / "model")
+    capsys.readouterr()
+    words = ["export", str(tmp_path / "model"), "--to", "torch-export", "--check", str(check)]
+    assert run([*words, "--out", str(tmp_path / "out"), "--no-speed", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(one["sqnr_db"] is None for one in found["rows"][1]["likeness"])
