@@ -198,8 +198,9 @@ def plot(judged: Sequence[Judged]) -> str:
 
 
 _ABOUT = (
-    "`python -m bench.trace_judgement --public FOLDER --page`. Simulated runs (`tests/trace/simulated/`) "
-    "are healthy programs with faults; their truth is computed: the run again without "
+    "`python -m bench.trace_judgement --public FOLDER --page`. Simulated runs "
+    "(`tests/trace/simulated/`) are healthy programs with faults; their truth is computed: the "
+    "run again without "
     "each fault, and the fault that is worth the most is the right answer, with every "
     "other within 1.15 of it. Where none is worth a tenth of the run, the roof that the "
     "kernels' time lies under is right. Shared and public traces are real captures, "

@@ -65,7 +65,9 @@ def main():
         latencies.append(time.perf_counter() - start)
         if step % 20 == 0:
             recent = statistics.median(latencies[-20:])
-            print(f"batch {step:4d}  median latency {recent * 1000:.1f} ms  labels {labels[:4].tolist()}")
+            print(
+                f"batch {step:4d}  median latency {recent * 1000:.1f} ms  labels {labels[:4].tolist()}"
+            )
 
     ordered = sorted(latencies)
     p50 = ordered[len(ordered) // 2]

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-try:
-    import resource
-except ImportError:  # not a POSIX system
-    resource = None  # type: ignore[assignment]
 
 _FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 
@@ -104,9 +100,7 @@ def _wait_until(due: float) -> None:
 
 def _usage() -> tuple[float, float, float]:
     """Page faults, seconds in the kernel, and involuntary context switches so far."""
-    used = None if resource is None else resource.getrusage(resource.RUSAGE_SELF)
-    if used is None:
-        return 0.0, 0.0, 0.0
+    used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_minflt + used.ru_majflt, used.ru_stime, used.ru_nivcsw
 
 

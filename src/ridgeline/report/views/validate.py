@@ -81,11 +81,12 @@ def serving_validation_document(found: ServingValidation) -> ReportDocument:
 def vision_validation_document(found: VisionValidation) -> ReportDocument:
     """Kinds of time, then classes of software, then sources; then what could not be judged."""
     rows = []
-    for groups, looks in ((found.by_kind, "strong"), (found.by_class, ""), (found.by_source, "")):
+    for groups in (found.by_kind, found.by_class, found.by_source):
         for name, ways in groups.items():
             for way, errors in ways.items():
                 left = f"no {way} of its own" if found.calibration == "unseen" else way
-                rows.append(TableRow((name, left, *_errors(errors)), looks))
+                cells = (name, left, *_errors(errors))
+                rows.append(TableRow(cells, "strong" if groups is found.by_kind else ""))
     title = "Vision models, predicted against published"
     table = DataTable((words("of", "fit"), *ERRORS), rows, title=title)
     whole = found.overall
