@@ -290,3 +290,24 @@ def test_the_figures_of_the_tutorial_are_those_that_its_commands_give(
         seconds = float(amount) * (3600 if unit == "h" else 60)
         assert found["run_seconds"] == pytest.approx(seconds, rel=0.04), words
         assert found["usd"] == pytest.approx(float(usd), rel=0.03, abs=0.6), words
+
+
+def test_a_network_of_the_users_own_script_is_counted_and_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "nets.py"
+    script.write_text(
+        "from torch import nn\n"
+        "def camera():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 64, 3, 2, 1), nn.BatchNorm2d(64), nn.ReLU(),\n"
+        "                         nn.Conv2d(64, 128, 3, 2, 1), nn.ReLU())\n"
+    )
+    for words in (
+        ["predict", "inference", "--device", "orin"],
+        ["plan", "inference", "--device", "orin", "--deadline", "33ms"],
+        ["predict", "training", "--device", "A100", "--batch", "32"],
+        ["plan", "training", "--cluster", "8xA100", "--images", "1M", "--global-batch", "256"],
+    ):
+        given = [*words, "--model", f"{script}:camera", "--image", "128x256", "--json"]
+        assert run(given) == 0, words
+        assert "camera" in capsys.readouterr().out

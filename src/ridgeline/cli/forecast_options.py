@@ -15,10 +15,11 @@ from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.hardware.cluster import Cluster
+    from ridgeline.models.vision.network import VisionNetwork
 
 _MODEL = typer.Option(
     help="A preset (of images too: resnet50, vit_base_patch16_224, …), a config.json, or sizes as"
-    " layers=…,hidden=…."
+    " layers=…,hidden=…; of images also script.py:FUNCTION, timm:NAME or a .pt2 file."
 )
 Model = Annotated[str, _MODEL]
 OptionalModel = Annotated[str | None, _MODEL]
@@ -140,6 +141,20 @@ def amount_of(option: str, text: str) -> float:
     if not 0 < value < 1e18:
         raise InputError(f"{option} {text}: give a number above 0, as 1e12, 300B or 1.28M")
     return value
+
+
+def network_seen(model: str, image: str | None) -> str | VisionNetwork | None:
+    """The network for images that `--model` means; None for a model of tokens.
+
+    Presets are meant by their name; a script's, a library's or an exported program is built and
+    counted for images of this size.
+    """
+    from ridgeline.measure.network.source import is_module, read_network
+    from ridgeline.plan.vision.question import vision_name
+
+    if is_module(model):
+        return read_network(model, image_size_of(image))
+    return model if vision_name(model) is not None else None
 
 
 def image_size_of(text: str | None) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ import typer
 from ridgeline.cli.durations import duration_option
 from ridgeline.cli.forecast_options import ImageSize, Model, amount_of, image_size_of
 from ridgeline.cli.output_options import Html, Json
-from ridgeline.cli.predict_inference import check_looks_at_images
+from ridgeline.cli.predict_inference import checked_network
 
 
 def plan_inference(
@@ -45,9 +45,9 @@ def plan_inference(
     from ridgeline.plan.vision.search_inference import plan_vision_inference
     from ridgeline.report.views.vision_plan import vision_inference_plan_document
 
-    check_looks_at_images(model, "ridgeline plan serving")
+    network = checked_network(model, image, "ridgeline plan serving")
     found = plan_vision_inference(
-        model,
+        network,
         rate=None if rate is None else amount_of("--rate", rate),
         deadline_seconds=deadline,
         image_size=image_size_of(image),

@@ -25,6 +25,7 @@ from ridgeline.cli.forecast_options import (
     amount_of,
     cluster_of,
     image_size_of,
+    network_seen,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json, output_file
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.cluster import Cluster
     from ridgeline.models import ModelSpec
+    from ridgeline.models.vision.network import VisionNetwork
     from ridgeline.plan.training.task import TrainingTask
     from ridgeline.records.plan import Plan
     from ridgeline.records.vision_plan import VisionTrainingPlan
@@ -116,15 +118,16 @@ def plan_training(
     json: Json = False,
 ) -> None:
     """The best way to train a model out of every valid one, and why the others lose."""
-    from ridgeline.plan.vision.question import check_known, vision_name
+    from ridgeline.plan.vision.question import check_known
 
     places = [
         cluster_of(text, domain_size, network, oversubscription) for text in cluster.split(",")
     ]
-    if vision_name(model) is not None:
+    seen = network_seen(model, image)
+    if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")
         found = _of_images(
-            model,
+            seen,
             places,
             images=amount_of("--images", needed("--images", images)),
             epochs=1.0 if epochs is None else epochs,
@@ -151,7 +154,11 @@ def plan_training(
 
 
 def _of_images(
-    model: str, places: Sequence[Cluster], *, most_global_batch: int | None, **asked: Any
+    model: str | VisionNetwork,
+    places: Sequence[Cluster],
+    *,
+    most_global_batch: int | None,
+    **asked: Any,
 ) -> VisionTrainingPlan:
     from ridgeline.plan.vision.search_training import MOST_GLOBAL_BATCH, plan_vision_training
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,13 @@ from ridgeline.cli.forecast_options import (
     RuntimeName,
     Threads,
     image_size_of,
+    network_seen,
 )
 from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.models.vision.network import VisionNetwork
 
 
 def predict_inference(
@@ -47,9 +51,9 @@ def predict_inference(
     from ridgeline.plan.vision.inference import predict_vision_inference
     from ridgeline.report.views.vision import vision_inference_document
 
-    check_looks_at_images(model, "ridgeline predict serving")
+    network = checked_network(model, image, "ridgeline predict serving")
     found = predict_vision_inference(
-        model,
+        network,
         device,
         batch=batch,
         image_size=image_size_of(image),
@@ -68,14 +72,16 @@ def predict_inference(
         print_document(document)
 
 
-def check_looks_at_images(model: str, instead: str) -> None:
-    """Send a model of tokens to the command that is for it.
+def checked_network(model: str, image: str | None, instead: str) -> str | VisionNetwork:
+    """The network for images that is meant; a model of tokens is sent to the command for it.
 
     Raises:
         InputError: The model is none for images, or is unknown.
     """
-    from ridgeline.plan.vision.question import check_known, vision_name
+    from ridgeline.plan.vision.question import check_known
 
-    if vision_name(model) is None:
+    network = network_seen(model, image)
+    if network is None:
         name = check_known(model).name
         raise InputError(f"{name} is no network for images; language models: {instead}")
+    return network

@@ -26,6 +26,7 @@ from ridgeline.cli.forecast_options import (
     amount_of,
     cluster_of,
     image_size_of,
+    network_seen,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ridgeline.hardware.cluster import Cluster
+    from ridgeline.models.vision.network import VisionNetwork
     from ridgeline.records.layout import Layout
     from ridgeline.records.vision_estimate import VisionTrainingEstimate
 
@@ -170,14 +172,15 @@ def predict_training(
     json: Json = False,
 ) -> None:
     """Step time, memory by part, where the time goes, and how sure that is."""
-    from ridgeline.plan.vision.question import check_known, vision_name
+    from ridgeline.plan.vision.question import check_known
 
     name = _cluster_name(cluster, device)
     place = cluster_of(name, domain_size, network, oversubscription)
-    if vision_name(model) is not None:
+    seen = network_seen(model, image)
+    if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")
         found = _of_images(
-            model,
+            seen,
             place,
             batch=_images_of_one_device(place, batch, global_batch),
             micro_batch=micro_batch,
@@ -220,7 +223,9 @@ def predict_training(
     )
 
 
-def _of_images(model: str, place: Cluster, **setting: Any) -> VisionTrainingEstimate:
+def _of_images(
+    model: str | VisionNetwork, place: Cluster, **setting: Any
+) -> VisionTrainingEstimate:
     from ridgeline.plan.vision.training import predict_vision_training
 
     return predict_vision_training(model, place, **setting)

@@ -16,10 +16,12 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device as find_device
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.load import load_model
+from ridgeline.models.presets import known_presets
 from ridgeline.models.sequence import check_sequence, image_tokens
 from ridgeline.models.spec import ModelSpec
 from ridgeline.models.vision.network import VisionNetwork
-from ridgeline.models.vision.presets import nearest_names
+from ridgeline.models.vision.presets import load_network, nearest_names
+from ridgeline.plan.vision.question import vision_name
 from ridgeline.records.roofline import ModelRoofline
 
 DEFAULT_SEQ = 4096
@@ -36,7 +38,7 @@ def model_roofline(
 ) -> ModelRoofline:
     """One pass of a model in each device's 16-bit dtype.
 
-    `model` is a preset, a `config.json`, sizes as text, or a vision network.
+    `model` is a preset, a `config.json`, sizes as text, or a vision network, by name or counted.
     `seq` defaults to 4096 or what the model allows; images have none.
 
     >>> roof = model_roofline("llama-3-8b", ["h100"], phase="decode", seq=8192)
@@ -81,8 +83,10 @@ def model_roofline(
     )
 
 
-def _find(name: str | Path) -> ModelSpec:
+def _find(name: str | Path) -> ModelSpec | VisionNetwork:
     text = str(name)
+    if vision_name(name) is not None and known_presets().names.get(text) is None:
+        return load_network(text)
     try:
         return load_model(name)
     except InputError as error:
