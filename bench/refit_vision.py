@@ -28,7 +28,7 @@ from ridgeline.cost.vision.coefficients import kind_of_time, place_of
 from ridgeline.cost.vision.work import WORK
 from ridgeline.plan.vision.coefficients import COEFFICIENTS, LEFT_OUT, trait_priors
 from ridgeline.plan.vision.fit import (
-    PreparedVision,
+    PreparedTimes,
     fit,
     fit_without,
     predicted_logs,
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def unseen_errors(
-    prepared: PreparedVision, names: Sequence[str], without: dict[str, Floats]
+    prepared: PreparedTimes, names: Sequence[str], without: dict[str, Floats]
 ) -> Floats:
     """log(predicted / published) of every row by the fit that has not seen its name."""
     of = np.array(names)
@@ -113,7 +113,7 @@ def spreads(kinds: Sequence[str], errors: dict[str, Floats]) -> dict[str, float]
     return found
 
 
-def document(prepared: PreparedVision, logs: Floats, spread: dict[str, float]) -> dict[str, Any]:
+def document(prepared: PreparedTimes, logs: Floats, spread: dict[str, float]) -> dict[str, Any]:
     """The content of `coefficients.toml`, to four digits."""
     runs = prepared.runs
     factors = {

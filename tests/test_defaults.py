@@ -29,6 +29,8 @@ class Pair(NamedTuple):
     """Options that have no parameter of their own: what is shown, written or read from a file."""
 
 
+OF_IMAGES = ("images", "labels", "checkpoint", "resize", "crop", "mean", "std", "interpolation")
+"""Options of vision models: which files, and how images become inputs."""
 SHOWN = ("json", "html", "markdown", "report", "history")
 PAIRS = [
     Pair("doctor.doctor", (ridgeline.doctor,), {"budget": "budget_seconds"},
@@ -37,11 +39,13 @@ PAIRS = [
     Pair("compare.compare", (ridgeline.compare_runs,)),
     Pair("bisect.bisect", (Question,),
          {"repo": "repository", "rounds": "most_rounds", "link": "linked"}),
-    Pair("roofline.roofline", (ridgeline.model_roofline,)),
+    Pair("roofline.roofline", (ridgeline.model_roofline,), {}, ("image",)),
     Pair("explain.explain", (ridgeline.explain,)),
-    Pair("evaluate.evaluate", (ridgeline.evaluate,), {}, ("no_speed",)),
+    Pair("evaluate.evaluate", (ridgeline.evaluate,), {},
+         ("no_speed", "text", "against", *OF_IMAGES)),
     Pair("compress.compress", (ridgeline.compress, ridgeline.Material), {},
-         ("no_speed", "scheme", "target", "aim", "merge_adapter", "export", "unjudged")),
+         ("no_speed", "scheme", "target", "aim", "merge_adapter", "export", "unjudged", "mixed",
+          "faster", *OF_IMAGES)),
     Pair("plan_training.plan_training", (ridgeline.plan_training,), {"precision": "precisions"},
          ("days", "domain_size", "network", "oversubscription", "write", "global_batch",
           "images", "epochs", "image", "most_global_batch", "optimizer", "cores_per_device")),

@@ -56,6 +56,10 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("trace compare whole.json traces/rank0.json --out OUTPUT", "whole.json"),
         ("trace compare whole.json traces/rank0.json --out OUTPUT", "traces/rank0.json"),
     ),
+    ("export", "html"): (
+        ("export model --to onnx --check images --out exported --html OUTPUT", "model/config.json"),
+        ("export model --to onnx --check images --out exported --html OUTPUT", "images/one.png"),
+    ),
     ("roofline", "html"): (("roofline model --device h100 --html OUTPUT", "model/config.json"),),
     ("predict training", "html"): (
         (f"predict training --model model {TRAINING} --html OUTPUT", "model/config.json"),
@@ -108,6 +112,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for rank in (0, 1):
         shutil.copy(folder / "whole.json", folder / "traces" / f"rank{rank}.json")
     shutil.copy(folder / "profile.json", folder / "other.json")
+    (folder / "images").mkdir()
+    (folder / "images" / "one.png").write_bytes(b"no image, and not looked at")
     for name, inside in (("held", "text.txt"), ("run", "recipe.toml")):
         (folder / name).mkdir()
         shutil.copy(folder / inside, folder / name)

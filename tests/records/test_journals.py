@@ -83,6 +83,7 @@ def test_no_journal_is_missing_here() -> None:
         if re.search(r"""open\(["']a|O_APPEND|, ["']ab?["']\)""", path.read_text())
     }
     assert appending == {
+        "export/process.py",  # what a worker says
         "checkpoints/writing.py",  # its own working file
         "measure/bootstrap/sitecustomize.py",  # lines that live as long as a run
         "measure/child/guard.py",  # the same

@@ -84,6 +84,7 @@ def export(
         measure_seconds=0.0 if no_speed else seconds,
         period_seconds=period,
     )
+    _note_inputs(model, check, weights)
     with progress() as say:
         try:
             with ErrorsAsInterrupts():
@@ -99,6 +100,17 @@ def export(
     failure = failure_of(found)
     if failure is not None:
         raise failure
+
+
+def _note_inputs(model: str, check: Path, weights: Path | None) -> None:
+    """What the workers read, in processes of their own, is not written."""
+    from ridgeline.records.overwriting import note_input
+
+    script = Path(model.rpartition(":")[0] if ".py:" in model else model)
+    for given in (script, check, weights):
+        if given is not None and given.exists():
+            for one in (given, *(part for part in given.rglob("*") if part.is_dir())):
+                note_input(one)
 
 
 def parse_share(option: str, text: str) -> float:

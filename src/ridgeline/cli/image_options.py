@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ridgeline.compress.images.material import Pixels
 
 Labels = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="file,label lines of a flat folder of images.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Lines of file,label for a flat folder of images."),
 ]
 Checkpoint = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Weights; MODEL is then a name of timm.")

@@ -117,7 +117,7 @@ class TrainingRun(
     bytes_sent: float | None
     skipped_steps: int
     top1: float | None = None
-    """Of an image classifier: accuracy on the held-out images, at the last evaluation."""
+    """An image classifier's accuracy on the held-out images, at the last evaluation."""
     stopped: str = ""
     """Why it ended before its last step; empty when it did not."""
     goodput: Goodput | None = None

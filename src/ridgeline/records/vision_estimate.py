@@ -27,7 +27,7 @@ class KeptLayer(Computed, frozen=True, kw_only=True):
     count: int
     """Tensors of this size."""
     total_bytes: float
-    """Of all of them, with the whole batch."""
+    """The bytes of all tensors of this size, with the whole batch."""
 
 
 class VisionMemory(Computed, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class InputPipeline(Computed, frozen=True, kw_only=True):
     """Cores that there are; None: enough."""
     storage_bytes_per_second: float
     host_to_device_bytes_per_second: float
-    """Of all devices together."""
+    """The traffic to all devices together."""
 
 
 class VisionRun(Computed, frozen=True, kw_only=True):
@@ -80,9 +80,9 @@ class DataParallelPoint(Computed, frozen=True, kw_only=True):
     num_devices: int
     global_batch: int
     images_per_second: float
-    """Of all devices."""
+    """Images that all devices together train on."""
     exposed_seconds: float
-    """Of the all-reduce, in one step."""
+    """The part of the all-reduce of one step that nothing hides."""
     efficiency: float
     """Images per second of one device over those of a device alone."""
 
@@ -96,7 +96,7 @@ class VisionTrainingEstimate(
     cluster: str
     """The cluster, written `COUNTxDEVICE`."""
     image_size: tuple[int, int]
-    """Height and width."""
+    """Height and width of an image, in pixels."""
     batch: int
     """Images of one device in one step."""
     global_batch: int
@@ -108,7 +108,7 @@ class VisionTrainingEstimate(
     interval: tuple[float, float]
     """Step seconds between which 80 of 100 such runs are expected to lie."""
     images_per_second: float
-    """Of all devices."""
+    """Images that all devices together train on."""
     images_per_second_per_gpu: float
     mfu: float
     """FLOPs of the network (three forward passes) over the dense peak of the precision."""
@@ -116,7 +116,7 @@ class VisionTrainingEstimate(
     """Term → seconds of the step; the terms add up to `step_seconds`."""
     bound: VisionBound
     all_reduce_seconds: float
-    """Of the gradients, hidden or not."""
+    """The all-reduce of the gradients, hidden or not."""
     scaling_efficiency: float
     """Images per second of one device over those of a device alone."""
     scaling: list[DataParallelPoint]
@@ -144,7 +144,7 @@ class Deadline(Computed, frozen=True, kw_only=True):
     met: Literal["yes", "no", "uncertain"]
     """`uncertain` where the period lies inside the interval."""
     margin_seconds: float
-    """Of the period, above the latency; negative: it is missed by so much."""
+    """What the period leaves above the latency; negative where it is missed by so much."""
 
 
 class VisionInferenceEstimate(
@@ -155,7 +155,7 @@ class VisionInferenceEstimate(
     model: str
     device: str
     image_size: tuple[int, int]
-    """Height and width."""
+    """Height and width of an image, in pixels."""
     batch: int
     precision: str
     memory_format: str

@@ -27,7 +27,7 @@ class VisionTrainingPlan(
 
     model: str
     image_size: tuple[int, int]
-    """Height and width."""
+    """Height and width of an image, in pixels."""
     images: float
     """Images of one epoch."""
     epochs: float
@@ -62,12 +62,12 @@ class InferenceOption(PlanPart, frozen=True, kw_only=True):
     response_seconds: float
     """Upper end of the latency, and the wait of the first image while its batch fills."""
     images_per_second: float
-    """Of one device."""
+    """The throughput of one device."""
     bound: VisionBound
     num_devices: int
     """For the rate that was asked for; 1 where none was."""
     usd_per_hour: float | None
-    """Of all of them; None where no price is on record."""
+    """The price of all devices; None where none is on record."""
     usd_per_million_images: float | None
     """At the rate that was asked for; where none was, with the device always busy."""
 
@@ -79,7 +79,7 @@ class VisionInferencePlan(
 
     model: str
     image_size: tuple[int, int]
-    """Height and width."""
+    """Height and width of an image, in pixels."""
     images_per_second: float | None
     """The rate that was asked for."""
     deadline_seconds: float | None

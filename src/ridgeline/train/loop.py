@@ -43,7 +43,7 @@ class Course:
     last_line: LoggedStep | None = None
     validation_loss: float | None = None
     top1: float | None = None
-    """Of the last evaluation of an image classifier."""
+    """Accuracy at the last evaluation of an image classifier."""
     stopped: str = ""
 
 

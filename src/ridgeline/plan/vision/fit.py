@@ -36,7 +36,7 @@ scenario is misread there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedVision:
+class PreparedTimes:
     """Published runs as what a fit works on: a row a run."""
 
     runs: Sequence[PublishedVision]
@@ -50,9 +50,9 @@ class PreparedVision:
     groups: Ints
     """Which group of source, device, task and software a run is of."""
 
-    def of(self, which: Ints) -> PreparedVision:
+    def of(self, which: Ints) -> PreparedTimes:
         """The runs at these positions."""
-        return PreparedVision(
+        return PreparedTimes(
             runs=[self.runs[index] for index in which.tolist()],
             work=self.work[which],
             traits=self.traits[which],
@@ -62,7 +62,7 @@ class PreparedVision:
         )
 
 
-def prepare(runs: Sequence[PublishedVision]) -> PreparedVision:
+def prepare(runs: Sequence[PublishedVision]) -> PreparedTimes:
     """What the runs ask of their devices; each network is laid out once."""
     arrays = {
         (run.network.name, run.network.image_size): operator_arrays(run.network) for run in runs
@@ -70,7 +70,7 @@ def prepare(runs: Sequence[PublishedVision]) -> PreparedVision:
     names = [one.name for one in trait_priors()]
     keys = [(run.source, run.device.name, traits_of(run.device, run.setting)) for run in runs]
     order = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    return PreparedVision(
+    return PreparedTimes(
         runs=runs,
         work=np.array(
             [
@@ -87,7 +87,7 @@ def prepare(runs: Sequence[PublishedVision]) -> PreparedVision:
     )
 
 
-def predicted_logs(prepared: PreparedVision, logs: Floats) -> Floats:
+def predicted_logs(prepared: PreparedTimes, logs: Floats) -> Floats:
     """Logarithm of the predicted seconds of every run; `logs` has a row a trait."""
     spent = np.exp(prepared.traits @ logs) * prepared.work
     return np.log(total_seconds(spent, prepared.processor))
@@ -98,13 +98,13 @@ def prior_logs() -> Floats:
     return np.array([one.logs for one in trait_priors()])
 
 
-def usable_rows(prepared: PreparedVision) -> Bools:
+def usable_rows(prepared: PreparedTimes) -> Bools:
     """Runs that are not off by a whole factor of what can be: those to fit to."""
     errors = predicted_logs(prepared, prior_logs()) - prepared.logs
     return np.asarray(np.abs(errors) < np.log(PREDICTABLE_SPREAD))
 
 
-def fit(prepared: PreparedVision, use: Bools, start: Floats | None, *, rounds: int) -> Floats:
+def fit(prepared: PreparedTimes, use: Bools, start: Floats | None, *, rounds: int) -> Floats:
     """The most plausible logarithms, a row a trait, from the runs where `use` is true."""
     work, traits, logs = prepared.work[use], prepared.traits[use], prepared.logs[use]
     processor, groups = prepared.processor[use], prepared.groups[use]
@@ -157,7 +157,7 @@ def _shares(spent: Floats, processor: Bools) -> Floats:
 
 
 def fit_without(
-    prepared: PreparedVision, use: Bools, names: Sequence[str], start: Floats, *, rounds: int
+    prepared: PreparedTimes, use: Bools, names: Sequence[str], start: Floats, *, rounds: int
 ) -> dict[str, Floats]:
     """Name of a device or family → coefficients from all runs but its own."""
     of = np.array(names)

@@ -48,7 +48,7 @@ class VisionSearch:
     images: float
     epochs: float
     precisions: tuple[str, ...]
-    """Empty: the 16 bits of each device."""
+    """The precisions to try; none asks for the 16 bits of each device."""
     global_batch: int | None
     most_global_batch: int
     optimizer: str

@@ -22,7 +22,7 @@ from ridgeline.plan.vision.coefficients import (
     shipped_coefficients,
     trait_priors,
 )
-from ridgeline.plan.vision.fit import PreparedVision, predicted_logs, prepare
+from ridgeline.plan.vision.fit import PreparedTimes, predicted_logs, prepare
 from ridgeline.plan.vision.published import PublishedVision, read_table
 from ridgeline.records.validation import (
     Errors,
@@ -70,7 +70,7 @@ def validate_vision(table: Path | str, *, calibration: str = "unseen") -> Vision
     )
 
 
-def _rows(prepared: PreparedVision, way: str) -> list[VisionRow]:
+def _rows(prepared: PreparedTimes, way: str) -> list[VisionRow]:
     """Every run by the coefficients that this way allows it."""
     groups: dict[str, list[int]] = {}
     for index, run in enumerate(prepared.runs):

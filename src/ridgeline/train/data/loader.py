@@ -121,11 +121,11 @@ class Loader:
         self._counts.clear()
 
     def figures(self) -> dict[str, Any]:
-        """Nothing: the step's phases say how long it waited."""
+        """No figures are told, as the step's phases say how long it waited."""
         return {}
 
     def take_notes(self) -> str:
-        """Nothing: what is no text was said when it was prepared."""
+        """No notes are told, as what is no text was said when it was prepared."""
         return ""
 
     def _counted(self, steps: Iterator[SequenceWindows]) -> Iterator[Tensor]:

@@ -48,7 +48,7 @@ class TrainedRows:
     order: SampleOrder
     global_batch: int
     offset: int
-    """Of this rank's first row among the step's samples."""
+    """The place of this rank's first row among the step's samples."""
 
     def places(self, step: int, count: int) -> NDArray[np.int64]:
         """Which image of the set each of the step's first rows is."""

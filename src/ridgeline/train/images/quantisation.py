@@ -37,18 +37,18 @@ from ridgeline.records.scheme_names import parse
 from ridgeline.train.part import FilledModel, Part
 
 _FREEZE_SHARE = 0.75
-"""Of the steps, where the recipe does not say when statistics freeze."""
+"""The share of the steps before statistics freeze, where the recipe does not say."""
 _SHARES = tuple(1 - 0.02 * step for step in range(41))
 """Shares of a channel's range that are tried, as compression tries them."""
 _SEARCH_STEPS = 25
-"""Between searches: ranges move slower than weights."""
+"""Steps between two searches; ranges move slower than weights."""
 
 
 class SearchedWeight(FakeWeight):
     """Weights on the levels of integers, a range for each output channel."""
 
     share: Tensor
-    """Of each channel's largest magnitude, what levels reach to, [out]."""
+    """The share of each channel's largest magnitude that levels reach to, [out]."""
 
     def __init__(self, form: NumberFormat, channels: int) -> None:
         super().__init__(form)

@@ -28,7 +28,7 @@ from ridgeline.errors import InputError, RidgelineError
 Decode = Callable[[int, int], NDArray[np.uint8]]
 """What stands in a row of a step; an InputError where it cannot be read."""
 _CHUNKS_PER_WORKER = 4
-"""Of each step: fewer wait for the slowest, more talk."""
+"""The chunks of each step; fewer wait for the slowest, more talk."""
 _ORPHAN_SECONDS = 1.0
 _HUNG_SECONDS = 300.0
 """No chunk for so long: one image does not take that."""
@@ -64,7 +64,7 @@ class DecodeRate:
 
     images: int = 0
     seconds: float = 0.0
-    """Worker time."""
+    """The time that the worker took."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class _Worker:
     process: Any
     pipe: Connection
     chunks: int = 0
-    """Under way."""
+    """The chunks that are under way."""
 
 
 @dataclass(slots=True)
@@ -83,11 +83,11 @@ class DecodeRing:
     rows: int
     shape: tuple[int, ...]
     workers: int
-    """0: this process decodes when it is asked."""
+    """With 0, this process decodes when it is asked."""
     ahead: int
     """Steps decoded before they are needed."""
     step: int = 0
-    """The next one."""
+    """The step that is next."""
     last: int | None = None
     """Steps end before it; None: never."""
     rate: DecodeRate = field(default_factory=DecodeRate)
@@ -121,7 +121,7 @@ class DecodeRing:
         return Rows(pixels=self._memory[step % len(self._memory)], unreadable=unreadable)
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers and wait for them."""
         for worker in self._crew:
             worker.process.kill()
         for worker in self._crew:

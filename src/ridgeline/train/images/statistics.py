@@ -80,7 +80,7 @@ class RunningStatistics(Part):
                 buffer.div_(ranks)
 
     def state_dict(self) -> PartState:
-        """This rank's own."""
+        """The state of this rank alone."""
         return PartState(private={name: one.detach() for name, one in self._buffers.items()})
 
     @torch.no_grad()

@@ -48,7 +48,7 @@ def trained_view(pixels: Pixels, wanted: RecipeImages, seed: int, epoch: int, pl
 
 
 def judged_view(pixels: Pixels, wanted: RecipeImages) -> Pixels:
-    """What validation sees: the square in the middle, [size, size, channels]."""
+    """What validation sees is the square in the middle, [size, size, channels]."""
     seen = np.asarray(_middle(_coloured(pixels, wanted), wanted))
     return seen.reshape(wanted.size, wanted.size, wanted.channels)
 
