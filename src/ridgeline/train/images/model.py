@@ -37,7 +37,7 @@ def image_presets() -> dict[str, dict[str, Any]]:
 
 
 def image_skeleton(recipe: Recipe, dtype: torch.dtype) -> nn.Module:
-    """The model of the recipe is made without weights where transformers makes it, else as its script has it.
+    """The model of the recipe: without weights from transformers, or as its script has it.
 
     Raises:
         InputError: There is no such model, or it does not fit the images.
