@@ -48,11 +48,14 @@ bench: install
 # Refit the cost models to the published runs, cross-validate, write the accuracy pages.
 PUBLISHED ?= ../shared/data/published_training.csv
 SERVED ?= ../shared/data/published_serving.csv
+SEEN ?= ../shared/data/published_vision.csv.gz
 accuracy: install
 	$(BIN)/python bench/refit_training.py $(PUBLISHED) --write
 	$(BIN)/python bench/accuracy_training.py $(PUBLISHED)
 	$(BIN)/python bench/refit_serving.py $(SERVED) --write
 	$(BIN)/python bench/accuracy_serving.py $(SERVED)
+	$(BIN)/python bench/refit_vision.py $(SEEN) --write
+	$(BIN)/python bench/accuracy_vision.py $(SEEN)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
