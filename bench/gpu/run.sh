@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every GPU check and benchmark in one call of under twelve minutes: correctness first, then
+# Every GPU check and benchmark in one call of under fifteen minutes: correctness first, then
 # speed; prints Markdown that goes to docs/results/ as it is.
 #
 #     bench/gpu/run.sh [PYTHON]
@@ -39,3 +39,7 @@ echo
 echo "## Serving"
 echo
 timeout 300 "$python" bench/gpu/serve.py
+echo
+echo "## Vision inference"
+echo
+timeout 180 "$python" bench/gpu/vision.py

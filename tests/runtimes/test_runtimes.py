@@ -87,6 +87,56 @@ def test_what_is_not_installed_is_said_with_its_pip_line(monkeypatch: pytest.Mon
     )
 
 
+def test_tensorrt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from ridgeline.hardware import accelerators
+
+    tensorrt, found = runtime("tensorrt"), importlib.util.find_spec
+    there = {"tensorrt": found("torch")}
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "tensorrt" else found(name)
+    )
+    assert tensorrt.missing() == (
+        "tensorrt is not installed; run: pip install tensorrt onnx onnxscript"
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: there.get(name) or found(name))
+    monkeypatch.setattr(accelerators, "find_gpus", lambda: ([], ["nvidia-smi: no driver"]))
+    assert tensorrt.missing() == (
+        "an NVIDIA GPU with its driver is not installed here, which TensorRT needs "
+        "(nvidia-smi: no driver)"
+    )
+    gpu = accelerators.Gpu(
+        index=0, name="NVIDIA L4", device="l4", memory_bytes=None, driver="570.1",
+        power_limit_watts=None,
+    )  # fmt: skip
+    monkeypatch.setattr(accelerators, "find_gpus", lambda: ([gpu], []))
+    assert tensorrt.missing() is None
+
+
+def test_a_module_in_half_precision_becomes_an_onnx_graph_that_takes_float32(
+    tmp_path: Path,
+) -> None:
+    import onnxruntime
+
+    from ridgeline.runtimes.capture.half import HalfPrecision
+    from ridgeline.runtimes.capture.onnx_file import write_onnx
+    from ridgeline.runtimes.capture.program import capture
+
+    model, pixels = vit(), images(3)
+    captured = capture(
+        HalfPrecision(model), (pixels,), {}, dynamic=("batch",), folder=tmp_path / "made"
+    )
+    write_onnx(captured, tmp_path / "half.onnx")
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "half.onnx"), providers=["CPUExecutionProvider"]
+    )
+    (found,) = session.run(None, {"input_0": pixels.numpy()})
+    with torch.no_grad():
+        assert 40 < sqnr(model(pixels).logits, torch.from_numpy(found)) < 90
+    assert next(model.parameters()).dtype is torch.float32
+
+
 @pytest.mark.sweep("onnx", "openvino")
 @pytest.mark.parametrize("name", HERE)
 def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from ridgeline.tune.patch import write_patch
 from ridgeline.tune.stack import ENTRY
 
 pytestmark = pytest.mark.usefixtures("warm")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 FAULTS = ("--anomaly", "--collect", "--checkpoint", "--in-place", "--threads", "1")
 CURES = (
     "no-anomaly", "no-forced-gc", "no-checkpointing", "set-to-none", "fused-optimizer",
@@ -77,6 +78,26 @@ def test_the_faults_of_a_real_script_are_cured_by_a_patch_that_trains_the_same(f
     assert results_of(folder, "patched.py") == pytest.approx(
         results_of(folder, "train.py"), rel=1e-5
     )
+
+
+def test_channels_last_is_written_before_the_loop_of_an_inference_script(
+    tmp_path, monkeypatch, warm
+):
+    shutil.copy(EXAMPLES / "infer_images.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    command = ["infer_images.py", "--model", "mobilenet", "--image", "32", "--steps", "200"]
+    plan = MeasurementPlan(steps=8, warmup=1, window=2)
+    (profile,) = measure(command, plan, ceilings=ceilings())
+    context = Context(profile=profile, ceilings=ceilings())
+    module = technique("channels-last")
+    assert module.applies(context).ok
+    patch = write_patch([("channels-last", one) for one in module.edits(context, {})], tmp_path)
+    assert not patch.unplaced
+    (text,) = patch.files.values()
+    assert (
+        "    model.to(memory_format=torch.channels_last)\n"
+        "    for step in range(1, args.steps + 1):\n"
+    ) in text
 
 
 def test_autocast_and_compile_are_written_where_a_person_would(folder, profiled):

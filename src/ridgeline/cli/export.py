@@ -24,7 +24,7 @@ def export(
         list[str],
         typer.Option(
             metavar="FORMAT",
-            help="A runtime: torch-export, aoti, onnx, openvino, executorch; may be repeated.",
+            help="torch-export, aoti, onnx, openvino, executorch or tensorrt; may be repeated.",
         ),
     ],
     check: Annotated[

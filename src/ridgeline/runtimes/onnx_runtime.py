@@ -33,8 +33,6 @@ CARD = RuntimeCard(
 )
 
 FILE = "model.onnx"
-_LARGEST_BYTES = 1_900_000_000
-"""The most bytes of weights inside of the file: a protobuf message ends at 2 GiB."""
 _DOT_PRODUCTS = {"avx_vnni", "avx512_vnni", "amx_int8", "dotprod", "i8mm"}
 _MULTIPLIES = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 """What is quantised where there is attention: its softmax and its norms stay in float."""
@@ -56,6 +54,7 @@ def convert(
     dynamic: tuple[Free, ...] = ("batch",),
 ) -> Artifact:
     """Write `model.onnx`; see `Runtime.convert`."""
+    from ridgeline.runtimes.capture.onnx_file import write_onnx
     from ridgeline.runtimes.capture.program import capture, flat_calls
     from ridgeline.runtimes.capture.writing import (
         check_dtypes,
@@ -70,28 +69,10 @@ def convert(
     notes: list[str] = []
     calls = flat_calls(captured, calibration) if precision == "int8" else []
     with conversion(folder, CARD, captured):
-        _write(captured, folder / FILE)
+        write_onnx(captured, folder / FILE)
         if precision == "int8":
             notes = _quantise(captured, calls, folder / FILE)
     return write_artifact(folder, CARD, captured, precision, FILE, notes)
-
-
-def _write(captured: Captured, path: Path) -> None:
-    import torch
-
-    program = torch.onnx.export(
-        captured.program,
-        dynamo=True,
-        verbose=False,
-        input_names=[_input(i) for i in range(len(captured.tensors))],
-    )
-    assert program is not None
-    weights = sum(value.nbytes for value in captured.program.state_dict.values())
-    program.save(path, external_data=weights > _LARGEST_BYTES)
-
-
-def _input(index: int) -> str:
-    return f"input_{index}"
 
 
 def _quantise(captured: Captured, calls: list[list[Tensor]], path: Path) -> list[str]:
@@ -99,9 +80,11 @@ def _quantise(captured: Captured, calls: list[list[Tensor]], path: Path) -> list
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
+    from ridgeline.runtimes.capture.onnx_file import input_name
+
     ready = path.with_name("ready.onnx")
     quant_pre_process(str(path), str(ready), skip_symbolic_shape=True)
-    feeds = [{_input(i): _array(tensor) for i, tensor in enumerate(call)} for call in calls]
+    feeds = [{input_name(i): _array(tensor) for i, tensor in enumerate(call)} for call in calls]
     dot_products = _sums_in_32_bits()
     quantize_static(
         str(ready),
@@ -141,6 +124,7 @@ def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:
     import torch
 
     from ridgeline.runtimes.capture.answering import Answering
+    from ridgeline.runtimes.capture.onnx_file import index_of
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -149,7 +133,7 @@ def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:
     session = onnxruntime.InferenceSession(
         str(artifact.path), options, providers=["CPUExecutionProvider"]
     )
-    taken = [(one.name, int(one.name.rpartition("_")[2])) for one in session.get_inputs()]
+    taken = [(one.name, index_of(one.name)) for one in session.get_inputs()]
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
         found = session.run(None, {name: _array(tensors[index]) for name, index in taken})

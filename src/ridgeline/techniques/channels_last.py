@@ -95,9 +95,14 @@ def _state_follows_weights(optimizer: torch.optim.Optimizer) -> None:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """One line where the model is complete: before its optimizer is made."""
+    """One line where the model is complete: before its optimizer is made, or before the loop."""
+    code = "{model}.to(memory_format=torch.channels_last)"
+    sites = [o.site for o in context.profile.optimizers if o.site is not None]
+    if sites:
+        return [InsertBefore(site=site, code=code) for site in sites]
+    called = [m.forward_site for m in context.profile.models if m.has_convolutions]
     return [
-        InsertBefore(site=o.site, code="{model}.to(memory_format=torch.channels_last)")
-        for o in context.profile.optimizers
-        if o.site is not None
+        InsertBefore(site=site, code=code, outside_loops=True)
+        for site in called
+        if site is not None
     ]

@@ -2,6 +2,8 @@
 
     structure.py   inputs and outputs as a list of tensors and a description that JSON can hold
     program.py     a module as an exported program with free batch or size, or one line why not
+    half.py        a module in float16 that is called with float32
+    onnx_file.py   an exported program as an ONNX file
     states.py      what a call of forward leaves behind, which a graph cannot
     blame.py       an error of torch or of a runtime as the user's line, and the cure
     sources.py     the user's line: of a traceback, of an operator in a graph
