@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 from ridgeline.runtimes.capture.sources import _rank
 
@@ -155,11 +156,14 @@ def _holds_the_same(now: Any, before: Any) -> bool:
         return _same(now, before)
     if type(now[1]) is not type(before[1]) or len(now[1]) != len(before[1]):
         return False
-    if isinstance(now[1], dict):
-        return all(key in before[1] and before[1][key] is now[1][key] for key in now[1])
     if isinstance(now[1], set):
         return bool(now[1] == before[1])
-    return all(one is other for one, other in zip(now[1], before[1], strict=True))
+    leaves, structure = tree_flatten(now[1])
+    others, expected = tree_flatten(before[1])
+    return structure == expected and all(
+        one is other or (type(one) in _PLAIN and type(one) is type(other) and one == other)
+        for one, other in zip(leaves, others, strict=True)
+    )
 
 
 def _restore(holder: Any, key: str, before: Any) -> None:
