@@ -52,9 +52,10 @@ FOOT = """
 ## Where it is weak
 
 - Latency on processors and at small batches on GPUs misses the goal of 20 and 45 %: Vulkan shaders,
-  Jetson modules and 8-bit kernels of boards differ by more than their peaks do.
-- Training on a device that the fit has not seen is too slow in the median: two cards of one table
-  and five cards of two publishers are all that it learns from.
+  Jetson modules and 8-bit kernels of boards differ by more than their peaks do. The worst tenth of
+  processor latencies is further off than that of the two-coefficient roofline.
+- Training on a device that the fit has not seen rests on two cards of one table and five cards of
+  two publishers.
 - `torch.compile` on a GPU stands on one card alone: without it, what a compiler fuses is belief.
 """
 PEERS = """
