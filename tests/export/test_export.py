@@ -264,10 +264,10 @@ def test_bad_input_is_one_line(
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        (f"{SCRIPT}:no_module", "gives builtins.dict"),
+        (f"{SCRIPT}:no_module", "gives a dict; return an nn.Module"),
         (f"{SCRIPT}:nothing", "defines no 'nothing'; it has Block, Head"),
         (f"{SCRIPT}", "say which, as"),
-        ("nowhere.py:net", "no such script"),
+        ("nowhere.py:net", "MODEL nowhere.py: no such file"),
         ("resnet-of-nobody", "no such directory, script or file"),
         (str(SCRIPT.parent), "has no config.json"),
     ],

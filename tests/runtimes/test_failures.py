@@ -11,7 +11,7 @@ import torch
 from tests.runtimes.planted import modules
 
 from ridgeline.errors import ExportError
-from ridgeline.runtimes import Call, runtime
+from ridgeline.runtimes import ModelCall, runtime
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -88,7 +88,7 @@ def test_it_ends_in_the_users_line_and_the_cure(name: str, where: str, tmp_path:
     args, kwargs = arguments(name)
     more: dict[str, Any] = {}
     if name == "TakesAList":
-        calls = [Call(args, {}), Call(([*args[0], args[0][0]],), {})]
+        calls = [ModelCall(args, {}), ModelCall(([*args[0], args[0][0]],), {})]
         more = {"precision": "int8", "calibration": calls, "dynamic": ()}
     before = set(vars(model)), len(modules.LOG)
     with pytest.raises(ExportError) as caught:

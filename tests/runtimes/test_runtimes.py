@@ -14,7 +14,7 @@ from tests.runtimes.planted import modules
 
 from ridgeline.errors import InputError
 from ridgeline.measure.child.agreement import sqnr
-from ridgeline.runtimes import Artifact, Call, all_runtimes, runtime
+from ridgeline.runtimes import Artifact, ModelCall, all_runtimes, runtime
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """torch, onnxscript and nncf warn of each other while they convert."""
@@ -175,7 +175,7 @@ def test_int8_takes_its_ranges_from_the_calls_that_it_is_given(
     name: str, network: object, tmp_path: Path
 ) -> None:
     model = network()  # type: ignore[operator]
-    calls = [Call((images(4) * scale,), {}) for scale in (0.8, 0.9, 1.0, 1.1)]
+    calls = [ModelCall((images(4) * scale,), {}) for scale in (0.8, 0.9, 1.0, 1.1)]
     single = runtime(name).convert(model, (images(4),), {}, tmp_path / "fp32")
     made = runtime(name).convert(
         model, (images(4),), {}, tmp_path / "int8", precision="int8", calibration=calls

@@ -20,7 +20,7 @@ from ridgeline.measure.calls.loop import CallSample, time_calls
 from ridgeline.measure.calls.memory import peak_resident_bytes, resident_bytes
 from ridgeline.measure.calls.outliers import summarise
 from ridgeline.records.runtime_export import Likeness, Throughput
-from ridgeline.runtimes import Artifact, Call, Free, Precision, runtime
+from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, runtime
 
 THROUGHPUT_BATCHES = (1, 2, 4, 8, 16, 32)
 _LEAST_CALLS = 5
@@ -221,7 +221,7 @@ def convert(order: orders.ConvertOrder) -> orders.ConvertAnswer:
     reference = read_reference(folder)
     weights = None if order.weights is None else Path(order.weights)
     module = load_model(order.source, weights).module
-    calibration = [Call(*arguments(call)) for call in reference.calibration]
+    calibration = [ModelCall(*arguments(call)) for call in reference.calibration]
     notes: list[str] = []
     started = time.perf_counter()
     for free in _attempts(order.fix, reference):

@@ -55,9 +55,6 @@ class ModelCall(NamedTuple):
     kwargs: Mapping[str, Any]
 
 
-Call = ModelCall
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeCard:
     """What a reader wants to know of a runtime before trying it."""

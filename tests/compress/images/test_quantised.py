@@ -153,7 +153,7 @@ def test_what_lost_too_much_is_not_saved(
     [
         ("script.py:broken", [], "fails with weights are gone"),
         ("script.py:no_module", [], "gives a int; return an nn.Module"),
-        ("script.py:nowhere", [], "defines no nowhere"),
+        ("script.py:nowhere", [], "defines no 'nowhere'; it has Scaled, network"),
         ("script.py:network", ["--crop", "16"], "the script has its own preprocess"),
         ("nowhere.pt2", [], "no such file"),
         ("model", ["--images", "nowhere"], "no such file or folder"),

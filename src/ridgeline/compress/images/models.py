@@ -6,15 +6,11 @@
 | `script.py:name` | the user's function or class, called without arguments, in this process |
 | `model.pt2` | an exported program, whose batch is free |
 | a directory that `ridgeline compress` wrote | what is saved in it: ONNX in ONNX Runtime |
-| `--checkpoint FILE` and a name of timm | `timm.create_model(name, checkpoint_path=FILE)` |
+| `--checkpoint FILE` and a name of timm | that architecture with these weights |
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +22,14 @@ from torch import nn
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.apply import LEDGER
 from ridgeline.compress.images.quantised import ONNX, OnnxModule
-from ridgeline.compress.images.saved import PROGRAM, Logits, load
-from ridgeline.errors import InputError, ScriptError, in_words
+from ridgeline.compress.images.saved import PROGRAM, load
+from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess, read_preprocess
-from ridgeline.models.quiet import quiet_libraries
+from ridgeline.measure.network.directory import Logits
+from ridgeline.measure.network.libraries import find_library_model
+from ridgeline.measure.network.program import load_program
+from ridgeline.measure.network.scripted import model_of, run_script, split_script
+from ridgeline.measure.network.weights import load_weights
 from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
 
@@ -89,8 +89,8 @@ def open_model(
     text = str(model)
     if checkpoint is not None:
         found = _from_timm(text, checkpoint)
-    elif ".py:" in text:
-        found = _from_script(option, text)
+    elif (script := split_script(text)) is not None:
+        found = _from_script(option, text, *script)
     elif model.suffix == ".pt2":
         found = _from_program(option, model, model)
     elif (model / ONNX).is_file():
@@ -115,53 +115,19 @@ def open_model(
     return found
 
 
-def _from_script(option: str, text: str) -> VisionModel:
-    file, _, name = text.rpartition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(f"{option} {text}: {path}: no such file; check the path")
-    note_input(path)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # torch.export looks classes up by their module
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-        maker = getattr(module, name, None)
-        made = maker() if callable(maker) and not isinstance(maker, nn.Module) else maker
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever the user's code raises, SystemExit too
-        details = "".join(traceback.format_exception(error))
-        raise ScriptError(
-            f"{option} {text}: fails with {in_words(error)}", details=details
-        ) from None
-    if made is None and maker is None:
-        raise InputError(f"{option} {text}: {path} defines no {name}; check the name")
-    if not isinstance(made, nn.Module):
-        raise InputError(
-            f"{option} {text}: gives a {type(made).__name__}; return an nn.Module with its weights"
-        )
+def _from_script(option: str, text: str, path: Path, name: str) -> VisionModel:
+    script = run_script(path, option)
+    made = model_of(script, name, option)
     return VisionModel(
         name=text,
         module=Logits(made.eval()),
-        preprocess=getattr(module, "preprocess", None),
+        preprocess=getattr(script, "preprocess", None),
         disk_bytes=_bytes(made),
     )
 
 
 def _from_program(option: str, path: Path, named: Path) -> VisionModel:
-    if not path.is_file():
-        raise InputError(f"{option} {named}: no such file; check the path")
-    note_input(path)
-    try:
-        with quiet_libraries():
-            program = torch.export.load(path)
-    except Exception as error:  # whatever unzipping and deserialising raise
-        raise InputError(f"{option} {path}: no exported program ({in_words(error)})") from None
-    module: nn.Module = program.module()
+    module: nn.Module = load_program(path, option).module()
     return VisionModel(
         name=str(named),
         module=module,
@@ -172,39 +138,17 @@ def _from_program(option: str, path: Path, named: Path) -> VisionModel:
 
 
 def _from_timm(name: str, checkpoint: Path) -> VisionModel:
-    if not checkpoint.is_file():
-        raise InputError(f"--checkpoint {checkpoint}: no such file; check the path")
+    found = find_library_model(f"timm:{name.removeprefix('timm:')}", "MODEL")
+    assert found is not None
     try:
-        timm: Any = importlib.import_module("timm")
-    except ImportError:
-        raise InputError(
-            f"MODEL {name}: with --checkpoint it is a name of timm, which is not"
-            " installed; pip install timm"
-        ) from None
-    except RuntimeError as error:
-        raise InputError(
-            f"MODEL {name}: timm cannot be imported ({in_words(error)}); install the torchvision"
-            " that belongs to this torch"
-        ) from None
-    note_input(checkpoint)
-    try:
-        made = timm.create_model(name, checkpoint_path=str(checkpoint)).eval()
+        made = found.build()
     except Exception as error:  # whatever timm's builders raise
         raise InputError(f"MODEL {name}: timm says: {in_words(error)}") from None
-    one = timm.data.resolve_data_config({}, model=made)
-    _, height, width = one["input_size"]
-    crop = float(one.get("crop_pct") or 1.0)
+    load_weights(made, checkpoint, "--checkpoint", name)
     return VisionModel(
         name=name,
-        module=made,
-        preprocess=Preprocess(
-            resize=int(height / crop),
-            crop=(height, width),
-            interpolation=one["interpolation"],
-            mean=tuple(one["mean"]),
-            std=tuple(one["std"]),
-            origin=f"timm's of {name}",
-        ),
+        module=made.eval(),
+        preprocess=found.preprocess(made),
         disk_bytes=checkpoint.stat().st_size,
     )
 

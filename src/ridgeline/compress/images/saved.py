@@ -24,7 +24,8 @@ from ridgeline.compress.evaluate.loaded import check_directory
 from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.prune import Smaller
 from ridgeline.compress.saved.torch_export import package
-from ridgeline.errors import InputError, MissingExtra, RidgelineError, in_words
+from ridgeline.errors import InputError, RidgelineError, in_words
+from ridgeline.measure.network.directory import Logits, load_directory, read_config
 from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
 
@@ -40,27 +41,12 @@ def load(option: str, directory: Path) -> Any:
         InputError: It is none, or files are missing, broken or do not fit.
     """
     check_directory(option, directory)
-    try:
-        from transformers import AutoConfig
-        from transformers.utils import logging as notices
-    except ImportError:
-        raise MissingExtra("transformers", "compress") from None
-    notices.disable_progress_bar()
-    with read_by_library(directory, option=option, what="no image classifier"), quiet_libraries():
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    config = read_config(directory, option, "compress")
+    with read_by_library(directory, option=option, what="no image classifier"):
         kind = _class_of(config)
-        if hasattr(config, "channels"):
-            kind = type("PrunedModel", (resized.Resized, kind), {})
-        model, about = kind.from_pretrained(
-            directory, config=config, output_loading_info=True, local_files_only=True
-        )
-    missing = sorted(about.get("missing_keys", ()))
-    if missing:
-        raise InputError(
-            f"{option} {directory}: {len(missing)} tensors that config.json asks for are missing,"
-            f" such as {missing[0]}; copy the model again"
-        )
-    return model.eval()
+    if hasattr(config, "channels"):
+        kind = type("PrunedModel", (resized.Resized, kind), {})
+    return load_directory(directory, option, kind, config)
 
 
 def save(smaller: Smaller, source: Path, out: Path) -> None:
@@ -157,20 +143,6 @@ def _class_of(config: Any) -> Any:
         return found
     named = [one for one in found if one.__name__ in (config.architectures or ())]
     return (named or found)[0]
-
-
-class Logits(nn.Module):
-    """Images to logits, without what a library wraps them in."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixel_values: Tensor) -> Tensor:
-        """The logits, [images, classes]."""
-        output: Any = self.model(pixel_values)
-        logits: Tensor = getattr(output, "logits", output)
-        return logits
 
 
 def _together(before: Mapping[str, Any] | None, smaller: Smaller) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from ridgeline.compress.images.material import Images
 from ridgeline.compress.images.measure import speedup, time_in_turns
 from ridgeline.compress.images.models import VisionModel
 from ridgeline.compress.images.quantised import ONNX, OnnxModule
-from ridgeline.compress.images.saved import PROGRAM, Logits, export_to
+from ridgeline.compress.images.saved import PROGRAM, export_to
 from ridgeline.errors import InputError
+from ridgeline.measure.network.directory import Logits
 from ridgeline.records.image_compression import Calls, ImageRow, Latency
 
 BATCHES = (1, 8)

@@ -6,6 +6,14 @@
     source.py       which network a word names: a preset, or what has to be built
     build.py        from a library's name, a script or a folder to a module without weights
     exported.py     an exported program, as its graph runs
+
+and, for every command that opens a model which the user names:
+
+    scripted.py     what `script.py:NAME` makes
+    program.py      an exported program (`.pt2`)
+    directory.py    a directory that transformers wrote
+    libraries.py    an architecture of timm or torchvision
+    weights.py      a file of weights
     torchvision_schemas.py  what a torchvision that was built for another torch lacks
 
 What may not enter: costs, rates, and any single model's name.

@@ -14,20 +14,14 @@ import torch
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.measure.network.count import merge_equal
+from ridgeline.measure.network.program import load_program
 from ridgeline.measure.network.recorder import FusedFunctions, Recorder
-from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
 
 
 def count_exported(path: Path, image_size: tuple[int, int] | None = None) -> VisionNetwork:
     """The operators of an exported program for one image; another size needs a dynamic export."""
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    let_torchvision_import()
-    try:
-        program = torch.export.load(path)
-    except Exception as error:  # a package of another kind, or of another torch
-        raise InputError(f"{path} is no exported program: {in_words(error)}") from error
+    program = load_program(path)
     shape = _image_shape(program, path)
     size = image_size or (shape[2], shape[3])
     image = torch.zeros(shape[0], shape[1], *size)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
-import sys
 import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATIO
 from ridgeline.checkpoints.files import StoredTensors
 from ridgeline.checkpoints.names import StoredNames
 from ridgeline.errors import InputError, in_words
+from ridgeline.measure.network.scripted import model_of, run_script, split_script
 from ridgeline.records.input_file import read_json
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.images.statistics import persistent_buffers
@@ -159,42 +159,28 @@ def _stored(name: str) -> dict[str, Any]:
 
 def _scripted(recipe: Recipe) -> nn.Module:
     """What `model.script` makes, with the seed of the run."""
-    file, _, name = recipe.model.script.rpartition(":")
-    path = Path(file).expanduser()
-    if not file or not name.isidentifier():
+    named = split_script(recipe.model.script)
+    if named is None or not named[1].isidentifier():
         raise InputError(f"model.script {recipe.model.script!r} is not FILE.py:NAME")
-    if not path.is_file():
-        raise InputError(f"model.script {path}: no such file")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.run.seed)
-        try:
-            make = getattr(_module(path), name, None)
-            model = make() if callable(make) else None
-        except Exception as error:  # it is the user's code
-            raise InputError(f"model.script {path}: {name} failed: {in_words(error)}") from None
-    if not isinstance(model, nn.Module):
-        what = "is not in it" if make is None else "makes no torch.nn.Module"
-        raise InputError(f"model.script {path}: {name} {what}; it is called without arguments")
+        script = _run_once(named[0].expanduser())
+        if isinstance(getattr(script, named[1], None), nn.Module):
+            raise InputError(
+                f"model.script {recipe.model.script}: is one module, and a run needs several of"
+                " their own; give a function or a class"
+            )
+        torch.manual_seed(recipe.run.seed)  # whatever importing drew
+        model = model_of(script, named[1], "model.script")
     if recipe.model.checkpoint:
         load_scripted(model, Path(recipe.model.checkpoint).expanduser())
     return _laid_out(model, recipe).train()
 
 
-def _module(path: Path) -> Any:
-    """The module that a file is, found again by the same name."""
-    name = f"ridgeline_script_{path.stem}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]
+@cache
+def _run_once(path: Path) -> ModuleType:
+    """The script as a module, whose classes stay the same through a run."""
+    return run_script(path, "model.script")
 
 
 def _laid_out(model: nn.Module, recipe: Recipe) -> nn.Module:

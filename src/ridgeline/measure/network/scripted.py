@@ -1,0 +1,145 @@
+"""A model that a user's script makes: `script.py:NAME`, a function, a class or a module.
+
+The script is imported as Python would import it: its folder is on sys.path, and it is found under
+its stem, where torch.export and pickle look its classes up. Whatever it raises, SystemExit too, is
+one line that names the script's own line.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from ridgeline.errors import InputError, RidgelineError, ScriptError, in_words
+from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
+from ridgeline.records.overwriting import note_input
+
+Make = Callable[[Callable[[], Any]], Any]
+"""How a function or class of the script is called."""
+
+
+def split_script(source: str) -> tuple[Path, str] | None:
+    """The script and the name in it; None where `source` is no script, "" where it names nothing.
+
+    >>> split_script("nets/net.py:build"), split_script("net.pt2")
+    ((PosixPath('nets/net.py'), 'build'), None)
+    """
+    file, _, name = source.rpartition(":")
+    if file.endswith(".py"):
+        return Path(file), name
+    return (Path(source), "") if source.endswith(".py") else None
+
+
+def run_script(path: Path, option: str = "") -> ModuleType:
+    """Import a script, anew each time.
+
+    Args:
+        path: The script.
+        option: What named it, for messages.
+
+    Raises:
+        InputError: There is no such file, or it fails (a `ScriptError`).
+    """
+    what = f"{option} {path}".strip()
+    if not path.is_file():
+        raise InputError(f"{what}: no such file; check the path")
+    note_input(path)
+    whole = path.resolve()
+    name = _free_name(whole)
+    spec = importlib.util.spec_from_file_location(name, whole)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules[name] = script
+    if str(whole.parent) not in sys.path:
+        sys.path.insert(0, str(whole.parent))
+    try:
+        let_torchvision_import()
+        spec.loader.exec_module(script)
+    except BaseException as error:
+        del sys.modules[name]
+        _refuse(error, what, whole)
+    return script
+
+
+def model_of(
+    script: ModuleType, name: str, option: str = "", make: Make = lambda call: call()
+) -> nn.Module:
+    """The model that a script has under a name, or makes when that is called without arguments.
+
+    Args:
+        script: What `run_script` gave.
+        name: In the script; "" for its only module.
+        option: What named it, for messages.
+        make: How functions and classes are called.
+
+    Raises:
+        InputError: There is none, or making it fails (a `ScriptError`).
+    """
+    path = Path(str(script.__file__))
+    name = name or _only_module(path, script, option)
+    what = f"{option} {path.name}:{name}".strip()
+    if not hasattr(script, name):
+        raise InputError(f"{what}: {path.name} defines no {name!r}; it has {_offers(script)}")
+    made = getattr(script, name)
+    if not isinstance(made, nn.Module) and callable(made):
+        try:
+            made = make(made)
+        except BaseException as error:  # `_refuse` raises again
+            _refuse(error, what, path)
+    if not isinstance(made, nn.Module):
+        raise InputError(f"{what}: gives a {type(made).__name__}; return an nn.Module")
+    return made
+
+
+def _free_name(path: Path) -> str:
+    """The script's stem, or that and a number where another module has it."""
+    names = (path.stem if one == 1 else f"{path.stem}_{one}" for one in count(1))
+    for name in names:
+        taken = sys.modules.get(name)
+        if taken is None or getattr(taken, "__file__", None) == str(path):
+            return name
+    raise AssertionError("there are endless names")
+
+
+def _refuse(error: BaseException, what: str, path: Path) -> None:
+    """Raise what the user is told of an error of the script."""
+    if isinstance(error, KeyboardInterrupt | RidgelineError):
+        raise error
+    why = f"exit code {error.code}" if isinstance(error, SystemExit) else in_words(error)
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == path
+    ]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines, why = [error.lineno], error.msg
+    where = f", {path.name} line {lines[-1]}" if lines else ""
+    raise ScriptError(f"{what}: fails with {why} ({type(error).__name__}{where})") from error
+
+
+def _only_module(path: Path, script: ModuleType, option: str) -> str:
+    """The one model of a script that names none."""
+    modules = [key for key, value in vars(script).items() if isinstance(value, nn.Module)]
+    if len(modules) == 1:
+        return modules[0]
+    what = f"{option} {path}".strip()
+    raise InputError(f"{what}: say which, as {path.name}:NAME; it has {_offers(script)}")
+
+
+def _offers(script: ModuleType) -> str:
+    own = [
+        key
+        for key, value in vars(script).items()
+        if isinstance(value, nn.Module)
+        or (callable(value) and getattr(value, "__module__", "") == script.__name__)
+    ]
+    return ", ".join(own) or "no function, class or module of its own"
