@@ -340,3 +340,13 @@ def test_a_directory_of_transformers_is_exported(
     assert run([*words, "--out", str(tmp_path / "out"), "--no-speed", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert all(one["sqnr_db"] is None for one in found["rows"][1]["likeness"])
+
+
+@pytest.mark.slow
+def test_a_script_that_draws_its_weights_draws_the_same_in_every_process(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--to", "torch-export", "--no-speed"]
+    code, found, said = exported("unseeded", tmp_path / "out", check, *words, capsys=capsys)
+    assert code == 0, said
+    assert all(one["agreement"] == 1 for one in found["rows"][1]["likeness"])

@@ -276,3 +276,22 @@ def test_keywords_constants_and_nested_outputs_come_back_in_a_fresh_process(
     assert torch.allclose(torch.load(tmp_path / "logits.pt"), wanted, atol=1e-5)
     with pytest.raises(InputError, match="holds no exported module"):
         Artifact.read(tmp_path)
+
+
+class Settings(torch.nn.Module):
+    """A network that keeps its settings as lists in lists, as many public ones do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = [[3, 8, 1], [8, 16, {"stride": 2}]]
+        self.conv = torch.nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).mean((2, 3))
+
+
+def test_settings_in_nested_lists_are_no_state_that_forward_changes(tmp_path: Path) -> None:
+    module, images = Settings().eval(), torch.rand(2, 3, 16, 16)
+    made = runtime("torch-export").convert(module, (images,), {}, tmp_path / "made")
+    with torch.no_grad():
+        assert torch.equal(runtime("torch-export").load(made, threads=1)(images), module(images))

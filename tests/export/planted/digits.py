@@ -81,5 +81,10 @@ def slow():
     return network(after=Slow())
 
 
+def unseeded():
+    """Draws its weights, as scripts do before there are any to load."""
+    return nn.Sequential(Block(3, 16), Block(16, 32, 2), Head(32))
+
+
 def no_module():
     return {"state": 1}
