@@ -179,6 +179,9 @@ def _say(line: str) -> None:
 
 
 PRIVATE: Final[dict[str, str]] = {
+    # -- images: norms of every kind, what they keep, and rounded nodes in an exported graph
+    "torch.nn.modules.batchnorm:_BatchNorm": "what batch norms of all dimensions are",
+    "torch.ao.quantization.fx:_decomposed": "the operators that round, as exporters know them",
     # -- modules: hooks come and go with each call, and tensors are exchanged in place
     "torch.nn.modules.module:_global_forward_pre_hooks": "the hook that sees outermost calls",
     "torch.nn.modules.module:_global_forward_hooks":

@@ -61,6 +61,9 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         "validate training table.csv --calibration PATH",
         TABLE,
     ),
+    ("predict inference", "model"): ("predict inference --model PATH --device h100", TABLE),
+    ("plan inference", "model"): ("plan inference --model PATH --device h100 --rate 9", TABLE),
+    ("validate vision", "table"): ("validate vision PATH", TABLE),
     ("validate serving", "table"): ("validate serving PATH", TABLE),
     ("validate serving", "calibration"): ("validate serving served.csv --calibration PATH", TABLE),
     ("plan training", "model"): (f"plan training --model PATH {TRAINING}", TABLE),
@@ -111,6 +114,16 @@ NO_FILES = {
     ("trace operators", "by"),
     ("trace compare", "by"),
     ("trace critical-path", "what_if"),
+    *{(name, one) for name in ("compress", "evaluate") for one in ("mean", "std")},
+    *{("export", one) for one in ("to", "max_drop")},
+    *{
+        (f"{verb} {task}", one)
+        for verb in ("predict", "plan")
+        for task in ("training", "inference")
+        for one in ("image", "images", "optimizer", "memory_format", "rate")
+    },
+    ("roofline", "image"),
+    ("validate vision", "calibration"),
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {
@@ -136,6 +149,12 @@ ELSEWHERE = {
     ("bisect", "link"): "linked, not read",
     ("loadtest", "model"): "a name that a server knows",
     ("loadtest", "url"): "an address",
+    **{
+        (name, one): "tests/compress/images, tests/image_files"
+        for name in ("compress", "evaluate")
+        for one in ("images", "labels", "checkpoint", "against")
+    },
+    **{("export", one): "tests/export" for one in ("model", "check", "weights")},
     ("serve", "adapters"): "tests/serve/adapters",
     ("generate", "adapter"): "tests/serve/adapters",
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-import torch
 from tests.cradle import Child, cradle
 
 from ridgeline.errors import InputError
@@ -260,8 +261,11 @@ def test_processes_that_start_together_build_once(source: Path, tmp_path: Path) 
 
 
 def test_kernels_and_torch_share_one_pool_of_threads() -> None:
-    build.load(build.CORE)
-    torch.randn(512, 512) @ torch.randn(512, 512)
-    maps = Path("/proc/self/maps").read_text().splitlines()
+    code = (
+        "import torch\nfrom ridgeline.kernels.cpu import build\nbuild.load(build.CORE)\n"
+        "torch.randn(512, 512) @ torch.randn(512, 512)\nprint(open('/proc/self/maps').read())"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    maps = said.stdout.splitlines()
     pools = {line.split()[-1] for line in maps if "libgomp" in line or "libomp" in line}
     assert len(pools) == 1, pools

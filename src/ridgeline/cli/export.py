@@ -24,7 +24,7 @@ def export(
         list[str],
         typer.Option(
             metavar="FORMAT",
-            help="torch-export, aoti, onnx, openvino, executorch or tensorrt; may be repeated.",
+            help="May be repeated: torch-export, aoti, onnx, openvino, executorch, tensorrt.",
         ),
     ],
     check: Annotated[

@@ -13,7 +13,7 @@ from ridgeline.records.overwriting import note_input
 
 
 def load_program(path: Path, option: str = "") -> torch.export.ExportedProgram:
-    """What `torch.export.save` wrote.
+    """Read what `torch.export.save` wrote.
 
     Args:
         path: The file.

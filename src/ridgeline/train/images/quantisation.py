@@ -200,7 +200,7 @@ def round_layers(part: nn.Module, wanted: RecipeQuantisation) -> None:
 
 
 def image_scheme(name: str) -> Scheme:
-    """The scheme of a recipe.
+    """The scheme of a recipe: training rounds to nearest, however a finished model is rounded.
 
     Raises:
         InputError: No such scheme, or one that training cannot follow.
@@ -209,7 +209,7 @@ def image_scheme(name: str) -> Scheme:
     why = ""
     if not scheme.images or scheme.weights is None or scheme.activations is None:
         why = "is for language models"
-    elif scheme.method != "rtn" or scheme.equalise or scheme.correct_bias:
+    elif scheme.method not in ("rtn", "gptq") or scheme.equalise or scheme.correct_bias:
         why = "changes the weights of a finished model"
     elif scheme.activations.dynamic:
         why = "takes ranges of activations from each batch"

@@ -29,11 +29,10 @@ def persistent_buffers(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Buffers that a checkpoint has, by their names in the model alone."""
     found: dict[str, Tensor] = {}
     for part in modules:
-        for path, module in part.named_modules():
-            for name, buffer in module.named_buffers(recurse=False):
-                if name not in module._non_persistent_buffers_set:
-                    whole = f"{path}.{name}" if path else name
-                    found[whole.replace("_orig_mod.", "").removeprefix("module.")] = buffer
+        saved = part.state_dict(keep_vars=True)
+        for name, buffer in part.named_buffers():
+            if name in saved:
+                found[name.replace("_orig_mod.", "").removeprefix("module.")] = buffer
     return found
 
 
