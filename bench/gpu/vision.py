@@ -32,6 +32,7 @@ from ridgeline.measure.calls.outliers import summarise
 from ridgeline.measure.child.agreement import sqnr
 from ridgeline.records.calls import Quantile
 from ridgeline.runtimes import Precision, runtime
+from ridgeline.runtimes.capture.converting import convert
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BATCHES = (1, 8)
@@ -117,8 +118,8 @@ def tensorrt(model: Model, batch: int) -> Call:
     single = copy.deepcopy(model.module).float().cpu()
     example = (model.images[:batch].float().cpu(),)
     with tempfile.TemporaryDirectory() as folder:
-        artifact = chosen.convert(
-            single, example, {}, Path(folder), precision=model.precision, dynamic=()
+        artifact = convert(
+            chosen, single, example, {}, Path(folder), precision=model.precision, dynamic=()
         )
         loaded = chosen.load(artifact, threads=1)
     given = model.images.float()

@@ -12,6 +12,7 @@ from tests.runtimes.planted import modules
 
 from ridgeline.errors import ExportError
 from ridgeline.runtimes import ModelCall, runtime
+from ridgeline.runtimes.capture.converting import convert
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -92,7 +93,7 @@ def test_it_ends_in_the_users_line_and_the_cure(name: str, where: str, tmp_path:
         more = {"precision": "int8", "calibration": calls, "dynamic": ()}
     before = set(vars(model)), len(modules.LOG)
     with pytest.raises(ExportError) as caught:
-        runtime(where).convert(model, args, kwargs, tmp_path / "made", **more)
+        convert(runtime(where), model, args, kwargs, tmp_path / "made", **more)
     error, said = caught.value, str(caught.value)
     assert error.exit_code == 2
     assert error.kind == kind, said
@@ -117,7 +118,7 @@ def test_at_least_twenty_are_planted() -> None:
 def test_a_module_that_was_refused_runs_on_in_eager_torch(tmp_path: Path) -> None:
     model, pixels = modules.KeepsAGrid().eval(), torch.randn(2, 3, 64, 64)
     with pytest.raises(ExportError):
-        runtime("onnx").convert(model, (pixels,), {}, tmp_path / "made")
+        convert(runtime("onnx"), model, (pixels,), {}, tmp_path / "made")
     with torch.no_grad():
         assert type(model(pixels)) is torch.Tensor
 
@@ -125,5 +126,5 @@ def test_a_module_that_was_refused_runs_on_in_eager_torch(tmp_path: Path) -> Non
 def test_a_module_that_fails_in_torch_itself_says_so(tmp_path: Path) -> None:
     model = modules.LoopsOverTheBatch().eval()
     with pytest.raises(ExportError, match="in PyTorch itself") as caught:
-        runtime("onnx").convert(model, (torch.randn(2, 4, 64, 64),), {}, tmp_path / "made")
+        convert(runtime("onnx"), model, (torch.randn(2, 4, 64, 64),), {}, tmp_path / "made")
     assert "modules.py:17: `return F.relu" in str(caught.value)

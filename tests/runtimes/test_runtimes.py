@@ -15,6 +15,7 @@ from tests.runtimes.planted import modules
 from ridgeline.errors import InputError
 from ridgeline.measure.child.agreement import sqnr
 from ridgeline.runtimes import Artifact, ModelCall, all_runtimes, runtime
+from ridgeline.runtimes.capture.converting import convert
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """torch, onnxscript and nncf warn of each other while they convert."""
@@ -141,7 +142,7 @@ def test_a_module_in_half_precision_becomes_an_onnx_graph_that_takes_float32(
 @pytest.mark.parametrize("name", HERE)
 def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path: Path) -> None:
     model, pixels = resnet(), images(1)
-    made = runtime(name).convert(model, (), {"pixel_values": pixels}, tmp_path / "made")
+    made = convert(runtime(name), model, (), {"pixel_values": pixels}, tmp_path / "made")
     run = runtime(name).load(Artifact.read(tmp_path / "made"), threads=1)
     assert made.size_bytes > 50_000
     with torch.no_grad():
@@ -159,8 +160,8 @@ def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path
 @pytest.mark.parametrize("name", ["onnx", "openvino", "torch-export", "aoti"])
 def test_height_and_width_stay_free_where_they_are_asked_to(name: str, tmp_path: Path) -> None:
     model = resnet()
-    made = runtime(name).convert(
-        model, (images(2),), {}, tmp_path / "made", dynamic=("batch", "size")
+    made = convert(
+        runtime(name), model, (images(2),), {}, tmp_path / "made", dynamic=("batch", "size")
     )
     run = runtime(name).load(made, threads=1)
     with torch.no_grad():
@@ -176,9 +177,15 @@ def test_int8_takes_its_ranges_from_the_calls_that_it_is_given(
 ) -> None:
     model = network()  # type: ignore[operator]
     calls = [ModelCall((images(4) * scale,), {}) for scale in (0.8, 0.9, 1.0, 1.1)]
-    single = runtime(name).convert(model, (images(4),), {}, tmp_path / "fp32")
-    made = runtime(name).convert(
-        model, (images(4),), {}, tmp_path / "int8", precision="int8", calibration=calls
+    single = convert(runtime(name), model, (images(4),), {}, tmp_path / "fp32")
+    made = convert(
+        runtime(name),
+        model,
+        (images(4),),
+        {},
+        tmp_path / "int8",
+        precision="int8",
+        calibration=calls,
     )
     assert "int8 ranges from 16 samples" in made.notes
     assert any("softmax" in line for line in made.notes) == (network is vit)
@@ -192,9 +199,11 @@ def test_int8_takes_its_ranges_from_the_calls_that_it_is_given(
 def test_int8_without_calls_is_refused(tmp_path: Path) -> None:
     for name in ("onnx", "openvino"):
         with pytest.raises(InputError, match="none was given"):
-            runtime(name).convert(resnet(), (images(),), {}, tmp_path / "x", precision="int8")
+            convert(runtime(name), resnet(), (images(),), {}, tmp_path / "x", precision="int8")
     with pytest.raises(InputError, match="does not compute in int8 here; it has fp32"):
-        runtime("torch-export").convert(resnet(), (images(),), {}, tmp_path / "x", precision="int8")
+        convert(
+            runtime("torch-export"), resnet(), (images(),), {}, tmp_path / "x", precision="int8"
+        )
     assert not (tmp_path / "x").exists()
 
 
@@ -205,7 +214,8 @@ def test_openvino_computes_in_the_precision_that_it_is_asked_for(tmp_path: Path)
         wanted = model(pixels).logits
     errors = {}
     for precision in ("fp32", "bf16"):
-        made = runtime("openvino").convert(
+        made = convert(
+            runtime("openvino"),
             model,
             (pixels,),
             {},
@@ -225,7 +235,7 @@ def test_conversion_says_nothing_and_leaves_the_module_as_it_was(
     model = resnet()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     keys, random = set(vars(model)), torch.get_rng_state()
-    runtime("onnx").convert(model, (images(),), {}, tmp_path / "made")
+    convert(runtime("onnx"), model, (images(),), {}, tmp_path / "made")
     assert capfd.readouterr().out == ""
     assert set(vars(model)) == keys
     assert torch.equal(random, torch.get_rng_state())
@@ -246,7 +256,7 @@ def test_what_looks_hard_and_converts_computes_the_same(
     cls: type[torch.nn.Module], name: str, tmp_path: Path
 ) -> None:
     model = cls().eval()
-    made = runtime(name).convert(model, (torch.randn(2, 3, 64, 64),), {}, tmp_path / "made")
+    made = convert(runtime(name), model, (torch.randn(2, 3, 64, 64),), {}, tmp_path / "made")
     pixels = torch.randn(3, 3, 64, 64)
     with torch.no_grad():
         found, wanted = runtime(name).load(made, threads=1)(pixels), model(pixels)
@@ -257,7 +267,7 @@ def test_keywords_constants_and_nested_outputs_come_back_in_a_fresh_process(
     tmp_path: Path,
 ) -> None:
     model, pixels = modules.TakesKeywordsOnly().eval(), torch.randn(2, 3, 64, 64)
-    runtime("onnx").convert(model, (), {"pixels": pixels, "scale": 2.0}, tmp_path / "made")
+    convert(runtime("onnx"), model, (), {"pixels": pixels, "scale": 2.0}, tmp_path / "made")
     torch.save(pixels, tmp_path / "pixels.pt")
     code = (
         "import torch\nfrom pathlib import Path\n"
@@ -292,6 +302,6 @@ class Settings(torch.nn.Module):
 
 def test_settings_in_nested_lists_are_no_state_that_forward_changes(tmp_path: Path) -> None:
     module, images = Settings().eval(), torch.rand(2, 3, 16, 16)
-    made = runtime("torch-export").convert(module, (images,), {}, tmp_path / "made")
+    made = convert(runtime("torch-export"), module, (images,), {}, tmp_path / "made")
     with torch.no_grad():
         assert torch.equal(runtime("torch-export").load(made, threads=1)(images), module(images))

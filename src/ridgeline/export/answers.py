@@ -21,6 +21,7 @@ from ridgeline.measure.calls.memory import peak_resident_bytes, resident_bytes
 from ridgeline.measure.calls.outliers import summarise
 from ridgeline.records.runtime_export import Likeness, Throughput
 from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, runtime
+from ridgeline.runtimes.capture import converting
 
 THROUGHPUT_BATCHES = (1, 2, 4, 8, 16, 32)
 _LEAST_CALLS = 5
@@ -229,7 +230,8 @@ def convert(order: orders.ConvertOrder) -> orders.ConvertAnswer:
         given = {name: one[:2] for name, one in batched.calls[0].items()} if free else None
         args, kwargs = arguments(given or reference.cases[0].calls[0])
         try:
-            made = chosen.convert(
+            made = converting.convert(
+                chosen,
                 module,
                 args,
                 kwargs,

@@ -5,12 +5,14 @@ writes, checks and measures what they make; techniques put them under a running 
 
 A runtime module defines
 
-    CARD                                        its name, formats, precisions, how it is installed
+    CARD                                        its name, file, precisions, how it is installed
     missing() -> str | None                     why it cannot run here, in one line
-    convert(module, inputs, kwargs, folder, …)  -> Artifact, or ExportError: one line with its cure
+    write(captured, folder, calls) -> notes     the file, from an exported program
     load(artifact, *, threads) -> callable      called as the module is, answers as it does
 
-    made = runtime("onnx").convert(model, (images,), {}, folder, dynamic=("batch",))
+and `capture/converting.py` makes artifacts with it:
+
+    made = convert(runtime("onnx"), model, (images,), {}, folder, dynamic=("batch",))
     run = runtime("onnx").load(made, threads=2)
     logits = run(images)
 
@@ -39,7 +41,9 @@ from ridgeline.errors import InputError
 from ridgeline.records.store import write_atomically
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor
+
+    from ridgeline.runtimes.capture.program import Captured
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 Free = Literal["batch", "size"]
@@ -62,8 +66,8 @@ class RuntimeCard:
     name: str
     """The name that `--to` takes."""
     title: str
-    suffix: str
-    """The format, as the end of the loaded file's name."""
+    file: str
+    """What `write` leaves and `load` loads, in the folder of the artifact."""
     pip: str
     """The command that installs it; empty where it comes with torch or cannot be installed so."""
     precisions: tuple[Precision, ...]
@@ -72,6 +76,14 @@ class RuntimeCard:
     """Modules that must be importable."""
     source: str
     """Where it is documented, as an address."""
+    in_graph: tuple[Precision, ...] = ()
+    """Precisions that are written into the exported program as casts; what the others mean, the
+    runtime says itself."""
+    any_dtype: bool = False
+    """It runs torch's own operators, so modules may take and return complex numbers and the like.
+    """
+    fixes_sizes: str = ""
+    """Why no dimension can stay free, as the begin of a sentence; empty: they can."""
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,40 +144,20 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Runtime(Protocol):
-    """The shape of a runtime module."""
+    """The shape of a file of this room: what differs from runtime to runtime."""
 
     CARD: RuntimeCard
 
     def missing(self) -> str | None:
         """Why it cannot run here, in one line with the cure; None: it can."""
 
-    def convert(
-        self,
-        module: nn.Module,
-        inputs: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        folder: Path,
-        *,
-        precision: Precision = "fp32",
-        calibration: Sequence[ModelCall] = (),
-        dynamic: tuple[Free, ...] = ("batch",),
-    ) -> Artifact:
-        """Write the module for this runtime into `folder`, which is made.
+    def write(self, captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> list[str]:
+        """Leave `CARD.file` in `folder`; returns what a reader must know.
 
         Args:
-            module: In evaluation mode, on the CPU.
-            inputs: Positional arguments of an example call; a batch of 1 is widened to 2 where
-                the batch stays free.
-            kwargs: Its keyword arguments.
-            folder: For the files, and `artifact.json`. Where conversion fails, what it wrote is
-                removed, and torch's own message is kept in a file beside the folder.
-            precision: One of `CARD.precisions`.
-            calibration: Calls with real inputs whose ranges int8 takes; only there.
-            dynamic: Dimensions that must stay free.
-
-        Raises:
-            ExportError: The module cannot be converted: whose line or operator, and the cure.
-            InputError: A precision that it does not have; int8 without calibration calls.
+            captured: The exported program, with the precision that is wanted.
+            folder: Exists.
+            calls: The tensors of each calibration call; empty unless the precision is int8.
         """
 
     def load(self, artifact: Artifact, *, threads: int) -> Callable[..., Any]:

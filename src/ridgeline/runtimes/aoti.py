@@ -7,26 +7,29 @@ compiler, at load too (torch 2.13).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
+from ridgeline.runtimes import Artifact, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from ridgeline.runtimes.capture.program import Captured
 
 CARD = RuntimeCard(
     name="aoti",
     title="AOTInductor",
-    suffix=".pt2",
+    file="model.pt2",
     pip="",
     precisions=("fp32", "bf16"),
     needs=("torch",),
     source="https://docs.pytorch.org/docs/stable/torch.compiler_aot_inductor.html",
+    in_graph=("bf16",),
+    any_dtype=True,
 )
 
-FILE = "model.pt2"
 _COMPILERS = ("g++", "clang++", "cl")
 
 
@@ -37,33 +40,16 @@ def missing() -> str | None:
     return not_installed(CARD)
 
 
-def convert(
-    module: nn.Module,
-    inputs: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    folder: Path,
-    *,
-    precision: Precision = "fp32",
-    calibration: Sequence[ModelCall] = (),  # noqa: ARG001  # it has no int8
-    dynamic: tuple[Free, ...] = ("batch",),
-) -> Artifact:
-    """Write `model.pt2`, a package of compiled code and weights; see `Runtime.convert`."""
+def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> list[str]:  # noqa: ARG001
+    """Leave `model.pt2`, a package of compiled code and weights; see `Runtime.write`."""
     import torch
 
-    from ridgeline.runtimes.capture.program import capture
-    from ridgeline.runtimes.capture.writing import check_precision, conversion, write_artifact
-
-    check_precision(CARD, precision)
-    captured = capture(
-        module, inputs, kwargs, dynamic=dynamic, folder=folder, autocast=precision == "bf16"
+    torch._inductor.aoti_compile_and_package(
+        captured.program,
+        package_path=str(folder / CARD.file),
+        inductor_configs={"freezing": True},
     )
-    with conversion(folder, CARD, captured), torch.no_grad():
-        torch._inductor.aoti_compile_and_package(
-            captured.program,
-            package_path=str(folder / FILE),
-            inductor_configs={"freezing": True},
-        )
-    return write_artifact(folder, CARD, captured, precision, FILE, [])
+    return []
 
 
 def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:

@@ -6,33 +6,31 @@ that answers right on noise can fail on photographs (reported upstream): check w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.runtimes import (
     Artifact,
-    Free,
-    ModelCall,
-    Precision,
     RuntimeCard,
     not_installed,
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from ridgeline.runtimes.capture.program import Captured
 
 CARD = RuntimeCard(
     name="executorch",
     title="ExecuTorch",
-    suffix=".pte",
+    file="model.pte",
     pip="pip install 'ridgeline[executorch]'",
     precisions=("fp32",),
     needs=("executorch",),
     source="https://docs.pytorch.org/executorch/stable/",
+    fixes_sizes="ExecuTorch plans its memory when the file is written",
 )
-
-FILE = "model.pte"
 
 
 def missing() -> str | None:
@@ -40,44 +38,16 @@ def missing() -> str | None:
     return not_installed(CARD)
 
 
-def convert(
-    module: nn.Module,
-    inputs: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    folder: Path,
-    *,
-    precision: Precision = "fp32",
-    calibration: Sequence[ModelCall] = (),  # noqa: ARG001  # it has no int8 here
-    dynamic: tuple[Free, ...] = ("batch",),
-) -> Artifact:
-    """Write `model.pte`; see `Runtime.convert`. Nothing can stay free."""
-    from ridgeline.errors import ExportError
-    from ridgeline.runtimes.capture.program import capture
-    from ridgeline.runtimes.capture.writing import (
-        check_dtypes,
-        check_precision,
-        conversion,
-        write_artifact,
+def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> list[str]:  # noqa: ARG001
+    """Leave `model.pte`; see `Runtime.write`."""
+    from executorch.backends.xnnpack.partition import xnnpack_partitioner as xnnpack  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from executorch.exir import to_edge_transform_and_lower  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    lowered = to_edge_transform_and_lower(
+        captured.program, partitioner=[xnnpack.XnnpackPartitioner()]
     )
-
-    check_precision(CARD, precision)
-    if dynamic:
-        raise ExportError(
-            f"ExecuTorch plans its memory when the file is written, so the {' and '.join(dynamic)} "
-            "cannot stay free; export with all sizes fixed",
-            kind="fixed-size",
-        )
-    captured = capture(module, inputs, kwargs, dynamic=dynamic, folder=folder)
-    check_dtypes(CARD, captured)
-    with conversion(folder, CARD, captured):
-        from executorch.backends.xnnpack.partition import xnnpack_partitioner as xnnpack  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        from executorch.exir import to_edge_transform_and_lower  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-        lowered = to_edge_transform_and_lower(
-            captured.program, partitioner=[xnnpack.XnnpackPartitioner()]
-        )
-        (folder / FILE).write_bytes(lowered.to_executorch().buffer)
-    return write_artifact(folder, CARD, captured, precision, FILE, [])
+    (folder / CARD.file).write_bytes(lowered.to_executorch().buffer)
+    return []
 
 
 def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:  # noqa: ARG001

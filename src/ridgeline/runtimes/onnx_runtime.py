@@ -9,30 +9,29 @@ bits on CPUs without VNNI and overflow; there weights get 7 bits (`reduce_range`
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
+from ridgeline.runtimes import Artifact, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from ridgeline.runtimes.capture.program import Captured
 
 CARD = RuntimeCard(
     name="onnx",
     title="ONNX Runtime",
-    suffix=".onnx",
+    file="model.onnx",
     pip="pip install 'ridgeline[export]'",
     precisions=("fp32", "int8"),
     needs=("onnx", "onnxscript", "onnxruntime"),
     source="https://onnxruntime.ai/docs/",
 )
 
-FILE = "model.onnx"
 _DOT_PRODUCTS = {"avx_vnni", "avx512_vnni", "amx_int8", "dotprod", "i8mm"}
 _MULTIPLIES = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 """What is quantised where there is attention: its softmax and its norms stay in float."""
@@ -43,39 +42,15 @@ def missing() -> str | None:
     return not_installed(CARD)
 
 
-def convert(
-    module: nn.Module,
-    inputs: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    folder: Path,
-    *,
-    precision: Precision = "fp32",
-    calibration: Sequence[ModelCall] = (),
-    dynamic: tuple[Free, ...] = ("batch",),
-) -> Artifact:
-    """Write `model.onnx`; see `Runtime.convert`."""
+def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> list[str]:
+    """Leave `model.onnx`; see `Runtime.write`."""
     from ridgeline.runtimes.capture.onnx_file import write_onnx
-    from ridgeline.runtimes.capture.program import capture, flat_calls
-    from ridgeline.runtimes.capture.writing import (
-        check_dtypes,
-        check_precision,
-        conversion,
-        write_artifact,
-    )
 
-    check_precision(CARD, precision)
-    captured = capture(module, inputs, kwargs, dynamic=dynamic, folder=folder)
-    check_dtypes(CARD, captured)
-    notes: list[str] = []
-    calls = flat_calls(captured, calibration) if precision == "int8" else []
-    with conversion(folder, CARD, captured):
-        write_onnx(captured, folder / FILE)
-        if precision == "int8":
-            notes = _quantise(captured, calls, folder / FILE)
-    return write_artifact(folder, CARD, captured, precision, FILE, notes)
+    write_onnx(captured, folder / CARD.file)
+    return _quantise(captured, calls, folder / CARD.file) if calls else []
 
 
-def _quantise(captured: Captured, calls: list[list[Tensor]], path: Path) -> list[str]:
+def _quantise(captured: Captured, calls: Sequence[list[Tensor]], path: Path) -> list[str]:
     """Put an int8 graph in the place of the float one; returns what a reader must know."""
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

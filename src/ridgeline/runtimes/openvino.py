@@ -9,28 +9,27 @@ into matmuls (Xiao et al., "SmoothQuant", 2023).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
+from ridgeline.runtimes import Artifact, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from ridgeline.runtimes.capture.program import Captured
 
 CARD = RuntimeCard(
     name="openvino",
     title="OpenVINO",
-    suffix=".xml",
+    file="model.xml",
     pip="pip install 'ridgeline[export]'",
     precisions=("fp32", "bf16", "int8"),
     needs=("openvino", "nncf"),
     source="https://docs.openvino.ai/",
 )
 
-FILE = "model.xml"
 _HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 """Precision → what is left in floating point is computed in this."""
 
@@ -40,38 +39,15 @@ def missing() -> str | None:
     return not_installed(CARD)
 
 
-def convert(
-    module: nn.Module,
-    inputs: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    folder: Path,
-    *,
-    precision: Precision = "fp32",
-    calibration: Sequence[ModelCall] = (),
-    dynamic: tuple[Free, ...] = ("batch",),
-) -> Artifact:
-    """Write `model.xml` and `model.bin`; see `Runtime.convert`."""
-    from ridgeline.runtimes.capture.program import capture, flat_calls
-    from ridgeline.runtimes.capture.writing import (
-        check_dtypes,
-        check_precision,
-        conversion,
-        write_artifact,
-    )
+def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> list[str]:
+    """Leave `model.xml` and `model.bin`; see `Runtime.write`."""
+    import openvino  # type: ignore[import-untyped]
 
-    check_precision(CARD, precision)
-    captured = capture(module, inputs, kwargs, dynamic=dynamic, folder=folder)
-    check_dtypes(CARD, captured)
-    notes: list[str] = []
-    calls = flat_calls(captured, calibration) if precision == "int8" else []
-    with conversion(folder, CARD, captured):
-        import openvino  # type: ignore[import-untyped]
-
-        model = _converted(captured, folder)
-        if precision == "int8":
-            model, notes = _quantised(model, captured, calls)
-        openvino.save_model(model, folder / FILE, compress_to_fp16=False)
-    return write_artifact(folder, CARD, captured, precision, FILE, notes)
+    model, notes = _converted(captured, folder), list[str]()
+    if calls:
+        model, notes = _quantised(model, captured, calls)
+    openvino.save_model(model, folder / CARD.file, compress_to_fp16=False)
+    return notes
 
 
 def _converted(captured: Captured, folder: Path) -> Any:
@@ -98,7 +74,9 @@ def _converted(captured: Captured, folder: Path) -> Any:
         raise blame_operator(lacking[0], captured.program, log, CARD.title) from error
 
 
-def _quantised(model: Any, captured: Captured, calls: list[list[Tensor]]) -> tuple[Any, list[str]]:
+def _quantised(
+    model: Any, captured: Captured, calls: Sequence[list[Tensor]]
+) -> tuple[Any, list[str]]:
     import nncf  # type: ignore[import-untyped]
 
     dataset = nncf.Dataset([[tensor.numpy() for tensor in call] for call in calls])

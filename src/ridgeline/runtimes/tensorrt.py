@@ -8,28 +8,28 @@ built with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
+from ridgeline.runtimes import Artifact, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from ridgeline.runtimes.capture.program import Captured
 
 CARD = RuntimeCard(
     name="tensorrt",
     title="TensorRT",
-    suffix=".engine",
+    file="model.engine",
     pip="pip install tensorrt onnx onnxscript",
     precisions=("fp32", "fp16"),
     needs=("tensorrt", "onnx", "onnxscript"),
     source="https://docs.nvidia.com/deeplearning/tensorrt/",
+    in_graph=("fp16",),
 )
 
-FILE = "model.engine"
 _BATCHES = 4
 _SIZES = 2
 """A free batch reaches so many examples' worth at most; height and width half and twice theirs."""
@@ -49,41 +49,18 @@ def missing() -> str | None:
     return f"an NVIDIA GPU with its driver is not installed here, which TensorRT needs{why}"
 
 
-def convert(
-    module: nn.Module,
-    inputs: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    folder: Path,
-    *,
-    precision: Precision = "fp32",
-    calibration: Sequence[ModelCall] = (),  # noqa: ARG001  # it has no int8 here
-    dynamic: tuple[Free, ...] = ("batch",),
-) -> Artifact:
-    """Write `model.engine`; see `Runtime.convert`. What is free has bounds, said in the notes."""
-    from ridgeline.runtimes.capture.half import HalfPrecision
+def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> list[str]:  # noqa: ARG001
+    """Leave `model.engine`; see `Runtime.write`. What is free has bounds, in the notes."""
     from ridgeline.runtimes.capture.onnx_file import write_onnx
-    from ridgeline.runtimes.capture.program import capture
-    from ridgeline.runtimes.capture.writing import (
-        check_dtypes,
-        check_precision,
-        conversion,
-        write_artifact,
-    )
 
-    check_precision(CARD, precision)
-    if precision == "fp16":
-        module = HalfPrecision(module)
-    captured = capture(module, inputs, kwargs, dynamic=dynamic, folder=folder)
-    check_dtypes(CARD, captured)
-    with conversion(folder, CARD, captured):
-        graph = folder / "graph"
-        graph.mkdir()
-        write_onnx(captured, graph / "model.onnx")
-        notes = _build(captured, graph / "model.onnx", folder / FILE)
-        for path in graph.iterdir():
-            path.unlink()
-        graph.rmdir()
-    return write_artifact(folder, CARD, captured, precision, FILE, notes)
+    graph = folder / "graph"
+    graph.mkdir()
+    write_onnx(captured, graph / "model.onnx")
+    notes = _build(captured, graph / "model.onnx", folder / CARD.file)
+    for path in graph.iterdir():
+        path.unlink()
+    graph.rmdir()
+    return notes
 
 
 def _build(captured: Captured, onnx: Path, path: Path) -> list[str]:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, RuntimeCard, not_installed
+from ridgeline.runtimes import Artifact, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from ridgeline.runtimes.capture.program import Captured
 
 CARD = RuntimeCard(
     name="torch-export",
     title="torch.export",
-    suffix=".pt2",
+    file="model.pt2",
     pip="",
     precisions=("fp32", "bf16"),
     needs=("torch",),
     source="https://docs.pytorch.org/docs/stable/export.html",
+    in_graph=("bf16",),
+    any_dtype=True,
 )
-
-FILE = "model.pt2"
 
 
 def missing() -> str | None:
@@ -29,29 +31,12 @@ def missing() -> str | None:
     return not_installed(CARD)
 
 
-def convert(
-    module: nn.Module,
-    inputs: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    folder: Path,
-    *,
-    precision: Precision = "fp32",
-    calibration: Sequence[ModelCall] = (),  # noqa: ARG001  # it has no int8
-    dynamic: tuple[Free, ...] = ("batch",),
-) -> Artifact:
-    """Write `model.pt2`; see `Runtime.convert`."""
+def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> list[str]:  # noqa: ARG001
+    """Leave `model.pt2`, a program of torch's operators; see `Runtime.write`."""
     import torch
 
-    from ridgeline.runtimes.capture.program import capture
-    from ridgeline.runtimes.capture.writing import check_precision, conversion, write_artifact
-
-    check_precision(CARD, precision)
-    captured = capture(
-        module, inputs, kwargs, dynamic=dynamic, folder=folder, autocast=precision == "bf16"
-    )
-    with conversion(folder, CARD, captured):
-        torch.export.save(captured.program, folder / FILE)
-    return write_artifact(folder, CARD, captured, precision, FILE, [])
+    torch.export.save(captured.program, folder / CARD.file)
+    return []
 
 
 def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:

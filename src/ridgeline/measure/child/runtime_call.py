@@ -30,6 +30,7 @@ from ridgeline.measure.child.guard import note
 from ridgeline.measure.child.inputs import tensors_in
 from ridgeline.measure.child.points import Points
 from ridgeline.runtimes import Free, ModelCall, Precision, Runtime
+from ridgeline.runtimes.capture.converting import convert
 
 MOST_SHAPES = 4
 """Shapes of inputs for which a program is made; calls of other shapes stay in eager PyTorch."""
@@ -180,7 +181,8 @@ class RuntimeCall:
             torch.autocast("cpu", enabled=False),
             self._module_itself(),
         ):
-            artifact = self._runtime.convert(
+            artifact = convert(
+                self._runtime,
                 self._module,
                 tuple(example.args),
                 example.kwargs,

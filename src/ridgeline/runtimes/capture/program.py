@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.errors import ExportError, InputError
-from ridgeline.runtimes import Free, ModelCall
+from ridgeline.runtimes import Free, ModelCall, Precision
 from ridgeline.runtimes.capture.blame import blame, failed_in_pytorch, keep_log
 from ridgeline.runtimes.capture.quiet import silence
 from ridgeline.runtimes.capture.sources import (
@@ -54,6 +54,8 @@ class Captured:
     inputs: Structure
     outputs: Structure
     free: list[Free]
+    precision: Precision
+    """What the runtime is to compute in; where its card says so, casts are in the program."""
     has_attention: bool
 
 
@@ -87,6 +89,7 @@ def capture(
     *,
     dynamic: tuple[Free, ...],
     folder: Path,
+    precision: Precision = "fp32",
     autocast: bool = False,
 ) -> Captured:
     """Export a module, and check that the graph does what a call does.
@@ -97,6 +100,7 @@ def capture(
         kwargs: Its keyword arguments.
         dynamic: Dimensions that must stay free.
         folder: Beside it, torch's own message is kept where it fails.
+        precision: What the runtime is to compute in; kept in what is returned.
         autocast: Matmuls and convolutions in bfloat16; what comes out is float32.
 
     Raises:
@@ -124,6 +128,7 @@ def capture(
         inputs=structure,
         outputs=outputs,
         free=list(dynamic),
+        precision=precision,
         has_attention=_has_attention(program),
     )
 

@@ -8,18 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ridgeline.errors import ExportError, InputError
-from ridgeline.runtimes import ARTIFACT_NAME, Artifact, Precision, RuntimeCard
+from ridgeline.runtimes import ARTIFACT_NAME, Artifact, RuntimeCard
 from ridgeline.runtimes.capture.blame import USUAL, blame, keep_log
 from ridgeline.runtimes.capture.program import Captured
 from ridgeline.runtimes.capture.quiet import silence
-
-
-def check_precision(card: RuntimeCard, precision: Precision) -> None:
-    """Raise InputError where a runtime does not compute in this precision."""
-    if precision not in card.precisions:
-        raise InputError(
-            f"{card.name} does not compute in {precision} here; it has {', '.join(card.precisions)}"
-        )
 
 
 def check_dtypes(card: RuntimeCard, captured: Captured) -> None:
@@ -66,8 +58,6 @@ def write_artifact(
     folder: Path,
     card: RuntimeCard,
     captured: Captured,
-    precision: Precision,
-    file: str,
     notes: list[str],
 ) -> Artifact:
     """Describe what lies in `folder` now."""
@@ -75,8 +65,8 @@ def write_artifact(
     artifact = Artifact(
         folder=folder,
         runtime=card.name,
-        precision=precision,
-        file=file,
+        precision=captured.precision,
+        file=card.file,
         files=[str(path.relative_to(folder)) for path in files if path.name != ARTIFACT_NAME],
         free=captured.free,
         inputs=captured.inputs,
