@@ -149,6 +149,9 @@ def serve(folder, name, kind):
     """The process of one candidate: ready, then one answer for each round that is asked for."""
     import torch
 
+    from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
+
+    let_torchvision_import()  # the pickled model brings timm, which imports it
     kept = torch.load(Path(folder) / f"{name}.pt", weights_only=False)
     images, model = kept["images"], kept["model"]
     if kind.startswith("export "):
@@ -206,12 +209,15 @@ class Candidate:
     def __init__(self, folder, name, kind):
         self.kind = kind
         self.times = {batch: [] for batch in BATCHES}
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", str(folder), name, kind],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        line = self.process.stdout.readline()
-        self.agreement = json.loads(line)["agreement"] if line.startswith("{") else None
+        with tempfile.TemporaryFile(dir=folder) as said:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, "--serve", str(folder), name, kind],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
+            )  # fmt: skip
+            line = next((line for line in self.process.stdout if line.startswith("{")), None)
+            self.agreement = None if line is None else json.loads(line)["agreement"]
+            said.seek(0)
+            self.said = said.read().decode(errors="replace").strip()
 
     def round(self, batch, seconds):
         """Call for so long."""
@@ -239,9 +245,14 @@ def judge(folder, name, seconds):
         one = Candidate(folder, name, kind)
         if one.agreement is None:
             one.end()
-            print(f"{name}: {kind} could not be made", file=sys.stderr)
+            why = one.said.splitlines()[-1:] or ["it said nothing"]
+            print(f"{name}: {kind} could not be made: {why[0]}", file=sys.stderr)
         else:
             candidates.append(one)
+    ours = sum(one.kind.startswith("export ") for one in candidates)
+    if ours in (0, len(candidates)):
+        sys.exit(f"{name}: {ours} of {len(candidates)} candidates are of `ridgeline export`: "
+                 "nothing to compare")  # fmt: skip
     each = seconds / len(candidates) / ROUNDS / len(BATCHES)
     for _ in range(ROUNDS):
         for batch in BATCHES:
