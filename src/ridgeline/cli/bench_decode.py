@@ -29,7 +29,7 @@ def bench_decode(
     json: Json = False,
 ) -> None:
     """Measure decoding and, in turns with it, how fast this machine reads its memory."""
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
 
     options.check_counts(batch=batch, context=context, rounds=rounds, steps=steps)
     config = options.engine_config(
@@ -53,7 +53,4 @@ def bench_decode(
         found = run(
             config, batch=batch, context=context, rounds=rounds, steps=steps, on_progress=say
         )
-    if json:
-        print_json(found)
-    else:
-        print_document(decode_bench_document(found))
+    show_answer(found, decode_bench_document(found), json=json)

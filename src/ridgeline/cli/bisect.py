@@ -37,7 +37,7 @@ def bisect(
     The steps of a script (train.py, -m module) are timed as by doctor; of any other command the
     record or the seconds that it prints count, else its wall time. Your checkout is not touched.
     """
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.errors import RidgelineError
     from ridgeline.measure.bisect.search import Question
     from ridgeline.measure.bisect.search import bisect as search
@@ -56,10 +56,7 @@ def bisect(
     )
     with progress() as say:
         found = search(question, on_progress=say)
-    if json:
-        print_json(found)
-    else:
-        print_document(bisection_document(found))
+    show_answer(found, bisection_document(found), json=json)
     why = unproven(found)
     if why is not None:
         raise RidgelineError(why)

@@ -123,7 +123,7 @@ def compress(
     """
     from ridgeline.cli.compress_images import run_on_images
     from ridgeline.cli.image_options import pixels_of
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.compress.images.material import ImageMaterial
     from ridgeline.compress.images.models import is_image_model
     from ridgeline.compress.saved.exports import check_formats
@@ -209,10 +209,7 @@ def compress(
                 ledger, refused = _beside(ledger, out, out, export or [], say)
         else:
             ledger = _exported(material, export or [], say)
-    if json:
-        print_json(ledger)
-    else:
-        print_document(compression_document(ledger))
+    show_answer(ledger, compression_document(ledger), json=json)
     if ledger.refused:
         worst = ", ".join(one.layer for one in ledger.sensitive)
         named = f"; most sensitive: {worst}" if worst else ""

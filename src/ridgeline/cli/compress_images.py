@@ -35,7 +35,7 @@ def run_on_images(
         refused: Options that mean nothing here → whether they were given.
         json: Print one document.
     """
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.compress.images.apply import compress_images
     from ridgeline.compress.images.limits import image_limit
     from ridgeline.models.quiet import quiet_libraries
@@ -56,10 +56,7 @@ def run_on_images(
             ledger = _completed(ledger, material, exports)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing was saved") from None
-    if json:
-        print_json(ledger)
-    else:
-        print_document(image_compression_document(ledger))
+    show_answer(ledger, image_compression_document(ledger), json=json)
     if ledger.refused:
         raise Regression(f"nothing was saved: {ledger.refused}")
 

@@ -65,7 +65,11 @@ def doctor(
         )
     from dataclasses import replace
 
-    from ridgeline.cli.show import print_document, print_json, progress, told, write_page
+    from ridgeline.cli.show import (
+        progress,
+        show_answer,
+        told,
+    )
     from ridgeline.diagnose.doctor import USUAL_PLAN
     from ridgeline.diagnose.doctor import doctor as examine
     from ridgeline.measure.live.command import resolve
@@ -83,12 +87,7 @@ def doctor(
     if out is not None:
         with told("--out", out):
             write_record(out, examination)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(examination)
-    else:
-        print_document(document)
+    show_answer(examination, document, json=json, html=html)
 
 
 def _refuse_script_options(command: list[str], *, html: Path | None) -> None:
@@ -101,7 +100,7 @@ def _refuse_script_options(command: list[str], *, html: Path | None) -> None:
 def _judge_traces(files: list[str], window: str, *, json: bool, out: Path | None) -> None:
     from functools import partial
 
-    from ridgeline.cli.show import print_document, print_json, told
+    from ridgeline.cli.show import show_answer, told
     from ridgeline.cli.trace_files import ask, named_files
     from ridgeline.diagnose.trace_facts import trace_facts
     from ridgeline.diagnose.trace_verdict import verdict_of
@@ -117,7 +116,4 @@ def _judge_traces(files: list[str], window: str, *, json: bool, out: Path | None
     if out is not None:
         with told("--out", out):
             write_atomically(out, msgspec.json.format(msgspec.json.encode(document), indent=1))
-    if json:
-        print_json(document)
-    else:
-        print_document(verdict_document(verdict))
+    show_answer(document, verdict_document(verdict), json=json)

@@ -79,7 +79,7 @@ def evaluate(
         _on_images(model, images, against, device, labels, checkpoint, pixels, json=json)
         return
     assert text is not None
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.compress.evaluate.evaluate import evaluate as run
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.report.views.evaluate import evaluation_document
@@ -96,10 +96,7 @@ def evaluate(
         )
         if not no_speed:
             found = _with_decoding(found, device, say)
-    if json:
-        print_json(found)
-    else:
-        print_document(evaluation_document(found))
+    show_answer(found, evaluation_document(found), json=json)
 
 
 def _on_images(
@@ -115,7 +112,7 @@ def _on_images(
 ) -> None:
     from dataclasses import replace
 
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.compress.images.evaluate import evaluate_images
     from ridgeline.compress.images.material import ImageMaterial
     from ridgeline.models.quiet import quiet_libraries
@@ -133,10 +130,7 @@ def _on_images(
     other = None if against is None else replace(material, model=against, checkpoint=None)
     with quiet_libraries(), progress() as say:
         found = evaluate_images(material, other, on_progress=say)
-    if json:
-        print_json(found)
-    else:
-        print_document(image_evaluation_document(found))
+    show_answer(found, image_evaluation_document(found), json=json)
 
 
 def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -> Evaluation:

@@ -62,7 +62,7 @@ def export(
 
     Exit 3 where answers are wrong or fall past --max-drop: that format is not kept.
     """
-    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.errors import InputError, Interrupted
     from ridgeline.export.job import ExportJob, failure_of
     from ridgeline.export.job import export as run_job
@@ -91,12 +91,7 @@ def export(
                 found = run_job(job, say)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing was left behind") from None
-    if html is not None:
-        write_page("--html", html, export_document(found))
-    if json:
-        print_json(found)
-    else:
-        print_document(export_document(found))
+    show_answer(found, export_document(found), json=json, html=html)
     failure = failure_of(found)
     if failure is not None:
         raise failure

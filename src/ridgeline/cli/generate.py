@@ -65,7 +65,7 @@ def generate(
     json: Json = False,
 ) -> None:
     """Complete prompts with any Hugging Face causal language model, and say how long it took."""
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
 
     config = options.engine_config(
         model,
@@ -109,7 +109,4 @@ def generate(
     )
     with progress() as say:
         found = run(config, prompt, sampling, n=n, adapter=use_adapter, chat=chat, on_progress=say)
-    if json:
-        print_json(found)
-    else:
-        print_document(generation_document(found))
+    show_answer(found, generation_document(found), json=json)

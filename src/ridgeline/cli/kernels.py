@@ -19,17 +19,14 @@ Libraries = Annotated[
 
 def kernels_list(json: Json = False) -> None:
     """Which kernels are compiled for this CPU (or RIDGELINE_CPU_TARGET), and where they lie."""
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
 
     _require_torch()
     from ridgeline.kernels.cpu import build
     from ridgeline.report.views.hardware import kernels_document
 
     document = _document({one.name: one.made() for one in build.wanted_recipes()})
-    if json:
-        print_json(document)
-    else:
-        print_document(kernels_document(document))
+    show_answer(document, kernels_document(document), json=json)
 
 
 def kernels_build(libraries: Libraries = None, json: Json = False) -> None:

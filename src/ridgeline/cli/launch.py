@@ -185,27 +185,21 @@ def _submit(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> N
 
 
 def _print_run(name: str, *, json: bool) -> None:
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.launch.places import find, status
     from ridgeline.launch.remembered import Remembered, state_folder
     from ridgeline.report.views.launch import status_document
 
     found = status(find(name, Remembered(state_folder())))
-    if json:
-        print_json(found)
-    else:
-        print_document(status_document(found))
+    show_answer(found, status_document(found), json=json)
 
 
 def _check(files: list[Path], *, json: bool) -> None:
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.launch.check import check_files
     from ridgeline.report.views.launch import check_document
 
     report = check_files(files)
-    if json:
-        print_json(report)
-    else:
-        print_document(check_document(report.verdicts))
+    show_answer(report, check_document(report.verdicts), json=json)
     if not report.passed:
         raise typer.Exit(3)

@@ -17,7 +17,7 @@ def launch_status(
     json: Json = False,
 ) -> None:
     """Say how a run stands, and in one sentence why it waits."""
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import print_document, print_json, show_answer
     from ridgeline.launch.places import find, recovered, status
     from ridgeline.launch.remembered import Remembered, state_folder
     from ridgeline.report.views.launch import runs_document, status_document
@@ -31,10 +31,7 @@ def launch_status(
             print_document(status_document(found))
         return
     runs = [run for one in remembered.all() if (run := recovered(one, remembered)) is not None]
-    if json:
-        print_json(runs)
-    else:
-        print_document(runs_document(runs))
+    show_answer(runs, runs_document(runs), json=json)
 
 
 def launch_logs(

@@ -63,7 +63,7 @@ def loadtest(
     json: Json = False,
 ) -> None:
     """Send load to a server and measure it; refuses when it is itself the bottleneck."""
-    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.report.views.loadtest import load_test_document
 
     settings = _settings(
@@ -100,12 +100,7 @@ def loadtest(
     with progress() as say:
         found = load_test(settings, say)
     document = load_test_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, document, json=json, html=html)
     if found.interrupted:
         raise typer.Exit(130)
 

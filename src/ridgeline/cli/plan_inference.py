@@ -41,7 +41,7 @@ def plan_inference(
     json: Json = False,
 ) -> None:
     """The cheapest way to answer a rate of images, or the soonest, on every device."""
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.plan.vision.search_inference import plan_vision_inference
     from ridgeline.report.views.vision_plan import vision_inference_plan_document
 
@@ -57,9 +57,4 @@ def plan_inference(
         batches=batch or (),
     )
     document = vision_inference_plan_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, document, json=json, html=html)

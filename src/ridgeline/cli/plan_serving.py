@@ -38,7 +38,7 @@ def plan_serving(
     json: Json = False,
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.cost.serving.setting import WEIGHT_BITS
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
@@ -67,10 +67,7 @@ def plan_serving(
         headroom=headroom,
     )
     found = plan(task)
-    if json:
-        print_json(found)
-    else:
-        print_document(serving_plan_document(found))
+    show_answer(found, serving_plan_document(found), json=json)
 
 
 def seconds_of(option: str, text: str) -> float:

@@ -168,16 +168,11 @@ def _of_images(
 
 def _show_images(found: VisionTrainingPlan, html: Path | None, json: bool) -> None:
     """A plan for images, as the options of output say."""
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.report.views.vision_plan import vision_training_plan_document
 
     document = vision_training_plan_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, document, json=json, html=html)
 
 
 def _tasks(
@@ -211,14 +206,11 @@ def _write_recipe(path: Path, plan: Plan, model: str, task: TrainingTask) -> Non
 
 
 def _show(plan: Plan, task: TrainingTask, html: Path | None, json: bool) -> None:
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer, write_page
 
     if html is not None:
         write_page("--html", html, _document(plan, task, curves=True))
-    if json:
-        print_json(plan)
-    else:
-        print_document(_document(plan, task, curves=False))
+    show_answer(plan, _document(plan, task, curves=False), json=json)
 
 
 def _check_trainable(model: ModelSpec) -> None:

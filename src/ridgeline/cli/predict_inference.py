@@ -47,7 +47,7 @@ def predict_inference(
     json: Json = False,
 ) -> None:
     """Latency and throughput of a network for images, what bounds it, what would change it."""
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.plan.vision.inference import predict_vision_inference
     from ridgeline.report.views.vision import vision_inference_document
 
@@ -64,12 +64,7 @@ def predict_inference(
         period_seconds=period,
     )
     document = vision_inference_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, document, json=json, html=html)
 
 
 def checked_network(model: str, image: str | None, instead: str) -> str | VisionNetwork:

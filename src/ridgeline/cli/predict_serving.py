@@ -51,7 +51,7 @@ def predict_serving(
     json: Json = False,
 ) -> None:
     """Latency and throughput of one replica, what bounds its step, and how sure that is."""
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
     from ridgeline.plan.serving.estimate import estimate_serving
@@ -75,10 +75,7 @@ def predict_serving(
     if drafts is not None or acceptance is not None or draft_model:
         gain = _speculation(replica, found, drafts, acceptance, draft_model)
         found = msgspec.structs.replace(found, speculation=gain)
-    if json:
-        print_json(found)
-    else:
-        print_document(serving_estimate_document(found))
+    show_answer(found, serving_estimate_document(found), json=json)
 
 
 def _speculation(

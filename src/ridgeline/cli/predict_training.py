@@ -233,16 +233,11 @@ def _of_images(
 
 def _show_images(found: VisionTrainingEstimate, html: Path | None, json: bool) -> None:
     """An estimate for images, as the options of output say."""
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.report.views.vision import vision_training_document
 
     document = vision_training_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, document, json=json, html=html)
 
 
 def _of_tokens(
@@ -257,7 +252,7 @@ def _of_tokens(
     html: Path | None,
     json: bool,
 ) -> None:
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.cost.pipeline_schedule import timeline_of
     from ridgeline.plan.training import estimate
     from ridgeline.report.views.predict_training import estimate_document
@@ -266,12 +261,7 @@ def _of_tokens(
         model, place, seq=seq, layout=layout, software=software, measured=measured
     )
     document = estimate_document([found], title=f"{model} on {title}", timeline=timeline_of(found))
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, document, json=json, html=html)
 
 
 def _cluster_name(cluster: str | None, device: str | None) -> str:

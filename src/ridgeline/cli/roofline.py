@@ -38,7 +38,7 @@ def roofline(
     json: Json = False,
 ) -> None:
     """What bounds each operator of a model, and the least time it can take."""
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.errors import InputError
     from ridgeline.measure.network.source import is_vision, read_image_size, read_network
     from ridgeline.plan.model_roofline import model_roofline
@@ -50,9 +50,4 @@ def roofline(
         raise InputError(f"--image: {model} is no vision network; leave it out")
     roof = model_roofline(seen or model, device, batch=batch, seq=seq, phase=phase)
     document = roofline_document(roof)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(roof)
-    else:
-        print_document(document)
+    show_answer(roof, document, json=json, html=html)

@@ -60,6 +60,18 @@ def write_page(option: str, path: Path, document: ReportDocument) -> None:
     write_text(option, path, draw_page(document))
 
 
+def show_answer(
+    found: object, document: ReportDocument, *, json: bool, html: Path | None = None
+) -> None:
+    """What a command found, as its output options say: a page, and JSON or the terminal's view."""
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """What is under way, on stderr: one live line on a terminal, a line each where it is not."""

@@ -102,7 +102,7 @@ def simulate_serving(
     json: Json = False,
 ) -> None:
     """Simulate a load on a fleet: latencies, throughput, how sure, and what would change."""
-    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.models import load_model
     from ridgeline.plan.simulate.run import simulate_serving as simulate
     from ridgeline.records.load import Load
@@ -173,12 +173,7 @@ def simulate_serving(
             on_progress=say,
         )
     document = simulation_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, document, json=json, html=html)
     if found.interrupted:
         raise typer.Exit(130)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json
+from ridgeline.cli.show import print_document, print_json, show_answer
 from ridgeline.cli.trace_files import Cache, Files, Out, Top, Window, ask, check_out, write_rows
 from ridgeline.errors import InputError, Regression
 
@@ -38,10 +38,7 @@ def trace_critical_path(
     shorten = _shortened(what_if or [])
     check_classes(shorten)
     path = job_path(ask(files, partial(rank_path, shorten=shorten), cache=cache), shorten)
-    if json:
-        print_json(path)
-    else:
-        print_document(critical_path_document(path))
+    show_answer(path, critical_path_document(path), json=json)
     write_rows(out, CriticalPath, [path], "names", json=json)
 
 
@@ -61,10 +58,7 @@ def trace_stragglers(
             "their folder"
         )
     found = stragglers(ranks)
-    if json:
-        print_json(found)
-    else:
-        print_document(stragglers_document(found))
+    show_answer(found, stragglers_document(found), json=json)
     write_rows(out, Stragglers, [found], "collectives", json=json)
 
 
@@ -89,10 +83,7 @@ def trace_ranks(
             " all, or their folder"
         )
     found = kernels_over_ranks(totals, top=top)
-    if json:
-        print_json(found)
-    else:
-        print_document(ranks_document(found))
+    show_answer(found, ranks_document(found), json=json)
     write_rows(out, KernelsOverRanks, [found], "kernels", json=json)
 
 

@@ -86,7 +86,7 @@ def tune(
             ) from None
     from msgspec.structs import replace
 
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.records.store import write_atomically, write_record
     from ridgeline.report.page import draw_page
     from ridgeline.report.views.tune import ledger_document, patch_header
@@ -97,7 +97,4 @@ def tune(
     if ledger.patch is not None:
         diff = Path(ledger.patch)
         write_atomically(diff, patch_header(ledger).encode() + diff.read_bytes())
-    if json:
-        print_json(ledger)
-    else:
-        print_document(ledger_document(ledger))
+    show_answer(ledger, ledger_document(ledger), json=json)

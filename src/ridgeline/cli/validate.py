@@ -22,16 +22,13 @@ def validate_training(
     json: Json = False,
 ) -> None:
     """How far the cost model is from published runs, by source and over all."""
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.plan.training.validate import validate_training as validate
 
     found = validate(table, calibration=calibration)
-    if json:
-        print_json(found)
-        return
     from ridgeline.report.views.validate import training_validation_document
 
-    print_document(training_validation_document(found))
+    show_answer(found, training_validation_document(found), json=json)
 
 
 def validate_serving(
@@ -47,16 +44,13 @@ def validate_serving(
     json: Json = False,
 ) -> None:
     """How far predictions of serving are from published runs, by metric and by source."""
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.plan.serving.validate import validate_serving as validate
 
     found = validate(table, calibration=calibration)
-    if json:
-        print_json(found)
-        return
     from ridgeline.report.views.validate import serving_validation_document
 
-    print_document(serving_validation_document(found))
+    show_answer(found, serving_validation_document(found), json=json)
 
 
 def validate_vision(
@@ -72,13 +66,10 @@ def validate_vision(
     json: Json = False,
 ) -> None:
     """How far predictions of vision models are from published runs."""
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.plan.vision.validate import validate_vision as validate
 
     found = validate(table, calibration=calibration)
-    if json:
-        print_json(found)
-        return
     from ridgeline.report.views.validate import vision_validation_document
 
-    print_document(vision_validation_document(found))
+    show_answer(found, vision_validation_document(found), json=json)
