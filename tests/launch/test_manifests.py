@@ -23,7 +23,13 @@ from ridgeline.launch.job import LaunchJob, checked_name, job_of, run_name
 from ridgeline.launch.kube.kinds import QUEUE_LABEL
 from ridgeline.launch.kube.manifest import as_yaml, manifests
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+    RecipeRun,
+)
 from ridgeline.records.recipe_file import recipe_toml
 
 WORKER = ("-m", "ridgeline.train.worker")

@@ -10,7 +10,13 @@ from tests.plan.tasks import a_task
 from ridgeline.errors import InputError
 from ridgeline.plan.training.plan import plan_task
 from ridgeline.plan.training.recipe import recipe_of
-from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeSource
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+    RecipeSource,
+)
 from ridgeline.records.recipe_file import anchored, changed, read_recipe, write_recipe
 
 SHORT = Recipe(

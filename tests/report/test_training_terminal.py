@@ -14,7 +14,13 @@ from ridgeline.cli.recipe_runs import LiveView
 from ridgeline.records.journal import FILE
 from ridgeline.records.layout import Layout
 from ridgeline.records.measurement import Environment
-from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+    RecipeRun,
+)
 from ridgeline.records.recipe_file import write_recipe
 from ridgeline.records.store import read_record, write_record
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun

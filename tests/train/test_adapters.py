@@ -19,12 +19,12 @@ from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,
-    RecipeAdapter,
     RecipeData,
     RecipeModel,
     RecipeOptimizer,
     RecipeRun,
 )
+from ridgeline.records.recipe_compression import RecipeAdapter
 from ridgeline.train.adapters import RankAllocation, adapt, save_adapter
 from ridgeline.train.batch import Batch
 from ridgeline.train.four_bit import NF4, FourBitLinear, dequantise, quantise

@@ -10,13 +10,8 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import (
-    Recipe,
-    RecipeAdapter,
-    RecipeData,
-    RecipeModel,
-    RecipeOptimizer,
-)
+from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
+from ridgeline.records.recipe_compression import RecipeAdapter
 from ridgeline.train.check import check
 
 DENSE = "layers=6,hidden=96,heads=12,kv_heads=4,vocab=1000"

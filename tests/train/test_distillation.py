@@ -15,13 +15,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import (
-    Recipe,
-    RecipeData,
-    RecipeDistillation,
-    RecipeModel,
-    RecipeOptimizer,
-)
+from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
+from ridgeline.records.recipe_compression import RecipeDistillation
 from ridgeline.train.batch import IGNORED, Batch
 from ridgeline.train.distillation import (
     Distillation,

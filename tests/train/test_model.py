@@ -14,7 +14,13 @@ from transformers import AutoModelForCausalLM
 from ridgeline.errors import InputError
 from ridgeline.models import preset, preset_names
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+    RecipeRun,
+)
 from ridgeline.train.model import fill, hf_config, skeleton
 from ridgeline.train.parallel.tensor import plan_of
 from ridgeline.train.ranks import Ranks, join, leave

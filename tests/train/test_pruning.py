@@ -13,7 +13,8 @@ from tests.train.processes import run_ranks
 from torch import Tensor
 
 from ridgeline.errors import InputError
-from ridgeline.records.recipe import Recipe, RecipePruning
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_compression import RecipePruning
 from ridgeline.train.check import check
 from ridgeline.train.pruning import chooses_at, share_at
 from ridgeline.train.ranks import join, leave

@@ -28,7 +28,8 @@ from ridgeline.checkpoints.adapters import WEIGHTS_FILE
 from ridgeline.checkpoints.layers import is_linear
 from ridgeline.checkpoints.names import PEFT_PREFIX, original_name
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.records.recipe import Recipe, RecipeAdapter
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_compression import RecipeAdapter
 from ridgeline.train.four_bit import FourBitLinear, quantise, quantise_linears
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.part import FilledModel, Part, PartState

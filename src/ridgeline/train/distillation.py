@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ridgeline.errors import InputError
-from ridgeline.records.recipe import Recipe, RecipeDistillation, RecipeModel
+from ridgeline.records.recipe import Recipe, RecipeModel
+from ridgeline.records.recipe_compression import RecipeDistillation
 from ridgeline.train.adapters import PROJECTION
 from ridgeline.train.batch import IGNORED, Batch
 from ridgeline.train.loss import Objective, token_loss

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import torch
 
-from ridgeline.records.recipe import RecipeLottery
+from ridgeline.records.recipe_compression import RecipeLottery
 from ridgeline.train.optimizers.build import named_parameters
 from ridgeline.train.optimizers.shards import local
 from ridgeline.train.part import FilledModel, PartState

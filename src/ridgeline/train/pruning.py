@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from ridgeline.checkpoints.layers import is_linear, is_transposed
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_n_of_m, keep_share
-from ridgeline.records.recipe import RecipePruning
+from ridgeline.records.recipe_compression import RecipePruning
 from ridgeline.train.blocks import require_blocks
 from ridgeline.train.model import shard_of
 from ridgeline.train.optimizers.build import named_parameters

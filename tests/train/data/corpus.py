@@ -11,7 +11,13 @@ import numpy as np
 import torch
 
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer, RecipeRun
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+    RecipeRun,
+)
 from ridgeline.train.data.shards import ShardWriter, TokenStream
 
 END = 1

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ridgeline.compress.rounding import to_nearest
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, RecipeQuantisation
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_compression import RecipeQuantisation
 from ridgeline.records.scheme_names import parse
 from ridgeline.train.build import Built, build
 from ridgeline.train.images.distillation import (

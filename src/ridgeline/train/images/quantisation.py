@@ -31,7 +31,8 @@ from ridgeline.kernels.fake_quantisation.straight_through import (
     round_through,
 )
 from ridgeline.kernels.number_formats.grid import grid_between
-from ridgeline.records.recipe import Recipe, RecipeQuantisation
+from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe_compression import RecipeQuantisation
 from ridgeline.records.scheme import NumberFormat, Scheme
 from ridgeline.records.scheme_names import parse
 from ridgeline.train.part import FilledModel, Part
