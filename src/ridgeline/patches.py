@@ -21,9 +21,9 @@ Undo = Callable[[], None]
 COLLECTIVES: Final = (
     "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
     "reduce", "all_to_all_single", "barrier", "send", "recv", "all_gather_object",
-    "broadcast_object_list",
+    "broadcast_object_list", "all_gather_single", "reduce_scatter_single",
 )  # fmt: skip
-"""The blocking collectives that scripts call themselves."""
+"""The blocking collectives that scripts call themselves; the last two from torch 2.13 on."""
 
 UPLOADS: Final = ("create_repo", "create_commit", "upload_file", "upload_folder")
 """What sends something to a hub."""

@@ -156,6 +156,17 @@ def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path
         run(images(2))
 
 
+@pytest.mark.parametrize("name", HERE)
+def test_how_images_lie_in_memory_changes_no_answer(name: str, tmp_path: Path) -> None:
+    model, pixels = resnet(), images(8)
+    last = pixels.to(memory_format=torch.channels_last)
+    convert(runtime(name), model, (last[:2],), {}, tmp_path / "made")
+    run = runtime(name).load(Artifact.read(tmp_path / "made"), threads=1)
+    with torch.no_grad():
+        for lying in (pixels, last, pixels[1::2], pixels.flip(3).transpose(2, 3)):
+            assert (run(lying).logits - model(lying).logits).abs().max() < ENOUGH_FP32
+
+
 @pytest.mark.sweep("torch-export")
 @pytest.mark.parametrize("name", ["onnx", "openvino", "torch-export", "aoti"])
 def test_height_and_width_stay_free_where_they_are_asked_to(name: str, tmp_path: Path) -> None:

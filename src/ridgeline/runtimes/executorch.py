@@ -60,7 +60,7 @@ def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:  # noqa: AR
     method = program.load_method("forward")
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
-        found = method.execute([tensor.contiguous() for tensor in tensors])
+        found = method.execute(tensors)
         return [tensor.clone() for tensor in found]
 
     return Answering(artifact, run)

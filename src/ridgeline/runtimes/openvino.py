@@ -115,7 +115,7 @@ def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:
     outputs = list(compiled.outputs)
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
-        arrays = [tensor.contiguous().numpy() for tensor in tensors]
+        arrays = [tensor.numpy() for tensor in tensors]
         found = request.infer(arrays, share_inputs=True)
         return [torch.from_numpy(found[one]) for one in outputs]
 

@@ -141,7 +141,7 @@ def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:  # noqa: AR
     dtypes = {n: getattr(torch, _TORCH[engine.get_tensor_dtype(n).name]) for n in gives}
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
-        given = [tensor.cuda().contiguous() for tensor in tensors]
+        given = [tensor.cuda() for tensor in tensors]
         for name in takes:
             tensor = given[index_of(name)]
             if not context.set_input_shape(name, tuple(tensor.shape)):

@@ -320,7 +320,7 @@ class Hooks:
         def the_timed(original: Callable[..., Any]) -> Any:
             return getattr(c10d, original.__name__)
 
-        for name in COLLECTIVES:
+        for name in (one for one in COLLECTIVES if hasattr(torch.distributed, one)):
             # One object under both names: Dynamo knows them by identity.
             patch(f"torch.distributed.distributed_c10d:{name}", timed)
             patch(f"torch.distributed:{name}", the_timed)

@@ -42,7 +42,8 @@ class Answering:
                 f"{in_words(self.artifact.inputs)}"
             )
         self._check(tensors)
-        return unflatten(self.artifact.outputs, self._run([one.detach() for one in tensors]))
+        given = [one.detach().contiguous() for one in tensors]  # as the example was captured
+        return unflatten(self.artifact.outputs, self._run(given))
 
     def _check(self, tensors: list[Tensor]) -> None:
         for tensor, shape, dtype in zip(tensors, self.artifact.shapes, self._dtypes, strict=True):

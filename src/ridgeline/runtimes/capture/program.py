@@ -185,7 +185,8 @@ def _flat_inputs(
             "inputs as tensors",
             kind="unknown-input",
         )
-    return [tensor.detach() for tensor in tensors], structure
+    # A compiled program reads memory as it lay in the example: one way, for whoever calls it later.
+    return [tensor.detach().contiguous() for tensor in tensors], structure
 
 
 def _widened(tensor: Tensor, batch: int) -> Tensor:

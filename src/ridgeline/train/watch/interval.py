@@ -116,9 +116,9 @@ class LogInterval:
     def _everywhere(self, mine: list[float]) -> Tensor:
         """One row for each rank."""
         row = torch.tensor(mine, dtype=torch.float64, device=self._ranks.device)
-        rows = row.new_empty(self._ranks.world * len(mine))
-        dist.all_gather_into_tensor(rows, row)
-        return rows.view(self._ranks.world, -1).cpu()
+        rows = row.new_empty(self._ranks.world, len(mine))
+        dist.all_gather(list(rows), row)
+        return rows.cpu()
 
     def _mfu(self, tokens_per_second: float) -> float | None:
         if self._flops_per_token is None or self._peak is None:
