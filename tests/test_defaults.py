@@ -14,6 +14,8 @@ import ridgeline
 from ridgeline.diagnose.doctor import USUAL_PLAN
 from ridgeline.measure.bisect.search import Question
 from ridgeline.measure.statistics.metric import SampleMetric
+from ridgeline.realtime.gate import GateLimits
+from ridgeline.realtime.run import RunSettings
 from ridgeline.records.load import Slo
 from ridgeline.tune.billing import RunTerms
 
@@ -49,6 +51,9 @@ PAIRS = [
     Pair("plan_training.plan_training", (ridgeline.plan_training,), {"precision": "precisions"},
          ("days", "domain_size", "network", "oversubscription", "write", "global_batch",
           "images", "epochs", "image", "most_global_batch", "optimizer", "cores_per_device")),
+    Pair("realtime_run.realtime_run", (RunSettings, GateLimits),
+         {"worst": "worst_seconds", "mean": "mean_seconds"},
+         ("deadline", "frames", "out", "trace")),
     Pair("validate.validate_training", (ridgeline.validate_training,)),
     Pair("train.train", (ridgeline.train_recipe,), {},
          ("out", "change", "rendezvous", "against")),

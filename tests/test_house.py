@@ -70,13 +70,13 @@ def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> Non
 def test_public_names_are_these() -> None:
     assert sorted(ridgeline.__all__) == [
         "Comparison", "CompressionLedger", "Deployment", "Device", "Evaluation", "Examination",
-        "Finding", "Ledger", "Load", "Material", "MeasurementPlan", "ModelSpec", "Plan",
-        "RidgelineError", "StepProfile", "Trace", "TuneJob", "all_techniques", "compare_runs",
-        "compress", "device", "doctor", "evaluate", "explain", "load_model", "load_traces",
-        "model_roofline", "parameter_count", "parse_cluster", "plan_training",
+        "Finding", "Ledger", "Load", "Material", "MeasurementPlan", "ModelSpec", "Pipeline", "Plan",
+        "RidgelineError", "SensorReading", "StepProfile", "Trace", "TuneJob", "all_techniques",
+        "compare_runs", "compress", "device", "doctor", "evaluate", "explain", "load_model",
+        "load_traces", "model_roofline", "parameter_count", "parse_cluster", "plan_training",
         "plan_vision_inference", "plan_vision_training", "predict_training",
-        "predict_vision_inference", "predict_vision_training", "read_recipe", "read_run",
-        "run_with_stack", "simulate_serving", "this_machine", "train_recipe", "tune",
+        "predict_vision_inference", "predict_vision_training", "read_pipeline", "read_recipe",
+        "read_run", "run_with_stack", "simulate_serving", "this_machine", "train_recipe", "tune",
         "validate_training",
     ]  # fmt: skip
     for name in ridgeline.__all__:
@@ -200,6 +200,8 @@ MAY_BIND = {"tests/ports.py", "tests/techniques/rehearsal.py"}
 """Where a port is held for as long as it is used."""
 SLEEPERS = {
     "tests/cli/test_interrupted.py": "draws a moment at random, none of which is wrong",
+    "tests/realtime/executors/test_executing.py": "plays stages and sensors that are slow",
+    "tests/realtime/executors/test_streams.py": "plays a GPU that takes its time",
     "tests/serve/http/files_of_a_request.py": "no test: other processes look for a flag so often",
     "tests/serve/stub_engine.py": "plays a slow engine",
     "tests/train/test_processes.py": "plays a rank that hangs",

@@ -15,6 +15,7 @@ why, closes the gap, and proves every step by measurement.
     simulate_serving(load, …) a load on a fleet, by the very scheduler that serves
     train_recipe(recipe, …)   run a recipe: a language model on torch.distributed
     compress(material, …)     quantise, prune; every scheme a measured row, saved if it held
+    Pipeline(name, …)         stages joined into a graph, with a deadline for each frame
     evaluate(model, text)     perplexity, token accuracy, KL to a reference, size
 
 Everything here is loaded when it is first used; importing the package costs nothing.
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ridgeline.plan.vision.search_inference import plan_vision_inference
     from ridgeline.plan.vision.search_training import plan_vision_training
     from ridgeline.plan.vision.training import predict_vision_training
+    from ridgeline.realtime.pipeline import Pipeline, SensorReading, read_pipeline
     from ridgeline.records import Finding, Ledger, StepProfile
     from ridgeline.records.compression import CompressionLedger, Evaluation
     from ridgeline.records.load import Load
@@ -73,8 +75,10 @@ _HOMES = {
     "Material": "ridgeline.compress.material",
     "MeasurementPlan": "ridgeline.measure.live.profile",
     "ModelSpec": "ridgeline.models",
+    "Pipeline": "ridgeline.realtime.pipeline",
     "Plan": "ridgeline.records.plan",
     "RidgelineError": "ridgeline.errors",
+    "SensorReading": "ridgeline.realtime.pipeline",
     "StepProfile": "ridgeline.records",
     "Trace": "ridgeline.trace.columns",
     "TuneJob": "ridgeline.tune.tuner",
@@ -96,6 +100,7 @@ _HOMES = {
     "predict_training": "ridgeline.plan.training.estimate",
     "predict_vision_inference": "ridgeline.plan.vision.inference",
     "predict_vision_training": "ridgeline.plan.vision.training",
+    "read_pipeline": "ridgeline.realtime.pipeline",
     "read_recipe": "ridgeline.records.recipe_file",
     "read_run": "ridgeline.measure.compare.runs",
     "run_with_stack": "ridgeline.tune.stack",
@@ -120,8 +125,10 @@ __all__ = [
     "Material",
     "MeasurementPlan",
     "ModelSpec",
+    "Pipeline",
     "Plan",
     "RidgelineError",
+    "SensorReading",
     "StepProfile",
     "Trace",
     "TuneJob",
@@ -143,6 +150,7 @@ __all__ = [
     "predict_training",
     "predict_vision_inference",
     "predict_vision_training",
+    "read_pipeline",
     "read_recipe",
     "read_run",
     "run_with_stack",

@@ -105,6 +105,9 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("simulate serving", "trace"): (f"{FLEET} --trace PATH", TABLE),
     ("simulate serving", "steps"): ("simulate serving --steps PATH", TABLE),
     ("simulate serving", "alone"): ("simulate serving --steps steps.csv --alone PATH", TABLE),
+    ("realtime simulate", "source"): ("realtime simulate PATH", TABLE),
+    ("realtime run", "pipeline"): ("realtime run PATH", TABLE),
+    ("realtime tune", "pipeline"): ("realtime tune PATH --out out", TABLE),
     ("explain", "first"): ("explain PATH estimate.json", TABLE),
     ("explain", "second"): ("explain estimate.json PATH", TABLE),
 }
@@ -213,6 +216,7 @@ INSIDE = {"model": "config.json", "adapter": "adapter_config.json", "heads": "he
 
 SCRIPTS_AND_FOLDERS = (
     "doctor -- PATH",
+    "realtime run PATH",
     "tune -- PATH",
     "run --stack stack.toml -- PATH",
     "launch PATH --on local",

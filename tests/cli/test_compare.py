@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import typer
+from tests.realtime.recorded import recorded_run
 from tests.report.records import (
     a_ledger,
     a_profile,
@@ -269,6 +270,7 @@ def documents() -> dict[str, object]:
             Evaluation, decoding=decoding, environment=environment, protocol=neutral(Protocol),
             quality=neutral(Quality),
         ),
+        "realtime-run": msgspec.structs.replace(recorded_run(50), executor="inline"),
     }  # fmt: skip
 
 

@@ -85,6 +85,11 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
             "requests.jsonl",
         ),
     ),
+    ("realtime simulate", "html"): (("realtime simulate typed.toml --html OUTPUT", "typed.toml"),),
+    **{
+        ("realtime run", option): ((f"realtime run script.py --{option} OUTPUT", "script.py"),)
+        for option in ("out", "trace", "html")
+    },
     ("serve", "step_log"): (
         ("serve model --step-log OUTPUT", "model/config.json"),
         ("serve model --step-log OUTPUT", "model/model.safetensors"),

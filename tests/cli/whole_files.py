@@ -40,6 +40,10 @@ def write_whole_files(folder: Path) -> None:
     (folder / "served.csv").write_text(SERVED)
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "stack.toml").write_text("")
+    (folder / "typed.toml").write_text(
+        'name = "typed"\nsensors = [{name = "camera", rate = "30Hz"}]\n'
+        'stages = [{name = "only", inputs = ["camera"], time = "9ms"}]\n'
+    )
     (folder / "steps.csv").write_text(",".join(COLUMNS) + "\n" + "".join(map(line, log(0.0))))
     (folder / "requests.jsonl").write_text('{"timestamp":0,"input_length":9,"output_length":9}\n')
     write_record(folder / "profile.json", a_profile())

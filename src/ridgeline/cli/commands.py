@@ -46,6 +46,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ridgeline.cli.simulate_serving",
         "a load on a fleet, by the very scheduler that serves",
     ),
+    "realtime run": ("ridgeline.cli.realtime_run", "a pipeline at its frame rate, and a gate"),
+    "realtime simulate": (
+        "ridgeline.cli.realtime_simulate",
+        "a pipeline as it could be, on the samples of a run",
+    ),
+    "realtime tune": ("ridgeline.cli.realtime_tune", "stack cures of a pipeline, prove each one"),
     "calc": ("ridgeline.cli.calc", "one textbook formula, from its arguments"),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
@@ -59,6 +65,7 @@ PANELS: dict[str, str] = {
         "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch",
         "Serve": "serve generate loadtest bench draft-heads kernels",
+        "Meet a frame deadline": "realtime",
         "Compress and export": "compress export evaluate",
         "Read traces": "trace",
     }.items()

@@ -1,20 +1,18 @@
 """How a model's answers differ from those of the model as given: agreement, SQNR, a paired test.
 
-Intervals of shares are Wilson's (Wilson, "Probable inference, the law of succession, and
-statistical inference", JASA 22, 1927); the paired test is McNemar's in its exact form, a sign test
-of the images that only one of both has right (McNemar, Psychometrika 12, 1947).
+Intervals of shares are Wilson's (`measure/statistics/shares.py`); the paired test is McNemar's in
+its exact form, a sign test of the images that only one of both has right (McNemar, Psychometrika
+12, 1947).
 """
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 from torch import Tensor
 
+from ridgeline.measure.statistics.shares import wilson_interval
 from ridgeline.records.image_compression import ChangedAnswers, ImageAnswers, Share
-
-Z = NormalDist().inv_cdf(0.975)
 
 
 def answers(given: Tensor, logits: Tensor, labels: Tensor | None) -> ImageAnswers:
@@ -40,16 +38,8 @@ def share(count: int, of: int) -> Share:
     >>> f"{one.share:.2f}: {one.ci_low:.3f} to {one.ci_high:.3f}"
     '0.93: 0.863 to 0.966'
     """
-    p, z2 = count / of, Z * Z
-    centre = (p + z2 / (2 * of)) / (1 + z2 / of)
-    half = Z / (1 + z2 / of) * math.sqrt(p * (1 - p) / of + z2 / (4 * of * of))
-    low, high = max(0.0, centre - half), min(1.0, centre + half)
-    return Share(
-        count=count,
-        of=of,
-        ci_low=low if count else 0.0,  # the formula's own values, without its rounding
-        ci_high=high if count < of else 1.0,
-    )
+    low, high = wilson_interval(count, of)
+    return Share(count=count, of=of, ci_low=low, ci_high=high)
 
 
 def sqnr_db(given: Tensor, other: Tensor) -> float | None:

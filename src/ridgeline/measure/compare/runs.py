@@ -16,9 +16,11 @@ from typing import Any, Literal
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.frames.outcomes import call_seconds, measured_calls, sink_ages
 from ridgeline.records.input_file import read_json
+from ridgeline.records.realtime_run import RealtimeRun
 
-Unit = Literal["step", "decode step", "forward pass", "request"]
+Unit = Literal["step", "decode step", "forward pass", "request", "frame"]
 """What is timed again and again."""
 
 
@@ -209,6 +211,25 @@ def _decoded(decoding: _Decoding | None, origin: Origin) -> dict[str, Any]:
     }
 
 
+def _realtime_run(run: RealtimeRun) -> dict[str, Any]:
+    """Ages of the first sink's results, and what each stage takes on average."""
+    if run.executor == "simulated":
+        raise msgspec.ValidationError(
+            "is a simulated run; ridgeline realtime simulate --what-if puts those side by side"
+        )
+    calls = {one.stage: call_seconds(one, measured_calls(run, one)) for one in run.calls}
+    origin = run.environment
+    return {
+        "kind": "frames",
+        "unit": "frame",
+        "samples": sink_ages(run, run.shape.sinks[0]).tolist(),
+        "phases": {stage: float(times.mean()) for stage, times in calls.items() if times.size},
+        "origin": Origin() if origin is None else msgspec.convert(
+            origin, type=Origin, from_attributes=True
+        ),
+    }  # fmt: skip
+
+
 def _reader(
     kind: type[msgspec.Struct], take: Callable[[Any], dict[str, Any]]
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -225,6 +246,7 @@ READERS: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "compression": ("compress", _reader(_Compression, _compression)),
     "image-compression": ("compress", _reader(_Compression, _compression)),
     "evaluation": ("evaluate", _reader(_Evaluation, _evaluation)),
+    "realtime-run": ("realtime run", _reader(RealtimeRun, _realtime_run)),
 }
 """Kind of record → the command that writes it, and what is taken of it."""
 COMPUTED = {

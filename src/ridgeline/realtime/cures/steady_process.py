@@ -1,0 +1,43 @@
+"""The measures against jitter of `--steady`: affinity, priority, collections in slack, memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ridgeline.realtime.cures import CureCard, CureStage, Fit, RunChoice
+from ridgeline.realtime.results import check_within
+from ridgeline.records.ledger import Options
+
+if TYPE_CHECKING:
+    from ridgeline.realtime.pipeline import Pipeline
+    from ridgeline.realtime.rewriting.observe import ObservedPipeline
+
+CARD = CureCard(
+    name="steady-process",
+    title="A steady process",
+    costs="Other processes on its cores wait; some measures need privileges.",
+    source="docs/how-to/a-steady-process.md",
+    stage=CureStage.RUN,
+    watched="p99",
+)
+
+check = check_within(CARD.freedom)
+
+
+def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
+    """It can be tried on every pipeline."""
+    del pipeline, seen
+    return Fit(({},))
+
+
+def apply(pipeline: Pipeline, options: Options) -> Pipeline:
+    """Nothing in the pipeline changes: see `settings`."""
+    del options
+    return pipeline
+
+
+def settings(choice: RunChoice, options: Options) -> RunChoice:
+    """The run is steady."""
+    del options
+    return replace(choice, steady=True)

@@ -1,0 +1,94 @@
+"""Two sides measured in turn, and what their rounds prove."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from ridgeline.errors import InputError
+from ridgeline.measure.statistics.intervals import RatioInterval
+from ridgeline.measure.statistics.sequential import LOOKS, NOTHING_KNOWN, interval_of
+from ridgeline.realtime.cures import Watched
+from ridgeline.realtime.tuning.sides import SideProcess
+from ridgeline.realtime.tuning.wire import FramesTimed, TimeFrames
+
+MOST_ROUNDS = 18
+_BLOCK_SECONDS = 0.8
+_FEWEST_FRAMES, _FEWEST_TAIL_FRAMES = 8, 40
+_QUANTILES = {"p50": 0.5, "age": 0.5, "p99": 0.99}
+
+
+@dataclass(slots=True)
+class SideBySide:
+    """What two sides, A and B, took; ratios are A over B: above 1, B is faster."""
+
+    interval: RatioInterval = NOTHING_KNOWN
+    a_rounds: list[float] = field(default_factory=list)
+    b_rounds: list[float] = field(default_factory=list)
+    a_latencies: list[float] = field(default_factory=list)
+    b_latencies: list[float] = field(default_factory=list)
+    a_stages: list[dict[str, float]] = field(default_factory=list)
+    b_stages: list[dict[str, float]] = field(default_factory=list)
+
+
+def statistic(latencies: Sequence[float], watched: Watched) -> float:
+    """What is watched of one block."""
+    if not latencies:
+        raise InputError("no frame came out in a block of frames; see what the stages drop")
+    if watched == "mean":
+        return float(np.mean(latencies))
+    return float(np.quantile(latencies, _QUANTILES[watched]))
+
+
+def p99_over_p50(latencies: Sequence[float]) -> float:
+    """How uneven frames are."""
+    return statistic(latencies, "p99") / statistic(latencies, "p50")
+
+
+def measure(
+    a: SideProcess,
+    b: SideProcess,
+    *,
+    watched: Watched,
+    period_seconds: float,
+    bar: float,
+    until: float,
+    say: Callable[[str], None],
+    rounds: int = MOST_ROUNDS,
+) -> SideBySide:
+    """Blocks of A and B in turn, A B B A …, until the ratio is known to lie above `bar` or below.
+
+    Args:
+        a: The stack as it is.
+        b: The same with something more.
+        watched: The statistic of a block.
+        period_seconds: Between frames of the first sensor, on both sides.
+        bar: What decides.
+        until: When to stop, on `monotonic`'s clock.
+        say: Told after each round.
+        rounds: At most.
+    """
+    found = SideBySide()
+    fewest = _FEWEST_TAIL_FRAMES if watched == "p99" else _FEWEST_FRAMES
+    order = TimeFrames(
+        frames=max(fewest, math.ceil(_BLOCK_SECONDS / period_seconds)),
+        period_seconds=period_seconds,
+    )
+    while len(found.a_rounds) < rounds and (monotonic() < until or not found.a_rounds):
+        turns = [(a, found.a_rounds, found.a_latencies, found.a_stages),
+                 (b, found.b_rounds, found.b_latencies, found.b_stages)]  # fmt: skip
+        for side, values, latencies, stages in turns[:: 1 if len(found.a_rounds) % 2 == 0 else -1]:
+            block = side.ask(order, FramesTimed)
+            values.append(statistic(block.latencies, watched))
+            latencies.extend(block.latencies)
+            stages.append(block.stage_seconds)
+        found.interval = interval_of(found.a_rounds, found.b_rounds)
+        say(f"round {len(found.a_rounds)}: {found.interval.ratio:.3f}×")
+        decided = found.interval.low > bar or found.interval.high < bar
+        if len(found.a_rounds) in LOOKS and decided and rounds == MOST_ROUNDS:
+            break
+    return found

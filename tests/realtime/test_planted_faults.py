@@ -1,0 +1,34 @@
+"""Faults planted in real runs are blamed on the stage and by the kind that they were planted as."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from bench.realtime_blame import FAULTS, PlantedFault, judge, run_of
+
+pytestmark = [
+    pytest.mark.alone,  # other work is a fault, too
+    pytest.mark.skipif(
+        not os.path.exists("/proc/thread-self/schedstat"),
+        reason="the kernel counts no waits for cores",
+    ),
+]
+FRAMES = 27
+
+
+@pytest.mark.sweep(
+    "sleep-in-a-stage's-process",
+    "garbage",
+    "fresh-memory",
+    "hog-on-its-core",
+    "lock",
+    "late-sensor",
+    "repeated-id",
+    "killed-process",
+)
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name.replace(" ", "-") for fault in FAULTS])
+def test_a_planted_fault_is_named_by_stage_and_kind(fault: PlantedFault) -> None:
+    verdict = judge(fault, run_of(fault, FRAMES))
+    assert verdict.misses, "the fault made no frame miss"
+    assert verdict.right, f"of {verdict.misses} misses {verdict.named} were named: {verdict.said}"
