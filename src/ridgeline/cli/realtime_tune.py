@@ -47,7 +47,8 @@ def realtime_tune(
     `ridgeline realtime run`) into the folder.
     """
     from ridgeline.cli.show import print_document, print_json, progress
-    from ridgeline.realtime.tuning.job import LEDGER_NAME, PipelineTuning, tune_pipeline
+    from ridgeline.realtime.tuning.asked import PipelineTuning
+    from ridgeline.realtime.tuning.job import LEDGER_NAME, tune_pipeline
     from ridgeline.records.store import write_atomically, write_record
     from ridgeline.report.page import draw_page
     from ridgeline.report.views.realtime_tune import tuning_document

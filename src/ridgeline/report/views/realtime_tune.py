@@ -77,7 +77,7 @@ def _cure_table(ledger: RealtimeLedger) -> doc.DataTable:
         doc.Column("whisker", "", only="page"),
         doc.Column("total_ratio", "total"),
         doc.Column("frame_seconds", "frame"),
-        doc.Column("p99_over_p50", "P99/P50"),
+        doc.Column("p99_over_p50", "P99/P50", only="page"),
         doc.Column("verification", "Verification", "remark"),
     )
     return doc.DataTable(columns, [_cure_row(row, span) for row in ledger.rows], lead=2)
