@@ -1,4 +1,4 @@
-"""A tuning job: what the user asks for, and the ledger that comes of it."""
+"""The tuning job as the user asks for it, and the ledger that comes of it."""
 
 from __future__ import annotations
 
