@@ -6,74 +6,31 @@ those of an 8B model (32 query heads, 8 key heads of 128) and some with everythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 import triton
+from tests.kernels.triton.compiling import SHARED_BYTES, TARGETS, Recorder, as_launched
 from tests.kernels.triton.conftest import INTERPRETED
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 from ridgeline.kernels.triton import linear_int4, linear_int8, paged_attention, weight_only
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
-SHARED_BYTES = {80: 166_912, 90: 232_448}
-"""Of one program at most (CUDA C++ Programming Guide, table of compute capabilities)."""
-TYPES = {
-    torch.bfloat16: "*bf16",
-    torch.float16: "*fp16",
-    torch.float32: "*fp32",
-    torch.int8: "*i8",
-    torch.uint8: "*u8",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-}
+ARCHITECTURES = {80: "sm_80", 90: "sm_90"}
 
 
-@dataclass
-class Recorder:
-    """Stands for a kernel; keeps what it is launched with."""
-
-    kernel: Any
-    launches: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        assert 1 <= len(grid) <= 3
-        assert all(size > 0 for size in grid)
-        return lambda *args, **options: self.launches.append((args, options))
-
-    def build(self, arch: int) -> None:
-        assert self.launches
-        for args, options in self.launches:
-            _build(self.kernel, args, dict(options), arch)
-
-
-def _build(kernel: Any, args: tuple[Any, ...], options: dict[str, Any], arch: int) -> None:
-    """As `triton.jit` would: None and 1 are constants, multiples of 16 are known to be."""
-    of_launch = {"num_warps", "num_stages", "enable_fp_fusion"} & options.keys()
-    chosen = {name: options.pop(name) for name in of_launch}
-    given = dict(zip(kernel.arg_names, args, strict=False)) | options
-    signature, constants, facts = {}, {}, {}
-    for index, name in enumerate(kernel.arg_names):
-        value = given[name]
-        if kernel.params[index].do_not_specialize:
-            signature[name] = "i32"
-        elif isinstance(value, torch.Tensor):
-            signature[name], facts[index,] = TYPES[value.dtype], [["tt.divisibility", 16]]
-        elif kernel.params[index].is_constexpr or value is None or value == 1:
-            signature[name], constants[name] = "constexpr", value
-        else:
-            signature[name] = "fp32" if isinstance(value, float) else "i32"
-            if signature[name] == "i32" and value % 16 == 0:
-                facts[index,] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel, signature, constants, facts)
-    built = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=chosen)
-    assert built.asm["cubin"]
-    assert built.metadata.shared <= SHARED_BYTES[arch]
+def build(recorder: Recorder, arch: int) -> None:
+    """Compile all that was launched."""
+    target = ARCHITECTURES[arch]
+    assert recorder.launches
+    for args, options in recorder.launches:
+        source, chosen = as_launched(recorder.kernel, args, options)
+        built = triton.compile(source, target=TARGETS[target], options=chosen)
+        assert built.asm["cubin"]
+        assert built.metadata.shared <= SHARED_BYTES[target]
 
 
 def packed(lengths: list[int], max_context: int) -> PackedTokens:
@@ -119,7 +76,7 @@ def launches(cases: Sequence[str], quick: set[tuple[str, int]]) -> list[Any]:
     return [
         pytest.param(case, arch, marks=() if (case, arch) in quick else pytest.mark.slow)
         for case in cases
-        for arch in SHARED_BYTES
+        for arch in ARCHITECTURES
     ]
 
 
@@ -137,11 +94,11 @@ def test_attention_builds(monkeypatch: pytest.MonkeyPatch, case: str, arch: int)
     sinks = torch.empty(32, device="meta") if case == "everything" else None
     paged_attention.write_cache(queries[:, :8], queries[:, 8:16], held, described)
     paged_attention.paged_attention(queries, held, described, scale=0.1, sinks=sinks, **options)
-    recorders["attention_kernel"].build(arch)
-    recorders["write_cache_kernel"].build(arch)
+    build(recorders["attention_kernel"], arch)
+    build(recorders["write_cache_kernel"], arch)
     (call,) = recorders["attention_kernel"].launches
     if call[1]["SPLIT"]:
-        recorders["reduce_kernel"].build(arch)
+        build(recorders["reduce_kernel"], arch)
 
 
 LINEAR = [f"{kind}-{rows}" for kind in ("int8", "fp8", "int4", "fp32int4") for rows in (1, 8, 512)]
@@ -167,4 +124,4 @@ def test_linear_layers_build(monkeypatch: pytest.MonkeyPatch, case: str, arch: i
     bias = torch.empty(outputs, device="meta")
     out = (linear_int4 if four else linear_int8).linear(x, weight, scales, zeros, bias)
     assert out.shape == (rows, outputs)
-    recorders["vector_kernel" if rows == 1 else "tile_kernel"].build(arch)
+    build(recorders["vector_kernel" if rows == 1 else "tile_kernel"], arch)

@@ -23,6 +23,13 @@ def test_kernels_agree_with_their_references_under_the_interpreter() -> None:
     check(QUICK, HERE / "test_paged_attention.py", HERE / "test_linear.py")
 
 
+FOR_TRAINING = ("residual_norm", "gated_product", "rotary")
+
+
+def test_training_kernels_agree_with_float64_under_the_interpreter() -> None:
+    check("interpreter and not cuda", *(HERE / f"test_{name}.py" for name in FOR_TRAINING))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["test_paged_attention.py", "test_linear.py"])
 def test_every_case_agrees_under_the_interpreter(file: str) -> None:

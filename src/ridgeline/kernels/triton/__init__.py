@@ -1,8 +1,10 @@
 """GPU kernels in Triton, behind the wrappers of `kernels/`.
 
 `paged_attention.py` stores keys and values and attends over them, `linear_int8.py` and
-`linear_int4.py` multiply with weights that stay small in memory. The Triton interpreter runs all of
-them on the CPU in tests (`TRITON_INTERPRET=1`), and tests compile them for sm_80 and sm_90.
+`linear_int4.py` multiply with weights that stay small in memory. `residual_norm.py`,
+`gated_product.py` and `rotary.py` are what training computes between matmuls, both ways. The Triton
+interpreter runs all of them on the CPU in tests (`TRITON_INTERPRET=1`), and tests compile them for
+the architectures that they are meant for.
 
 Nothing here waits for the device: whatever decides about a launch is known on the host, so that
 CUDA graphs can hold it. No model, no scheduler, no fallback to PyTorch enters here.
@@ -10,9 +12,25 @@ CUDA graphs can hold it. No model, no scheduler, no fallback to PyTorch enters h
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 
 import torch
+from torch import Tensor
+
+
+def takes(x: Tensor) -> bool:
+    """Whether kernels run where a tensor lies: on a GPU, or on a CPU under the interpreter."""
+    return x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """[..., D] as [rows, D] with elements of a row side by side; a view wherever one exists.
+
+    A gradient that was expanded lies on itself in steps of 0: its rows may, its elements may not.
+    """
+    rows = x.reshape(-1, x.shape[-1])
+    return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()
 
 
 @lru_cache

@@ -1,0 +1,179 @@
+"""Training kernels on a GPU, beside what `torch.compile` and eager PyTorch make of the same.
+
+    python bench/gpu/kernels_pointwise.py [NAME…]
+
+Each row is the median of CUDA graph replays on random data with the L2 cache cleared in between;
+GB/s count the bytes that must be moved once, and stand beside a copy measured in the same run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from ridgeline.kernels.gated_product import ACTIVATIONS, gated_product, gated_product_reference
+from ridgeline.kernels.residual_norm import (
+    residual_layer_norm,
+    residual_norm_reference,
+    residual_rms_norm,
+)
+from ridgeline.kernels.rotary import rotary, rotary_reference
+
+MADE = {"device": "cuda", "dtype": torch.bfloat16}
+TOKENS = 16384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One computation of ours and of others, by name."""
+
+    name: str
+    ways: dict[str, Callable[[], object]]
+    moved_bytes: int = 0
+    flops: int = 0
+
+
+def main() -> None:
+    if not torch.cuda.is_available():
+        sys.exit("bench/gpu/kernels_pointwise.py needs a GPU")
+    wanted = sys.argv[1:]
+    copied = copy_bytes_per_second()
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {copied / 1e9:,.0f} GB/s"
+    )
+    print("\n| kernel | way | µs | GB/s or TFLOP/s | of the copy |\n|---|---|---|---|---|")
+    for row in rows():
+        if wanted and not any(word in row.name for word in wanted):
+            continue
+        for way, work in row.ways.items():
+            try:
+                seconds = seconds_of(work)
+            except Exception as error:  # a row that fails is a row
+                print(f"| {row.name} | {way} | {type(error).__name__}: {error!s:.80} | | |")
+                continue
+            if row.flops:
+                rate, share = f"{row.flops / seconds / 1e12:,.0f} TFLOP/s", ""
+            else:
+                rate = f"{row.moved_bytes / seconds / 1e9:,.0f} GB/s"
+                share = f"{row.moved_bytes / seconds / copied:.2f}"
+            print(f"| {row.name} | {way} | {seconds * 1e6:,.1f} | {rate} | {share} |")
+
+
+def copy_bytes_per_second() -> float:
+    source = torch.randn(2**29, **MADE)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / seconds_of(lambda: target.copy_(source))
+
+
+def rows() -> Iterator[Row]:
+    """Every kernel, at sizes of real models."""
+    for size in (1024, 4096, 8192):
+        yield from norm_rows(size)
+    for activation in ACTIVATIONS:
+        yield from gated_rows(activation)
+    yield from rotary_rows()
+
+
+def both_ways(
+    name: str,
+    ours: Callable[..., tuple[Tensor, ...]],
+    theirs: Callable[..., tuple[Tensor, ...]],
+    leaves: list[Tensor],
+    forward_bytes: int,
+    backward_bytes: int,
+) -> Iterator[Row]:
+    """Forward alone, and backward alone of a graph that is kept."""
+    ways = {"ours": ours, "compiled": torch.compile(theirs), "eager": theirs}
+    with torch.no_grad():
+        forward = {way: lambda work=work: work(*leaves) for way, work in ways.items()}
+        yield Row(name=f"{name} forward", ways=forward, moved_bytes=forward_bytes)
+    backward = {}
+    for way, work in ways.items():
+        results = work(*leaves)
+        upper = [torch.randn_like(one) for one in results]
+        backward[way] = lambda results=results, upper=upper: torch.autograd.grad(
+            results, leaves, upper, retain_graph=True
+        )
+    yield Row(name=f"{name} backward", ways=backward, moved_bytes=backward_bytes)
+
+
+def norm_rows(size: int) -> Iterator[Row]:
+    x, residual = (torch.randn(TOKENS, size, **MADE, requires_grad=True) for _ in "xr")
+    weight, bias = (torch.randn(size, **MADE, requires_grad=True) for _ in "wb")
+    yield from both_ways(
+        f"RMS norm {TOKENS} × {size}",
+        lambda x, r, w: residual_rms_norm(x, w, 1e-6, residual=r),
+        lambda x, r, w: residual_norm_reference(x, r, w, None, 1e-6),
+        [x, residual, weight],
+        4 * x.nbytes,
+        4 * x.nbytes,
+    )
+    yield from both_ways(
+        f"layer norm {TOKENS} × {size}",
+        lambda x, r, w, b: residual_layer_norm(x, w, b, 1e-6, residual=r),
+        lambda x, r, w, b: residual_norm_reference(x, r, w, b, 1e-6, centred=True),
+        [x, residual, weight, bias],
+        4 * x.nbytes,
+        4 * x.nbytes,
+    )
+
+
+def gated_rows(activation: str) -> Iterator[Row]:
+    gate, up = (torch.randn(TOKENS, 14336, **MADE, requires_grad=True) for _ in "gu")
+    yield from both_ways(
+        f"{activation} gate {TOKENS} × 14336",
+        lambda g, u: (gated_product(g, u, activation),),
+        lambda g, u: (gated_product_reference(g, u, activation),),
+        [gate, up],
+        3 * gate.nbytes,
+        5 * gate.nbytes,
+    )
+
+
+def rotary_rows() -> Iterator[Row]:
+    shapes = [(4, TOKENS // 4, count, 128) for count in (32, 8)]
+    queries, keys = (torch.randn(shape, **MADE).transpose(1, 2) for shape in shapes)
+    queries.requires_grad_()
+    keys.requires_grad_()
+    cos, sin = (torch.randn(1, TOKENS // 4, 128, **MADE) for _ in "cs")
+    moved = 2 * (queries.nbytes + keys.nbytes) + cos.nbytes + sin.nbytes
+    yield from both_ways(
+        "rotary 32 + 8 heads of 128",
+        lambda q, k: rotary(q, k, cos, sin),
+        lambda q, k: rotary_reference(q, k, cos, sin),
+        [queries, keys],
+        moved,
+        moved,
+    )
+
+
+def seconds_of(work: Callable[[], object], repeats: int = 20) -> float:
+    """Median of one replay of a CUDA graph, the L2 cache cleared before each."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        work()
+    flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    times = []
+    for _ in range(repeats):
+        flush.zero_()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in "se")
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return median(times)
+
+
+if __name__ == "__main__":
+    main()

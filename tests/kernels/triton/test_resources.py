@@ -1,0 +1,45 @@
+"""Training kernels compile for six architectures without spills, as the committed table says."""
+
+from __future__ import annotations
+
+import pytest
+import triton
+from tests.kernels.triton.compiling import SHARED_BYTES, TARGETS, measure, table
+from tests.kernels.triton.conftest import INTERPRETED
+from tests.kernels.triton.launches import CASES
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
+MORE_REGISTERS = 8
+"""From this many on, a kernel has become worse."""
+QUICK = {
+    ("rms-norm-4096", "sm_90"), ("swiglu", "gfx942"), ("rotary", "sm_80"),
+    ("linear-cross-entropy", "sm_90"), ("adamw", "sm_80"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [
+        pytest.param(case, target, marks=() if (case, target) in QUICK else pytest.mark.slow)
+        for case in CASES
+        for target in TARGETS
+    ],
+)
+def test_machine_code_needs_no_more_than_the_table_says(case: str, target: str) -> None:
+    known = table()
+    for kernel, needs in measure(case, target).items():
+        assert needs.stack_bytes == needs.spilled == 0, kernel
+        assert needs.shared_bytes <= SHARED_BYTES[target], kernel
+        wanted = known.get((triton.__version__, case, kernel, target))
+        if wanted is not None:
+            assert needs.registers < wanted.registers + MORE_REGISTERS, kernel
+            assert needs.shared_bytes <= wanted.shared_bytes, kernel
+
+
+def test_the_table_has_every_kernel_and_no_spill() -> None:
+    known = table()
+    assert {(case, target) for _, case, _, target in known} == {
+        (case, target) for case in CASES for target in TARGETS
+    }
+    assert all(needs.stack_bytes == needs.spilled == 0 for needs in known.values())
+    assert all(needs.shared_bytes <= SHARED_BYTES[key[3]] for key, needs in known.items())
