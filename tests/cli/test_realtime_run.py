@@ -200,6 +200,48 @@ def test_a_stage_whose_process_is_killed_begins_anew_and_its_frame_is_told(
     assert ended["sinks"][0]["frames"] < 200
 
 
+SLOW_AT_FIRST = '''
+"""Two stages that are slow at their first call, as those that compile are."""
+
+import time
+
+from ridgeline.realtime.pipeline import Pipeline
+
+
+class Compiled:
+    calls = 0
+
+    def __call__(self, frame):
+        self.calls += 1
+        if self.calls == 1:
+            time.sleep(0.5)
+        return frame
+
+
+pipeline = Pipeline("front", deadline="100ms")
+camera = pipeline.sensor("camera", lambda number: number, rate="30Hz")
+lidar = pipeline.sensor("lidar", lambda number: number, rate="10Hz")
+features = pipeline.stage("backbone", Compiled(), camera.via("unbounded"))
+boxes = pipeline.stage("detect", Compiled(), features.via("unbounded"))
+points = pipeline.stage("cluster", Compiled(), lidar.via("unbounded"))
+'''
+
+
+@pytest.mark.parametrize("warmup", [1, 2])
+@pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
+def test_a_slow_first_call_makes_no_counted_frame_late(
+    executor: str, warmup: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(SLOW_AT_FIRST)
+    words = [str(path), "--frames", "8", "--warmup", str(warmup), "--tight-frames", "0"]
+    found = report([*words, "--executor", executor], capsys)
+    assert found["misses"] == []
+    assert found["sinks"][0]["delivered"] == 8
+    assert found["sensor_faults"] == []
+    assert found["seconds"] > 0.5
+
+
 def test_a_run_is_observed_so_that_its_misses_can_be_blamed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -192,6 +192,11 @@ class FrameFlow:
         self._woken.clear()
         return sorted(names, key=self._depths.__getitem__) if len(names) > 1 else names
 
+    def put_off(self, seconds: float) -> None:
+        """All sensors were put off by so long: their next frames are not late."""
+        for state in self._sensors.values():
+            state.arrived += seconds
+
     def fates(self) -> list[FrameFates]:
         """What became of every frame so far, per sensor and sink."""
         return [table for state in self._sensors.values() for table in state.book.columns()]

@@ -60,6 +60,7 @@ class Dispatch:
             self._running -= 1
             self._hand_out(self.run.ended(job, outcome, payload))
             if not self._running:
+                self.run.hold.idle()
                 self._changed.notify_all()
             return not self._running
 
@@ -83,13 +84,26 @@ class Dispatch:
                 reader = group.next(self.run.flow.room)
                 if reader is None:
                     return None
-                has_room = not group.waits_for_room(reader) or self.run.flow.room(reader.name)
+                has_room = not group.waits_for_room(reader) or (
+                    self.run.flow.room(reader.name) and not self.run.hold.is_on
+                )
                 if has_room or not self._running:  # else it waits for a frame of another sensor
                     return reader
                 self._waiting += 1
                 self._changed.wait(LOOK_SECONDS)
                 self._waiting -= 1
         return None
+
+    def put_off(self, reader: SensorReader) -> bool:
+        """Wait until frames of the warm-up hold a due one up no longer; whether they did."""
+        held = False
+        with self.lock:
+            while self.run.hold.holds(reader) and not self.run.stop.came:
+                held = True
+                self._changed.wait(LOOK_SECONDS)
+            if held and not self.run.stop.came:
+                self.run.put_off()
+        return held
 
     def end_warm_up(self) -> None:
         """Settle before the first frame that counts; nothing is handed out meanwhile."""
@@ -128,6 +142,7 @@ class Dispatch:
                 job = flow.take(name, clock.now())
                 if job is not None:
                     self._running += 1
+                    self.run.hold.busy()
                     self._send(job)
             woken = flow.woken()
         if self._waiting:
@@ -206,6 +221,8 @@ class SensorThreads:
         if not group.waits_for_room(reader):
             stop = self._run.stop
             if not wait_until_due(reader, clock, lambda: stop.came or group.is_over(reader)):
+                return
+            if self._dispatch.put_off(reader):
                 return
         elif self._run.order.tight:
             clock.skip_to(reader.due)

@@ -47,7 +47,7 @@ class InlineExecutor:
         self._look_for_next()
         while not run.stop.came:
             reader = self._next
-            if reader is not None and self._is_due(reader):
+            if reader is not None and self._is_due(reader) and not self._is_held(reader):
                 self._read(reader)
             elif self._woken:
                 self._call(min(self._woken, key=self._depth.__getitem__))
@@ -65,6 +65,16 @@ class InlineExecutor:
     def _is_due(self, reader: SensorReader) -> bool:
         return not self._group.waits_for_room(reader) and reader.due <= self.run.clock.now()
 
+    def _is_held(self, reader: SensorReader) -> bool:
+        """Whether frames of the warm-up go first; those done, sensors go on from now."""
+        hold = self.run.hold
+        if not hold.holds(reader):
+            return False
+        if not self._woken:
+            hold.idle()
+            self.run.put_off()
+        return True
+
     def _look_for_next(self) -> None:
         self._next = self._group.next(self._flow.room)
 
@@ -76,6 +86,7 @@ class InlineExecutor:
         self._look_for_next()
 
     def _read_at_once(self) -> None:
+        self.run.hold.idle()
         self.run.idle(0.0)
         self._look_for_next()  # who had no room may have some now
         if self._next is not None:
@@ -84,6 +95,7 @@ class InlineExecutor:
             self._read(self._next)
 
     def _wait(self, reader: SensorReader) -> None:
+        self.run.hold.idle()
         self.run.idle(reader.due - self.run.clock.now())
         left = reader.due - self.run.clock.now()
         if left > 0:
@@ -94,6 +106,7 @@ class InlineExecutor:
         if job is None:
             self._woken.discard(stage)
         else:
+            self.run.hold.busy()
             outcome = self._callers[stage](job.mode, job.inputs)
             self._woken.update(self.run.ended(job, outcome, outcome.output))
             if not outcome.failure:

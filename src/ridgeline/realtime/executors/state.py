@@ -13,6 +13,7 @@ from ridgeline.frames.jobs import FrameJob
 from ridgeline.realtime.executors.calls import CallOutcome
 from ridgeline.realtime.executors.sensors import RunClock, SensorGroup, SensorReader, SentFrame
 from ridgeline.realtime.executors.stop import EndRequest
+from ridgeline.realtime.executors.warm_up import WarmUpHold
 from ridgeline.realtime.pipeline import Pipeline
 from ridgeline.realtime.steady import Steadiness
 
@@ -62,6 +63,7 @@ class ExecutionState:
                          None if number else total)
             for number, sensor in enumerate(shape.sensors)
         ]  # fmt: skip
+        self.hold = WarmUpHold(self.clock, self.readers, order.warmup)
         self._stopped: set[str] = set()
         self._raised: set[str] = set()
         self._warm = order.steady is None
@@ -148,7 +150,13 @@ class ExecutionState:
         assert self.order.steady is not None
         before = time.monotonic()
         self.order.steady.warmed_up()
-        self.clock.pause(time.monotonic() - before)
+        spent = time.monotonic() - before
+        self.clock.pause(spent)
+        self.flow.put_off(spent)
+
+    def put_off(self) -> None:
+        """Let sensors go on from now, after frames of the warm-up held them up."""
+        self.flow.put_off(self.hold.put_off())
 
     def show_progress(self, slack_seconds: float) -> None:
         """Say now and then how many of the frames were read: in slack, or seldom without."""
