@@ -108,6 +108,8 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("realtime simulate", "source"): ("realtime simulate PATH", TABLE),
     ("realtime run", "pipeline"): ("realtime run PATH", TABLE),
     ("realtime tune", "pipeline"): ("realtime tune PATH --out out", TABLE),
+    ("queue simulate", "jobs"): ("queue simulate PATH --gpus 8", TABLE),
+    ("queue simulate", "cluster"): ("queue simulate jobs.csv --cluster PATH", TABLE),
     ("explain", "first"): ("explain PATH estimate.json", TABLE),
     ("explain", "second"): ("explain estimate.json PATH", TABLE),
 }
@@ -130,12 +132,12 @@ NO_FILES = {
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {
-    "api", "api_key", "aim", "arrivals", "batching", "change", "cluster", "device", "dtype",
+    "add", "api", "api_key", "aim", "arrivals", "batching", "change", "cluster", "device", "dtype",
     "engine", "export", "formula", "gpu", "host", "itl", "kv_bytes", "kv_dtype", "kv_layout",
     "max_loss",
     "libraries", "metric", "name", "nodes", "objective", "offload", "only", "order", "phase",
     "precision",
-    "prompt",
+    "policy", "prompt", "queue",
     "recompute", "rendezvous", "replicas", "router", "scale_on", "schedule", "scheme",
     "served_model_name", "software", "stop", "target", "token_ids", "tokens", "ttft",
     "use_adapter", "values", "weights", "what_if", "cache",

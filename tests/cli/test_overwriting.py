@@ -90,6 +90,10 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("realtime run", option): ((f"realtime run script.py --{option} OUTPUT", "script.py"),)
         for option in ("out", "trace", "html")
     },
+    ("queue simulate", "html"): (
+        ("queue simulate jobs.csv --gpus 8 --html OUTPUT", "jobs.csv"),
+        ("queue simulate jobs.csv --cluster pool.toml --html OUTPUT", "pool.toml"),
+    ),
     ("serve", "step_log"): (
         ("serve model --step-log OUTPUT", "model/config.json"),
         ("serve model --step-log OUTPUT", "model/model.safetensors"),

@@ -38,6 +38,8 @@ def write_whole_files(folder: Path) -> None:
     (folder / "text.txt").write_text("some words " * 400)
     (folder / "table.csv").write_text("\n".join(TABLE))
     (folder / "served.csv").write_text(SERVED)
+    (folder / "jobs.csv").write_text("submit_seconds,duration_seconds,num_gpus\n0,60,8\n")
+    (folder / "pool.toml").write_text("gpus = 8\n")
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "stack.toml").write_text("")
     (folder / "typed.toml").write_text(

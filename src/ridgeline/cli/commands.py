@@ -52,6 +52,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a pipeline as it could be, on the samples of a run",
     ),
     "realtime tune": ("ridgeline.cli.realtime_tune", "stack cures of a pipeline, prove each one"),
+    "queue simulate": (
+        "ridgeline.cli.queue_simulate",
+        "a trace of jobs under the policies of a queue",
+    ),
     "calc": ("ridgeline.cli.calc", "one textbook formula, from its arguments"),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
 }
@@ -63,7 +67,7 @@ PANELS: dict[str, str] = {
     for panel, words in {
         "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
         "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
-        "Train and launch": "train launch",
+        "Train and launch": "train launch queue",
         "Serve": "serve generate loadtest bench draft-heads kernels",
         "Meet a frame deadline": "realtime",
         "Compress and export": "compress export evaluate",

@@ -1,0 +1,142 @@
+"""`ridgeline queue simulate jobs.csv` plays a trace of jobs through the policies of a queue."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.cli.durations import duration_option
+from ridgeline.cli.output_options import Html, Json
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.queue.answer import JobAsked
+    from ridgeline.queue.cluster import QueuedCluster
+
+USUAL_POLICIES = ("fifo", "easy", "fifo-skip", "sjf")
+_ADDED = re.compile(r"(\d+)\s*[x×]\s*([^@]+?)(?:@(.+))?")
+
+
+def queue_simulate(
+    jobs: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOBS.csv", help="Jobs as CSV, or what sacct --parsable2 prints of them."
+        ),
+    ],
+    cluster: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A cluster as TOML: nodes, queues, restart, price."),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs of one pool, instead of a cluster file.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="A policy, or all; repeatable. Default: fifo, easy, fifo-skip, sjf.",
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Play the jobs of this queue alone.")
+    ] = None,
+    restart: Annotated[
+        float | None, duration_option("From starting an interrupted job until its work goes on.")
+    ] = None,
+    checkpoint: Annotated[
+        float | None, duration_option("Between checkpoints; work since then is lost.")
+    ] = None,
+    add: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GPUSxTIME", help="Ask what one more job does to all, as 8x2h or 8x2h@3d."
+        ),
+    ] = None,
+    redraw: Annotated[
+        int, typer.Option(help="Traces redrawn from this one, for intervals; 0: none.", min=0)
+    ] = 0,
+    skip_unfit: Annotated[
+        bool, typer.Option("--skip-unfit", help="Leave out jobs that the cluster cannot hold.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Draws redrawn traces and failures of nodes.")] = 0,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Play a trace of jobs under several policies: waiting, completion, GPU use, fairness."""
+    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.queue.answer import simulate_queue
+    from ridgeline.queue.policies import policy_names
+    from ridgeline.queue.readers.jobs_file import read_jobs
+    from ridgeline.report.views.queue_simulation import queue_simulation_document
+
+    where = _cluster(cluster, gpus, restart, checkpoint)
+    traced = read_jobs(jobs)
+    chosen = traced.jobs
+    if queue is not None:
+        if queue not in chosen.queues:
+            known = ", ".join(dict.fromkeys(chosen.queues))
+            raise InputError(f"--queue {queue}: {jobs} has no such queue; it has {known}")
+        chosen = chosen.of_queue(queue)
+    names = policy_names() if policy == ["all"] else policy or list(USUAL_POLICIES)
+    with progress() as say:
+        found = simulate_queue(
+            chosen,
+            where,
+            list(dict.fromkeys(names)),
+            trace=f"{jobs.name}, queue {queue}" if queue else jobs.name,
+            redrawn=redraw,
+            skip_unfit=skip_unfit,
+            added=_added(add),
+            seed=seed,
+            notes=traced.notes,
+            on_progress=say,
+        )
+    document = queue_simulation_document(found)
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)
+
+
+def _cluster(
+    path: Path | None, gpus: int | None, restart: float | None, checkpoint: float | None
+) -> QueuedCluster:
+    import msgspec
+
+    from ridgeline.queue.cluster import (
+        QueuedCluster,
+        check_queued_cluster,
+        read_queued_cluster,
+    )
+
+    if (path is None) == (gpus is None):
+        raise InputError("give the cluster as --gpus N or as --cluster FILE, one of them")
+    found = read_queued_cluster(path) if path else QueuedCluster(gpus=gpus or 0)
+    given = {"restart_seconds": restart, "checkpoint_seconds": checkpoint}
+    changes = {name: value for name, value in given.items() if value is not None}
+    changed = msgspec.structs.replace(found, **changes)
+    check_queued_cluster(changed, f"--cluster {path}" if path else "--gpus")
+    return changed
+
+
+def _added(text: str | None) -> JobAsked | None:
+    from ridgeline.queue.answer import JobAsked
+    from ridgeline.records.durations import parse_duration
+
+    if text is None:
+        return None
+    found = _ADDED.fullmatch(text.strip())
+    if found is None or int(found[1]) < 1:
+        raise InputError(f"--add {text}: no job; write GPUs x time as 8x2h, or 8x2h@3d")
+    at = found[3]
+    return JobAsked(
+        num_gpus=int(found[1]),
+        duration_seconds=parse_duration(found[2], "--add"),
+        submit_seconds=None if at is None else parse_duration(at, "--add"),
+    )

@@ -1,0 +1,40 @@
+"""What policies share that never interrupt: the first in some order that fits starts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from ridgeline.queue.machine import NEVER, ClusterState
+from ridgeline.queue.waiting import Rank, WaitingJobs
+
+
+class InOrder(ABC):
+    """Start jobs by rank, passing over what does not fit."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.waiting = WaitingJobs()
+
+    @abstractmethod
+    def rank(self, job: int) -> Rank:
+        """What a waiting job is ordered by; smaller is earlier."""
+
+    def arrive(self, job: int) -> None:
+        """Let a job wait at its rank."""
+        self.waiting.add(job, self.state.size[job], self.rank(job))
+
+    def finished(self, job: int) -> None:
+        """Do nothing with a job that ended, since nothing is kept of running ones."""
+        del job
+
+    def schedule(self) -> None:
+        """Start the first that fits, until none does."""
+        while len(self.waiting):
+            fitting = [head for head in self.waiting.heads() if self.state.pool.fits(head[1])]
+            if not fitting:
+                return
+            self.state.start(self.waiting.take(min(fitting)[1]))
+
+    def next_moment(self) -> float:
+        """Nothing is due by time alone."""
+        return NEVER

@@ -1,0 +1,111 @@
+"""The jobs of a trace, as columns: when each was submitted, how long it runs, how much it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """Jobs in the order of their submission; ties keep the order of the file.
+
+    Every array has one entry per job.
+    """
+
+    names: tuple[str, ...]
+    submit_seconds: NDArray[np.float64]
+    duration_seconds: NDArray[np.float64]
+    """How long a job runs once it has all its GPUs and is never interrupted."""
+    num_gpus: NDArray[np.int64]
+    queues: tuple[str, ...]
+    """The tenant, virtual cluster or partition that a job belongs to."""
+    priority: NDArray[np.int64]
+    """Larger is more urgent."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def gpu_seconds(self) -> float:
+        """The work of all jobs, in GPU-seconds."""
+        return float(self.num_gpus @ self.duration_seconds)
+
+    def chosen(self, places: Sequence[int] | NDArray[np.int64]) -> Jobs:
+        """Some of the jobs, in the order of `places`."""
+        at = np.asarray(places, dtype=np.int64)
+        return Jobs(
+            names=tuple(self.names[one] for one in at),
+            submit_seconds=self.submit_seconds[at],
+            duration_seconds=self.duration_seconds[at],
+            num_gpus=self.num_gpus[at],
+            queues=tuple(self.queues[one] for one in at),
+            priority=self.priority[at],
+        )
+
+    def of_queue(self, name: str) -> Jobs:
+        """The jobs of one queue."""
+        return self.chosen([place for place, one in enumerate(self.queues) if one == name])
+
+    def redrawn(self, seed: int) -> Jobs:
+        """Another trace like this one: blocks of consecutive jobs, with the gaps between them.
+
+        Circular block bootstrap (Politis and Romano 1992) of a twentieth of the jobs a block, so
+        that bursts and the habits of users within a block stay.
+        """
+        count = len(self)
+        block = max(1, count // BLOCKS)
+        starts = np.random.default_rng(seed).integers(0, count, -(-count // block))
+        places = ((starts[:, None] + np.arange(block)) % count).ravel()[:count]
+        gaps = np.diff(self.submit_seconds, prepend=self.submit_seconds[0])
+        drawn = self.chosen(places)
+        return replace(drawn, names=self.names, submit_seconds=np.cumsum(gaps[places]))
+
+    def with_one_more(self, *, at_seconds: float, duration_seconds: float, num_gpus: int) -> Jobs:
+        """The same jobs and another, which is called `the added job`."""
+        place = int(np.searchsorted(self.submit_seconds, at_seconds, side="right"))
+        queue = self.queues[max(0, place - 1)] if self.queues else ""
+        return Jobs(
+            names=(*self.names[:place], ADDED, *self.names[place:]),
+            submit_seconds=np.insert(self.submit_seconds, place, at_seconds),
+            duration_seconds=np.insert(self.duration_seconds, place, duration_seconds),
+            num_gpus=np.insert(self.num_gpus, place, num_gpus),
+            queues=(*self.queues[:place], queue, *self.queues[place:]),
+            priority=np.insert(self.priority, place, 0),
+        )
+
+
+ADDED = "the added job"
+BLOCKS = 20
+
+
+def jobs_in_order(
+    *,
+    names: Sequence[str],
+    submit_seconds: Sequence[float],
+    duration_seconds: Sequence[float],
+    num_gpus: Sequence[int],
+    queues: Sequence[str] | None = None,
+    priority: Sequence[int] | None = None,
+) -> Jobs:
+    """Jobs sorted by submission; those of one moment stay in the order in which they were given.
+
+    >>> jobs = jobs_in_order(
+    ...     names=["one", "two"], submit_seconds=[5, 0], duration_seconds=[60, 30], num_gpus=[1, 8]
+    ... )
+    >>> jobs.names, jobs.gpu_seconds
+    (('two', 'one'), 300.0)
+    """
+    count = len(names)
+    unsorted = Jobs(
+        names=tuple(names),
+        submit_seconds=np.asarray(submit_seconds, dtype=np.float64),
+        duration_seconds=np.asarray(duration_seconds, dtype=np.float64),
+        num_gpus=np.asarray(num_gpus, dtype=np.int64),
+        queues=tuple(queues) if queues is not None else ("",) * count,
+        priority=np.asarray(priority if priority is not None else [0] * count, dtype=np.int64),
+    )
+    return unsorted.chosen(np.argsort(unsorted.submit_seconds, kind="stable"))

@@ -1,0 +1,75 @@
+"""Least attained service in two queues, as Tiresias has it: durations need not be known.
+
+Gu et al., "Tiresias: a GPU cluster manager for distributed deep learning", NSDI 2019, section 3.3
+(discretised two-dimensional LAS, two queues). A job starts in the first queue and leaves it after
+`las_gpu_seconds` of work; the first queue interrupts the second, and each is first in, first out.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from ridgeline.queue.machine import NEVER, ClusterState
+from ridgeline.queue.policies import PolicyCard
+from ridgeline.queue.preempting import Preempting
+from ridgeline.queue.waiting import Rank
+
+CARD = PolicyCard(
+    title="little work done so far first, in two queues; durations need not be known",
+    interrupts=True,
+    source="Gu et al., Tiresias, NSDI 2019",
+)
+
+
+class LeastAttainedService(Preempting):
+    """The queue that a job is in, then arrival, is the rank."""
+
+    def __init__(self, state: ClusterState) -> None:
+        super().__init__(state)
+        self._level = [0] * len(state.size)
+        self._leaves: list[tuple[float, int, float]] = []
+
+    def rank(self, job: int) -> Rank:
+        """First queue first, then earlier submission."""
+        return (self._level[job], self.state.submit[job])
+
+    def last_first(self, job: int) -> Rank:
+        """Second queue first, then newest submission."""
+        return (-self._level[job], -self.state.submit[job], -job)
+
+    def outranks(self, job: int, other: int) -> bool:
+        """Whether it is in the first queue and the other in the second."""
+        return self._level[job] < self._level[other]
+
+    def schedule(self) -> None:
+        """Move who has worked enough to the second queue, then start."""
+        state = self.state
+        while self._leaves and self._leaves[0][0] <= state.now:
+            _, job, started = heapq.heappop(self._leaves)
+            if job in state.held and state.started_at[job] == started:
+                self._level[job] = 1
+                self.note_running(job)
+        super().schedule()
+
+    def note_running(self, job: int) -> None:
+        """Order it among the running, and note when it leaves the first queue."""
+        super().note_running(job)
+        state = self.state
+        if self._level[job] == 0:
+            to_go = state.cluster.las_gpu_seconds - state.attained(job)
+            leaves = state.started_at[job] + state.delay[job] + max(0.0, to_go) / state.size[job]
+            if leaves < state.ends_at[job]:
+                heapq.heappush(self._leaves, (leaves, job, state.started_at[job]))
+
+    def next_moment(self) -> float:
+        """When the next running job leaves the first queue."""
+        state = self.state
+        while self._leaves:
+            moment, job, started = self._leaves[0]
+            if job in state.held and state.started_at[job] == started and self._level[job] == 0:
+                return moment
+            heapq.heappop(self._leaves)
+        return NEVER
+
+
+POLICY = LeastAttainedService

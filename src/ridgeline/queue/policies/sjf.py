@@ -1,0 +1,20 @@
+"""Shortest job first, skipping what does not fit."""
+
+from __future__ import annotations
+
+from ridgeline.queue.in_order import InOrder
+from ridgeline.queue.policies import PolicyCard
+from ridgeline.queue.waiting import Rank
+
+CARD = PolicyCard(title="shortest first, skipping what does not fit; durations must be known")
+
+
+class ShortestFirst(InOrder):
+    """Duration is the rank."""
+
+    def rank(self, job: int) -> Rank:
+        """Less work left first, then earlier submission."""
+        return (self.state.remaining[job], self.state.submit[job])
+
+
+POLICY = ShortestFirst
