@@ -16,7 +16,12 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from ridgeline.kernels.adamw import adamw_step
 from ridgeline.kernels.gated_product import ACTIVATIONS, gated_product, gated_product_reference
+from ridgeline.kernels.linear_cross_entropy import (
+    linear_cross_entropy,
+    linear_cross_entropy_reference,
+)
 from ridgeline.kernels.residual_norm import (
     residual_layer_norm,
     residual_norm_reference,
@@ -36,6 +41,7 @@ class Row:
     ways: dict[str, Callable[[], object]]
     moved_bytes: int = 0
     flops: int = 0
+    in_a_graph: bool = True
 
 
 def main() -> None:
@@ -52,7 +58,7 @@ def main() -> None:
             continue
         for way, work in row.ways.items():
             try:
-                seconds = seconds_of(work)
+                seconds = seconds_of(work, in_a_graph=row.in_a_graph)
             except Exception as error:  # a row that fails is a row
                 print(f"| {row.name} | {way} | {type(error).__name__}: {error!s:.80} | | |")
                 continue
@@ -77,6 +83,8 @@ def rows() -> Iterator[Row]:
     for activation in ACTIVATIONS:
         yield from gated_rows(activation)
     yield from rotary_rows()
+    yield loss_row()
+    yield adamw_row()
 
 
 def both_ways(
@@ -152,23 +160,62 @@ def rotary_rows() -> Iterator[Row]:
     )
 
 
-def seconds_of(work: Callable[[], object], repeats: int = 20) -> float:
-    """Median of one replay of a CUDA graph, the L2 cache cleared before each."""
+def loss_row() -> Row:
+    """The head of an 8B model: forward and backward, counted as three matmuls."""
+    x = torch.randn(8192, 4096, **MADE, requires_grad=True)
+    weight = (torch.randn(128256, 4096, **MADE) / 64).requires_grad_()
+    target = torch.randint(0, 128256, (8192,), device="cuda")
+    ways = {"ours": linear_cross_entropy, "compiled": torch.compile(linear_cross_entropy_reference)}
+    return Row(
+        name="linear + cross-entropy 8192 × 4096 × 128256",
+        ways={
+            way: lambda work=work: torch.autograd.grad(work(x, weight, target), (x, weight))
+            for way, work in ways.items()
+        },
+        flops=3 * 2 * 8192 * 4096 * 128256,
+    )
+
+
+def adamw_row() -> Row:
+    """300 tensors of 4 million; ours copies addresses to the device, which a graph would freeze."""
+    lists = [[torch.randn(2048, 2048, device="cuda") for _ in range(300)] for _ in "pgmv"]
+    parameters, gradients, means, squares = lists
+    squares = [one.square_() for one in squares]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True, capturable=True)
+    for one, gradient in zip(parameters, gradients, strict=True):
+        one.grad = gradient
+    settings = {"learning_rate": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
+    return Row(
+        name="AdamW 300 × 2048²",
+        ways={
+            "ours": lambda: adamw_step(parameters, gradients, means, squares, **settings, step=5),
+            "torch fused": optimizer.step,
+        },
+        moved_bytes=7 * 4 * 300 * 2048**2,
+        in_a_graph=False,
+    )
+
+
+def seconds_of(work: Callable[[], object], *, in_a_graph: bool = True, repeats: int = 20) -> float:
+    """Median of one replay of a CUDA graph, or of one call, the L2 cache cleared before each."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
             work()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        work()
+    timed = work
+    if in_a_graph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            work()
+        timed = graph.replay
     flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
     times = []
     for _ in range(repeats):
         flush.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in "se")
         start.record()
-        graph.replay()
+        timed()
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end) / 1e3)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ridgeline.errors import InputError
+from ridgeline.kernels.adamw import adamw_step
 from ridgeline.kernels.gated_product import ACTIVATIONS, gated_product, gated_product_reference
+from ridgeline.kernels.linear_cross_entropy import (
+    linear_cross_entropy,
+    linear_cross_entropy_reference,
+)
 from ridgeline.kernels.residual_norm import (
     residual_layer_norm,
     residual_norm_reference,
@@ -65,3 +71,79 @@ def test_rotary_on_a_cpu_has_the_gradients_of_its_reference(interleaved):
     given = (queries, keys, theta.cos(), theta.sin())
     ours = rotary(*given, interleaved=interleaved)
     assert_same(ours, rotary_reference(*given, interleaved=interleaved), [queries, keys])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "terms", [{}, {"label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 4.0}], ids=["plain", "all"]
+)
+def test_losses_on_a_cpu_have_the_gradients_of_their_reference(reduction, terms):
+    leaves = leaves_of((150, 12), (41, 12), (41,))
+    target = torch.arange(150) % 41
+    target[::4] = -100
+    x, weight, bias = leaves
+    given = {"reduction": reduction, **terms}
+    ours = [linear_cross_entropy(x, weight, target, bias, **given)]
+    assert_same(ours, [linear_cross_entropy_reference(x, weight, target, bias, **given)], leaves)
+
+
+def test_a_target_outside_of_the_classes_is_refused_on_a_cpu():
+    x, weight = leaves_of((3, 4), (7, 4))
+    with pytest.raises(InputError, match="outside of the 7 classes"):
+        linear_cross_entropy(x, weight, torch.tensor([0, 7, 1]))
+
+
+def peak_bytes(work):
+    """The most memory that was taken at once beyond what was there before."""
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
+        work()
+    events = profile.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    now = most = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_fused_loss_takes_a_tenth_of_the_memory_of_eager(reduction):
+    rows, size, classes = 1024, 16, 8192
+    x, weight = leaves_of((rows, size), (classes, size))
+    target = torch.arange(rows)
+    matrix = rows * classes * 4
+
+    def run(loss):
+        loss(x, weight, target, reduction=reduction).sum().backward()
+        x.grad = weight.grad = None
+
+    for loss in (linear_cross_entropy, linear_cross_entropy_reference):
+        run(loss)
+    eager = peak_bytes(lambda: run(linear_cross_entropy_reference))
+    ours = peak_bytes(lambda: run(linear_cross_entropy))
+    assert eager > 2.5 * matrix
+    assert ours < eager / 10, (ours / matrix, eager / matrix)
+
+
+def test_adamw_on_a_cpu_is_that_of_torch():
+    leaves = leaves_of((3, 4), (5,))
+    optimizer = torch.optim.AdamW(leaves, lr=0.01, weight_decay=0.1)
+    mine = [one.detach().clone() for one in leaves]
+    means, squares = ([torch.zeros_like(one) for one in mine] for _ in "ms")
+    for step in (1, 2, 3):
+        for leaf in leaves:
+            leaf.grad = torch.randn_like(leaf)
+        adamw_step(
+            mine,
+            [leaf.grad for leaf in leaves],
+            means,
+            squares,
+            learning_rate=0.01,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            weight_decay=0.1,
+            step=step,
+        )
+        optimizer.step()
+    for one, other in zip(mine, leaves, strict=True):
+        torch.testing.assert_close(one, other.detach())

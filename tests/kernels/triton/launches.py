@@ -9,7 +9,13 @@ import torch
 from tests.kernels.triton.compiling import Recorder, recorded
 
 from ridgeline.kernels.rotary import _laid_out_like
-from ridgeline.kernels.triton import gated_product, residual_norm, rotary
+from ridgeline.kernels.triton import (
+    adamw,
+    gated_product,
+    linear_cross_entropy,
+    residual_norm,
+    rotary,
+)
 
 BF16 = torch.bfloat16
 
@@ -50,6 +56,33 @@ def turned(*, interleaved: bool, backwards: bool) -> dict[str, Recorder]:
     return found
 
 
+def loss(classes: int, *, smoothing: float = 0.0, softcap: float = 0.0, known: bool = False) -> Any:
+    with recorded(linear_cross_entropy, "chunk_kernel") as found:
+        per_row = meta(1024, dtype=torch.float32)
+        linear_cross_entropy.of_chunk(
+            meta(1024, classes),
+            meta(1024, dtype=torch.int64),
+            None if known else per_row,
+            per_row,
+            per_row,
+            -100,
+            smoothing,
+            0.0,
+            softcap,
+        )
+    return found
+
+
+def stepped(dtype: torch.dtype) -> dict[str, Recorder]:
+    with recorded(adamw, "step_kernel") as found:
+        tensors = [
+            tuple(torch.empty(3, 16, dtype=kind) for kind in (dtype, dtype, *[torch.float32] * 2))
+            for _ in range(150)
+        ]
+        adamw.step(tensors, torch.ones(()), 1e-3, 0.9, 0.999, 1e-8, 0.1, 2)  # type: ignore[arg-type]
+    return found
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "rms-norm-128": lambda: norms(128, centred=False, residual=False),
     "rms-norm-4096": lambda: norms(4096, centred=False),
@@ -59,6 +92,11 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "swiglu": lambda: gated("silu"),
     "geglu-tanh": lambda: gated("gelu_tanh"),
     "geglu": lambda: gated("gelu"),
+    "linear-cross-entropy": lambda: loss(128256),
+    "linear-cross-entropy-all": lambda: loss(256000, smoothing=0.1, softcap=30.0),
+    "linear-cross-entropy-again": lambda: loss(151936, known=True),
+    "adamw": lambda: stepped(torch.float32),
+    "adamw-bf16": lambda: stepped(BF16),
     "rotary": lambda: turned(interleaved=False, backwards=False),
     "rotary-neighbours-backward": lambda: turned(interleaved=True, backwards=True),
 }
