@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,57 @@ def test_a_slow_first_call_makes_no_counted_frame_late(
     assert found["sinks"][0]["delivered"] == 8
     assert found["sensor_faults"] == []
     assert found["seconds"] > 0.5
+
+
+TWO_NETWORKS = '''
+"""Two stages of torch, which say with how many threads they compute."""
+
+import torch
+
+from ridgeline.realtime.pipeline import Pipeline
+
+torch.set_num_threads(2)
+
+
+def threads(image):
+    torch.relu(image)
+    assert torch.get_num_threads() == {share}, torch.get_num_threads()
+    return image
+
+
+pipeline = Pipeline("twins", deadline="30s")
+camera = pipeline.sensor("camera", lambda number: torch.ones(8), rate="100Hz")
+first = pipeline.stage("first", threads, camera.via("unbounded"))
+second = pipeline.stage("second", threads, camera.via("unbounded"))
+'''
+
+
+@pytest.fixture
+def threads_put_back() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads_put_back")
+@pytest.mark.parametrize(("executor", "share"), [("inline", 2), ("threads", 1), ("processes", 1)])
+def test_stages_that_run_at_one_time_share_the_cores_among_torchs_threads(
+    executor: str, share: int, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    import torch
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+    path = tmp_path / "pipeline.py"
+    path.write_text(TWO_NETWORKS.format(share=share))
+    words = [str(path), "--frames", "5", "--tight-frames", "0", "--executor", executor]
+    found = report(words, capsys)
+    assert [one["failed"] for one in found["sinks"]] == [0, 0], found["notes"]
+    assert torch.get_num_threads() == 2
+    said = [note for note in found["notes"] if "share of the cores" in note]
+    assert len(said) == (executor != "inline")
 
 
 def test_a_run_is_observed_so_that_its_misses_can_be_blamed(

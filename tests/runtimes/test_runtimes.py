@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -316,3 +317,17 @@ def test_settings_in_nested_lists_are_no_state_that_forward_changes(tmp_path: Pa
     made = convert(runtime("torch-export"), module, (images,), {}, tmp_path / "made")
     with torch.no_grad():
         assert torch.equal(runtime("torch-export").load(made, threads=1)(images), module(images))
+
+
+@pytest.mark.slow
+def test_loops_of_aotinductor_are_cut_for_the_threads_of_whoever_calls(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        made = convert(runtime("aoti"), resnet(), (images(),), {}, tmp_path / "made")
+    finally:
+        torch.set_num_threads(before)
+    with zipfile.ZipFile(made.path) as package:
+        code = b"".join(package.read(name) for name in package.namelist() if ".cpp" in name)
+    assert b"#pragma omp parallel" in code
+    assert b"num_threads(2)" not in code

@@ -47,7 +47,8 @@ def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> li
     torch._inductor.aoti_compile_and_package(
         captured.program,
         package_path=str(folder / CARD.file),
-        inductor_configs={"freezing": True},
+        # Else the loops are cut for the threads of the process that compiles, whoever runs them.
+        inductor_configs={"freezing": True, "cpp.dynamic_threads": True},
     )
     return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,19 @@ from ridgeline.records.realtime_run import Collection, FrameFates, RealtimeRun, 
 
 ALL: tuple[ExecutorName, ...] = ("inline", "threads", "processes")
 every_executor = pytest.mark.parametrize("executor", ALL)
+
+
+@pytest.fixture(autouse=True)
+def one_thread_of_torch() -> Iterator[None]:
+    """Torch as it is where it is not loaded: with nothing to share among stages."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def image(frame: int) -> np.ndarray:

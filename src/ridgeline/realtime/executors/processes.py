@@ -32,6 +32,7 @@ from ridgeline.realtime.executors.sensors import SensorReader
 from ridgeline.realtime.executors.state import ExecutionState, RunOrder
 from ridgeline.realtime.executors.steadied import Steadied
 from ridgeline.realtime.executors.stop import EndRequest
+from ridgeline.realtime.executors.thread_share import ThreadShare
 from ridgeline.realtime.executors.worker import (
     FAREWELLS,
     READY,
@@ -40,7 +41,6 @@ from ridgeline.realtime.executors.worker import (
     CallMessage,
     ReplyMessage,
     StageWorker,
-    share_threads,
 )
 from ridgeline.realtime.pipeline import Pipeline
 
@@ -92,18 +92,14 @@ class ProcessExecutor:
 
     def drive(self) -> None:
         """Run until the sensors have ended and nothing is left to do."""
-        before = share_threads(len(self.workers))
+        share = ThreadShare(len(self.workers))
+        if note := share.take():
+            self.run.notes.append(note)
         try:
             for stage in self.workers:
                 self._start(stage)
         finally:
-            if before is not None:
-                sys.modules["torch"].set_num_threads(before)
-        if before is not None:
-            self.run.notes.append(
-                f"each stage's process computes with its share of the cores: torch's threads "
-                f"are fewer than the {before} that were set"
-            )
+            share.give_back()
         for one in self._processes.values():
             self._await_ready(one)
         self.run.clock.begin()

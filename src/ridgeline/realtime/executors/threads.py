@@ -14,6 +14,7 @@ from ridgeline.realtime.executors.state import ExecutionState, RunOrder
 from ridgeline.realtime.executors.steadied import Steadied
 from ridgeline.realtime.executors.stop import EndRequest
 from ridgeline.realtime.executors.streams import caller_of
+from ridgeline.realtime.executors.thread_share import ThreadShare
 from ridgeline.realtime.pipeline import Pipeline
 
 
@@ -24,6 +25,7 @@ class ThreadExecutor:
         self.run = ExecutionState(pipeline, order, stop)
         self.told = Steadied()
         self.workers = tuple(pipeline.code)
+        self._share = ThreadShare(len(self.workers))
         self._jobs: dict[str, SimpleQueue[FrameJob | None]] = {
             name: SimpleQueue() for name in self.workers
         }
@@ -36,6 +38,8 @@ class ThreadExecutor:
 
     def drive(self) -> None:
         """Run until the sensors have ended and nothing is left to do."""
+        if note := self._share.take():
+            self.run.notes.append(note)
         for thread in self._threads:
             thread.start()
         self.run.clock.begin()
@@ -55,6 +59,7 @@ class ThreadExecutor:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(1.0)
+        self._share.give_back()
 
     def _send(self, job: FrameJob) -> None:
         self._jobs[job.stage].put(job)
@@ -64,6 +69,7 @@ class ThreadExecutor:
         caller = caller_of(shape, self.run.pipeline.code[stage])
         jobs = self._jobs[stage]
         try:
+            self._share.enter_thread()
             if self.run.order.steady is not None:
                 self.run.order.steady.enter_worker(stage)
             while (job := jobs.get()) is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -188,19 +187,3 @@ class StageWorker:
         for slot, alive in kept.items():
             kept[slot] = [one for one in alive if one() is not None]
         return tuple(kept)
-
-
-def share_threads(num_stages: int) -> int | None:
-    """Let this process's torch compute with its part of the cores; None: that was so already.
-
-    For the parent, before it forks; the number that was set before, for whoever puts it back.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
-    before = int(torch.get_num_threads())
-    part = max(1, len(os.sched_getaffinity(0)) // num_stages)
-    if before <= part:
-        return None
-    torch.set_num_threads(part)
-    return before

@@ -61,10 +61,14 @@ class ProgramLayer:
 
 
 def compiled(module: nn.Module, calls: list[ModelCall]) -> Inner:  # noqa: ARG001 - one shape
-    """The module's own forward through `torch.compile`."""
+    """The module's own forward through `torch.compile`, for however many threads it is called in.
+
+    It is compiled in a replay with all threads, and may run in a stage that has a part of them.
+    """
     import torch
 
-    program: Inner = torch.compile(module.forward, dynamic=False)
+    options = {"cpp.dynamic_threads": True}
+    program: Inner = torch.compile(module.forward, dynamic=False, options=options)
     return program
 
 
