@@ -2,7 +2,10 @@
 
 import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from ridgeline.errors import InputError
 from ridgeline.realtime.pipeline import read_pipeline
 from ridgeline.realtime.recording import record, replay
 from ridgeline.realtime.rewriting.layers import ranks_of
+from ridgeline.realtime.tuning.measured import measure, verdict_words
 from ridgeline.realtime.tuning.sides import SideProcess
 from ridgeline.realtime.tuning.stack_file import STACK_NAME, run_options, write_stack
 from ridgeline.realtime.tuning.wire import AppliedCure, OpenSide, SideOpened
@@ -81,6 +85,68 @@ def test_twins_are_tuned_by_a_factor_and_the_tuned_pipeline_gives_the_same(
     for (frame, value), (other, tuned) in zip(before, after, strict=True):
         assert frame == other
         torch.testing.assert_close(tuned, value)
+
+
+SIX_EMPTY_STAGES = textwrap.dedent(
+    '''
+    """Stages that cost nothing, which a hand-over between processes can only make slower."""
+
+    from ridgeline.realtime.pipeline import Pipeline
+
+    pipeline = Pipeline("empty")
+    node = pipeline.sensor("camera", lambda frame: frame, rate="100Hz")
+    for number in range(6):
+        node = pipeline.stage(f"stage{number}", lambda frame: frame, node)
+    '''
+)
+
+
+class ScriptedSide(SideProcess):
+    """A side whose blocks take what is written."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = iter(seconds)
+
+    def ask(self, order: Any, kind: type[Any]) -> Any:
+        latencies = [next(self._seconds)] * order.frames
+        return kind(latencies=latencies, stage_seconds={}, delivered=1, sent=1, seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("taken", "rounds", "hopeless"),
+    [
+        ([0.10, 0.10], 2, True),
+        ([0.10, 0.05, *[0.10] * 10], 12, False),  # one of two proves nothing
+        ([0.065] * 3, 3, False),  # not so slow, and known after the first look
+    ],
+)
+def test_only_two_rounds_that_both_lose_by_far_end_a_trial_before_its_first_look(
+    taken: list[float], rounds: int, hopeless: bool
+) -> None:
+    before = ScriptedSide([0.05, 0.10] * 6 if rounds == 12 else [0.05] * rounds)
+    found = measure(
+        before, ScriptedSide(taken), watched="p50", period_seconds=0.1, bar=1.02,
+        until=monotonic() + 60, say=lambda _: None,
+    )  # fmt: skip
+    assert (len(found.a_rounds), found.hopeless) == (rounds, hopeless)
+    said = verdict_words(found, kept=False, bar=1.02)
+    assert said.startswith("given up after 2 rounds of 0.500× and 0.500×") is hopeless
+
+
+@pytest.mark.slow
+def test_a_trial_that_loses_two_rounds_by_far_is_given_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "empty.py"
+    path.write_text(SIX_EMPTY_STAGES)
+    words = ["realtime", "tune", str(path), "--out", str(tmp_path / "out"), "--only", "executor"]
+    assert run([*words, "--frames", "24", "--budget", "120s", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    row = next(one for one in rows if one["options"] == {"executor": "processes"})
+    assert not row["kept"]
+    assert row["rounds"] == 2
+    assert row["reason"].startswith("given up after 2 rounds of 0.")
+    assert row["multiplier"] < 0.6
 
 
 def test_a_stack_is_read_back_with_its_cures(twins: Path, tmp_path: Path) -> None:

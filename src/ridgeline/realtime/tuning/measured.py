@@ -9,6 +9,7 @@ from time import monotonic
 
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.statistics.sequential import LOOKS, NOTHING_KNOWN, interval_of
@@ -19,6 +20,8 @@ from ridgeline.realtime.tuning.wire import FramesTimed, TimeFrames
 MOST_ROUNDS = 18
 _BLOCK_SECONDS = 0.8
 _FEWEST_FRAMES, _FEWEST_TAIL_FRAMES = 8, 40
+_HOPELESS_ROUNDS, _HOPELESS_RATIO = 2, 0.6
+"""Rounds that all lose so much end a comparison: no look would find the opposite in them."""
 _QUANTILES = {"p50": 0.5, "age": 0.5, "p99": 0.99}
 
 
@@ -33,6 +36,13 @@ class SideBySide:
     b_latencies: list[float] = field(default_factory=list)
     a_stages: list[dict[str, float]] = field(default_factory=list)
     b_stages: list[dict[str, float]] = field(default_factory=list)
+    hopeless: bool = False
+    """Whether B lost its first rounds by so much that there were no others."""
+
+    @property
+    def round_ratios(self) -> list[float]:
+        """A over B, round by round."""
+        return [a / b for a, b in zip(self.a_rounds, self.b_rounds, strict=True)]
 
 
 def statistic(latencies: Sequence[float], watched: Watched) -> float:
@@ -61,6 +71,8 @@ def measure(
     rounds: int = MOST_ROUNDS,
 ) -> SideBySide:
     """Blocks of A and B in turn, A B B A …, until the ratio is known to lie above `bar` or below.
+
+    A search of cures leaves B early where it loses its first rounds by far (`hopeless`).
 
     Args:
         a: The stack as it is.
@@ -91,4 +103,25 @@ def measure(
         decided = found.interval.low > bar or found.interval.high < bar
         if len(found.a_rounds) in LOOKS and decided and rounds == MOST_ROUNDS:
             break
+        if len(found.a_rounds) == _HOPELESS_ROUNDS and rounds == MOST_ROUNDS:
+            found.hopeless = max(found.round_ratios) < _HOPELESS_RATIO
+            if found.hopeless:
+                break
     return found
+
+
+def verdict_words(found: SideBySide, *, kept: bool, bar: float) -> str:
+    """Why a trial was kept or not, in words with its figures."""
+    interval = found.interval
+    if found.hopeless:
+        lost = " and ".join(f"{ratio:.3f}×" for ratio in found.round_ratios)
+        return f"given up after {len(found.round_ratios)} rounds of {lost}"
+    if not np.isfinite(interval.high):
+        rounds = "one round" if interval.rounds == 1 else f"{interval.rounds} rounds"
+        return f"the time ran out after {rounds}: {interval.ratio:.3f}×"
+    figures = f"{interval.ratio:.3f}× [{interval.low:.3f}, {interval.high:.3f}]"
+    if kept:
+        return f"kept, {figures}"
+    if interval.high < bar:
+        return f"not faster: {figures}"
+    return f"not {quantity.percent(bar - 1)} faster beyond doubt: {figures}"

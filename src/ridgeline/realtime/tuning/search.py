@@ -17,12 +17,11 @@ from time import monotonic
 import msgspec
 import numpy as np
 
-from ridgeline import quantity
 from ridgeline.errors import RidgelineError
 from ridgeline.realtime.cures import PLACES, CureCard, CureStage, all_cures, cure, places_of
 from ridgeline.realtime.tuning import wire
 from ridgeline.realtime.tuning.asked import PipelineTuning
-from ridgeline.realtime.tuning.measured import SideBySide, measure, p99_over_p50
+from ridgeline.realtime.tuning.measured import SideBySide, measure, p99_over_p50, verdict_words
 from ridgeline.realtime.tuning.sides import SideProcess
 from ridgeline.records.ledger import Options
 from ridgeline.records.realtime_ledger import CureRow, FrameFigures
@@ -198,7 +197,7 @@ class PipelineSearch:
             verified=True,
             verification=checked.summary,
             kept=kept,
-            reason=_reason(found, kept=kept, bar=1 + self._job.threshold),
+            reason=verdict_words(found, kept=kept, bar=1 + self._job.threshold),
             costs=card.costs,
         )
 
@@ -384,16 +383,3 @@ def _not_measured(
         reason=reason,
         costs=card.costs,
     )
-
-
-def _reason(found: SideBySide, *, kept: bool, bar: float) -> str:
-    interval = found.interval
-    if not np.isfinite(interval.high):
-        rounds = "one round" if interval.rounds == 1 else f"{interval.rounds} rounds"
-        return f"the time ran out after {rounds}: {interval.ratio:.3f}×"
-    figures = f"{interval.ratio:.3f}× [{interval.low:.3f}, {interval.high:.3f}]"
-    if kept:
-        return f"kept, {figures}"
-    if interval.high < bar:
-        return f"not faster: {figures}"
-    return f"not {quantity.percent(bar - 1)} faster beyond doubt: {figures}"
