@@ -105,6 +105,18 @@ PATCHED: Final[dict[str, str]] = {
         ),
         "scores that wait for what attention does to them (fused-attention)",
     ),
+    **dict.fromkeys(
+        (
+            "transformers.models.gemma.modeling_gemma:apply_rotary_pos_emb",
+            "transformers.models.gemma2.modeling_gemma2:apply_rotary_pos_emb",
+            "transformers.models.llama.modeling_llama:apply_rotary_pos_emb",
+            "transformers.models.mistral.modeling_mistral:apply_rotary_pos_emb",
+            "transformers.models.mixtral.modeling_mixtral:apply_rotary_pos_emb",
+            "transformers.models.qwen2.modeling_qwen2:apply_rotary_pos_emb",
+            "transformers.models.qwen3.modeling_qwen3:apply_rotary_pos_emb",
+        ),
+        "queries and keys turned by one kernel (fused-kernels)",
+    ),
     "torch.nn.functional:dropout": "masks of fewer bits (sixteen-bit-dropout)",
     "torch.nn.functional:cross_entropy": "the loss in chunks (chunked-cross-entropy)",
     "torch:set_anomaly_enabled": "every public switch of anomaly detection ends in it",
@@ -191,6 +203,7 @@ PRIVATE: Final[dict[str, str]] = {
     "torch.nn:Module._forward_hooks":
         "put on and off without a handle; a module with hooks is not fused",
     "torch.nn:Module._forward_pre_hooks": "a module with hooks is not fused",
+    "torch.nn:Module._backward_hooks": "a module with hooks is not fused",
     "torch.nn:Module._forward_hooks_with_kwargs": "belongs to _forward_hooks",
     "torch.nn:Module._forward_hooks_always_called": "belongs to _forward_hooks",
     "torch:Tensor._make_wrapper_subclass": "scores that wait are tensors in name only",

@@ -48,6 +48,7 @@ class Net(nn.Module):
         self.stem = nn.Conv2d(3, width, 3, padding=1)
         self.second = nn.Conv2d(width, width, 3, padding=1)
         self.blocks = nn.ModuleList([Block(width, args.dropout) for _ in range(4)])
+        self.norm = nn.LayerNorm(width) if args.norms else nn.Identity()
         self.attention = nn.Linear(width, 3 * width)
         self.head = nn.Linear(width, args.classes)
 
@@ -58,6 +59,7 @@ class Net(nn.Module):
                 x = checkpoint(block, x, use_reentrant=False)
             else:
                 x = block(x)
+        x = self.norm(x)
         q, k, v = self.attention(x).unsqueeze(1).chunk(3, dim=-1)
         if self.args.by_hand:
             weights = torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, dim=-1)
@@ -80,7 +82,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=0)
     for switch in ("anomaly", "collect", "checkpoint", "math", "profiler", "deterministic",
                    "in-place", "ddp", "unused", "empty-cache", "clip", "flush",
-                   "infer", "by-hand"):  # fmt: skip
+                   "infer", "by-hand", "norms"):  # fmt: skip
         parser.add_argument(f"--{switch}", action="store_true")
     return parser.parse_args()
 

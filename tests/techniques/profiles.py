@@ -159,6 +159,7 @@ def faulty() -> dict[str, Context]:
         "fp16-autocast": context(
             model=CUDA, settings=highest, limits=ceilings("cuda", fp16=8e11, bf16=1e11), **float32
         ),
+        "fused-kernels": context(model=CUDA, operators={"aten::mm": 0.6, "aten::silu": 0.2}),
         "fused-optimizer": context(optimizer={"fused": False}, phases={"optimizer": 0.2}),
         "gc-freeze": context(settings={"gc_seconds": 0.01}),
         "inference-mode": context(settings={"records_gradients": True}, kind="inference"),

@@ -27,8 +27,8 @@ FAULTY = faulty()
 ON_THIS_MACHINE_ONLY = {"thread-affinity"}
 """It applies where cores run several hardware threads."""
 CUDA_ONLY = {
-    "cuda-graphs", "cudnn-benchmark", "device-prefetch", "fp16-autocast", "no-empty-cache",
-    "pinned-memory",
+    "cuda-graphs", "cudnn-benchmark", "device-prefetch", "fp16-autocast", "fused-kernels",
+    "no-empty-cache", "pinned-memory",
 }  # fmt: skip
 
 
@@ -525,6 +525,7 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         Case(("--accumulate", "2"), {"fp16-autocast": {}}),
         STATISTICAL,
     ),
+    "fused kernels": ("fused-kernels", Case(("--norms",), {"fused-kernels": {}}), ROUNDING),
     "fused optimizer": ("fused-optimizer", Case((), {"fused-optimizer": {}}), ROUNDING),
     "frozen collector": ("gc-freeze", Case((), {"gc-freeze": {}}), BIT_EQUAL),
     "inference mode": ("inference-mode", Case(("--infer",), {"inference-mode": {}}), BIT_EQUAL),
@@ -594,6 +595,7 @@ NO_EFFECT = {
     "attention-backend": Case((), {"attention-backend": {}}),
     "chunked-cross-entropy": Case((), {"chunked-cross-entropy": {}}),
     "fused-attention": Case((), {"fused-attention": {"file": "habits.py", "function": "forward"}}),
+    "fused-kernels": Case((), {"fused-kernels": {}}),
     "sixteen-bit-dropout": Case((), {"sixteen-bit-dropout": {}}),
     "ddp-no-sync": Case(("--ddp",), {"ddp-no-sync": {}}, 2),
 }

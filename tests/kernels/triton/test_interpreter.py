@@ -23,7 +23,9 @@ def test_kernels_agree_with_their_references_under_the_interpreter() -> None:
     check(QUICK, HERE / "test_paged_attention.py", HERE / "test_linear.py")
 
 
-FOR_TRAINING = ("residual_norm", "gated_product", "rotary", "linear_cross_entropy", "adamw")
+FOR_TRAINING = (
+    "residual_norm", "gated_product", "rotary", "linear_cross_entropy", "adamw", "fused_modules",
+)  # fmt: skip
 
 
 def test_training_kernels_agree_with_float64_under_the_interpreter() -> None:

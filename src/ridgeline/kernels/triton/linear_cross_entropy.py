@@ -40,7 +40,7 @@ def chunk_kernel(
     CAPPED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Take one row: without `losses` read its normaliser, with `weights` write its gradient."""
+    """Read a row; without `losses` its normaliser is known, with `weights` write its gradient."""
     row = tl.program_id(0).to(tl.int64)
     base = logits + row * stride
     target = tl.load(targets + row)
