@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ridgeline.frames.jobs import FrameJob
 from ridgeline.records.realtime_run import CallMode, StageCalls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredTimes:
+class MeasuredTimes(msgspec.Struct, frozen=True, kw_only=True):
     """What a driver measured around a call, where it knows better than the flow's clock."""
 
     started: float | None = None

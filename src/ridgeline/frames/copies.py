@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ridgeline.frames.edges import Edge, FrameSources, FrameToken, Payload
 from ridgeline.frames.fates import Loss
@@ -41,6 +42,10 @@ class FrameCopies:
     def come_out(self, state: StageState, job: JobState) -> None:
         """A job has ended; what it handed on is counted already."""
         self._count(job.sources, state, -1)
+        self.let_inputs_go(job)
+
+    def let_inputs_go(self, job: JobState) -> None:
+        """A job holds its inputs no longer."""
         for payload in job.payloads:
             self.let_go(payload)
 

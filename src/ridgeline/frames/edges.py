@@ -6,48 +6,37 @@ import math
 from collections import deque
 from typing import Any
 
+import msgspec
+
 from ridgeline.frames.fates import Delay, FateBook, FrameEntry
+from ridgeline.frames.jobs import SensorStamp
 from ridgeline.records.pipeline_shape import EdgeShape
 
 FrameSources = tuple[tuple[FateBook, FrameEntry], ...]
 """Frames of sensors, each with the book that its fate is written in."""
 
 
-class Payload:
+class Payload(msgspec.Struct, eq=False):
     """A value and how many hold it: edges, running jobs, a stage's last output, a newest result."""
 
-    __slots__ = ("holders", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.holders = 0
+    value: Any
+    holders: int = 0
 
 
-class FrameToken:
+class FrameToken(msgspec.Struct, eq=False):
     """A payload on its way, with all that is known of the frames behind it."""
 
-    __slots__ = ("delay", "oldest", "payload", "put", "sources", "stamp")
-
-    def __init__(
-        self,
-        payload: Payload,
-        sources: FrameSources,
-        stamp: float,
-        oldest: float,
-        delay: Delay,
-        put: float,
-    ) -> None:
-        self.payload = payload
-        self.sources = sources
-        """The frames behind this payload, each once, the leading one first."""
-        self.stamp = stamp
-        """The leading frame's, which orders it and joins it with others."""
-        self.oldest = oldest
-        """The earliest stamp behind it that a deadline counts from."""
-        self.delay = delay
-        """Where it lost most time so far."""
-        self.put = put
-        """When it came to where it waits."""
+    payload: Payload
+    sources: FrameSources
+    """The frames behind this payload, each once, the leading one first."""
+    stamp: float
+    """The leading frame's, which orders it and joins it with others."""
+    oldest: float
+    """The earliest stamp behind it that a deadline counts from."""
+    delay: Delay
+    """Where it lost most time so far."""
+    put: float
+    """When it came to where it waits."""
 
 
 class Edge:
@@ -93,7 +82,7 @@ class Edge:
     def lay(self, token: FrameToken) -> tuple[bool, FrameToken | None]:
         """Let one more wait here: whether there is room, and which one gave way to it."""
         evicted = None
-        if not self.has_room:
+        if len(self.queue) >= self.depth:
             if not self.evicts:
                 return False, None
             evicted = self.queue.popleft()
@@ -113,3 +102,13 @@ class Edge:
     def never(self, stamp: float) -> bool:
         """Whether none that is still to come can be near enough to a leading frame."""
         return self.decided >= stamp + (0.0 if self.reuse else self.tolerance)
+
+
+def oldest_stamps(sources: FrameSources) -> dict[str, SensorStamp]:
+    """Sensor → the oldest of its frames among these."""
+    stamps: dict[str, SensorStamp] = {}
+    for book, entry in sources:
+        known = stamps.get(book.sensor)
+        if known is None or entry.stamp < known.seconds:
+            stamps[book.sensor] = SensorStamp(entry.frame, entry.stamp)
+    return stamps

@@ -7,15 +7,16 @@ waited for it in vain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
+from ridgeline.frames.jobs import SensorStamp
 from ridgeline.quantity import seconds as seconds_text
 from ridgeline.records.realtime_run import FateKind, FrameFates
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True):
     """Where and why a copy of a frame ended."""
 
     rank: int
@@ -27,8 +28,7 @@ class Loss:
     at_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(msgspec.Struct, frozen=True):
     """The place where a frame lost most time."""
 
     place: str
@@ -51,9 +51,11 @@ _UNFINISHED: FrameEnd = ("unfinished", None, None)
 class FrameEntry:
     """One frame of a sensor: its copies on their way and its fate, per sink of the pipeline."""
 
-    __slots__ = ("alive", "arrived", "ends", "frame", "losses", "open", "stamp")
+    __slots__ = ("alive", "arrived", "ends", "frame", "losses", "open", "stamp", "stamps")
 
-    def __init__(self, frame: int, stamp: float, arrived: float, num_sinks: int) -> None:
+    def __init__(
+        self, sensor: str, frame: int, stamp: float, arrived: float, num_sinks: int
+    ) -> None:
         self.frame = frame
         self.stamp = stamp
         self.arrived = arrived
@@ -63,6 +65,8 @@ class FrameEntry:
         self.ends: dict[int, FrameEnd] = {}
         self.open = 0
         """Sinks at which its fate is not known."""
+        self.stamps = {sensor: SensorStamp(frame, stamp)}
+        """What a call is told that depends on this frame alone."""
 
 
 class FateBook:
@@ -83,7 +87,7 @@ class FateBook:
 
     def enter(self, frame: int, stamp: float, now: float) -> FrameEntry:
         """A frame that came."""
-        entry = FrameEntry(frame, stamp, now, self._num_sinks)
+        entry = FrameEntry(self.sensor, frame, stamp, now, self._num_sinks)
         entry.open = len(self.sinks)
         self.entries.append(entry)
         self.open += 1

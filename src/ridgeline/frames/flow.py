@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Literal
 
 from ridgeline.frames.call_log import NOT_MEASURED, MeasuredTimes
@@ -24,8 +25,15 @@ from ridgeline.frames.copies import FrameCopies
 from ridgeline.frames.edges import Edge, FrameToken, Payload
 from ridgeline.frames.fates import Delay, Loss
 from ridgeline.frames.graph import StageGraph
-from ridgeline.frames.jobs import FrameJob, SensorStamp
-from ridgeline.frames.joins import can_go_on, find_match, give_up_partners, take_inputs, why_lost
+from ridgeline.frames.jobs import FrameJob
+from ridgeline.frames.joins import (
+    can_go_on,
+    find_match,
+    give_up_partners,
+    take_inputs,
+    take_single,
+    why_lost,
+)
 from ridgeline.frames.misses import still_needed
 from ridgeline.frames.network import FrameNetwork
 from ridgeline.frames.sensors import FaultKind, refusal
@@ -143,13 +151,14 @@ class FrameFlow:
             inside = self._join(state, now)
             if inside is None:
                 self._settle(state)
-                self._keep_moving(state, now)
+                if self._num_blocked:
+                    self._keep_moving(state, now)
                 return None
             mode = self._mode(state, inside.oldest, now)
             if mode == "drop":
                 self._lose(inside, state, Loss(0, "dropped", stage, "too late", now))
                 continue
-            job = self._public(stage, inside, mode)
+            job = inside.as_job(stage, mode, self._deadline)
             if mode in ("run", "degrade"):
                 state.job = inside
                 return job
@@ -163,7 +172,8 @@ class FrameFlow:
         self, job: FrameJob, now: float, output: Any, times: MeasuredTimes = NOT_MEASURED
     ) -> list[str]:
         """The call ended, and this is what it gave."""
-        state, inside = self._ended(job)
+        state = self._stages[job.stage]
+        inside = state.end(job)
         took = self._log(job, inside, now, times)
         recent = state.times.full if job.mode == "run" else state.times.cheaper
         recent.add(took)
@@ -178,7 +188,8 @@ class FrameFlow:
         self, job: FrameJob, now: float, reason: str, times: MeasuredTimes = NOT_MEASURED
     ) -> list[str]:
         """The call raised, or its process died: the frame ends here."""
-        state, inside = self._ended(job)
+        state = self._stages[job.stage]
+        inside = state.end(job)
         self._log(job, inside, now, times)
         self._lose(inside, state, Loss(0, "failed", job.stage, reason, now))
         self._settle(state)
@@ -227,31 +238,6 @@ class FrameFlow:
         last = {name: self._stages[name].last for name in self.graph.sinks}
         return {name: payload.value for name, payload in last.items() if payload is not None}
 
-    def _public(self, stage: str, inside: JobState, mode: CallMode) -> FrameJob:
-        stamps: dict[str, SensorStamp] = {}
-        for book, entry in inside.sources:
-            known = stamps.get(book.sensor)
-            if known is None or entry.stamp < known.seconds:
-                stamps[book.sensor] = SensorStamp(entry.frame, entry.stamp)
-        return FrameJob(
-            stage=stage,
-            number=inside.number,
-            frame=inside.sources[0][1].frame,
-            stamps=stamps,
-            inputs=tuple([payload.value for payload in inside.payloads]),
-            mode=mode,
-            ready=inside.ready,
-            deadline=inside.oldest + self._deadline,
-        )
-
-    def _ended(self, job: FrameJob) -> tuple[StageState, JobState]:
-        state = self._stages[job.stage]
-        inside = state.job
-        if inside is None or inside.number != job.number:
-            raise ValueError(f"{job.stage} does not run job {job.number}")
-        state.job = None
-        return state, inside
-
     def _log(self, job: FrameJob, inside: JobState, now: float, times: MeasuredTimes) -> float:
         """Write a call down; returns how long it took."""
         started = inside.started if times.started is None else times.started
@@ -272,6 +258,10 @@ class FrameFlow:
 
     def _join(self, state: StageState, now: float) -> JobState | None:
         """The next job, its inputs taken off their edges; None: there is none yet."""
+        if not state.partners and not state.lead.reuse:
+            single = take_single(state, next(self._numbers), now)
+            self._unblock(state, now)
+            return single
         while True:
             if state.partners:
                 give_up_partners(state, self._copies, now)
@@ -293,6 +283,11 @@ class FrameFlow:
 
     def _push(self, edge: Edge, token: FrameToken, now: float) -> bool:
         """Lay a payload on an edge; False: there is no room."""
+        if len(edge.queue) < edge.depth:
+            edge.queue.append(token)
+            edge.decided = token.stamp
+            self._woken.add(edge.target)
+            return True
         laid, evicted = edge.lay(token)
         if evicted:
             self._lose_oldest(evicted, edge, "superseded" if edge.reuse else "oldest", now)
@@ -307,24 +302,34 @@ class FrameFlow:
         state.decided = job.stamp
         if not state.outs:
             self._deliver(state, job, delay, now)
-        tokens = [
-            FrameToken(output, job.sources, job.stamp, job.oldest, delay, now) for _ in state.outs
-        ]
-        for edge, token in zip(state.outs, tokens, strict=True):
-            self._copies.enter(edge, token)
         if not state.outs or state.shape.on_miss == "hold":
             output.holders += 1
             before, state.last = state.last, output
             if before:
                 self._copies.let_go(before)
-        self._copies.come_out(state, job)
-        for edge, token in zip(state.outs, tokens, strict=True):
-            if not self._push(edge, token, now):
-                edge.pending = token
-                state.blocked += 1
-                self._num_blocked += 1
-        self._woken.add(state.name)
-        self._keep_moving(state, now)
+        made = FrameToken(output, job.sources, job.stamp, job.oldest, delay, now)
+        if state.only_out is not None:  # one copy comes out and one goes on: their number stays
+            output.holders += 1
+            self._copies.let_inputs_go(job)
+            self._send_on(state, state.only_out, made, now)
+        else:
+            tokens = [made, *(copy(made) for _ in state.outs[1:])]
+            for edge, token in zip(state.outs, tokens, strict=False):
+                self._copies.enter(edge, token)
+            self._copies.come_out(state, job)
+            for edge, token in zip(state.outs, tokens, strict=False):
+                self._send_on(state, edge, token, now)
+        if state.lead.queue or state.partners:
+            self._woken.add(state.name)
+        if self._num_blocked:
+            self._keep_moving(state, now)
+
+    def _send_on(self, state: StageState, edge: Edge, token: FrameToken, now: float) -> None:
+        """Lay an output on its edge, or let it wait there for room, and the stage with it."""
+        if not self._push(edge, token, now):
+            edge.pending = token
+            state.blocked += 1
+            self._num_blocked += 1
 
     def _deliver(self, state: StageState, job: JobState, delay: Delay, now: float) -> None:
         late = now > job.oldest + self._deadline + _CLOCK_SECONDS
@@ -347,6 +352,8 @@ class FrameFlow:
 
     def _unblock(self, state: StageState, now: float) -> None:
         """Lay outputs that waited for room at a stage's inputs on their edges, where there is."""
+        if not self._num_blocked:
+            return
         for edge in state.edges:
             token = edge.pending
             if token is None or not edge.has_room:
@@ -362,8 +369,6 @@ class FrameFlow:
 
     def _keep_moving(self, state: StageState, now: float) -> None:
         """Where stages wait for each other in a circle, let the oldest frame on a full edge go."""
-        if not self._num_blocked:
-            return
         edge = full_edge_of_circle(state, self._stages)
         if edge is not None:
             self._lose_oldest(edge.queue.popleft(), edge, "standstill", now)

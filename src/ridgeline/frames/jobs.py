@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ridgeline.records.realtime_run import CallMode
 
 
-@dataclass(frozen=True, slots=True)
-class SensorStamp:
+class SensorStamp(msgspec.Struct, frozen=True):
     """Which frame of a sensor a value came from, and when that was taken."""
 
     frame: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameJob:
+class FrameJob(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One call of a stage that is due: what goes in, and how the deadline wants it done."""
 
     stage: str

@@ -86,6 +86,19 @@ def take_inputs(
     return job
 
 
+def take_single(state: StageState, number: int, now: float) -> JobState | None:
+    """The next job of a stage with one input, whose frames are not used again; None: none yet."""
+    if not state.lead.queue:
+        return None
+    token = state.lead.queue.popleft()
+    delay, put = token.delay, token.put
+    if now - put > delay.seconds:
+        delay = Delay(state.lead.name, now - put, "waited")
+    return JobState(
+        number, (token.payload,), token.sources, token.stamp, token.oldest, delay, put, now
+    )
+
+
 def _joined(number: int, tokens: list[FrameToken], edges: list[Edge], now: float) -> JobState:
     """A job; the delay so far is that of the input that came last, which the others waited for."""
     first = tokens[0]

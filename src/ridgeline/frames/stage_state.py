@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from ridgeline.frames.call_log import CallLog
-from ridgeline.frames.edges import Edge, FrameSources, Payload
+from ridgeline.frames.edges import Edge, FrameSources, Payload, oldest_stamps
 from ridgeline.frames.fates import Delay
+from ridgeline.frames.jobs import FrameJob
 from ridgeline.frames.misses import RecentStageTimes
 from ridgeline.records.pipeline_shape import StageShape
+from ridgeline.records.realtime_run import CallMode
 
 
-@dataclass(frozen=True, slots=True)
-class JobState:
+class JobState(msgspec.Struct, frozen=True, eq=False):
     """The frames inside a stage: one copy each, whatever inputs they came by."""
 
     number: int
@@ -24,6 +26,21 @@ class JobState:
     delay: Delay
     ready: float
     started: float
+
+    def as_job(self, stage: str, mode: CallMode, deadline_seconds: float) -> FrameJob:
+        """The call as drivers see it; the deadline counts from the oldest stamp."""
+        sources, payloads = self.sources, self.payloads
+        alone = len(sources) == 1
+        return FrameJob(
+            stage=stage,
+            number=self.number,
+            frame=sources[0][1].frame,
+            stamps=sources[0][1].stamps if alone else oldest_stamps(sources),
+            inputs=tuple([payload.value for payload in payloads]),
+            mode=mode,
+            ready=self.ready,
+            deadline=self.oldest + deadline_seconds,
+        )
 
 
 class StageState:
@@ -44,6 +61,10 @@ class StageState:
         self.outs = outs
         self.times = RecentStageTimes(shape)
         self.log = CallLog(shape.name)
+        self.only_out: Edge | None = None
+        """Where all that it makes goes on, if that is one way and comes out of the same sinks."""
+        if len(outs) == 1 and outs[0].sinks == sinks:
+            self.only_out = outs[0]
         self.job: JobState | None = None
         self.blocked = 0
         """Edges that have no room for its last output."""
@@ -53,6 +74,14 @@ class StageState:
         """Up to here its leading frames have gone on or are lost."""
         self.told = -math.inf
         """What its readers know of that."""
+
+    def end(self, job: FrameJob) -> JobState:
+        """The call that it ran has ended, and this is what was inside."""
+        inside = self.job
+        if inside is None or inside.number != job.number:
+            raise ValueError(f"{job.stage} does not run job {job.number}")
+        self.job = None
+        return inside
 
     @property
     def busy(self) -> bool:

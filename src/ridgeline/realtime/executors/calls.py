@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ridgeline.errors import in_words
 from ridgeline.realtime.observe.call_meter import StageMeter
@@ -14,8 +15,7 @@ from ridgeline.realtime.pipeline import StageCode
 from ridgeline.records.realtime_run import CallMode
 
 
-@dataclass(slots=True)
-class CallOutcome:
+class CallOutcome(msgspec.Struct, eq=False):
     """What came of a call; times are `time.monotonic`'s."""
 
     output: Any

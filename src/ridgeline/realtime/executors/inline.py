@@ -50,7 +50,7 @@ class InlineExecutor:
             if reader is not None and self._is_due(reader) and not self._is_held(reader):
                 self._read(reader)
             elif self._woken:
-                self._call(min(self._woken, key=self._depth.__getitem__))
+                self._call(self._deepest())
             elif reader is None:
                 break
             elif self._group.waits_for_room(reader):
@@ -60,7 +60,7 @@ class InlineExecutor:
         self._woken.update(run.stop_sensors(run.readers))
         self._woken.update(self._depth)
         while self._woken:
-            self._call(min(self._woken, key=self._depth.__getitem__))
+            self._call(self._deepest())
 
     def _is_due(self, reader: SensorReader) -> bool:
         return not self._group.waits_for_room(reader) and reader.due <= self.run.clock.now()
@@ -101,11 +101,17 @@ class InlineExecutor:
         if left > 0:
             time.sleep(min(left, LONGEST_SLEEP_SECONDS))
 
+    def _deepest(self) -> str:
+        """The stage to look at next."""
+        if len(self._woken) == 1:
+            (only,) = self._woken
+            return only
+        return min(self._woken, key=self._depth.__getitem__)
+
     def _call(self, stage: str) -> None:
+        self._woken.discard(stage)
         job = self._flow.take(stage, self.run.clock.now())
-        if job is None:
-            self._woken.discard(stage)
-        else:
+        if job is not None:
             self.run.hold.busy()
             outcome = self._callers[stage](job.mode, job.inputs)
             self._woken.update(self.run.ended(job, outcome, outcome.output))

@@ -19,6 +19,7 @@ from ridgeline.realtime.observe.watcher import HEADER_SLOTS, HeaderSlot
 
 COLLECTION_ROWS = 2048
 _SLOT_BYTES = 8
+_CALLS = int(HeaderSlot.CALLS)
 
 
 class CallRow(NamedTuple):
@@ -109,13 +110,13 @@ class Region:
         self._rows = rows
         self._calls_from = HEADER_SLOTS + COLLECTION_ROWS * COLLECTION_SLOTS
 
-    def write_call(self, row: CallRow) -> None:
-        """Add a call; one for which there is no room is counted only."""
-        count = self.slots[HeaderSlot.CALLS]
+    def write_call(self, *row: int) -> None:
+        """Add a call, its figures as `CallRow` has them; without room it is counted only."""
+        count = self.slots[_CALLS]
         if count < self._rows:
             at = self._calls_from + count * CALL_SLOTS
             self.slots[at : at + CALL_SLOTS] = array("q", row)
-        self.slots[HeaderSlot.CALLS] = count + 1
+        self.slots[_CALLS] = count + 1
 
     def write_collection(self, row: CollectionRow) -> None:
         """Add a garbage collection; the oldest makes room."""

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from ridgeline.realtime.observe.board import BoardMemory, BoardPlace, CallRow, CollectionRow, Region
+from ridgeline.realtime.observe.board import BoardMemory, BoardPlace, CollectionRow, Region
 from ridgeline.realtime.observe.watcher import HeaderSlot
 
 try:
@@ -23,6 +23,7 @@ try:
 except ImportError:  # not a POSIX system; nothing is observed there
     resource = None  # type: ignore[assignment]
 
+_USUAL, _STARTED = int(HeaderSlot.USUAL), int(HeaderSlot.STARTED)
 _FIXED_STEPS = 250
 _FIXED_WORK_EVERY_NS = 50_000_000
 _PROBED_PAGES = 256
@@ -55,9 +56,9 @@ class StageMeter:
         thread.region = self._region
         thread.collecting = 0
         slots = self._region.slots
-        slots[HeaderSlot.USUAL] = self._usual
+        slots[_USUAL] = self._usual
         started = time.monotonic_ns()
-        slots[HeaderSlot.STARTED] = started
+        slots[_STARTED] = started
         self._before = (
             started,
             delay,
@@ -74,23 +75,21 @@ class StageMeter:
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         thread = self._thread
         delay = thread.delay()
-        self._region.slots[HeaderSlot.STARTED] = 0
+        self._region.slots[_STARTED] = 0
         started, delay_before, minor, major, switches, cpu_before = self._before
         self._learn(ended - started)
         self._region.write_call(
-            CallRow(
-                started=started,
-                ended=ended,
-                cpu=cpu - cpu_before,
-                core_wait=delay - delay_before,
-                wake_wait=delay_before - thread.delay_at_end,
-                collecting=thread.collecting,
-                page_faults=usage.ru_minflt - minor,
-                major_faults=usage.ru_majflt - major,
-                switches=usage.ru_nvcsw - switches,
-                core=thread.core(),
-                fixed_work=thread.fixed_work(ended),
-            )
+            started,
+            ended,
+            cpu - cpu_before,
+            delay - delay_before,
+            delay_before - thread.delay_at_end,
+            thread.collecting,
+            usage.ru_minflt - minor,
+            usage.ru_majflt - major,
+            usage.ru_nvcsw - switches,
+            thread.core(),
+            thread.fixed_work(ended),
         )
         thread.delay_at_end = delay
 
