@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ridgeline.kernels.adamw import adamw_step
 from ridgeline.kernels.gated_product import ACTIVATIONS, gated_product, gated_product_reference
+from ridgeline.kernels.grouped_matmul import grouped_matmul
 from ridgeline.kernels.linear_cross_entropy import (
     linear_cross_entropy,
     linear_cross_entropy_reference,
@@ -85,6 +86,7 @@ def rows() -> Iterator[Row]:
     yield from rotary_rows()
     yield loss_row()
     yield adamw_row()
+    yield experts_row()
 
 
 def both_ways(
@@ -193,6 +195,24 @@ def adamw_row() -> Row:
         },
         moved_bytes=7 * 4 * 300 * 2048**2,
         in_a_graph=False,
+    )
+
+
+def experts_row() -> Row:
+    """128 experts of 2048 × 768, eight for each of 16,384 tokens, beside one matmul of all rows."""
+    rows, experts, depth, outputs = 8 * TOKENS, 128, 2048, 768
+    x = torch.randn(rows, depth, **MADE)
+    weight = torch.randn(experts, depth, outputs, **MADE)
+    cuts = torch.randint(0, rows, (experts - 1,), device="cuda").sort().values
+    ends = torch.cat([cuts, cuts.new_tensor([rows])]).to(torch.int32)
+    return Row(
+        name=f"grouped matmul {experts} × {depth} × {outputs}",
+        ways={
+            "ours": lambda: grouped_matmul(x, weight, ends),
+            "torch grouped": lambda: torch.nn.functional.grouped_mm(x, weight, offs=ends),
+            "one dense matmul": lambda: x @ weight[0],
+        },
+        flops=2 * rows * depth * outputs,
     )
 
 

@@ -12,6 +12,7 @@ from ridgeline.kernels.rotary import _laid_out_like
 from ridgeline.kernels.triton import (
     adamw,
     gated_product,
+    grouped_matmul,
     linear_cross_entropy,
     residual_norm,
     rotary,
@@ -73,6 +74,15 @@ def loss(classes: int, *, smoothing: float = 0.0, softcap: float = 0.0, known: b
     return found
 
 
+def experts(dtype: torch.dtype = BF16) -> dict[str, Recorder]:
+    with recorded(grouped_matmul, "product_kernel", "weight_kernel") as found:
+        x, ends = meta(16384, 2048, dtype=dtype), meta(128, dtype=torch.int32)
+        weight = meta(128, 768, 2048, dtype=dtype).transpose(1, 2)
+        y = grouped_matmul.multiply(x, weight, ends)
+        grouped_matmul.gradient_of_weight(x, y, ends)
+    return found
+
+
 def stepped(dtype: torch.dtype) -> dict[str, Recorder]:
     with recorded(adamw, "step_kernel") as found:
         tensors = [
@@ -95,6 +105,8 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "linear-cross-entropy": lambda: loss(128256),
     "linear-cross-entropy-all": lambda: loss(256000, smoothing=0.1, softcap=30.0),
     "linear-cross-entropy-again": lambda: loss(151936, known=True),
+    "grouped-matmul": experts,
+    "grouped-matmul-fp32": lambda: experts(torch.float32),
     "adamw": lambda: stepped(torch.float32),
     "adamw-bf16": lambda: stepped(BF16),
     "rotary": lambda: turned(interleaved=False, backwards=False),

@@ -13,7 +13,7 @@ MORE_REGISTERS = 8
 """From this many on, a kernel has become worse."""
 QUICK = {
     ("rms-norm-4096", "sm_90"), ("swiglu", "gfx942"), ("rotary", "sm_80"),
-    ("linear-cross-entropy", "sm_90"), ("adamw", "sm_80"),
+    ("linear-cross-entropy", "sm_90"), ("adamw", "sm_80"), ("grouped-matmul", "sm_86"),
 }  # fmt: skip
 
 

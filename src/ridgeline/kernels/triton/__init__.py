@@ -3,8 +3,9 @@
 `paged_attention.py` stores keys and values and attends over them, `linear_int8.py` and
 `linear_int4.py` multiply with weights that stay small in memory. `residual_norm.py`,
 `gated_product.py`, `rotary.py` and `linear_cross_entropy.py` are what training computes between
-matmuls, both ways; `adamw.py` is its step. The Triton interpreter runs all of them on the CPU in
-tests (`TRITON_INTERPRET=1`), and tests compile them for the architectures that they are meant for.
+matmuls, both ways; `grouped_matmul.py` has the matmuls of experts, `adamw.py` the optimizer's step.
+The Triton interpreter runs all of them on the CPU in tests (`TRITON_INTERPRET=1`), and tests
+compile them for the architectures that they are meant for.
 
 Nothing here waits for the device: whatever decides about a launch is known on the host, so that
 CUDA graphs can hold it. No model, no scheduler, no fallback to PyTorch enters here.

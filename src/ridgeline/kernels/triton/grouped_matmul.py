@@ -1,0 +1,168 @@
+"""Matmuls of experts on a GPU: what `kernels/grouped_matmul.py` calls.
+
+The grid has as many tiles of rows as the groups can need together, T / rows of a tile + E; each
+program finds on the device which group its tile is of, and those that are of none stop at once.
+"""
+
+# ruff: noqa: N803  (Triton's compile-time constants are upper case, here as everywhere)
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ridgeline.kernels.triton.tiles import matmul
+
+_ROWS, _OUTPUTS, _DEPTH = 128, 128, 64
+
+
+@triton.jit
+def product_kernel(
+    y: tl.tensor,
+    x: tl.tensor,
+    weight: tl.tensor,
+    ends: tl.tensor,
+    num_groups: tl.tensor,
+    depth: tl.tensor,
+    outputs: tl.tensor,
+    x_row: tl.tensor,
+    x_column: tl.tensor,
+    weight_group: tl.tensor,
+    weight_row: tl.tensor,
+    weight_column: tl.tensor,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    DEPTH: tl.constexpr,
+) -> None:
+    """One tile of [ROWS, OUTPUTS] of one group; GROUPS is the next power of two."""
+    tile = tl.program_id(0)
+    groups = tl.arange(0, GROUPS)
+    known = groups < num_groups
+    last = tl.load(ends + groups, mask=known, other=0)
+    first = tl.load(ends + groups - 1, mask=known & (groups > 0), other=0)
+    tiles = tl.where(known, (last - first + ROWS - 1) // ROWS, 0)
+    tile_ends = tl.cumsum(tiles, 0)
+    group = tl.sum((known & (tile_ends <= tile)).to(tl.int32), 0)
+    if group < num_groups:
+        own = groups == group
+        start = tl.sum(tl.where(own, first, 0), 0)
+        end = tl.sum(tl.where(own, last, 0), 0)
+        before = tl.sum(tl.where(own, tile_ends - tiles, 0), 0)
+        rows = (start + (tile - before) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        columns = (tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
+        steps = tl.arange(0, DEPTH).to(tl.int64)
+        from_x = x + rows[:, None] * x_row + steps[None, :] * x_column
+        from_weight = weight + group.to(tl.int64) * weight_group
+        from_weight += steps[:, None] * weight_row + columns[None, :] * weight_column
+        total = tl.zeros((ROWS, OUTPUTS), tl.float32)
+        for done in range(0, depth, DEPTH):
+            inside = steps < depth - done
+            left = tl.load(from_x, mask=(rows < end)[:, None] & inside[None, :], other=0.0)
+            right = tl.load(
+                from_weight, mask=inside[:, None] & (columns < outputs)[None, :], other=0.0
+            )
+            total += matmul(left, right)
+            from_x += DEPTH * x_column
+            from_weight += DEPTH * weight_row
+        place = y + rows[:, None] * outputs + columns[None, :]
+        inside = (rows < end)[:, None] & (columns < outputs)[None, :]
+        tl.store(place, total.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def weight_kernel(
+    dweight: tl.tensor,
+    x: tl.tensor,
+    dy: tl.tensor,
+    ends: tl.tensor,
+    depth: tl.tensor,
+    outputs: tl.tensor,
+    x_row: tl.tensor,
+    x_column: tl.tensor,
+    dy_row: tl.tensor,
+    dy_column: tl.tensor,
+    DEPTH: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> None:
+    """One tile of [DEPTH, OUTPUTS] of one group's gradient, summed over the group's rows."""
+    group = tl.program_id(2)
+    start = tl.load(ends + group - 1, mask=group > 0, other=0)
+    end = tl.load(ends + group)
+    inputs = (tl.program_id(0) * DEPTH + tl.arange(0, DEPTH)).to(tl.int64)
+    columns = (tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
+    total = tl.zeros((DEPTH, OUTPUTS), tl.float32)
+    for done in range(start, end, ROWS):
+        rows = (done + tl.arange(0, ROWS)).to(tl.int64)
+        from_x = x + rows[None, :] * x_row + inputs[:, None] * x_column
+        left = tl.load(from_x, mask=(inputs < depth)[:, None] & (rows < end)[None, :], other=0.0)
+        from_dy = dy + rows[:, None] * dy_row + columns[None, :] * dy_column
+        right = tl.load(
+            from_dy, mask=(rows < end)[:, None] & (columns < outputs)[None, :], other=0.0
+        )
+        total += matmul(left, right)
+    place = dweight + group.to(tl.int64) * depth * outputs
+    place += inputs[:, None] * outputs + columns[None, :]
+    inside = (inputs < depth)[:, None] & (columns < outputs)[None, :]
+    tl.store(place, total.to(dweight.dtype.element_ty), mask=inside)
+
+
+def multiply(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """The products, [T, N]; rows of no group are zeros."""
+    (num_rows, depth), (num_groups, _, outputs) = x.shape, weight.shape
+    y = x.new_zeros(num_rows, outputs)
+    if y.numel() and num_groups:
+        rows, columns, step = _tile(x)
+        product_kernel[(triton.cdiv(num_rows, rows) + num_groups, triton.cdiv(outputs, columns))](
+            y,
+            x,
+            weight,
+            ends,
+            num_groups,
+            depth,
+            outputs,
+            *x.stride(),
+            *weight.stride(),
+            GROUPS=triton.next_power_of_2(num_groups),
+            ROWS=rows,
+            OUTPUTS=columns,
+            DEPTH=step,
+            num_warps=8,
+            num_stages=2,
+            enable_fp_fusion=True,
+        )
+    return y
+
+
+def gradient_of_weight(x: Tensor, dy: Tensor, ends: Tensor) -> Tensor:
+    """The gradient of every group's matrix, [E, K, N]."""
+    depth, outputs = x.shape[1], dy.shape[1]
+    dweight = x.new_empty(len(ends), depth, outputs)
+    if dweight.numel():
+        inputs, columns, rows = _tile(x)
+        weight_kernel[(triton.cdiv(depth, inputs), triton.cdiv(outputs, columns), len(ends))](
+            dweight,
+            x,
+            dy,
+            ends,
+            depth,
+            outputs,
+            *x.stride(),
+            *dy.stride(),
+            DEPTH=inputs,
+            OUTPUTS=columns,
+            ROWS=rows,
+            num_warps=8,
+            num_stages=2,
+            enable_fp_fusion=True,
+        )
+    return dweight
+
+
+def _tile(x: Tensor) -> tuple[int, int, int]:
+    """Rows, columns and depth of a tile: half of each for numbers of four bytes."""
+    if x.itemsize > 2:
+        return _ROWS // 2, _OUTPUTS // 2, _DEPTH // 2
+    return _ROWS, _OUTPUTS, _DEPTH
