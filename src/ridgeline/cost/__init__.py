@@ -20,6 +20,7 @@ One served model
     serving/                 a step of a real engine, latency and throughput under a load; the KV
                              cache, decoding at the limit, what drafting gains
 
+    occupancy.py             warps of a kernel that a multiprocessor holds, and what limits them
     amdahl.py                the speed-up of a whole from that of a part
 
 Nothing here imports torch, reads a file, measures, or knows a device by name: peaks and
