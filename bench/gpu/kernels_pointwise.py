@@ -23,6 +23,7 @@ from ridgeline.kernels.linear_cross_entropy import (
     linear_cross_entropy,
     linear_cross_entropy_reference,
 )
+from ridgeline.kernels.muon import orthogonalise
 from ridgeline.kernels.residual_norm import (
     residual_layer_norm,
     residual_norm_reference,
@@ -87,6 +88,7 @@ def rows() -> Iterator[Row]:
     yield loss_row()
     yield adamw_row()
     yield experts_row()
+    yield muon_row()
 
 
 def both_ways(
@@ -213,6 +215,26 @@ def experts_row() -> Row:
             "one dense matmul": lambda: x @ weight[0],
         },
         flops=2 * rows * depth * outputs,
+    )
+
+
+def muon_row() -> Row:
+    """The iteration on eight matrices; counted as if products were not symmetric."""
+    size = 4096
+    x = torch.randn(8, size, size, **MADE)
+
+    def plain() -> Tensor:
+        found = x / x.norm(dim=(1, 2), keepdim=True)
+        for _ in range(5):
+            gram = found @ found.transpose(1, 2)
+            update = torch.baddbmm(gram, gram, gram, beta=-4.775, alpha=2.0315)
+            found = torch.baddbmm(found, update, found, beta=3.4445)
+        return found
+
+    return Row(
+        name=f"Muon's iteration 8 × {size}²",
+        ways={"ours": lambda: orthogonalise(x), "full products": plain},
+        flops=8 * 5 * 3 * 2 * size**3,
     )
 
 

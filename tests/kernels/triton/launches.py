@@ -14,6 +14,7 @@ from ridgeline.kernels.triton import (
     gated_product,
     grouped_matmul,
     linear_cross_entropy,
+    muon,
     residual_norm,
     rotary,
 )
@@ -83,6 +84,12 @@ def experts(dtype: torch.dtype = BF16) -> dict[str, Recorder]:
     return found
 
 
+def symmetric(plus: float) -> dict[str, Recorder]:
+    with recorded(muon, "symmetric_kernel") as found:
+        muon.symmetric_product(meta(8, 4096, 4096), plus, 2.0)
+    return found
+
+
 def stepped(dtype: torch.dtype) -> dict[str, Recorder]:
     with recorded(adamw, "step_kernel") as found:
         tensors = [
@@ -109,6 +116,8 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "grouped-matmul-fp32": lambda: experts(torch.float32),
     "adamw": lambda: stepped(torch.float32),
     "adamw-bf16": lambda: stepped(BF16),
+    "muon-gram": lambda: symmetric(0.0),
+    "muon-update": lambda: symmetric(-4.775),
     "rotary": lambda: turned(interleaved=False, backwards=False),
     "rotary-neighbours-backward": lambda: turned(interleaved=True, backwards=True),
 }

@@ -57,7 +57,13 @@ def check(x, weight, target, bias, *, upper=None, **terms):
         assert error_of(one, right) <= limit, (name, error_of(one, right), error_of(other, right))
 
 
-@pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param(terms, id=name, marks=() if name in ("plain", "all") else pytest.mark.slow)
+        for name, terms in TERMS.items()
+    ],
+)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_losses_and_gradients_are_those_of_float64(device, reduction, terms):
     x, weight, target, bias = problem(11, 24, 103, torch.float32, device, bias=True)
