@@ -123,6 +123,8 @@ def test_json_is_one_document_with_the_documented_keys(folder: Path) -> None:
         "warnings",
         "metric",
         "metric_slowdown",
+        "part",
+        "parts",
         "history",
     ]
     assert document["verdict"] == "slower"

@@ -379,6 +379,71 @@ def test_ctrl_c_shows_and_writes_the_frames_so_far(tmp_path: Path) -> None:
     assert 0 < len(recorded.fates[0].frames) < 2000
 
 
+def test_budgets_of_stages_and_paths_are_a_gate_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(write_pipeline(tmp_path, slow=0.05))
+    words = [str(path), "--frames", "40", "--tight-frames", "0", "--budgets"]
+    kept = report(words, capsys)["gate"]
+    assert kept["passed"]
+    assert [(one["limit"], one["sink"], one["allowed"]) for one in kept["checks"]] == [
+        ("stage-budget", "backbone", 1.0), ("path-budget", "camera -> backbone", 2.0)
+    ]  # fmt: skip
+    text = path.read_text()
+    path.write_text(text.replace("detect, features)", 'detect, features, budget="20ms")'))
+    assert run(["realtime", "run", *words]) == 3
+    assert "stage-budget at detect: 50" in capsys.readouterr().err
+    path.write_text(text.replace("camera, features, budget", "camera, boxes, budget")
+                    .replace('"2s"', '"20ms"'))  # fmt: skip
+    assert run(["realtime", "run", *words]) == 3
+    assert "path-budget at camera -> detect: 5" in capsys.readouterr().err
+    path.write_text("\n".join(line for line in text.replace(', budget="1s"', "").splitlines()
+                              if "path(" not in line))  # fmt: skip
+    assert run(["realtime", "run", *words]) == 2
+    assert "--budgets: front declares none" in capsys.readouterr().err
+
+
+TWO_SINKS = """
+import time
+
+from ridgeline.realtime.pipeline import Pipeline
+
+pipeline = Pipeline("two")
+camera = pipeline.sensor("camera", lambda number: number, rate="100Hz")
+boxes = pipeline.stage("boxes", lambda frame: time.sleep(0.002), camera.via("unbounded"))
+lanes = pipeline.stage("lanes", lambda frame: time.sleep({lanes}), camera.via("unbounded"))
+"""
+
+
+def test_two_runs_are_compared_at_every_sink(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pipeline.py"
+    files = []
+    for lanes in ("0.002", "0.05"):
+        path.write_text(TWO_SINKS.format(lanes=lanes))
+        files.append(str(tmp_path / f"{lanes}.json"))
+        words = ["realtime", "run", str(path), "--frames", "40", "--tight-frames", "0"]
+        assert run([*words, "--executor", "threads", "--out", files[-1]]) == 0
+    capsys.readouterr()
+    assert run(["compare", *files]) == 3
+    out, err = capsys.readouterr()
+    assert "sink lanes" in err
+    assert "lanes, which decides" in out
+    assert run(["compare", *files, "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["part"] == "lanes"
+    verdicts = {one["name"]: one["verdict"] for one in found["parts"]}
+    assert verdicts["lanes"] == "slower"
+    assert sorted(verdicts) == ["boxes", "lanes"]
+    path.write_text(TWO_SINKS.format(lanes="1 / 0"))
+    words = ["realtime", "run", str(path), "--frames", "40", "--tight-frames", "0"]
+    assert run([*words, "--out", str(tmp_path / "silent.json")]) == 0
+    capsys.readouterr()
+    assert run(["compare", files[0], str(tmp_path / "silent.json")]) == 2
+    assert "no result came out of lanes" in capsys.readouterr().err
+
+
 def test_two_runs_are_compared_by_their_tail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

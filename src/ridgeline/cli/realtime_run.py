@@ -78,6 +78,14 @@ def realtime_run(
             rich_help_panel=_GATE,
         ),
     ] = False,
+    budgets: Annotated[
+        bool,
+        typer.Option(
+            "--budgets",
+            help="P99 of every stage and path that has a budget within it.",
+            rich_help_panel=_GATE,
+        ),
+    ] = False,
     out: Annotated[Path | None, output_file("FILE", "Write every call and fate: run.json.")] = None,
     trace: Annotated[
         Path | None, output_file("FILE", "Write a trace of every frame for ui.perfetto.dev.")
@@ -87,7 +95,8 @@ def realtime_run(
 ) -> None:
     """Run a pipeline at its frame rate: stages, paths, misses with their cause, drops.
 
-    With a limit (--max-miss, --p99-over-p50, --worst, --mean, --constant-stream) it is a gate.
+    With a limit (--max-miss, --p99-over-p50, --worst, --mean, --constant-stream, --budgets) it is
+    a gate.
     """
     from ridgeline.cli.show import print_document, print_json, write_page
     from ridgeline.realtime.gate import GateLimits, judged_report
@@ -100,6 +109,7 @@ def realtime_run(
         worst_seconds=worst,
         mean_seconds=mean,
         constant_stream=constant_stream,
+        budgets=budgets,
     )
     settings = RunSettings(
         frames=limits.usual_frames if frames is None else frames,

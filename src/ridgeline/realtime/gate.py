@@ -13,17 +13,18 @@ frame that was dropped or failed has no latency, and counts as one that never en
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from ridgeline import quantity
 from ridgeline.errors import InputError
-from ridgeline.frames.outcomes import LOST, measured_fates, sink_ages
+from ridgeline.frames.outcomes import LOST, measured_fates, path_ages, sink_ages
 from ridgeline.measure.statistics.metric import quantile_interval, samples_needed
 from ridgeline.measure.statistics.shares import fewest_for_share
 from ridgeline.realtime.run import RunSettings
-from ridgeline.realtime.summary import sink_outcomes, summarise_run
+from ridgeline.realtime.summary import sampled, sink_outcomes, stage_seconds, summarise_run
 from ridgeline.records.pipeline_shape import PipelineShape
 from ridgeline.records.realtime_report import (
     GateCheck,
@@ -52,6 +53,8 @@ class GateLimits:
     mean_seconds: float | None = None
     constant_stream: bool = False
     """The 99.9th percentile against the deadline."""
+    budgets: bool = False
+    """P99 of every stage and path with a budget of its own against that."""
 
     def __post_init__(self) -> None:
         if self.max_miss is not None and not 0 <= self.max_miss < 1:
@@ -68,7 +71,7 @@ class GateLimits:
     def any(self) -> bool:
         """Whether there is anything to judge."""
         asked = (self.max_miss, self.p99_over_p50, self.worst_seconds, self.mean_seconds)
-        return self.constant_stream or any(one is not None for one in asked)
+        return self.constant_stream or self.budgets or any(one is not None for one in asked)
 
     @property
     def usual_frames(self) -> int:
@@ -83,6 +86,10 @@ class GateLimits:
         """
         if self.max_miss is not None and shape.deadline_seconds is None:
             raise InputError("--max-miss needs a deadline to miss; give --deadline, as 33ms")
+        if self.budgets and not (shape.paths or any(one.budget_seconds for one in shape.stages)):
+            raise InputError(
+                f"--budgets: {shape.name} declares none; give stage(…, budget=…) or path(…)"
+            )
         if not self.constant_stream:
             return
         if shape.deadline_seconds is None:
@@ -111,6 +118,8 @@ def judge_run(run: RealtimeRun, limits: GateLimits) -> GateVerdict | None:
     if not limits.any:
         return None
     checks = [check for sink in sink_outcomes(run) for check in _checks(run, sink, limits)]
+    if limits.budgets:
+        checks += _budgets(run)
     return GateVerdict(
         mode="constant-stream" if limits.constant_stream else "limits",
         passed=all(check.passed for check in checks),
@@ -225,6 +234,48 @@ def _constant_stream(run: RealtimeRun, sink: SinkOutcome) -> GateCheck:
         high=high,
         passed=found is not None and found <= allowed,
         note=note,
+    )
+
+
+def _budgets(run: RealtimeRun) -> list[GateCheck]:
+    """Every declared budget, of a stage's own time and of the age at the end of a path."""
+    found = [
+        _budget(
+            "stage-budget", stage.name, stage.budget_seconds, sampled(stage_seconds(run, stage))
+        )
+        for stage in run.shape.stages
+        if stage.budget_seconds is not None
+    ]
+    return found + [
+        _budget("path-budget", f"{one.sensor} -> {one.stage}", one.budget_seconds,
+                sampled(path_ages(run, one.sensor, one.stage)))
+        for one in run.shape.paths
+    ]  # fmt: skip
+
+
+def _budget(
+    limit: Literal["stage-budget", "path-budget"],
+    place: str,
+    allowed: float,
+    times: SampledSeconds | None,
+) -> GateCheck:
+    if times is None:
+        return GateCheck(
+            limit=limit, sink=place, allowed=allowed, found=None, passed=False,
+            note="nothing came out",
+        )  # fmt: skip
+    unproven = times.p99.high_seconds is None or times.p99.high_seconds > allowed
+    return GateCheck(
+        limit=limit,
+        sink=place,
+        allowed=allowed,
+        found=times.p99.seconds,
+        low=times.p99.low_seconds,
+        high=times.p99.high_seconds,
+        passed=times.p99.seconds <= allowed,
+        note="its interval reaches past the limit: not proven"
+        if unproven and times.p99.seconds <= allowed
+        else "",
     )
 
 

@@ -29,7 +29,7 @@ from ridgeline.measure.statistics.metric import quantile_interval
 from ridgeline.measure.statistics.shares import wilson_interval
 from ridgeline.realtime.blame import blame, count_causes
 from ridgeline.records.calls import Quantile
-from ridgeline.records.pipeline_shape import PipelineShape
+from ridgeline.records.pipeline_shape import PipelineShape, StageShape
 from ridgeline.records.realtime_report import (
     FrameLoss,
     PathAges,
@@ -92,6 +92,12 @@ def _quantile(times: Array, share: float) -> Quantile:
 
 
 # -- stages ----------------------------------------------------------------------------------------
+
+
+def stage_seconds(run: RealtimeRun, stage: StageShape) -> Array:
+    """Seconds of a stage's own code in the calls after the warm-up."""
+    calls = next(one for one in run.calls if one.stage == stage.name)
+    return call_seconds(calls, measured_calls(run, calls))
 
 
 def _stage(run: RealtimeRun, calls: StageCalls) -> StageLatency:

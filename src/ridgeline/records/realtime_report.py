@@ -99,14 +99,17 @@ class FrameLoss(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     first_frame: int
 
 
-GateLimit = Literal["max-miss", "p99-over-p50", "worst", "mean", "p99.9"]
+GateLimit = Literal[
+    "max-miss", "p99-over-p50", "worst", "mean", "p99.9", "stage-budget", "path-budget"
+]  # fmt: skip
 
 
 class GateCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One limit at one sink. Shares and ratios are numbers, ages seconds."""
+    """One limit at one place. Shares and ratios are numbers, ages seconds."""
 
     limit: GateLimit
     sink: str
+    """The sink; of a budget the stage, or the path as `sensor -> stage`."""
     allowed: float
     found: float | None
     """Null where no result came out, or where the percentile falls on frames that have none."""

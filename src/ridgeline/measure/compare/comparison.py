@@ -12,6 +12,13 @@ import math
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.measure.compare.parts import (
+    PartChange,
+    common_parts,
+    decided_among,
+    only_part,
+    other_sinks,
+)
 from ridgeline.measure.compare.runs import Origin, Run
 from ridgeline.measure.statistics.intervals import RatioInterval, bootstrap_ratio
 from ridgeline.measure.statistics.metric import (
@@ -88,6 +95,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The only figure that decides, by `--metric`; None: the median, and the mean."""
     metric_slowdown: Slowdown | None = None
     """How much that figure grew; None where none was asked for."""
+    part: str | None = None
+    """The sink that decided, and whose figures these are; None where runs have no several."""
+    parts: list[PartChange] = []
+    """Every sink that both runs have; empty where there are no several."""
 
 
 def compare_runs(
@@ -106,15 +117,36 @@ def compare_runs(
             f"{reference.source} times each {reference.unit} and {new.source} each {new.unit};"
             " compare like with like"
         )
-    median = bootstrap_ratio(new.samples, reference.samples, CONFIDENCE, statistic="median")
-    mean = bootstrap_ratio(new.samples, reference.samples, CONFIDENCE, statistic="mean")
+    names = common_parts(reference, new)
+    lone = other_sinks(reference, new)
+    if reference.parts and new.parts and not names:
+        raise InputError(f"{reference.source} and {new.source} have no sink in common")
+    if not names:
+        return _judged(reference, new, threshold, metric, CONFIDENCE)
+    confidence = 1 - (1 - CONFIDENCE) / len(names)
+    found = {
+        name: _judged(
+            only_part(reference, name), only_part(new, name), threshold, metric, confidence
+        )
+        for name in names
+    }
+    if len(names) == 1 and not lone:
+        return found[names[0]]
+    return decided_among(found, lone)
+
+
+def _judged(
+    reference: Run, new: Run, threshold: float, metric: SampleMetric | None, confidence: float
+) -> Comparison:
+    median = bootstrap_ratio(new.samples, reference.samples, confidence, statistic="median")
+    mean = bootstrap_ratio(new.samples, reference.samples, confidence, statistic="mean")
     asked: RatioInterval | None = None
     if metric is None:
         verdict, decided_by = _verdict(median, mean, threshold)
     else:
         for run in (reference, new):
-            _refuse_too_few(run, metric)
-        asked = metric_slowdown(metric, new.samples, reference.samples, CONFIDENCE)
+            _refuse_too_few(run, metric, confidence)
+        asked = metric_slowdown(metric, new.samples, reference.samples, confidence)
         verdict, decided_by = _verdict_of(asked, metric, threshold)
     phases = _phase_changes(reference.phases, new.phases)
     grown = [phase for phase in phases if phase.difference_seconds > 0]
@@ -126,7 +158,7 @@ def compare_runs(
         mean_slowdown=_slowdown(mean),
         decided_by=decided_by,
         threshold=threshold,
-        confidence=CONFIDENCE,
+        confidence=confidence,
         reference=_side(reference),
         new=_side(new),
         phases=phases,
@@ -162,12 +194,12 @@ def _verdict_of(
     return "no difference", None
 
 
-def _refuse_too_few(run: Run, metric: SampleMetric) -> None:
+def _refuse_too_few(run: Run, metric: SampleMetric, confidence: float) -> None:
     """A percentile that nothing bounds is no gate: it would let everything pass."""
     for quantile in (metric.over, metric.under):
         if quantile is None:
             continue
-        count, needed = len(run.samples), samples_needed(quantile, CONFIDENCE)
+        count, needed = len(run.samples), samples_needed(quantile, confidence)
         worth = independent_samples(run.samples, quantile)
         if count < needed:
             raise InputError(

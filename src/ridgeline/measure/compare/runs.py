@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +51,8 @@ class Run:
     unit: Unit = "step"
     samples: list[float]
     """Seconds of each repetition."""
+    parts: dict[str, list[float]] = field(default_factory=dict)
+    """Sink → the ages of its results, where one run has several; else empty."""
     phases: dict[str, float]
     peak_memory_bytes: int
     origin: Origin
@@ -212,17 +215,19 @@ def _decoded(decoding: _Decoding | None, origin: Origin) -> dict[str, Any]:
 
 
 def _realtime_run(run: RealtimeRun) -> dict[str, Any]:
-    """Ages of the first sink's results, and what each stage takes on average."""
+    """Ages of every sink's results, and what each stage takes on average."""
     if run.executor == "simulated":
         raise msgspec.ValidationError(
             "is a simulated run; ridgeline realtime simulate --what-if puts those side by side"
         )
     calls = {one.stage: call_seconds(one, measured_calls(run, one)) for one in run.calls}
     origin = run.environment
+    parts = {sink: sink_ages(run, sink).tolist() for sink in run.shape.sinks}
     return {
         "kind": "frames",
         "unit": "frame",
-        "samples": sink_ages(run, run.shape.sinks[0]).tolist(),
+        "samples": next((ages for ages in parts.values() if ages), []),
+        "parts": parts,
         "phases": {stage: float(times.mean()) for stage, times in calls.items() if times.size},
         "origin": Origin() if origin is None else msgspec.convert(
             origin, type=Origin, from_attributes=True
@@ -279,7 +284,7 @@ def read_run(path: Path) -> Run:
     run = Run(source=str(path), record=record, **(usual | taken))
     if not run.samples:
         raise InputError(f"{path}: holds no timed {run.unit}s; compare needs some")
-    for index, seconds in enumerate(run.samples):
+    for index, seconds in enumerate(chain(run.samples, *run.parts.values())):
         if not (math.isfinite(seconds) and seconds > 0):
             raise InputError(f"{path}: {run.unit} {index} took {seconds}, not a time above 0")
     return run

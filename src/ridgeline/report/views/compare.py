@@ -36,6 +36,7 @@ def comparison_document(
             *doc.figures("reference_seconds", "new_seconds", "difference"),
         )
         shown.append(doc.Chapter("Phases (mean)", [doc.DataTable(titles, phases)]))
+    shown += _sinks(comparison)
     if history is not None:
         bad: doc.Tone = "bad" if history.first_bad is not None else ""
         shown.append(doc.Paragraph(f"History, {history_headline(history)}", bad))
@@ -45,8 +46,37 @@ def comparison_document(
     return doc.ReportDocument(said, shown)
 
 
+def _sinks(comparison: Comparison) -> list[doc.Block]:
+    """Every sink of a pipeline, where the runs have several."""
+    if not comparison.parts:
+        return []
+    columns = (
+        doc.words("sink"),
+        *doc.figures("reference_seconds", "new_seconds", "new / reference"),
+        doc.words("verdict", ""),
+    )
+    rows = [
+        (
+            one.name,
+            one.reference_seconds,
+            one.new_seconds,
+            f"{quantity.ratio(one.ratio)} {quantity.interval(one.ci_low, one.ci_high)}",
+            doc.Phrase(one.verdict, TONES[one.verdict]),
+        )
+        for one in comparison.parts
+    ]
+    note = f"The figures above are those of {comparison.part}, which decides."
+    return [doc.Chapter("Sinks (median age)", [doc.DataTable(columns, rows)], note)]
+
+
 def headline(comparison: Comparison) -> str:
-    """The answer in one line, e.g. `1.23× slower [1.20, 1.26]`."""
+    """The answer in one line, e.g. `1.23× slower [1.20, 1.26]`, and at which sink."""
+    said = _change(comparison)
+    undecided = comparison.part is None or comparison.verdict == "no difference"
+    return said if undecided else f"{said}, sink {comparison.part}"
+
+
+def _change(comparison: Comparison) -> str:
     change = comparison.slowdown
     if comparison.metric is not None and comparison.metric_slowdown is not None:
         return _by_metric(comparison, comparison.metric, comparison.metric_slowdown)

@@ -94,7 +94,7 @@ def _gate(report: RealtimeReport) -> list[doc.Block]:
         return []
     columns = (
         doc.words("limit"),
-        doc.words("sink"),
+        doc.words("sink", "at"),
         *doc.figures("allowed", "found", "95 %"),
         doc.words("verdict", ""),
         doc.Column("note", "", "remark"),
