@@ -108,6 +108,8 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("realtime simulate", "source"): ("realtime simulate PATH", TABLE),
     ("realtime run", "pipeline"): ("realtime run PATH", TABLE),
     ("realtime tune", "pipeline"): ("realtime tune PATH --out out", TABLE),
+    ("queue place", "tasks"): ("queue place PATH --cluster nodes.csv", TABLE),
+    ("queue place", "cluster"): ("queue place tasks.csv --cluster PATH", TABLE),
     ("queue simulate", "jobs"): ("queue simulate PATH --gpus 8", TABLE),
     ("queue simulate", "cluster"): ("queue simulate jobs.csv --cluster PATH", TABLE),
     ("explain", "first"): ("explain PATH estimate.json", TABLE),

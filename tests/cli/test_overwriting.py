@@ -90,6 +90,10 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("realtime run", option): ((f"realtime run script.py --{option} OUTPUT", "script.py"),)
         for option in ("out", "trace", "html")
     },
+    ("queue place", "html"): (
+        ("queue place tasks.csv --cluster nodes.csv --html OUTPUT", "tasks.csv"),
+        ("queue place tasks.csv --cluster nodes.csv --html OUTPUT", "nodes.csv"),
+    ),
     ("queue simulate", "html"): (
         ("queue simulate jobs.csv --gpus 8 --html OUTPUT", "jobs.csv"),
         ("queue simulate jobs.csv --cluster pool.toml --html OUTPUT", "pool.toml"),

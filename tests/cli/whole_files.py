@@ -39,6 +39,8 @@ def write_whole_files(folder: Path) -> None:
     (folder / "table.csv").write_text("\n".join(TABLE))
     (folder / "served.csv").write_text(SERVED)
     (folder / "jobs.csv").write_text("submit_seconds,duration_seconds,num_gpus\n0,60,8\n")
+    (folder / "tasks.csv").write_text("cpu_milli,memory_mib,num_gpu,gpu_milli\n1,1,1,500\n")
+    (folder / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu\nn0,9000,9000,8\n")
     (folder / "pool.toml").write_text("gpus = 8\n")
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "stack.toml").write_text("")

@@ -56,6 +56,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a pipeline as it could be, on the samples of a run",
     ),
     "realtime tune": ("ridgeline.cli.realtime_tune", "stack cures of a pipeline, prove each one"),
+    "queue place": (
+        "ridgeline.cli.queue_place",
+        "what rules of placement leave of a cluster",
+    ),
     "queue simulate": (
         "ridgeline.cli.queue_simulate",
         "a trace of jobs under the policies of a queue",

@@ -1,0 +1,100 @@
+"""Answers `ridgeline queue place`: several rules, each over several orders of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ridgeline.errors import InputError
+from ridgeline.queue.placement.fill import FilledCluster, FilledPoint, fill_cluster
+from ridgeline.queue.placement.fragmentation import TypicalTasks
+from ridgeline.queue.placement.nodes import PlacedNode
+from ridgeline.queue.placement.rules import find_rule
+from ridgeline.queue.placement.tasks import PlacedTasks, arriving
+from ridgeline.records.queue_placement import PlacedPoint, PlacementOutcome, QueuePlacement
+
+STEP = 0.1
+"""Demand between two looks at the cluster, of all GPUs."""
+
+
+def place_tasks(
+    tasks: PlacedTasks,
+    nodes: Sequence[PlacedNode],
+    rules: Sequence[str],
+    *,
+    names: tuple[str, str] = ("", ""),
+    arrivals: float = 1.3,
+    seeds: int = 3,
+    on_progress: Callable[[str], None] = lambda _line: None,
+) -> QueuePlacement:
+    """Fill a cluster under each rule.
+
+    Args:
+        tasks: That arrive, and others drawn from them, in an order drawn by the seed.
+        nodes: The cluster.
+        rules: Names of rules.
+        names: What tasks and cluster are called in the answer.
+        arrivals: Demand at the end, as a multiple of all GPUs.
+        seeds: How many orders each rule is tried on, the same ones for all.
+        on_progress: Told what is being done.
+
+    Raises:
+        InputError: A rule is unknown, or a number makes no sense.
+    """
+    if not 0.0 < arrivals <= 10.0:
+        raise InputError(f"--arrivals {arrivals:g}: give a multiple of all GPUs, as 1.3")
+    if not 1 <= seeds <= 1000:
+        raise InputError(f"--seeds {seeds}: give 1 to 1000")
+    for name in rules:
+        find_rule(name)
+    gpus = sum(node.num_gpus for node in nodes)
+    typical = TypicalTasks(tasks)
+    orders = [arriving(tasks, gpus, arrivals, seed) for seed in range(seeds)]
+    stops = [STEP * gpus * count for count in range(1, round(arrivals / STEP) + 1)]
+    outcomes = []
+    for name in rules:
+        filled = []
+        for seed, order in enumerate(orders):
+            on_progress(f"{name}: order {seed + 1} of {seeds}, {len(order):,} tasks")
+            filled.append(fill_cluster(nodes, order, name, typical=typical, stops=stops, seed=seed))
+        outcomes.append(_outcome(name, filled, gpus))
+    return QueuePlacement(
+        tasks=names[0],
+        cluster=names[1],
+        num_tasks=len(tasks),
+        nodes=len(nodes),
+        gpus=gpus,
+        seeds=seeds,
+        policies=outcomes,
+    )
+
+
+def _outcome(rule: str, filled: Sequence[FilledCluster], gpus: int) -> PlacementOutcome:
+    ends = [one.nodes for one in filled]
+    partly = [(one.free_gpus > 0) & (one.total_left < 1000 * one.num_gpus) for one in ends]
+    whole = [(one.free_gpus == one.num_gpus) & (one.num_gpus == one.num_gpus.max())
+             for one in ends]  # fmt: skip
+    counted = min(len(one.points) for one in filled)
+    return PlacementOutcome(
+        policy=rule,
+        title=find_rule(rule)[0].title,
+        points=[_point([one.points[place] for one in filled], gpus) for place in range(counted)],
+        refused_tasks=float(np.mean([one.node_of.count(-1) for one in filled])),
+        nodes_partly_used=float(np.mean([one.sum() for one in partly])),
+        large_nodes_free=float(np.mean([one.sum() for one in whole])),
+    )
+
+
+def _point(seen: Sequence[FilledPoint], gpus: int) -> PlacedPoint:
+    allocated = np.array([one.allocated for one in seen]) / gpus
+    fragmented = np.array([one.fragmented for one in seen]) / gpus
+    free = 1.0 - float(allocated.mean())
+    return PlacedPoint(
+        arrived_share=seen[0].arrived / gpus,
+        allocated_share=float(allocated.mean()),
+        allocated_share_least=float(allocated.min()),
+        allocated_share_most=float(allocated.max()),
+        fragmented_share=float(fragmented.mean()),
+        fragmented_share_of_free=float(fragmented.mean()) / free if free > 1e-9 else None,
+    )

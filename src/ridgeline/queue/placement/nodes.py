@@ -1,0 +1,86 @@
+"""The nodes of a cluster as arrays: what is left of CPU, memory and each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline.queue.placement.tasks import WHOLE, TaskKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedNode:
+    """One node with nothing on it."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    num_gpus: int
+    model: str = ""
+
+
+class NodeState:
+    """All nodes in the order given, and what is left of each.
+
+    Arrays have one entry per node [N]; `gpu_left` is [N, most GPUs of a node], in thousandths, 0
+    where there is no GPU. `version` counts what was put on a node.
+    """
+
+    def __init__(self, nodes: Sequence[PlacedNode]) -> None:
+        self.names = [node.name for node in nodes]
+        self.models = np.array([node.model for node in nodes])
+        self.num_gpus = np.array([node.num_gpus for node in nodes])
+        self.cpu = np.array([node.cpu_milli for node in nodes])
+        self.memory = np.array([node.memory_bytes for node in nodes])
+        self.cpu_left, self.memory_left = self.cpu.copy(), self.memory.copy()
+        slots = np.arange(max(1, int(self.num_gpus.max())))
+        self.gpu_left = np.where(slots < self.num_gpus[:, None], WHOLE, 0)
+        self.version = np.zeros(len(nodes), dtype=np.int64)
+        self.free_gpus = self.num_gpus.copy()
+        """GPUs that nobody uses any of."""
+        self.largest_left = self.gpu_left.max(axis=1)
+        self.total_left = self.gpu_left.sum(axis=1)
+        self.groups: list[dict[str, int]] = [{} for _ in nodes]
+        """How many tasks of each group (share, 1, 2 … GPUs) a node has."""
+        self._allowed: dict[tuple[str, ...], NDArray[np.bool_]] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def holding(self, kind: TaskKind) -> NDArray[np.int64]:
+        """The nodes that have room for a task."""
+        room = (self.cpu_left >= kind.cpu_milli) & (self.memory_left >= kind.memory_bytes)
+        if kind.num_gpus:
+            if kind.shares:
+                room &= self.largest_left >= kind.gpu_milli
+            else:
+                room &= self.free_gpus >= kind.num_gpus
+            if kind.models:
+                room &= self.allowed(kind.models)
+        return np.flatnonzero(room)
+
+    def allowed(self, models: tuple[str, ...]) -> NDArray[np.bool_]:
+        """The nodes whose GPU model is one of those."""
+        if models not in self._allowed:
+            self._allowed[models] = np.isin(self.models, models)
+        return self._allowed[models]
+
+    def put(self, kind: TaskKind, node: int, gpu: int) -> None:
+        """Put a task on a node; one that shares goes on its GPU `gpu`, others on free ones."""
+        self.cpu_left[node] -= kind.cpu_milli
+        self.memory_left[node] -= kind.memory_bytes
+        left = self.gpu_left[node]
+        if kind.shares:
+            left[gpu] -= kind.gpu_milli
+        elif kind.num_gpus:
+            left[np.flatnonzero(left == WHOLE)[: kind.num_gpus]] = 0
+        if kind.num_gpus:
+            group = "share" if kind.shares else str(kind.num_gpus)
+            self.groups[node][group] = self.groups[node].get(group, 0) + 1
+            self.free_gpus[node] = int((left == WHOLE).sum())
+            self.largest_left[node] = left.max()
+            self.total_left[node] = left.sum()
+        self.version[node] += 1
