@@ -79,26 +79,32 @@ def test_the_six_policies_allocate_what_was_published(
 
 
 @needs_traces
-def test_kube_s_rules_leave_what_the_real_scheduler_left() -> None:
+@pytest.mark.parametrize("profile", list(REPLAYED))
+def test_kube_s_rules_leave_what_the_real_scheduler_left(profile: str) -> None:
     """The very sequence of tasks of the replays: openb tasks of whole GPUs, drawn by seed 42."""
     tasks = read_tasks(TRACES / "openb_pod_list_default.csv")
     asked = [tasks.kinds[place] for place in tasks.kind_of]
     whole = [kind for kind in asked if kind.num_gpus and not kind.shares]
-    nodes = read_nodes(NODES)
-    for row in csv.DictReader((TRACES / "kube_scheduler_replays.csv").read_text().splitlines()):
-        draw, sequence = random.Random(int(row["seed"])), list[TaskKind]()
-        while len(sequence) < int(row["pods"]):
-            sequence.append(draw.choice(whole))
-        order = tasks_of(sequence)
+    rows = csv.DictReader((TRACES / "kube_scheduler_replays.csv").read_text().splitlines())
+    (row,) = [row for row in rows if row["profile"] == profile]
+    draw, sequence = random.Random(int(row["seed"])), list[TaskKind]()
+    while len(sequence) < int(row["pods"]):
+        sequence.append(draw.choice(whole))
+    order, nodes, partly = tasks_of(sequence), read_nodes(NODES), []
+    for seed in range(4):
         filled = fill_cluster(
-            nodes, order, REPLAYED[row["profile"]], typical=TypicalTasks(order), stops=[]
+            nodes, order, REPLAYED[profile], typical=TypicalTasks(order), stops=[], seed=seed
         )
         state = filled.nodes
         used = state.num_gpus - state.free_gpus
         share = 100 * used.sum() / state.num_gpus.sum()
-        partly = int(((used > 0) & (used < state.num_gpus)).sum())
-        assert share == pytest.approx(float(row["gpu_alloc_pct"]), abs=1.0)
-        assert partly == pytest.approx(int(row["nodes_partly_used"]), rel=0.1)
+        assert share == pytest.approx(float(row["gpu_alloc_pct"]), abs=0.2)
+        whole_nodes = int(((used == 0) & (state.num_gpus == 8)).sum())
+        assert whole_nodes == pytest.approx(int(row["nodes_8gpu_empty"]), abs=3)
+        partly.append(int(((used > 0) & (used < state.num_gpus)).sum()))
+    # Packing leaves few nodes partly used, and how many is chance: 70 to 84 over eight seeds.
+    allowed = 0.2 if profile == "binpack" else 0.1
+    assert np.mean(partly) == pytest.approx(int(row["nodes_partly_used"]), rel=allowed)
 
 
 KINDS = st.builds(
