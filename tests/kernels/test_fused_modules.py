@@ -49,7 +49,14 @@ def run(model: nn.Module) -> list[torch.Tensor]:
     return [out.loss.detach(), out.logits.detach(), *(p.grad.clone() for p in model.parameters())]
 
 
-@pytest.mark.parametrize("config", NORMS_GATES_TURNS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(one, marks=() if one in (LlamaConfig, Gemma2Config) else pytest.mark.slow)
+        for one in NORMS_GATES_TURNS
+    ],
+    ids=lambda one: one.__name__,
+)
 def test_a_model_computes_the_same_and_is_put_back(config: type) -> None:
     model = small(config)
     for name, parameter in model.named_parameters():

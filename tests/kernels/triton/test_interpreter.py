@@ -34,12 +34,17 @@ def test_training_kernels_agree_with_float64_under_the_interpreter() -> None:
 
 
 @pytest.mark.slow
+def test_every_case_of_training_agrees_under_the_interpreter() -> None:
+    check("interpreter and not cuda", "-m", "slow", *(HERE / f"test_{n}.py" for n in FOR_TRAINING))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["test_paged_attention.py", "test_linear.py"])
 def test_every_case_agrees_under_the_interpreter(file: str) -> None:
     check("interpreter", HERE / file)
 
 
-def check(words: str, *files: Path) -> None:
+def check(words: str, *files: str | Path) -> None:
     run = subprocess.run(
         [
             sys.executable,

@@ -91,9 +91,9 @@ def test_a_loss_scale_reaches_gradients_of_half_precision_before_they_are_rounde
 
 
 def test_many_chunks_give_what_one_gives(device):
-    x, weight, target, _ = problem(200, 16, 37, torch.float32, device)
+    x, weight, target, _ = problem(140, 16, 37, torch.float32, device)
     check(x, weight, target, None, reduction="mean")
-    upper = random(200, dtype=torch.float32, device=device)
+    upper = random(140, dtype=torch.float32, device=device)
     check(x, weight, target, None, reduction="none", upper=upper)
 
 

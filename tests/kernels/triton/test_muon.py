@@ -39,7 +39,7 @@ def test_singular_values_come_near_one(device):
     assert float(values.max()) < 1.3
 
 
-@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("nesterov", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_three_steps_are_those_of_torch_in_float32(device, nesterov, monkeypatch):
     made = {"dtype": torch.float32, "device": device}
     ours = [random(*shape, **made) for shape in SHAPES]

@@ -169,7 +169,9 @@ def test_each_interpreter_byte_is_touched_once_and_none_outside(device, centred)
     assert backward.bytes_stored_twice == 0
 
 
-@pytest.mark.parametrize("centred", [False, True], ids=["rms", "layer"])
+@pytest.mark.parametrize(
+    "centred", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rms", "layer"]
+)
 def test_torch_checks_the_operator_and_compiles_it_whole(device, centred):
     x, residual = (torch.randn(4, 24, device=device, requires_grad=True) for _ in "xr")
     weight, bias = (torch.randn(24, device=device, requires_grad=True) for _ in "wb")
