@@ -34,9 +34,6 @@ class GpuPool(Protocol):
     def give(self, held: Held) -> None:
         """Take back what a job held."""
 
-    def copy(self) -> GpuPool:
-        """The same state, to try things on."""
-
 
 class CountedPool:
     """GPUs that are all alike and all near each other."""
@@ -60,12 +57,6 @@ class CountedPool:
     def give(self, held: Held) -> None:
         """Take so many GPUs back."""
         self.free += held[0][1]
-
-    def copy(self) -> CountedPool:
-        """The same number of free GPUs."""
-        other = CountedPool(self.gpus)
-        other.free = self.free
-        return other
 
 
 class NodePool:
@@ -133,15 +124,6 @@ class NodePool:
         self._with_free[0][node] = None
         self._move(node, self.sizes[node])
         self.gpus += self.sizes[node]
-
-    def copy(self) -> NodePool:
-        """The same nodes, as free as these."""
-        other = NodePool.__new__(NodePool)
-        other.sizes, other.largest, other.placement = self.sizes, self.largest, self.placement
-        other.gpus, other.free = self.gpus, self.free
-        other.free_of = self.free_of.copy()
-        other._with_free = [one.copy() for one in self._with_free]
-        return other
 
     def _node_for(self, rest: int) -> int:
         order: Iterable[int] = range(rest, self.largest + 1)

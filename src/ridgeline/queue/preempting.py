@@ -1,7 +1,8 @@
 """What policies share that interrupt: the earlier in rank takes GPUs from the later.
 
 A waiting job that does not fit may interrupt running jobs that it outranks, the last in rank
-first, as few as it needs; if all of them are not enough, none is touched.
+first. Whom it does not need is spared, the first in rank first, as kube-scheduler reprieves; if all
+of them are not enough, none is touched.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ class Preempting(ABC):
         self.waiting = WaitingJobs()
         self._running: list[tuple[Rank, int, float]] = []
         """Running jobs, the last in rank first; entries of the past stay until they are met."""
+        self._in_vain: dict[int, int] = {}
+        """Size and waiting job that found no room; it finds none until one that it does not outrank
+        ends, or capacity or ranks change."""
+        self._gpus = state.pool.gpus
 
     @abstractmethod
     def rank(self, job: int) -> Rank:
@@ -39,8 +44,13 @@ class Preempting(ABC):
         self.waiting.add(job, self.state.size[job], self.rank(job))
 
     def finished(self, job: int) -> None:
-        """Do nothing with a job that ended: what is noted of it is checked when it is met."""
-        del job
+        """Let those try again for whom its GPUs were out of reach."""
+        ended = self.state.end[job] != NEVER
+        self._in_vain = {
+            size: waiting
+            for size, waiting in self._in_vain.items()
+            if ended and self.outranks(waiting, job)
+        }
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""
@@ -48,6 +58,9 @@ class Preempting(ABC):
 
     def schedule(self) -> None:
         """Start or make room for each in rank, until none of any size can start."""
+        if self._gpus != self.state.pool.gpus:  # a node failed, or came back
+            self._gpus = self.state.pool.gpus
+            self._in_vain.clear()
         blocked: set[int] = set()
         while True:
             heads = [head for head in self.waiting.heads() if head[1] not in blocked]
@@ -56,6 +69,8 @@ class Preempting(ABC):
             _, size, job = min(heads)
             if self.state.pool.fits(size):
                 self._start(size)
+            elif self._in_vain.get(size) == job:
+                blocked.add(size)
             elif victims := self._room_for(job):
                 self.waiting.take(size)
                 for victim in victims:
@@ -64,8 +79,10 @@ class Preempting(ABC):
                 for victim in victims:
                     self.arrive(victim)
                 blocked.clear()
+                self._in_vain.clear()
             else:
                 blocked.add(size)
+                self._in_vain[size] = job
 
     def note_running(self, job: int) -> None:
         """Order a running job among the others, anew where its rank has changed."""
@@ -83,7 +100,7 @@ class Preempting(ABC):
         """Running jobs that it outranks and whose GPUs are enough; empty: there are none."""
         state, size = self.state, self.state.size[job]
         met: list[tuple[Rank, int, float]] = []
-        victims: list[int] = []
+        victims: dict[int, None] = {}
         while self._running and not state.pool.fits(size):
             entry = heapq.heappop(self._running)
             rank, other, started = entry
@@ -93,12 +110,18 @@ class Preempting(ABC):
             met.append(entry)
             if not self.outranks(job, other):
                 break
-            victims.append(other)
+            victims[other] = None
             state.pool.give(state.held[other])
         enough = state.pool.fits(size)
+        needed = []
         for victim in reversed(victims):
             state.pool.retake(state.held[victim])
+            if enough and not state.pool.fits(size):
+                state.pool.give(state.held[victim])
+                needed.append(victim)
+        for victim in needed:
+            state.pool.retake(state.held[victim])
         for entry in met:
-            if not enough or entry[1] not in victims:
+            if entry[1] not in needed:
                 heapq.heappush(self._running, entry)
-        return victims if enough else []
+        return needed[::-1]

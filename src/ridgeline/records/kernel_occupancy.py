@@ -21,7 +21,7 @@ class KernelOccupancy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Blocks and warps of one kernel that are resident on one multiprocessor."""
 
     target: str
-    """The architecture: `sm_90`, `gfx942`."""
+    """The name of the architecture: `sm_90`, `gfx942`."""
     threads_per_block: int
     registers_per_thread: int
     shared_bytes_per_block: int

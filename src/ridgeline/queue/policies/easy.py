@@ -8,6 +8,8 @@ GPUs are counted, not placed: a backfilled job can then still delay the head by 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+
 import numpy as np
 
 from ridgeline.queue.machine import NEVER, ClusterState
@@ -27,13 +29,16 @@ class EasyBackfill:
         self._sizes = np.array(state.size, dtype=np.int64)
         self._queue = np.empty(0, dtype=np.int64)
         self._new: list[int] = []
+        self._ends: list[tuple[float, int]] = []
+        """Ends of running jobs, the earliest first."""
 
     def arrive(self, job: int) -> None:
         """Queue at the end; a job that lost its node is the oldest again."""
         self._new.append(job)
 
     def finished(self, job: int) -> None:
-        """Ends are read off the state."""
+        """Its end no longer counts."""
+        del self._ends[bisect_left(self._ends, (self.state.ends_at[job], job))]
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""
@@ -52,7 +57,7 @@ class EasyBackfill:
             head = int(self._queue[started])
             if not state.pool.fits(state.size[head]):
                 break
-            state.start(head)
+            self._start(head)
             started += 1
         self._queue = self._queue[started:]
         if len(self._queue) > 1 and state.pool.free:
@@ -76,7 +81,7 @@ class EasyBackfill:
             at += first
             job = int(self._queue[at])
             if state.pool.fits(state.size[job]):
-                state.start(job)
+                self._start(job)
                 kept[at] = False
                 spare -= 0 if short[at] else state.size[job]
             at += 1
@@ -84,19 +89,27 @@ class EasyBackfill:
                 break
         self._queue = self._queue[kept]
 
+    def _start(self, job: int) -> None:
+        self.state.start(job)
+        insort(self._ends, (self.state.ends_at[job], job))
+
     def _delay(self, job: int) -> float:
         return self.state.cluster.restart_seconds if self.state.interruptions[job] else 0.0
 
     def _shadow(self, size: int) -> tuple[float, int]:
         """When the head can start, in seconds, and how many GPUs it then leaves free."""
         state = self.state
-        pool = state.pool.copy()
-        ends = sorted((state.ends_at[job], job) for job in state.held)
-        for end, job in ends:
-            pool.give(state.held[job])
-            if pool.fits(size):
-                return end, pool.free - size
-        return NEVER, 0
+        taken: list[int] = []
+        found = (NEVER, 0)
+        for end, job in self._ends:
+            state.pool.give(state.held[job])
+            taken.append(job)
+            if state.pool.fits(size):
+                found = end, state.pool.free - size
+                break
+        for job in reversed(taken):
+            state.pool.retake(state.held[job])
+        return found
 
 
 POLICY = EasyBackfill
