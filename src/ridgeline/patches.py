@@ -129,6 +129,32 @@ PATCHED: Final[dict[str, str]] = {
     "torch.profiler:profile.step": "as its stop",
     "torch.autograd.profiler:profile.__enter__": "as torch.profiler's start",
     "torch.autograd.profiler:profile.__exit__": "as torch.profiler's stop",
+    # -- Triton's interpreter, in a process of its own (kernels check)
+    **dict.fromkeys(
+        (
+            "triton.runtime.interpreter:InterpreterBuilder.cast_impl",
+            "triton.runtime.interpreter:InterpreterBuilder.create_fp_to_fp",
+            "triton.runtime.interpreter:InterpreterBuilder.binary_op",
+            "triton.runtime.interpreter:InterpreterBuilder.unary_op",
+            "triton.runtime.interpreter:InterpreterBuilder.ternary_op",
+            "triton.runtime.interpreter:InterpreterBuilder.create_fma",
+            "triton.runtime.interpreter:InterpreterBuilder.create_dot",
+            "triton.runtime.interpreter:ReduceOps.apply_impl",
+            "triton.runtime.interpreter:ScanOps.apply_impl",
+        ),
+        "bfloat16 and tf32 are computed rightly: the interpreter takes their bits for integers",
+    ),
+    **dict.fromkeys(
+        (
+            "triton.runtime.interpreter:GridExecutor.__call__",
+            "triton.runtime.interpreter:InterpreterBuilder.set_grid_idx",
+            "triton.runtime.interpreter:InterpreterBuilder.create_masked_load",
+            "triton.runtime.interpreter:InterpreterBuilder.create_masked_store",
+            "triton.runtime.interpreter:InterpreterBuilder.create_atomic_rmw",
+            "triton.runtime.interpreter:InterpreterBuilder.create_atomic_cas",
+        ),
+        "what a launch reads and writes, and its programs in another order",
+    ),
 }  # fmt: skip
 """What `patch` may replace, and why."""
 

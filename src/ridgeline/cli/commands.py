@@ -41,6 +41,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "draft-heads": ("ridgeline.cli.draft_heads", "train heads that guess tokens ahead"),
     "kernels list": ("ridgeline.cli.kernels", "the compiled CPU kernels, and where they lie"),
     "kernels build": ("ridgeline.cli.kernels", "compile the CPU kernels ahead of their first use"),
+    "kernels check": (
+        "ridgeline.cli.kernels_check",
+        "a doctor for Triton kernels that needs no GPU; exit 3 with findings",
+    ),
     "kernels occupancy": (
         "ridgeline.cli.kernels_occupancy",
         "warps that a multiprocessor holds, and what limits them",

@@ -1,0 +1,94 @@
+"""The command `ridgeline kernels check` judges Triton kernels without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ridgeline.cli.output_options import Json
+
+if TYPE_CHECKING:
+    from ridgeline.records.kernel_check import CompiledKernel, KernelFinding
+
+
+def kernels_check(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="FILE.py[:KERNEL]|NAME", help="A file with an example(), or ours."),
+    ],
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Architecture to compile for, repeatable; none: six."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Bounds, races, unwritten outputs, bytes, sectors, registers, spills: exit 3 with findings."""
+    import msgspec
+
+    from ridgeline.cli.show import show_answer
+    from ridgeline.errors import Regression
+    from ridgeline.hardware.processors import processor
+    from ridgeline.kernels.check.conduct import TARGETS, check
+    from ridgeline.report.views.kernel_check import check_document
+
+    targets = [processor(one).target for one in arch or TARGETS]
+    seen = check(target, targets)
+    compiled = [_with_occupancy(one) for one in seen.compiled]
+    findings = [*seen.findings, *(found for one in compiled for found in _of_code(one))]
+    answer = msgspec.structs.replace(seen, compiled=compiled, findings=findings)
+    show_answer(answer, check_document(answer), json=json)
+    if findings:
+        raise Regression(f"{target}: {len(findings)} findings; see each one's cure")
+
+
+def _with_occupancy(one: CompiledKernel) -> CompiledKernel:
+    import msgspec
+
+    from ridgeline.cost.occupancy import occupancy
+    from ridgeline.hardware.processors import processor
+
+    if one.error:
+        return one
+    limits = processor(one.target)
+    registers = min(one.registers, limits.registers_per_thread)
+    fits = occupancy(
+        limits, threads=one.threads, registers=registers, shared_bytes=one.shared_bytes
+    )
+    return msgspec.structs.replace(one, occupancy=fits)
+
+
+def _of_code(one: CompiledKernel) -> Iterator[KernelFinding]:
+    from ridgeline.records.kernel_check import KernelFinding
+
+    def finding(cause: str, summary: str, cure: str, **evidence: float | str) -> KernelFinding:
+        return KernelFinding(
+            cause=cause,
+            kernel=one.kernel,
+            summary=f"{one.target}: {summary}",
+            evidence={"target": one.target, **evidence},
+            where=one.file,
+            cure=cure,
+        )
+
+    if one.error:
+        yield finding("does-not-compile", one.error, "change what the compiler names")
+        return
+    if one.spill_instructions or one.stack_bytes:
+        count, stack = one.spill_instructions, one.stack_bytes
+        yield finding(
+            "spills",
+            f"{count} spills, {stack} bytes of stack",
+            "take smaller tiles or more warps, and index no local array by a variable",
+            spills=count,
+            stack_bytes=stack,
+        )
+    if one.occupancy is not None and not one.occupancy.blocks:
+        yield finding(
+            "does-not-fit",
+            f"no block fits: {' and '.join(one.occupancy.limiters)}",
+            "take smaller tiles or fewer stages",
+            shared_bytes=one.shared_bytes,
+            registers=one.registers,
+        )

@@ -1,0 +1,103 @@
+"""Runs the two processes of a check and puts their answers together."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ridgeline.errors import InputError, MissingExtra, ScriptError
+from ridgeline.records.kernel_check import (
+    CompiledKernel,
+    KernelCheck,
+    KernelFinding,
+    KernelLaunch,
+)
+
+TARGETS = ("sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "gfx942")
+"""The architectures that kernels are compiled for when none is named."""
+EXAMPLES = Path(__file__).parent / "examples"
+
+
+class _Interpreted(msgspec.Struct):
+    error: str = ""
+    launches: list[KernelLaunch] = []
+    findings: list[KernelFinding] = []
+
+
+def find(target: str) -> tuple[Path, str]:
+    """The file and the kernel (empty: all) of `FILE.py`, `FILE.py:KERNEL` or a shipped NAME.
+
+    Raises:
+        InputError: There is no such file and no such name.
+    """
+    own = {one.stem: one for one in sorted(EXAMPLES.glob("*.py")) if one.stem != "__init__"}
+    path, _, kernel = target.partition(":")
+    if path in own:
+        return own[path], kernel
+    file = Path(path)
+    if not file.is_file() or file.suffix != ".py":
+        raise InputError(
+            f"{path}: no Python file, and none of our kernels; name a file with an example(), or "
+            f"one of {', '.join(own)}"
+        )
+    return file.resolve(), kernel
+
+
+def check(target: str, architectures: Sequence[str]) -> KernelCheck:
+    """Run a file's example under the interpreter, then compile what it launched.
+
+    Raises:
+        InputError: The file is not there, or has no example that launches a kernel.
+        ScriptError: The file or its example fails.
+    """
+    for module in ("torch", "triton"):
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtra(module, "train")
+    file, kernel = find(target)
+    with tempfile.TemporaryDirectory() as folder:
+        answer, launches = Path(folder) / "answer.json", Path(folder) / "launches.json"
+        _run(file, "interpreted", [str(file), kernel, str(answer)], interpret="1")
+        seen = msgspec.json.decode(answer.read_bytes(), type=_Interpreted)
+        if seen.error:
+            raise InputError(f"{file}: {seen.error}")
+        launches.write_bytes(msgspec.json.encode(seen.launches))
+        _run(file, "compiled", [str(file), str(launches), str(answer), *architectures])
+        built = msgspec.json.decode(answer.read_bytes(), type=list[CompiledKernel])
+    return KernelCheck(
+        file=str(file),
+        triton=importlib.metadata.version("triton"),
+        launches=seen.launches,
+        compiled=built,
+        findings=_merged(seen.findings),
+    )
+
+
+def _run(file: Path, part: str, args: list[str], interpret: str = "0") -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", f"ridgeline.kernels.check.{part}", *args],
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ScriptError(f"{file}: its example() fails: {last}", details=done.stderr)
+
+
+def _merged(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
+    """Each finding once, though several launches may show it."""
+    first: dict[tuple[str, str, str], KernelFinding] = {}
+    for one in findings:
+        first.setdefault((one.cause, one.kernel, one.where), one)
+    return list(first.values())

@@ -1,0 +1,1 @@
+"""Launches of Ridgeline's own kernels, which `ridgeline kernels check NAME` runs."""
