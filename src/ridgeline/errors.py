@@ -35,7 +35,11 @@ def in_words(error: BaseException) -> str:
         return "not UTF-8 text"
     if getattr(error, "strerror", None):
         return str(error.strerror)  # type: ignore[attr-defined]
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return (said.strip().splitlines() or [type(error).__name__])[0]
 
 
 def no_room(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -392,11 +393,11 @@ def test_budgets_of_stages_and_paths_are_a_gate_too(
     text = path.read_text()
     path.write_text(text.replace("detect, features)", 'detect, features, budget="20ms")'))
     assert run(["realtime", "run", *words]) == 3
-    assert "stage-budget at detect: 50" in capsys.readouterr().err
+    assert re.search(r"stage-budget at detect: \d", capsys.readouterr().err)
     path.write_text(text.replace("camera, features, budget", "camera, boxes, budget")
                     .replace('"2s"', '"20ms"'))  # fmt: skip
     assert run(["realtime", "run", *words]) == 3
-    assert "path-budget at camera -> detect: 5" in capsys.readouterr().err
+    assert re.search(r"path-budget at camera -> detect: \d", capsys.readouterr().err)
     path.write_text("\n".join(line for line in text.replace(', budget="1s"', "").splitlines()
                               if "path(" not in line))  # fmt: skip
     assert run(["realtime", "run", *words]) == 2

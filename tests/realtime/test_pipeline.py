@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ridgeline import Pipeline, read_pipeline
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, in_words
 from ridgeline.realtime.pipeline import StageCode
 
 SCRIPT = """
@@ -159,3 +160,38 @@ def test_a_changed_pipeline_leaves_the_one_it_came_from(script: Path) -> None:
     assert after.code["detect"].call is str
     assert after.code["plan"] == before.code["plan"]
     assert after.readers == before.readers
+
+
+async def _awaited(image: object) -> object:
+    return image
+
+
+def _yielded(image: object) -> Iterator[object]:
+    yield image
+
+
+class _Awaited:
+    async def __call__(self, image: object) -> object:
+        return image
+
+
+@pytest.mark.parametrize(
+    ("call", "says"), [(_awaited, "it is async"), (_yielded, "it yields"), (_Awaited(), "is async")]
+)
+def test_a_stage_whose_work_would_be_done_by_somebody_else_is_refused(
+    call: Callable[..., object], says: str
+) -> None:
+    pipeline = Pipeline("car", deadline="33ms")
+    camera = pipeline.sensor("camera", lambda frame: frame, rate="30Hz")
+    with pytest.raises(InputError, match=f"stage detect: .*{says}"):
+        pipeline.stage("detect", call, camera)
+    with pytest.raises(InputError, match=f"stage detect: .*{says}"):
+        pipeline.stage("detect", abs, camera, on_miss="degrade", cheaper=call)
+
+
+def test_an_error_that_cannot_say_what_it_is_has_the_name_of_its_class() -> None:
+    class BrokenError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    assert in_words(BrokenError()) == "BrokenError"

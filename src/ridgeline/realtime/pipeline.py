@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
@@ -124,6 +125,8 @@ class Pipeline:
         self._refuse_twice(name, where)
         if not callable(call):
             raise InputError(f"{where}: a {type(call).__name__} cannot be called")
+        for code in (call, cheaper):
+            _refuse_deferred(code, where)
         _known(on_miss, OnMiss, f"{where}: on_miss")
         if (on_miss == "degrade") != (cheaper is not None):
             raise InputError(f"{where}: on_miss='degrade' and cheaper=… come together")
@@ -257,3 +260,12 @@ def _reader(read: Callable[[int], Any] | Iterable[Any], where: str) -> Callable[
         raise InputError(f"{where}: a {type(read).__name__} can be neither called nor iterated")
     rows = iter(read)
     return lambda _number: next(rows)
+
+
+def _refuse_deferred(call: Callable[..., Any] | None, where: str) -> None:
+    """Refuse code whose work is done only when its result is awaited or read, by somebody else."""
+    for code in (call, inspect.getattr_static(type(call), "__call__", None)):
+        if inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
+            raise InputError(f"{where}: it is async; give a function that returns its result")
+        if inspect.isgeneratorfunction(code):
+            raise InputError(f"{where}: it yields; give a function that returns its result")
