@@ -134,9 +134,9 @@ NO_FILES = {
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {
-    "add", "api", "api_key", "aim", "arrivals", "batching", "change", "cluster", "device", "dtype",
-    "engine", "export", "formula", "gpu", "host", "itl", "kv_bytes", "kv_dtype", "kv_layout",
-    "max_loss",
+    "add", "api", "api_key", "aim", "arch", "arrivals", "batching", "change", "cluster", "device",
+    "dtype", "engine", "export", "formula", "gpu", "host", "itl", "kv_bytes", "kv_dtype",
+    "kv_layout", "max_loss",
     "libraries", "metric", "name", "nodes", "objective", "offload", "only", "order", "phase",
     "precision",
     "policy", "prompt", "queue",
