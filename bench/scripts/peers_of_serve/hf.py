@@ -1,9 +1,10 @@
 """transformers: a bare greedy loop for one sequence, its continuous batching for many."""
 
+import inspect
 import time
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from worker import serve
 
@@ -16,10 +17,13 @@ class HuggingFace:
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
     def decode(self, prompt, count):
-        times, tokens, cache = [], torch.tensor([prompt]), None
+        times, tokens, cache = [], torch.tensor([prompt]), DynamicCache(config=self.model.config)
+        # The argument was renamed in transformers 5.24.
+        renamed = "cache" in inspect.signature(self.model.forward).parameters
+        kept = {"cache" if renamed else "past_key_values": cache}
         for _ in range(count):
-            out = self.model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            tokens, cache = out.logits[:, -1].argmax(-1, keepdim=True), out.past_key_values
+            out = self.model(tokens, use_cache=True, logits_to_keep=1, **kept)
+            tokens = out.logits[:, -1].argmax(-1, keepdim=True)
             times.append(time.perf_counter())
         return times
 

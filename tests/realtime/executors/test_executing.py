@@ -107,7 +107,9 @@ def test_a_slow_sensor_serves_beside_a_fast_one(executor: ExecutorName) -> None:
     pipeline = Pipeline("fusion")
     camera = pipeline.sensor("camera", lambda k: k, rate=200)
     lidar = pipeline.sensor("lidar", lambda k: 100 + k, rate=50)
-    pipeline.stage("fuse", lambda a, b: (a, b), camera, lidar.via("latest-only", reuse=True))
+    # Room for all its frames: a machine that stands still for a while must drop none.
+    frames = camera.via("block", depth=40)
+    pipeline.stage("fuse", lambda a, b: (a, b), frames, lidar.via("latest-only", reuse=True))
     run, got = results(pipeline, executor=executor, frames=40, warmup=0)
     camera_fates = next(one for one in run.fates if one.sensor == "camera")
     assert len(camera_fates.frames) == 40

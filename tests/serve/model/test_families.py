@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.serve.model.tiny_families import FITTING, NOT_FITTING, WINDOW, tiny
+from transformers import PreTrainedModel
 
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
@@ -25,9 +26,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("family", FITTING)
-def test_the_logits_of_a_family_are_its_own_to_four_digits(family: str) -> None:
-    model = tiny(family)
+def assert_own_logits(model: PreTrainedModel) -> None:
     vocab = model.config.get_text_config().vocab_size
     shapes = trial.kv_shapes(model, vocab)
     generator = torch.Generator().manual_seed(1)
@@ -42,13 +41,25 @@ def test_the_logits_of_a_family_are_its_own_to_four_digits(family: str) -> None:
         torch.testing.assert_close(mine / spread, theirs / spread, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("family", FITTING)
+def test_the_logits_of_a_family_are_its_own_to_four_digits(family: str) -> None:
+    assert_own_logits(tiny(family))
+
+
 @pytest.mark.parametrize("family", NOT_FITTING)
 def test_a_family_that_would_be_silently_wrong_is_refused(family: str, tmp_path: Path) -> None:
     tiny(family).save_pretrained(tmp_path)
     config = EngineConfig(model=str(tmp_path), dtype="fp32", device="cpu")
-    with pytest.raises(InputError, match=family) as refusal:
+    refusal = None
+    try:
         load(config)
-    assert "\n" not in str(refusal.value)
+    except InputError as error:
+        refusal = str(error)
+    if refusal is None:  # A newer transformers may have brought the family into line.
+        assert_own_logits(tiny(family))
+    else:
+        assert family in refusal
+        assert "\n" not in refusal
 
 
 def test_bf16_passes_the_check_too(tmp_path: Path) -> None:

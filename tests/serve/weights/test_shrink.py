@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import weakref
+from inspect import signature
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from transformers import (
+    DynamicCache,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GPT2Config,
@@ -112,10 +114,11 @@ def test_decoding_one_by_one_gives_the_prefills_logits() -> None:
     shrink(model, config("int8"))
     whole = logits(model)
     with torch.no_grad():
-        past = None
+        # One cache is kept and filled: its name as an argument changed in transformers 5.24.
+        name = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
+        cache = DynamicCache(config=model.config)
         for at in range(IDS.shape[1]):
-            step = model(IDS[:, at : at + 1], past_key_values=past, use_cache=True)
-            past = step.past_key_values
+            step = model(IDS[:, at : at + 1], **{name: cache}, use_cache=True)
             assert torch.allclose(step.logits[:, 0], whole[:, at], atol=1e-5)
 
 

@@ -45,7 +45,9 @@ def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
     """
     tokens = _prompts(vocab, (3,))[0].to(_device(model))
     out = _quietly(model, lambda: model(input_ids=tokens[None], use_cache=True))
-    kept = getattr(getattr(out, "past_key_values", None), "layers", [])
+    # transformers 5.24 renamed it, and warns of the old name.
+    cache = out["cache"] if "cache" in out else out.get("past_key_values")
+    kept = getattr(cache, "layers", [])
     shapes = []
     for layer in kept:
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
