@@ -224,6 +224,7 @@ def test_where_the_slow_commit_hides_among_broken_ones_all_are_named(tmp_path: P
     assert "one of 3 commits" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_merge_is_one_step_and_says_how_to_search_its_branch(tmp_path: Path) -> None:
     history = History(tmp_path / "merged")
     base = history.commit(WORK.format(work=FAST), "Start")
@@ -239,12 +240,14 @@ def test_a_merge_is_one_step_and_says_how_to_search_its_branch(tmp_path: Path) -
     assert any(f"ridgeline bisect {base[:10]} " in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_a_path_into_the_users_checkout_means_the_commits_own_file(eight: History) -> None:
     script = str(eight.folder / "work.py")  # in the user's checkout it fails at once
     found = answer(bisect(eight, "HEAD~3", "HEAD~2", "--json", "--", "python", script))
     assert found["culprit"]["sha"] == eight.commits[5]
 
 
+@pytest.mark.slow
 def test_untracked_data_is_linked_where_it_is_asked_for(tmp_path: Path) -> None:
     history = History(tmp_path / "with-data")
     reads = "left = int(open('data/size.txt').read()) * TIMES\n"
@@ -257,6 +260,7 @@ def test_untracked_data_is_linked_where_it_is_asked_for(tmp_path: Path) -> None:
     assert answer(bisect(history, *words))["culprit"]["subject"] == "Twice the size"
 
 
+@pytest.mark.slow
 def test_a_record_that_the_command_prints_is_what_is_timed(tmp_path: Path) -> None:
     history = History(tmp_path / "records")
     source = """\

@@ -22,7 +22,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A text to calibrate on, and one to judge on."""
     folder = tmp_path_factory.mktemp("texts")
     (folder / "calibration.txt").write_text((SOURCES / "decoder.py").read_text())
-    (folder / "held.txt").write_text((SOURCES / "encoder.py").read_text()[:2000])
+    (folder / "held.txt").write_text((SOURCES / "encoder.py").read_text()[:900])
     return {"calibration": str(folder / "calibration.txt"), "held": str(folder / "held.txt")}
 
 

@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.sweep("16k")
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["16k", "256k"])
 def test_tune_on_a_full_disk_says_which_file(disk: Path, folder: Path, size: str) -> None:
     tune = [sys.executable, "-m", "ridgeline.cli.main", "tune", "--budget", "20s"]

@@ -173,7 +173,7 @@ def test_a_script_sees_what_it_sees_without_us(
     assert seen == plain
 
 
-@pytest.mark.sweep("view")
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_out_of_a_cache_of_data_nothing_is_lost_and_more_may_come(way: str, tmp_path: Path) -> None:
     data = tmp_path / "keras" / "datasets"

@@ -49,6 +49,7 @@ def examined(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.sweep("hostile_exceptions", "losses_on_two_devices")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_hostile_script_gets_its_verdict_and_what_was_not_read_is_said(
     name: str, capsys: pytest.CaptureFixture[str]

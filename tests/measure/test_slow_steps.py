@@ -40,6 +40,7 @@ def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
     assert "slow_steps.py:14 in evaluate" in last
 
 
+@pytest.mark.slow
 def test_a_step_of_endless_closures_is_measured_closure_by_closure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -34,6 +34,7 @@ def printed(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> tuple[bool
     return sound, [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows[2:]]
 
 
+@pytest.mark.slow
 def test_each_row_says_how_near_it_is_and_how_long_it_takes(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path
         run(images(2))
 
 
+@pytest.mark.sweep("openvino")
 @pytest.mark.parametrize("name", HERE)
 def test_how_images_lie_in_memory_changes_no_answer(name: str, tmp_path: Path) -> None:
     model, pixels = resnet(), images(8)

@@ -55,6 +55,7 @@ def test_nothing_is_left_behind_when_the_block_fails(bench: ModuleType) -> None:
     assert all(process.poll() is not None for process in hosts._processes)
 
 
+@pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.multiprocess
 def test_an_all_reduce_takes_the_time_of_its_bytes_on_the_link(

@@ -154,6 +154,7 @@ def test_a_stack_that_tune_proved_is_applied_to_every_rank(
     assert losses[0] != losses[1]  # bf16 products round
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_every_rank_and_says_where_the_run_lies(folder: Path) -> None:
     options = ("--out", "stopped", "--set", "layout.dp=2", "--set", "run.steps=100000")
     started = train(folder, *options, preexec_fn=_heed_interrupts)

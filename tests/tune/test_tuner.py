@@ -206,6 +206,7 @@ def test_an_interruption_after_the_first_proof_leaves_its_stack(tmp_path: Path) 
     assert ledger.cumulative_ci[0] > 1, "the whole was measured directly: it is the first row"
 
 
+@pytest.mark.slow
 def test_a_script_that_is_killed_is_started_again_and_the_ledger_is_finished(
     tmp_path: Path,
 ) -> None:

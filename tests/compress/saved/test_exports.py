@@ -55,6 +55,7 @@ def test_a_dense_model_as_onnx_equals_pytorch(source: Path, tmp_path: Path) -> N
     assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()
 
 
+@pytest.mark.slow
 def test_int8_weights_and_inputs_are_qdq_and_equal_pytorch(source: Path, tmp_path: Path) -> None:
     expected = logits(write(source, tmp_path / "out", "w8a8-static"))
     onnx_model.export(tmp_path / "out", tmp_path / "model.onnx")

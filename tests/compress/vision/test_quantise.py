@@ -66,6 +66,7 @@ def test_every_way_to_find_ranges_keeps_the_outputs(network: nn.Module, options:
     assert lost_db(network, found, images(batch=4)[1]) > 18
 
 
+@pytest.mark.slow
 def test_learned_and_compensated_rounding_win_at_four_bits(network: nn.Module) -> None:
     lost = {
         name: lost_db(network, quantise(network, images(), f"w4a8-int8-{name}"), images(8)[0])

@@ -67,6 +67,7 @@ def test_sound_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixture[
     assert 0 < built["occupancy"]["occupancy"] <= 1
 
 
+@pytest.mark.sweep("add: mask is off by one", "add: programs overlap")
 @pytest.mark.parametrize(
     "mutant",
     [pytest.param(one, id=one["name"], marks=marks_of(one)) for one in MUTANTS],

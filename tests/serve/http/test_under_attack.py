@@ -177,6 +177,7 @@ def test_the_end_is_clean_for_commands_and_a_second_signal_kills_the_engines(mod
         assert "Traceback" not in server.log
 
 
+@pytest.mark.slow
 def test_rounds_of_everything_leave_no_memory_and_no_descriptor(single: Server) -> None:
     chance = random.Random(7)
 

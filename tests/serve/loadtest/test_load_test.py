@@ -145,6 +145,7 @@ def test_a_replayed_trace_keeps_times_lengths_and_shared_prefixes(
     assert first[:512] != third[:512]
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_the_rate_that_a_server_of_known_capacity_sustains(
     start: Start, load: Load
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_sweep_finds_the_rate_that_a_server_of_known_capacity_sustains(
     assert found.curve[-1].saturated is True
 
 
+@pytest.mark.slow
 def test_a_starved_load_tester_refuses_to_report(start: Start) -> None:
     """A spinning thread in its process holds the interpreter: requests go out late."""
     command = [sys.executable, "-m", "tests.serve.loadtest.starved", start(), "0.01"]

@@ -46,6 +46,7 @@ def test_sequences_cut_over_ranks_train_as_one_process_does():
     _compare(SEQUENCES)
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_spread_experts_train_as_one_process_does_and_each_rank_keeps_its_share():
     results = _compare(EXPERTS)
