@@ -296,6 +296,44 @@ def test_what_cannot_be_counted_is_one_line(
     assert message in said
 
 
+STRANGERS = """
+import torch
+from torch import nn
+
+class Detector(nn.Module):
+    # A grid in a list, scales in a ParameterList, constants on the CPU, boxes suppressed one by one
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3, stride=8, padding=1)
+        self.scales = nn.ParameterList([nn.Parameter(torch.ones(1))])
+        self.cells = nn.Parameter(torch.tensor([4, 4]), requires_grad=False)
+        self.grid = [torch.empty(0)]
+    def forward(self, x):
+        f = self.body(x) * self.scales[0]
+        if self.grid[0].shape != f.shape[-2:]:
+            self.grid[0] = torch.arange(f.shape[-1]).float().expand(f.shape[-2:])
+        pooled = nn.functional.adaptive_avg_pool2d(f + self.grid[0], int(self.cells[0]))
+        scores = pooled.flatten(1)[0]
+        order, kept = scores.argsort(), []
+        while order.numel():
+            kept.append(order[0].item())
+            order = order[1:][scores[order[1:]] > scores[kept[-1]]]
+        return kept
+"""
+
+
+def test_a_detector_whose_forward_needs_numbers_is_counted_up_to_its_suppression(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "strange.py").write_text(STRANGERS)
+    assert run(["predict", "inference", "--model", f"{tmp_path}/strange.py:Detector", "--device",
+                "t4", "--image", "64x32", "--json"]) == 0  # fmt: skip
+    capsys.readouterr()
+    network = read_network(f"{tmp_path}/strange.py:Detector", (64, 32))
+    assert network.macs == 8 * 27 * 8 * 4
+    assert sum(one.count for one in network.operators) < 12
+
+
 def test_an_image_is_one_side_or_two() -> None:
     assert read_image_size("480x640") == (480, 640)
     with pytest.raises(InputError, match="give a side"):

@@ -6,7 +6,8 @@
     script.py:build                  a function without arguments, a class or a module of a script
 
 Modules are built on the meta device; one whose constructor needs numbers is built on the CPU and
-then moved there.
+then moved there. A script's module whose forward needs numbers is counted where they are: on the
+CPU.
 """
 
 from __future__ import annotations
@@ -37,10 +38,21 @@ class BuiltModule:
     channels: int = 3
 
 
-def build_module(source: str, image_size: tuple[int, int] | None = None) -> BuiltModule:
-    """The module that `source` names, made for `image_size` where it takes one."""
+def build_module(
+    source: str, image_size: tuple[int, int] | None = None, *, device: str = "meta"
+) -> BuiltModule:
+    """The module that `source` names, made for `image_size` where it takes one.
+
+    Args:
+        source: See the table above.
+        image_size: Height and width.
+        device: Where a script's module shall lie; all others are on the meta device.
+
+    Raises:
+        InputError: There is none, or it cannot be built.
+    """
     if (script := split_script(source)) is not None:
-        return _from_script(*script)
+        return _from_script(*script, device)
     if source.startswith("hf:"):
         return _from_folder(Path(source.removeprefix("hf:")))
     if Path(source, "config.json").exists():
@@ -123,7 +135,10 @@ def _from_folder(folder: Path) -> BuiltModule:
     )
 
 
-def _from_script(path: Path, thing: str) -> BuiltModule:
-    made = model_of(run_script(path), thing, make=on_meta).to("meta")
+def _from_script(path: Path, thing: str, device: str) -> BuiltModule:
+    if device == "meta":
+        made = model_of(run_script(path), thing, make=on_meta).to(device)
+    else:
+        made = model_of(run_script(path), thing).to(device)
     channels = (one.in_channels for one in made.modules() if isinstance(one, torch.nn.Conv2d))
     return BuiltModule(module=made, name=thing or path.stem, channels=next(channels, 3))

@@ -31,7 +31,8 @@ def count_module(
 ) -> VisionNetwork:
     """The operators of a module's forward pass of one image of `image_size` (height, width).
 
-    Runs where the module's parameters are; on the meta device nothing is computed. The module is
+    Runs where the module's parameters are; on the meta device nothing is computed, elsewhere an
+    image of zeros is. The module is
     put into evaluation mode and left so. Where shapes depend on data once every layer has run (the
     non-maximum suppression of a detector), counting ends there.
 
@@ -58,7 +59,7 @@ def record_operators(
     device = "meta" if first is None else first.device
     dtype = torch.float32 if first is None else first.dtype
     image = torch.zeros(1, channels, *image_size, device=device, dtype=dtype)
-    recorder = Recorder(image)
+    recorder = Recorder(image, lambda: not _unvisited(module, recorder.visited))
     with (
         torch.no_grad(),
         without_fast_path(),
@@ -84,7 +85,9 @@ def _unvisited(module: torch.nn.Module, visited: set[str]) -> list[str]:
     return [
         path
         for path, layer in module.named_modules()
-        if path not in visited and next(layer.parameters(recurse=False), None) is not None
+        if path not in visited
+        and not isinstance(layer, torch.nn.ParameterList | torch.nn.ParameterDict)
+        and next(layer.parameters(recurse=False), None) is not None
     ]
 
 

@@ -8,7 +8,7 @@ this is known by its storage, so that views and writes in place need no cases of
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -49,8 +49,18 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the type checker
     """The operators of what runs inside it, in their order."""
 
-    def __init__(self, image: torch.Tensor) -> None:
+    def __init__(
+        self, image: torch.Tensor, is_complete: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Record what follows from an image.
+
+        Args:
+            image: What the module is given.
+            is_complete: Whether all that is to be counted has run, so that an operator whose
+                result has a size of its own for each image ends the count.
+        """
         super().__init__()
+        self._is_complete = is_complete
         self.operators: list[VisionOperator] = []
         self.paths: list[str] = [""]
         """Paths of the layers that are running, the innermost last."""
@@ -70,6 +80,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
         del types
         kwargs = kwargs or {}
         name = operator._schema.name.partition("::")[2].rstrip("_")
+        if name in DATA_DEPENDENT and self._reads_image(args) and self._is_complete():
+            self.stopped_at = name
+            raise RuntimeError(f"{name} depends on what the image shows")
         try:
             result = operator(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
@@ -79,6 +92,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
         if not self._hidden:
             self._note(name, operator.is_view, args, kwargs, result)
         return result
+
+    def _reads_image(self, args: Any) -> bool:
+        return any(_storage(one) in self._functions for one in _tensors(args))
 
     def _note(self, name: str, is_view: bool, args: Any, kwargs: Any, result: Any) -> None:
         outputs = _tensors(result)

@@ -41,10 +41,18 @@ def read_network(source: str, image_size: tuple[int, int] | None = None) -> Visi
         return count_exported(Path(source), image_size)
     from ridgeline.measure.network.build import build_module
     from ridgeline.measure.network.count import count_module
+    from ridgeline.measure.network.scripted import split_script
 
     built = build_module(source, image_size)
     size = image_size or built.image_size
-    return count_module(built.module, size, name=built.name, channels=built.channels)
+    try:
+        return count_module(built.module, size, name=built.name, channels=built.channels)
+    except InputError:
+        if split_script(source) is None:
+            raise
+        # Grids in lists, constants made on the CPU, numbers read out of buffers: it needs to run.
+        real = build_module(source, image_size, device="cpu")
+        return count_module(real.module, size, name=real.name, channels=real.channels)
 
 
 def is_vision(source: str) -> bool:
