@@ -90,6 +90,12 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("realtime run", option): ((f"realtime run script.py --{option} OUTPUT", "script.py"),)
         for option in ("out", "trace", "html")
     },
+    ("queue doctor", "html"): (
+        ("queue doctor state.json --html OUTPUT", "state.json"),
+        ("queue doctor pods.csv --cluster nodes.csv --html OUTPUT", "pods.csv"),
+        ("queue doctor pods.csv --cluster nodes.csv --html OUTPUT", "nodes.csv"),
+        ("queue doctor state.json --dcgm samples.csv --html OUTPUT", "samples.csv"),
+    ),
     ("queue place", "html"): (
         ("queue place tasks.csv --cluster nodes.csv --html OUTPUT", "tasks.csv"),
         ("queue place tasks.csv --cluster nodes.csv --html OUTPUT", "nodes.csv"),

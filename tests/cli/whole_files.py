@@ -41,6 +41,12 @@ def write_whole_files(folder: Path) -> None:
     (folder / "jobs.csv").write_text("submit_seconds,duration_seconds,num_gpus\n0,60,8\n")
     (folder / "tasks.csv").write_text("cpu_milli,memory_mib,num_gpu,gpu_milli\n1,1,1,500\n")
     (folder / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu\nn0,9000,9000,8\n")
+    (folder / "pods.csv").write_text("pod,gpus,node\na,8,n0\n")
+    (folder / "samples.csv").write_text("namespace,pod,utilisation\n")
+    (folder / "state.json").write_text(
+        '{"items": [{"kind": "Node", "metadata": {"name": "n0"},'
+        ' "status": {"allocatable": {"cpu": "9", "memory": "9Gi", "nvidia.com/gpu": "8"}}}]}'
+    )
     (folder / "pool.toml").write_text("gpus = 8\n")
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "stack.toml").write_text("")

@@ -60,6 +60,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a pipeline as it could be, on the samples of a run",
     ),
     "realtime tune": ("ridgeline.cli.realtime_tune", "stack cures of a pipeline, prove each one"),
+    "queue doctor": (
+        "ridgeline.cli.queue_doctor",
+        "what keeps a cluster's GPUs from work, and the cure",
+    ),
     "queue place": (
         "ridgeline.cli.queue_place",
         "what rules of placement leave of a cluster",

@@ -14,8 +14,9 @@ from tests.launch.check.manifests import shipped_kinds
 from ridgeline.errors import InputError
 from ridgeline.launch.check import cel, grammar, read_text
 from ridgeline.launch.check.catalogue import find_kind
-from ridgeline.launch.check.grammar import parse_quantity, schedule_problem
+from ridgeline.launch.check.grammar import schedule_problem
 from ridgeline.launch.check.structural import with_defaults
+from ridgeline.records.kube_quantity import parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline.launch.check.catalogue import core_definitions
-from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.verdict import Problems, shown
+from ridgeline.records.kube_quantity import parse_quantity
 
 UNKNOWN_FIELD = "unknown field"
 

@@ -16,7 +16,6 @@ from ridgeline.launch.check.containers import (
     check_unique_names,
 )
 from ridgeline.launch.check.devices import check_claim_references
-from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import (
     Object,
     check_annotations,
@@ -29,6 +28,7 @@ from ridgeline.launch.check.metadata import (
 )
 from ridgeline.launch.check.scheduling import check_scheduling
 from ridgeline.launch.check.verdict import Problems
+from ridgeline.records.kube_quantity import parse_quantity
 
 _HOST_PATHS = (
     "DirectoryOrCreate",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ridgeline.launch.check import grammar
-from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import Object, section
 from ridgeline.launch.check.verdict import Problems
+from ridgeline.records.kube_quantity import parse_quantity
 
 _CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STANDARD = (

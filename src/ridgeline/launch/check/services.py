@@ -7,7 +7,6 @@ Kubernetes 1.36.
 from __future__ import annotations
 
 from ridgeline.launch.check import grammar
-from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import (
     Object,
     check_choice,
@@ -20,6 +19,7 @@ from ridgeline.launch.check.metadata import (
     section,
 )
 from ridgeline.launch.check.verdict import Problems
+from ridgeline.records.kube_quantity import parse_quantity
 
 _SIZE_LIMIT_BYTES = 1024 * 1024
 _ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")

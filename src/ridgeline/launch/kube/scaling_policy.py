@@ -23,7 +23,7 @@ from ridgeline.batching.scaling.keda import (
 )
 from ridgeline.errors import InputError
 from ridgeline.launch.check.documents import read_files
-from ridgeline.launch.check.grammar import parse_quantity
+from ridgeline.records.kube_quantity import parse_quantity
 
 
 def read_policy(path: Path) -> Hpa | Keda:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import entries, section
 from ridgeline.launch.check.pods import RESTART_POLICIES, check_pod_spec
 from ridgeline.launch.check.resources import may_overcommit
@@ -23,6 +22,7 @@ from ridgeline.launch.check.stricter.workload import (
     is_patch,
 )
 from ridgeline.launch.check.verdict import ManifestProblem, Problems
+from ridgeline.records.kube_quantity import parse_quantity
 
 _JOB_TEMPLATES = ("replicatedJobs", "submitterPodTemplate")
 """Fields below which a template becomes the pods of a batch/v1 Job."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ridgeline.launch.check.grammar import parse_quantity
 from ridgeline.launch.check.metadata import Object, entries, section
 from ridgeline.launch.check.verdict import Severity
+from ridgeline.records.kube_quantity import parse_quantity
 
 _ACCELERATOR = re.compile(r"(gpu|tpu|gaudi|neuron|mig-|npu)", re.IGNORECASE)
 _NOT_DEVICES = ("memory", "cores", "percentage")

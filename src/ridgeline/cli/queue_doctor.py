@@ -1,0 +1,49 @@
+"""`ridgeline queue doctor state.json` says what is wrong with a cluster, in GPUs lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ridgeline.cli.output_options import Html, Json
+
+
+def queue_doctor(
+    state: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="STATE...",
+            help="What kubectl get nodes,pods -A -o json prints, in one file or more; or a CSV of"
+            " pods.",
+        ),
+    ],
+    cluster: Annotated[
+        Path | None,
+        typer.Option(metavar="NODES.csv", help="Nodes, where the state is a CSV of pods."),
+    ] = None,
+    dcgm: Annotated[
+        Path | None,
+        typer.Option(metavar="SAMPLES.csv", help="Utilisation by pod, as DCGM's exporter has it."),
+    ] = None,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Find what keeps a cluster's GPUs from work: GPUs lost to each cause, and its cure."""
+    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.queue.doctor.diagnose import diagnose_cluster
+    from ridgeline.queue.readers.cluster_state import read_cluster_state
+    from ridgeline.report.views.queue_doctor import queue_doctor_document
+
+    found = diagnose_cluster(
+        read_cluster_state(state, nodes=cluster, dcgm=dcgm),
+        source=", ".join(path.name for path in state),
+    )
+    document = queue_doctor_document(found)
+    if html is not None:
+        write_page("--html", html, document)
+    if json:
+        print_json(found)
+    else:
+        print_document(document)

@@ -1,0 +1,44 @@
+"""Answers `ridgeline queue doctor`: every rule asked, the costliest finding first."""
+
+from __future__ import annotations
+
+from ridgeline.queue.doctor.rules import doctor_rules
+from ridgeline.queue.doctor.state import LiveCluster
+from ridgeline.records.queue_finding import QueueDiagnosis
+
+
+def diagnose_cluster(state: LiveCluster, *, source: str = "") -> QueueDiagnosis:
+    """What is wrong with a cluster.
+
+    Args:
+        state: The cluster at one moment.
+        source: What it was read from, for the answer.
+    """
+    findings = [one for rule in doctor_rules().values() if (one := rule(state)) is not None]
+    findings.sort(key=lambda one: (-one.lost_gpus * one.confidence, one.cause))
+    waiting = state.waiting
+    with_gpus = [node for node in state.nodes if node.num_gpus or node.slices]
+    return QueueDiagnosis(
+        source=source,
+        nodes=len(with_gpus),
+        gpus=sum(node.num_gpus for node in with_gpus),
+        allocated_gpus=sum(pod.num_gpus for pod in state.running),
+        waiting_pods=len(waiting),
+        waiting_gpus=sum(pod.num_gpus for pod in waiting),
+        findings=findings,
+        notes=_notes(state),
+    )
+
+
+def _notes(state: LiveCluster) -> list[str]:
+    notes = []
+    if not state.used_share:
+        notes.append("without --dcgm nobody can tell which allocated GPUs are idle")
+    if state.now_seconds is None:
+        notes.append("the state has no times: every pod that waits counts, however new it is")
+    if not state.templates:
+        notes.append(
+            "no templates of workloads were given; add kubectl get jobs,jobsets,... -o json to"
+            " have requests and limits checked of what has no pods yet"
+        )
+    return notes

@@ -1,0 +1,58 @@
+"""Rules of the cluster's doctor, one file each, with a function `find`.
+
+`-` in a cause's name is `_` in its file's. A rule returns at most one finding, which counts the
+GPUs that the cause keeps from work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+
+from ridgeline.queue.doctor.state import LiveCluster
+from ridgeline.records.queue_finding import QueueFinding
+
+FindRule = Callable[[LiveCluster], QueueFinding | None]
+
+
+def doctor_rules() -> dict[str, FindRule]:
+    """Every rule by the name of its cause.
+
+    >>> "no-gang" in doctor_rules()
+    True
+    """
+    names = sorted(one.name for one in pkgutil.iter_modules(__path__))
+    return {
+        name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}").find for name in names
+    }
+
+
+@cache
+def _cures() -> dict[str, dict[str, str]]:
+    text = (files("ridgeline.queue.doctor") / "cures.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def found(
+    cause: str,
+    *,
+    lost_gpus: float,
+    counted: str,
+    confidence: float,
+    summary: str,
+    evidence: dict[str, float | int | str],
+    where: list[str],
+    filled: dict[str, str] | None = None,
+) -> QueueFinding:
+    """A finding with its cure, in which `{words}` are filled."""
+    cure, setting = _cures()[cause]["cure"], _cures()[cause]["setting"].strip() + "\n"
+    for name, value in (filled or {}).items():
+        cure, setting = (text.replace(f"{{{name}}}", value) for text in (cure, setting))
+    return QueueFinding(
+        cause=cause, lost_gpus=lost_gpus, counted=counted, confidence=confidence,
+        summary=summary, evidence=evidence, where=where, cure=cure, setting=setting,
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""A cluster at one moment: nodes, pods, and templates of pods that are not there yet."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+SETTLED_SECONDS = 300.0
+"""A pod that waits for less may yet be placed in the ordinary course of things."""
+_PARTS = re.compile(r"(\d+)g\.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveNode:
+    """One node with what pods may have of it."""
+
+    name: str
+    num_gpus: int
+    """Whole GPUs that pods may have."""
+    slices: dict[str, int] = field(default_factory=dict)
+    """MIG slices by profile, as `3g.40gb`."""
+    cpu_milli: int
+    memory_bytes: int
+    model: str = ""
+    closed: str = ""
+    """Why it takes no pods; empty: it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePod:
+    """One pod, what it asks of a node, and what became of it."""
+
+    name: str
+    """Its name after its namespace, `team/train-0`."""
+    workload: str
+    """What it is a part of: `JobSet team/train`; its own name where it stands alone."""
+    ranks: bool = False
+    """Its workload computes only once all of its pods run."""
+    node: str = ""
+    """The node's name; empty: it waits for one."""
+    num_gpus: int = 0
+    slices: dict[str, int] = field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    model: str = ""
+    """The GPU model that it insists on."""
+    gang: bool = False
+    """Something starts its workload whole or not at all."""
+    quota: str = ""
+    """The queue that admitted it by its quota."""
+    topology: bool = False
+    """Its admission looked for room on nodes as well."""
+    gated: bool = False
+    """It is held back on purpose, and asks for no node yet."""
+    done: bool = False
+    preempted: bool = False
+    created_seconds: float | None = None
+    """Unix time, as the other two."""
+    started_seconds: float | None = None
+    ended_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTemplate:
+    """What the pods of a workload will ask for, of one resource in one container."""
+
+    workload: str
+    replicas: int
+    resource: str
+    requests: str | None
+    limits: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCluster:
+    """Everything that was read."""
+
+    nodes: tuple[LiveNode, ...]
+    pods: tuple[LivePod, ...]
+    templates: tuple[AskedTemplate, ...] = ()
+    used_share: dict[str, float] = field(default_factory=dict)
+    """Mean utilisation of a pod's GPUs, 0 to 1, by the pod's name; empty: nobody measured."""
+    now_seconds: float | None = None
+    """The latest time that the state mentions."""
+
+    @property
+    def running(self) -> list[LivePod]:
+        """Pods that hold what they asked for."""
+        return [pod for pod in self.pods if pod.node and not pod.done]
+
+    @property
+    def waiting(self) -> list[LivePod]:
+        """Pods with GPUs that have waited for a node so long that it says something."""
+        return [
+            pod
+            for pod in self.pods
+            if not (pod.node or pod.done or pod.gated)
+            and (pod.num_gpus or pod.slices)
+            and self.age_seconds(pod) >= SETTLED_SECONDS
+        ]
+
+    def age_seconds(self, pod: LivePod) -> float:
+        """Since a pod was made; without end where no time is known."""
+        if pod.created_seconds is None or self.now_seconds is None:
+            return float("inf")
+        return self.now_seconds - pod.created_seconds
+
+    def used_slices(self) -> dict[str, dict[str, int]]:
+        """Slices in use, by node and profile."""
+        used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for pod in self.running:
+            for profile, number in pod.slices.items():
+                used[pod.node][profile] += number
+        return used
+
+
+def slice_share(profile: str) -> float:
+    """The part of a GPU that a MIG profile is, by its compute slices, of seven.
+
+    >>> round(slice_share("3g.40gb"), 3)
+    0.429
+    """
+    found = _PARTS.match(profile)
+    return int(found[1]) / 7.0 if found else 0.0
+
+
+def several(number: float, thing: str) -> str:
+    """A number and what is counted.
+
+    >>> several(1, "GPU"), several(12, "pod")
+    ('1 GPU', '12 pods')
+    """
+    return f"{number:,.0f} {thing}" + ("" if round(number) == 1 else "s")

@@ -1,0 +1,179 @@
+"""One pod as Kubernetes describes it: what it asks for, what it belongs to, what became of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from ridgeline.errors import InputError
+from ridgeline.queue.doctor.state import LivePod
+from ridgeline.records.kube_quantity import parse_quantity
+
+_GPU = re.compile(r"(nvidia|amd)\.com/gpu|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi")
+_SLICE = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb(?:\.\w+)?)")
+
+RANKED = {
+    "jobset.sigs.k8s.io/jobset-name": "JobSet",
+    "training.kubeflow.org/job-name": "training job",
+    "trainer.kubeflow.org/trainjob-name": "TrainJob",
+    "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
+    "volcano.sh/job-name": "Volcano job",
+    "ray.io/cluster": "RayCluster",
+}
+"""Labels by which pods of one workload of ranks know each other."""
+GANGS = (
+    "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name", "scheduling.k8s.io/group-name", "pod-group-name",
+    "yunikorn.apache.org/task-group-name",
+)  # fmt: skip
+"""Labels or annotations of what starts pods together: coscheduling, Volcano, KAI, YuniKorn."""
+TOPOLOGIES = tuple(
+    f"kueue.x-k8s.io/podset-{kind}" for kind in
+    ("required-topology", "preferred-topology", "unconstrained-topology")
+)  # fmt: skip
+
+
+def live_pod(one: dict[str, Any], where: str) -> LivePod:
+    """Read one pod as kubectl prints it.
+
+    Raises:
+        InputError: What it asks for is no amount.
+    """
+    spec, status = section(one, "spec"), section(one, "status")
+    words = {**section(one, "metadata", "labels"), **section(one, "metadata", "annotations")}
+    asked = _asked(spec, where)
+    workload, ranks = _workload(one, words)
+    conditions = [c for c in status.get("conditions") or [] if isinstance(c, dict)]
+    wanted = section(spec, "nodeSelector")
+    quota = words.get("kueue.x-k8s.io/queue-name") or words.get("kueue.x-k8s.io/cluster-queue-name")
+    return LivePod(
+        name=name_of(one),
+        workload=workload,
+        ranks=ranks,
+        node=str(spec.get("nodeName") or ""),
+        num_gpus=sum(whole(asked[name], name, where) for name in asked if is_gpu(name)),
+        slices=asked_slices(asked, where),
+        cpu_milli=milli(asked.get("cpu"), "cpu", where),
+        memory_bytes=whole(asked.get("memory"), "memory", where),
+        model=str(wanted.get("nvidia.com/gpu.product") or ""),
+        gang=any(name in words for name in GANGS)
+        or bool(spec.get("schedulingGroup") or spec.get("workloadRef")),
+        quota=str(quota or ""),
+        topology=any(name in words for name in TOPOLOGIES),
+        gated=bool(spec.get("schedulingGates")),
+        done=status.get("phase") in ("Succeeded", "Failed"),
+        preempted=any(
+            c.get("type") == "DisruptionTarget" and c.get("status") == "True"
+            and str(c.get("reason")).startswith("Preemption")
+            for c in conditions
+        ),
+        created_seconds=unix_seconds(section(one, "metadata").get("creationTimestamp")),
+        started_seconds=unix_seconds(status.get("startTime")),
+        ended_seconds=_ended(status, conditions),
+    )  # fmt: skip
+
+
+def name_of(one: dict[str, Any]) -> str:
+    """With the namespace, where there is one."""
+    about = section(one, "metadata")
+    name = str(about.get("name", ""))
+    return f"{about['namespace']}/{name}" if about.get("namespace") else name
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource is counted in whole GPUs."""
+    return _GPU.fullmatch(resource) is not None
+
+
+def asked_slices(amounts: dict[str, Any], where: str) -> dict[str, int]:
+    """MIG slices by profile."""
+    found = {name: _SLICE.fullmatch(name) for name in amounts}
+    return {match[1]: whole(amounts[name], name, where) for name, match in found.items() if match}
+
+
+def whole(amount: object, name: str, where: str) -> int:
+    """An amount as a whole number, rounded up."""
+    return _number(amount, name, where, 1)
+
+
+def milli(amount: object, name: str, where: str) -> int:
+    """An amount in thousandths, rounded up."""
+    return _number(amount, name, where, 1000)
+
+
+def section(one: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """What lies under keys, if it is a mapping; else an empty one."""
+    found: Any = one
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def unix_seconds(text: object) -> float | None:
+    """The moment that a text of Kubernetes names; None where it names none."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
+def _number(amount: object, name: str, where: str, times: int) -> int:
+    value = parse_quantity(amount)
+    if value is None or value < 0:
+        raise InputError(f"{where}: {name} is {amount!r}, which is no amount of anything")
+    return -int(-value * times // 1)
+
+
+def _asked(spec: dict[str, Any], where: str) -> dict[str, Any]:
+    """What the containers ask for together, or the largest that starts before them."""
+    at_once: dict[str, Any] = {}
+    for one in spec.get("containers") or []:
+        _add(at_once, _requests(one), where, lambda a, b: a + b)
+    for one in spec.get("initContainers") or []:
+        stays = one.get("restartPolicy") == "Always"
+        _add(at_once, _requests(one), where, (lambda a, b: a + b) if stays else max)
+    _add(at_once, section(spec, "overhead"), where, lambda a, b: a + b)
+    return at_once
+
+
+def _requests(container: dict[str, Any]) -> dict[str, Any]:
+    """Requests; a limit stands for a request that is not there."""
+    return {**section(container, "resources", "limits"),
+            **section(container, "resources", "requests")}  # fmt: skip
+
+
+def _add(
+    sums: dict[str, Any], more: dict[str, Any], where: str, join: Callable[[Any, Any], Any]
+) -> None:
+    for name, amount in more.items():
+        value = parse_quantity(amount)
+        if value is None or value < 0:
+            raise InputError(f"{where}: {name} is {amount!r}, which is no amount of anything")
+        sums[name] = float(join(parse_quantity(sums.get(name)) or 0, value))
+
+
+def _workload(one: dict[str, Any], words: dict[str, Any]) -> tuple[str, bool]:
+    """What a pod is a part of, and whether that needs all of its pods to compute."""
+    namespace = str(section(one, "metadata").get("namespace") or "")
+    for label, kind in RANKED.items():
+        if label in words:
+            return f"{kind} {namespace}/{words[label]}", True
+    if "batch.kubernetes.io/job-completion-index" in words:
+        job = words.get("batch.kubernetes.io/job-name") or words.get("job-name") or ""
+        return f"Job {namespace}/{job}", True
+    owners = section(one, "metadata").get("ownerReferences")
+    if isinstance(owners, list) and owners and isinstance(owners[0], dict):
+        return f"{owners[0].get('kind')} {namespace}/{owners[0].get('name')}", False
+    return f"Pod {name_of(one)}", False
+
+
+def _ended(status: dict[str, Any], conditions: list[dict[str, Any]]) -> float | None:
+    ends = [
+        unix_seconds(section(one, "state", "terminated").get("finishedAt"))
+        for one in status.get("containerStatuses") or [] if isinstance(one, dict)
+    ]  # fmt: skip
+    ends += [unix_seconds(c.get("lastTransitionTime")) for c in conditions
+             if c.get("type") == "DisruptionTarget"]  # fmt: skip
+    return max((end for end in ends if end is not None), default=None)

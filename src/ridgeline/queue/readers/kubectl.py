@@ -1,0 +1,155 @@
+"""What `kubectl get nodes,pods,... -o json` prints, as a cluster's state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import InputError
+from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster, LiveNode
+from ridgeline.queue.readers.kube_pods import (
+    asked_slices,
+    is_gpu,
+    live_pod,
+    milli,
+    name_of,
+    section,
+    unix_seconds,
+    whole,
+)
+from ridgeline.records.input_file import read_json
+
+KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_MODELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
+
+
+def kube_objects(path: Path) -> list[dict[str, Any]]:
+    """The objects of a list, or the one object.
+
+    Raises:
+        InputError: The file is no JSON, or holds no Kubernetes objects.
+    """
+    content = read_json(path, object, cure=KUBECTL_CURE)
+    listed = content.get("items", [content]) if isinstance(content, dict) else content
+    if not isinstance(listed, list):
+        raise InputError(f"{path}: items is no list; {KUBECTL_CURE}")
+    for place, one in enumerate(listed):
+        if not (isinstance(one, dict) and isinstance(one.get("kind"), str)
+                and isinstance(one.get("metadata"), dict)):  # fmt: skip
+            raise InputError(f"{path}: item {place} is no Kubernetes object; {KUBECTL_CURE}")
+    return listed
+
+
+def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
+    """The state that objects tell.
+
+    Raises:
+        InputError: An object is given twice, an amount is no amount, or a pod is on a node that
+            was not given.
+    """
+    seen: set[tuple[str, str]] = set()
+    nodes, pods, templates = [], [], []
+    for one in objects:
+        key = (one["kind"], name_of(one))
+        if key in seen:
+            raise InputError(f"{where}: {key[0]} {key[1]} is given twice; leave one out")
+        seen.add(key)
+        at = f"{where}: {key[0]} {key[1]}"
+        if one["kind"] == "Node":
+            nodes.append(_node(one, at))
+        elif one["kind"] == "Pod":
+            pods.append(live_pod(one, at))
+        else:
+            templates += list(_templates(one))
+    known = {node.name for node in nodes}
+    for pod in pods:
+        if pod.node and not pod.done and pod.node not in known:
+            raise InputError(
+                f"{where}: pod {pod.name} is on node {pod.node}, which is not there; {KUBECTL_CURE}"
+            )
+    started = {pod.workload.partition(" ")[2] for pod in pods}
+    return LiveCluster(
+        nodes=tuple(nodes),
+        pods=tuple(pods),
+        templates=tuple(t for t in templates if t.workload.partition(" ")[2] not in started),
+        now_seconds=_latest(objects),
+    )
+
+
+def _node(one: dict[str, Any], where: str) -> LiveNode:
+    labels = section(one, "metadata", "labels")
+    status = section(one, "status")
+    amounts = section(status, "allocatable") or section(status, "capacity")
+    if not amounts:
+        raise InputError(f"{where}: no status.allocatable; {KUBECTL_CURE}")
+    ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
+    closed = ""
+    if section(one, "spec").get("unschedulable"):
+        closed = "cordoned"
+    elif ready and ready[0].get("status") != "True":
+        closed = "not ready"
+    return LiveNode(
+        name=one["metadata"].get("name", ""),
+        num_gpus=sum(whole(amounts[name], name, where) for name in amounts if is_gpu(name)),
+        slices=asked_slices(amounts, where),
+        cpu_milli=milli(amounts.get("cpu"), "cpu", where),
+        memory_bytes=whole(amounts.get("memory"), "memory", where),
+        model=next((str(labels[name]) for name in _MODELS if name in labels), ""),
+        closed=closed,
+    )
+
+
+def _templates(one: dict[str, Any]) -> Iterator[AskedTemplate]:
+    """GPUs that the pod templates inside of a workload ask for, however deep they lie."""
+    workload = f"{one['kind']} {name_of(one)}"
+    for replicas, spec in _pod_specs(one.get("spec"), 1):
+        for container in spec["containers"]:
+            resources = section(container, "resources")
+            requests, limits = section(resources, "requests"), section(resources, "limits")
+            for name in sorted({*requests, *limits}):
+                if is_gpu(name) or "/mig-" in name:
+                    yield AskedTemplate(
+                        workload=workload, replicas=replicas, resource=name,
+                        requests=_text(requests.get(name)), limits=_text(limits.get(name)),
+                    )  # fmt: skip
+
+
+def _pod_specs(found: object, replicas: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    if isinstance(found, list):
+        for one in found:
+            yield from _pod_specs(one, replicas)
+    if not isinstance(found, dict):
+        return
+    for key in ("replicas", "parallelism", "minAvailable", "numNodes"):
+        if isinstance(found.get(key), int) and found[key] > 0:
+            replicas *= found[key]
+            break
+    containers = found.get("containers")
+    if isinstance(containers, list) and all(isinstance(one, dict) for one in containers):
+        yield replicas, found
+        return
+    for one in found.values():
+        yield from _pod_specs(one, replicas)
+
+
+def _text(amount: object) -> str | None:
+    return None if amount is None else str(amount)
+
+
+def _latest(found: object) -> float | None:
+    """The latest moment that any object mentions: the state was read then or a little later."""
+    latest: float | None = None
+    waiting = [found]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list | tuple):
+            waiting += one
+        elif isinstance(one, str) and _TIME.fullmatch(one):
+            at = unix_seconds(one)
+            latest = at if latest is None or (at is not None and at > latest) else latest
+    return latest

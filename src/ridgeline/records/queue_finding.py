@@ -1,0 +1,45 @@
+"""What is wrong with a cluster of GPUs: `ridgeline queue doctor`. Losses are in GPUs."""
+
+from __future__ import annotations
+
+from ridgeline.records.finite import Computed
+
+
+class QueueFinding(Computed, frozen=True, kw_only=True):
+    """One cause of GPUs that do no work or not the work that waits; the costliest stands first."""
+
+    cause: str
+    """Stable name in kebab case; one rule owns one cause."""
+    lost_gpus: float
+    """GPUs that the cause keeps from work, as `counted` says."""
+    counted: str
+    """How the loss was counted, as a clause."""
+    confidence: float
+    """How sure the rule is, from 0 to 1, that this is the cause."""
+    summary: str
+    """One sentence for a person, with its most telling number."""
+    evidence: dict[str, float | int | str]
+    """The numbers behind it; units live in the keys."""
+    where: list[str]
+    """Pods, workloads or nodes, the costliest first."""
+    cure: str
+    """What to do, in one sentence."""
+    setting: str
+    """The cure as a manifest or setting, in YAML."""
+
+
+class QueueDiagnosis(Computed, frozen=True, kw_only=True):
+    """A cluster at one moment, and what is wrong with it."""
+
+    source: str
+    nodes: int
+    """Nodes that have GPUs, whole or in slices."""
+    gpus: int
+    """Whole GPUs that can be allocated."""
+    allocated_gpus: int
+    waiting_pods: int
+    """Pods with GPUs that wait for a node."""
+    waiting_gpus: int
+    findings: list[QueueFinding]
+    notes: list[str]
+    """What the state does not tell, and which rules could therefore not be asked."""

@@ -1,0 +1,46 @@
+"""What `ridgeline queue doctor` shows: causes of lost GPUs, each with its cure as a setting."""
+
+from __future__ import annotations
+
+from ridgeline import quantity
+from ridgeline.records.queue_finding import QueueDiagnosis, QueueFinding
+from ridgeline.report import document as doc
+
+_NAMED = 5
+
+
+def queue_doctor_document(found: QueueDiagnosis) -> doc.ReportDocument:
+    """The costliest cause first."""
+    first = f"{found.findings[0].cause}" if found.findings else "nothing found"
+    blocks: list[doc.Block] = [
+        doc.Lead(found.source, f"{found.gpus} GPUs on {found.nodes} nodes", "Cluster"),
+        doc.Values(
+            [
+                ("costliest cause", first),
+                ("allocated", f"{found.allocated_gpus} of {found.gpus} GPUs"),
+                ("waiting", f"{found.waiting_pods} pods for {found.waiting_gpus} GPUs"),
+            ]
+        ),
+    ]
+    if not found.findings:
+        blocks.append(doc.Paragraph("Nothing here keeps GPUs from work that waits for them."))
+    blocks += [doc.Chapter(_title(one), _finding(one)) for one in found.findings]
+    blocks += [doc.Paragraph(f"Not known: {note}.") for note in found.notes]
+    return doc.ReportDocument(f"Doctor of {found.source}", blocks)
+
+
+def _title(one: QueueFinding) -> str:
+    whole = one.lost_gpus == round(one.lost_gpus)
+    lost = quantity.count(one.lost_gpus) if whole else quantity.digits(one.lost_gpus)
+    return f"{one.cause}: {lost} GPUs lost"
+
+
+def _finding(one: QueueFinding) -> list[doc.Block]:
+    more = f" and {len(one.where) - _NAMED} more" if len(one.where) > _NAMED else ""
+    lines = [
+        f"{one.summary}.",
+        f"Counted: {one.counted} ({quantity.percent(one.confidence)} sure).",
+        f"Where: {', '.join(one.where[:_NAMED])}{more}.",
+        f"Cure: {one.cure}.",
+    ]
+    return [doc.Lines(lines), doc.Verbatim(one.setting)]

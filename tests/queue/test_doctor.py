@@ -1,0 +1,226 @@
+"""`ridgeline queue doctor`: twenty planted faults, eight healthy clusters, and bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from tests.queue.planted_clusters import GPU, HEALTHY, NOW, PLANTED, Cluster, stamp
+
+from ridgeline.cli import main
+from ridgeline.queue.doctor.rules import doctor_rules
+from ridgeline.records.queue_finding import QueueDiagnosis
+
+SEEDS = (1, 2)
+
+
+def write(cluster: Cluster, folder: Path) -> list[str]:
+    """The words that name its files."""
+    state = folder / "state.json"
+    state.write_text(json.dumps({"kind": "List", "items": cluster.objects}))
+    if not cluster.samples:
+        return [str(state)]
+    rows = ["namespace,pod,gpu,DCGM_FI_DEV_GPU_UTIL"]
+    rows += [f"{namespace},{pod},0,{used:.0f}" for namespace, pod, used in cluster.samples]
+    (folder / "dcgm.csv").write_text("\n".join(rows) + "\n")
+    return [str(state), "--dcgm", str(folder / "dcgm.csv")]
+
+
+def made(plant: Callable[[Cluster], None], seed: int) -> Cluster:
+    cluster = Cluster(seed)
+    plant(cluster)
+    return cluster
+
+
+def diagnosed(words: list[str], capsys: pytest.CaptureFixture[str]) -> QueueDiagnosis:
+    assert main.run(["queue", "doctor", *words, "--json"]) == 0
+    return msgspec.json.decode(capsys.readouterr().out, type=QueueDiagnosis)
+
+
+def test_of_twenty_planted_clusters_nearly_all_are_named_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in SEEDS:
+        missed = {}
+        for name, (cause, plant) in PLANTED.items():
+            found = diagnosed(write(made(plant, seed), tmp_path), capsys)
+            causes = [one.cause for one in found.findings]
+            if causes[:1] != [cause]:
+                missed[name] = causes
+        assert len(PLANTED) == 20
+        assert len(missed) <= 2, missed
+
+
+def test_of_eight_healthy_clusters_hardly_one_is_called_ill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in SEEDS:
+        alarms = {}
+        for name, plant in HEALTHY.items():
+            found = diagnosed(write(made(plant, seed), tmp_path), capsys)
+            if found.findings:
+                alarms[name] = [one.summary for one in found.findings]
+        assert len(HEALTHY) == 8
+        assert len(alarms) <= 1, alarms
+
+
+def test_every_rule_is_planted_and_every_cure_is_yaml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {cause for cause, _ in PLANTED.values()} == set(doctor_rules())
+    for _, plant in PLANTED.values():
+        for one in diagnosed(write(made(plant, 3), tmp_path), capsys).findings:
+            assert all(isinstance(part, dict) for part in yaml.safe_load_all(one.setting))
+            assert "{" not in one.cure
+            assert one.lost_gpus > 0
+            assert one.where
+
+
+def test_gpus_lost_are_counted_as_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two jobs of four ranks on four nodes: each holds two nodes and waits for two more."""
+    cluster = Cluster(0)
+    names = cluster.nodes(4, 4)
+    cluster.gang("a", running=names[:2], waiting=2, gpus=4)
+    cluster.gang("b", running=names[2:], waiting=2, gpus=4)
+    found = diagnosed(write(cluster, tmp_path), capsys)
+    assert (found.gpus, found.allocated_gpus, found.waiting_gpus) == (16, 16, 16)
+    first = found.findings[0]
+    assert (first.cause, first.lost_gpus) == ("no-gang", 16)
+    assert first.evidence["deadlock"] == "yes"
+    group = yaml.safe_load(first.setting)
+    assert (group["kind"], group["spec"]["minMember"]) == ("PodGroup", 4)
+    assert group["metadata"] == {"name": "a", "namespace": "research"}
+
+
+@pytest.mark.parametrize(
+    "label", ["scheduling.x-k8s.io/pod-group", "pod-group-name", "scheduling.k8s.io/group-name"]
+)
+def test_what_something_starts_whole_is_no_finding(
+    label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(0)
+    names = cluster.nodes(2)
+    cluster.busy(names[1:])
+    cluster.gang("a", running=names[:1], waiting=1, gpus=8, labels={label: "a"})
+    assert diagnosed(write(cluster, tmp_path), capsys).findings == []
+
+
+def test_packing_is_said_to_be_worth_what_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(0)
+    for name in cluster.nodes(4):
+        for _ in range(4):
+            cluster.pod(gpus=1, node=name, ran=500)
+    for _ in range(3):
+        cluster.pod(gpus=8)
+    first = diagnosed(write(cluster, tmp_path), capsys).findings[0]
+    # Sixteen GPUs in use fill two nodes of four; two of the three jobs have the others.
+    assert (first.cause, first.lost_gpus) == ("spreading", 16)
+    assert first.evidence["most_free_gpus_of_a_node"] == 4
+
+
+def test_a_person_reads_cause_loss_cure_and_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = write(made(PLANTED["CPU pods on GPU nodes"][1], 1), tmp_path)
+    page = tmp_path / "page.html"
+    assert main.run(["queue", "doctor", *words, "--html", str(page)]) == 0
+    printed = capsys.readouterr().out
+    assert "starved-of-cpu: 24 GPUs lost" in printed
+    assert "effect: NoSchedule" in printed
+    assert "starved-of-cpu" in page.read_text()
+
+
+def test_tables_of_pods_and_nodes_are_read_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,512000,8,H\nn1,64000,512000,8,H\n"
+    )
+    pods.write_text(
+        "pod,job,node,gpus,cpu_milli\na0,a,n0,8,8000\na1,a,,8,8000\nb0,b,n1,8,8000\nb1,b,,8,8000\n"
+    )
+    found = diagnosed([str(pods), "--cluster", str(nodes)], capsys)
+    assert [(one.cause, one.lost_gpus) for one in found.findings] == [("no-gang", 16)]
+    assert any("no times" in note for note in found.notes)
+
+
+def plain() -> list[dict[str, Any]]:
+    cluster = Cluster(0)
+    cluster.pod(gpus=8, node=cluster.node())
+    return cluster.objects
+
+
+def broken(change: Callable[[list[dict[str, Any]]], None]) -> object:
+    objects = plain()
+    change(objects)
+    return {"kind": "List", "items": objects}
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"items": 3}, "items is no list"),
+        ({"items": [{"name": "x"}]}, "item 0 is no Kubernetes object"),
+        ([], "no node with a GPU"),
+        (broken(lambda all_: all_.append(all_[0])), "Node gpu-000 is given twice"),
+        (broken(lambda all_: all_.pop(0)), "pod kube-system/node-exporter-0001 is on node gpu-000"),
+        (broken(lambda all_: all_[0]["status"].pop("allocatable") and
+                all_[0]["status"].pop("capacity")), "Node gpu-000: no status.allocatable"),
+        (broken(lambda all_: all_[0]["status"]["allocatable"].update({GPU: "eight"})),
+         "nvidia.com/gpu is 'eight'"),
+        (broken(lambda all_: all_[2]["spec"]["containers"][0]["resources"]["requests"].update(
+            cpu="many")), "cpu is 'many'"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_state_is_one_line(
+    content: object, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(content))
+    assert main.run(["queue", "doctor", str(path)]) == 2
+    printed = capsys.readouterr().err.strip()
+    assert line in printed
+    assert "\n" not in printed
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("pod,util\na,1\n", "lacks columns; give samples as CSV"),
+        ("namespace,pod,utilisation\nresearch,x,30\n", "none of its pods is in the state"),
+        ("namespace,pod,utilisation\nresearch,x,300\n", "line 2: utilisation is '300'"),
+    ],
+)
+def test_samples_that_are_none_are_one_line(
+    table: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state.json").write_text(json.dumps({"items": plain()}))
+    (tmp_path / "dcgm.csv").write_text(table)
+    words = [str(tmp_path / "state.json"), "--dcgm", str(tmp_path / "dcgm.csv")]
+    assert main.run(["queue", "doctor", *words]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_large_cluster_is_judged_in_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(5)
+    spread_names = cluster.nodes(300)
+    cluster.busy(spread_names, (1, 2, 4), keep=1)
+    for _ in range(60):
+        cluster.pod(gpus=8, waited=100)
+    found = diagnosed(write(cluster, tmp_path), capsys)
+    assert found.gpus == 2400
+    assert found.findings[0].cause == "spreading"
+    assert stamp(0) == NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
