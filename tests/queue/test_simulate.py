@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.cli import main
+from ridgeline.queue import preempting
 from ridgeline.queue.cluster import NodeGroup, QueuedCluster, QueueShare
 from ridgeline.queue.jobs import Jobs, jobs_in_order
 from ridgeline.queue.machine import ClusterState
@@ -273,3 +274,34 @@ def test_the_order_of_lines_does_not_matter_where_submission_differs(
         for one in (given, shuffled)
     ]
     assert ends[0] == ends[1]
+
+
+class Forgetful(dict[int, int]):
+    """Remembers nobody who tried in vain."""
+
+    def __setitem__(self, size: int, job: int) -> None:
+        """Forget at once."""
+
+
+@settings(max_examples=60)
+@given(traces(), CLUSTERS, st.sampled_from(["priority", "srtf", "las"]))
+def test_who_is_known_to_try_in_vain_would_have(
+    jobs: Jobs, cluster: QueuedCluster, policy: str
+) -> None:
+    """What policies remember spares them time, and changes nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        remembering = play_queue(jobs, cluster, policy)
+        reached = preempting.Preempting._reached
+        patch.setattr(preempting.Preempting, "_reached", lambda *_: None)
+        patch.setattr(preempting.Preempting, "_in_reach_of_more", lambda *_: None)
+        begun = preempting.Preempting.__init__
+
+        def forget(self: preempting.Preempting, state: ClusterState) -> None:
+            begun(self, state)
+            self._in_vain = Forgetful()
+
+        patch.setattr(preempting.Preempting, "__init__", forget)
+        forgetful = play_queue(jobs, cluster, policy)
+    assert reached is preempting.Preempting._reached
+    assert remembering.end_seconds.tolist() == forgetful.end_seconds.tolist()
+    assert remembering.interruptions.tolist() == forgetful.interruptions.tolist()

@@ -28,11 +28,21 @@ class GpuPool(Protocol):
     def take(self, size: int) -> Held:
         """Give GPUs to a job that fits."""
 
-    def retake(self, held: Held) -> None:
-        """Give the very same GPUs again, after a `give` that is undone."""
-
     def give(self, held: Held) -> None:
         """Take back what a job held."""
+
+    def imagined(self) -> ImaginedRoom:
+        """What is free now, to try what would be free; the pool stays as it is."""
+
+
+class ImaginedRoom(Protocol):
+    """What would be free if jobs gave back what they hold."""
+
+    def fits(self, size: int) -> bool:
+        """Whether a job of `size` GPUs could start then."""
+
+    def change(self, held: Held, sign: int) -> None:
+        """Add the GPUs of a job (sign 1), or take them away again (-1)."""
 
 
 class CountedPool:
@@ -50,13 +60,24 @@ class CountedPool:
         self.free -= size
         return [(0, size)]
 
-    def retake(self, held: Held) -> None:
-        """Hand the same number out again."""
-        self.free -= held[0][1]
-
     def give(self, held: Held) -> None:
         """Take so many GPUs back."""
         self.free += held[0][1]
+
+    def imagined(self) -> ImaginedRoom:
+        """Another pool with as many free."""
+        return _ImaginedCount(self.free)
+
+
+class _ImaginedCount:
+    def __init__(self, free: int) -> None:
+        self.free = free
+
+    def fits(self, size: int) -> bool:
+        return size <= self.free
+
+    def change(self, held: Held, sign: int) -> None:
+        self.free += sign * held[0][1]
 
 
 class NodePool:
@@ -76,18 +97,11 @@ class NodePool:
         self._with_free: list[dict[int, None]] = [{} for _ in range(self.largest + 1)]
         for node, size in enumerate(self.sizes):
             self._with_free[size][node] = None
+        self._counts = [len(nodes) for nodes in self._with_free]
 
     def fits(self, size: int) -> bool:
         """Whether the whole nodes and the rest can be had."""
-        if size > self.free:
-            return False
-        whole, rest = divmod(size, self.largest)
-        empty = len(self._with_free[self.largest])
-        if whole > empty:
-            return False
-        if not rest or empty > whole:
-            return True
-        return any(self._with_free[free] for free in range(rest, self.largest))
+        return size <= self.free and _have_room(self._counts, size)
 
     def take(self, size: int) -> Held:
         """Hand out whole nodes, then the rest where the placement says."""
@@ -103,25 +117,26 @@ class NodePool:
             self._move(node, -rest)
         return held
 
-    def retake(self, held: Held) -> None:
-        """Hand out the same GPUs of the same nodes."""
-        for node, count in held:
-            self._move(node, -count)
-
     def give(self, held: Held) -> None:
         """Take GPUs back to their nodes."""
         for node, count in held:
             self._move(node, count)
 
+    def imagined(self) -> ImaginedRoom:
+        """How many nodes have how many free."""
+        return _ImaginedNodes(self.free_of, self._counts)
+
     def close(self, node: int) -> None:
         """Take a node out whose GPUs are all free: it has failed."""
         self._move(node, -self.sizes[node])
         del self._with_free[0][node]
+        self._counts[0] -= 1
         self.gpus -= self.sizes[node]
 
     def reopen(self, node: int) -> None:
         """Take a mended node back."""
         self._with_free[0][node] = None
+        self._counts[0] += 1
         self._move(node, self.sizes[node])
         self.gpus += self.sizes[node]
 
@@ -136,4 +151,32 @@ class NodePool:
         del self._with_free[before][node]
         self.free_of[node] = before + change
         self._with_free[before + change][node] = None
+        self._counts[before] -= 1
+        self._counts[before + change] += 1
         self.free += change
+
+
+class _ImaginedNodes:
+    def __init__(self, free_of: Sequence[int], counts: Sequence[int]) -> None:
+        self._free_of, self._counts = free_of, list(counts)
+        self._changed: dict[int, int] = {}
+
+    def fits(self, size: int) -> bool:
+        return _have_room(self._counts, size)
+
+    def change(self, held: Held, sign: int) -> None:
+        for node, count in held:
+            before = self._changed.get(node, self._free_of[node])
+            after = self._changed[node] = before + sign * count
+            self._counts[before] -= 1
+            self._counts[after] += 1
+
+
+def _have_room(counts: Sequence[int], size: int) -> bool:
+    """Whether nodes hold a job, given how many nodes have 0, 1, 2 … GPUs free."""
+    largest = len(counts) - 1
+    whole, rest = divmod(size, largest)
+    empty = counts[largest]
+    if whole > empty:
+        return False
+    return not rest or empty > whole or any(counts[rest:largest])

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from ridgeline.queue.machine import NEVER, ClusterState
+from ridgeline.queue.pool import Held, ImaginedRoom, NodePool
 from ridgeline.queue.waiting import Rank, WaitingJobs
 
 
@@ -23,8 +25,11 @@ class Preempting(ABC):
         self._running: list[tuple[Rank, int, float]] = []
         """Running jobs, the last in rank first; entries of the past stay until they are met."""
         self._in_vain: dict[int, int] = {}
-        """Size and waiting job that found no room; it finds none until one that it does not outrank
-        ends, or capacity or ranks change."""
+        """Size and waiting job that found no room; it finds none until more of some node comes
+        within its reach, which is what is free and what jobs hold that it outranks."""
+        self._on_node: dict[int, dict[int, int]] = {}
+        """GPUs by job, of each node that any job runs on."""
+        self._places: dict[int, Held] = {}
         self._gpus = state.pool.gpus
 
     @abstractmethod
@@ -44,13 +49,12 @@ class Preempting(ABC):
         self.waiting.add(job, self.state.size[job], self.rank(job))
 
     def finished(self, job: int) -> None:
-        """Let those try again for whom its GPUs were out of reach."""
-        ended = self.state.end[job] != NEVER
-        self._in_vain = {
-            size: waiting
-            for size, waiting in self._in_vain.items()
-            if ended and self.outranks(waiting, job)
-        }
+        """Let those try again for whom its GPUs were out of reach, and are enough now."""
+        held = self._leave(job)
+        if self.state.end[job] == NEVER:  # it was struck by a failure
+            self._in_vain.clear()
+        else:
+            self._reached([job], held)
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""
@@ -73,13 +77,15 @@ class Preempting(ABC):
                 blocked.add(size)
             elif victims := self._room_for(job):
                 self.waiting.take(size)
+                left: Held = []
                 for victim in victims:
+                    left += self._leave(victim)
                     self.state.interrupt(victim)
                 self._begin(job)
                 for victim in victims:
                     self.arrive(victim)
                 blocked.clear()
-                self._in_vain.clear()
+                self._reached(victims, left)
             else:
                 blocked.add(size)
                 self._in_vain[size] = job
@@ -93,15 +99,60 @@ class Preempting(ABC):
         self._begin(self.waiting.take(size))
 
     def _begin(self, job: int) -> None:
+        if self._in_vain.get(self.state.size[job]) == job:
+            del self._in_vain[self.state.size[job]]
         self.state.start(job)
+        self._places[job] = self.state.held[job]
+        for node, count in self._places[job]:
+            self._on_node.setdefault(node, {})[job] = count
         self.note_running(job)
+
+    def _leave(self, job: int) -> Held:
+        held = self._places.pop(job)
+        for node, _ in held:
+            del self._on_node[node][job]
+        return held
+
+    def _in_reach_of_more(self, job: int) -> None:
+        """Let those try again that outrank a running job since its rank has changed."""
+        held = self._places[job]
+        self._in_vain = {
+            size: waiting
+            for size, waiting in self._in_vain.items()
+            if not self._opens(size, waiting, held)
+        }
+
+    def _reached(self, jobs: Sequence[int], held: Held) -> None:
+        """Let those try again in whose reach the GPUs of jobs come, and are enough on a node."""
+        self._in_vain = {
+            size: waiting
+            for size, waiting in self._in_vain.items()
+            if all(self.outranks(waiting, job) for job in jobs)
+            or not self._opens(size, waiting, held)
+        }
+
+    def _opens(self, size: int, waiting: int, held: Held) -> bool:
+        """Whether one of these nodes could now give what a job lacks; else it is still in vain."""
+        pool = self.state.pool
+        if not isinstance(pool, NodePool):
+            return True
+        lacks = size % pool.largest or pool.largest
+        for node, _ in held:
+            within = pool.free_of[node]
+            for other, count in self._on_node.get(node, {}).items():
+                if self.outranks(waiting, other):
+                    within += count
+            if within >= lacks:
+                return True
+        return False
 
     def _room_for(self, job: int) -> list[int]:
         """Running jobs that it outranks and whose GPUs are enough; empty: there are none."""
         state, size = self.state, self.state.size[job]
         met: list[tuple[Rank, int, float]] = []
         victims: dict[int, None] = {}
-        while self._running and not state.pool.fits(size):
+        room = state.pool.imagined()
+        while self._running and not room.fits(size):
             entry = heapq.heappop(self._running)
             rank, other, started = entry
             current = other in state.held and state.started_at[other] == started
@@ -111,17 +162,20 @@ class Preempting(ABC):
             if not self.outranks(job, other):
                 break
             victims[other] = None
-            state.pool.give(state.held[other])
-        enough = state.pool.fits(size)
-        needed = []
-        for victim in reversed(victims):
-            state.pool.retake(state.held[victim])
-            if enough and not state.pool.fits(size):
-                state.pool.give(state.held[victim])
-                needed.append(victim)
-        for victim in needed:
-            state.pool.retake(state.held[victim])
+            room.change(state.held[other], 1)
+        needed = self._needed(size, room, list(victims)) if room.fits(size) else []
         for entry in met:
             if entry[1] not in needed:
                 heapq.heappush(self._running, entry)
+        return needed
+
+    def _needed(self, size: int, room: ImaginedRoom, victims: list[int]) -> list[int]:
+        """The victims without those that can be spared, the first in rank tried first."""
+        needed = []
+        for victim in reversed(victims):
+            held = self.state.held[victim]
+            room.change(held, -1)
+            if not room.fits(size):
+                room.change(held, 1)
+                needed.append(victim)
         return needed[::-1]

@@ -27,17 +27,28 @@ class EasyBackfill:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._sizes = np.array(state.size, dtype=np.int64)
+        self._work = np.array(state.remaining)
+        """What a waiting job will take, in seconds."""
         self._queue = np.empty(0, dtype=np.int64)
         self._new: list[int] = []
         self._ends: list[tuple[float, int]] = []
         """Ends of running jobs, the earliest first."""
+        self._kept: tuple[int, float, int] | None = None
+        """The head, its shadow and what that leaves free, as long as nothing can change them."""
+        self._last = (NEVER, 0)
+        """The end that the shadow waits for: jobs that end before it are no matter to it."""
+        self._gpus = state.pool.gpus
 
     def arrive(self, job: int) -> None:
         """Queue at the end; a job that lost its node is the oldest again."""
         self._new.append(job)
+        again = self.state.cluster.restart_seconds if self.state.interruptions[job] else 0.0
+        self._work[job] = self.state.remaining[job] + again
 
     def finished(self, job: int) -> None:
         """Its end no longer counts."""
+        if self.state.end[job] == NEVER or (self.state.ends_at[job], job) > self._last:
+            self._kept = None
         del self._ends[bisect_left(self._ends, (self.state.ends_at[job], job))]
 
     def next_moment(self) -> float:
@@ -65,16 +76,15 @@ class EasyBackfill:
 
     def _fill(self) -> None:
         state = self.state
-        shadow, spare = self._shadow(state.size[int(self._queue[0])])
+        shadow, spare = self._shadow_of(int(self._queue[0]))
         window = shadow - state.now
         sizes = self._sizes[self._queue]
-        left = np.array([state.remaining[job] + self._delay(job) for job in self._queue.tolist()])
-        short = left <= window
+        short = self._work[self._queue] <= window
         short[0] = False  # the head itself
         kept = np.ones(len(self._queue), dtype=bool)
-        at = 1
-        while state.pool.free:
-            may = (sizes[at:] <= state.pool.free) & (short[at:] | (sizes[at:] <= spare))
+        at, largest = 1, state.pool.free
+        while largest := min(largest, state.pool.free):
+            may = (sizes[at:] <= largest) & (short[at:] | (sizes[at:] <= spare))
             first = int(may.argmax()) if may.any() else -1
             if first < 0:
                 break
@@ -84,6 +94,8 @@ class EasyBackfill:
                 self._start(job)
                 kept[at] = False
                 spare -= 0 if short[at] else state.size[job]
+            else:  # nor does any as large
+                largest = state.size[job] - 1
             at += 1
             if at >= len(self._queue):
                 break
@@ -91,25 +103,30 @@ class EasyBackfill:
 
     def _start(self, job: int) -> None:
         self.state.start(job)
-        insort(self._ends, (self.state.ends_at[job], job))
+        end = (self.state.ends_at[job], job)
+        insort(self._ends, end)
+        if end > self._last:
+            self._kept = None
 
-    def _delay(self, job: int) -> float:
-        return self.state.cluster.restart_seconds if self.state.interruptions[job] else 0.0
+    def _shadow_of(self, head: int) -> tuple[float, int]:
+        if self._gpus != self.state.pool.gpus:  # a node failed, or came back
+            self._gpus, self._kept = self.state.pool.gpus, None
+        if self._kept is None or self._kept[0] != head:
+            self._kept = (head, *self._shadow(self.state.size[head]))
+        return self._kept[1:]
 
     def _shadow(self, size: int) -> tuple[float, int]:
         """When the head can start, in seconds, and how many GPUs it then leaves free."""
         state = self.state
-        taken: list[int] = []
-        found = (NEVER, 0)
+        room, free = state.pool.imagined(), state.pool.free
         for end, job in self._ends:
-            state.pool.give(state.held[job])
-            taken.append(job)
-            if state.pool.fits(size):
-                found = end, state.pool.free - size
-                break
-        for job in reversed(taken):
-            state.pool.retake(state.held[job])
-        return found
+            room.change(state.held[job], 1)
+            free += state.size[job]
+            if room.fits(size):
+                self._last = (end, job)
+                return end, free - size
+        self._last = (NEVER, 0)
+        return NEVER, 0
 
 
 POLICY = EasyBackfill

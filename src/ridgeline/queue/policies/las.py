@@ -48,8 +48,8 @@ class LeastAttainedService(Preempting):
             _, job, started = heapq.heappop(self._leaves)
             if job in state.held and state.started_at[job] == started:
                 self._level[job] = 1
-                self._in_vain.clear()
                 self.note_running(job)
+                self._in_reach_of_more(job)
         super().schedule()
 
     def note_running(self, job: int) -> None:

@@ -90,18 +90,17 @@ class QuotasWithBorrowing:
             key=lambda job: (-state.started_at[job], -job),
         )
         victims: list[int] = []
+        room = state.pool.imagined()
         for job in newest:
             name = state.queue[job]
             if lent[name] <= self.quota[name]:
                 continue
             lent[name] -= state.size[job]
             victims.append(job)
-            state.pool.give(state.held[job])
-            if state.pool.fits(size):
+            room.change(state.held[job], 1)
+            if room.fits(size):
                 break
-        enough = state.pool.fits(size)
-        for job in reversed(victims):
-            state.pool.retake(state.held[job])
+        enough = room.fits(size)
         if enough:
             for job in victims:
                 self.finished(job)
