@@ -47,7 +47,7 @@ PAIRS = [
          ("no_speed", "text", "against", *OF_IMAGES)),
     Pair("compress.compress", (ridgeline.compress, ridgeline.Material), {},
          ("no_speed", "scheme", "target", "aim", "merge_adapter", "export", "unjudged", "mixed",
-          "faster", *OF_IMAGES)),
+          "metric", "faster", *OF_IMAGES)),
     Pair("plan_training.plan_training", (ridgeline.plan_training,), {"precision": "precisions"},
          ("days", "domain_size", "network", "oversubscription", "write", "global_batch",
           "images", "epochs", "image", "most_global_batch", "optimizer", "cores_per_device")),

@@ -63,7 +63,8 @@ def compress(
         str | None,
         typer.Option(
             metavar="LOSS",
-            help="Save nothing above it: ppl+1%, kl+0.01; images: agreement-0.93, top1-1%.",
+            help="Save nothing above it: ppl+1%, kl+0.01; images: agreement-0.93, top1-1%,"
+            " sqnr-20dB, metric-0.01.",
         ),
     ] = None,
     target: Annotated[
@@ -85,6 +86,13 @@ def compress(
     mean: Mean = None,
     std: Std = None,
     interpolation: Interpolation = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="Images: your own measure, a function of the model; higher is better.",
+        ),
+    ] = None,
     mixed: Annotated[
         bool,
         typer.Option("--mixed", help="Images: rank layers, leave the worst of them in float."),
@@ -141,6 +149,7 @@ def compress(
         "--std": std is not None,
         "--interpolation": interpolation is not None,
         "--mixed": mixed,
+        "--metric": metric is not None,
         "--faster": faster is not None,
     }
     if is_image_model(model, checkpoint):
@@ -158,6 +167,7 @@ def compress(
                 labels=labels,
                 pixels=pixels_of(resize, crop, mean, std, interpolation),
                 mixed=mixed,
+                metric=metric,
                 latency=aim == "latency",
                 faster=faster,
             ),

@@ -7,6 +7,7 @@
 | a folder of images alone | images without labels |
 | `.tar`, a folder of them, or `shard-{000..099}.tar` | WebDataset |
 | `.npz`, `.safetensors`, or a folder with `images.npy` | arrays |
+| `.npy`, `.pt`, or arrays of other names | tensors for the arguments of `forward` |
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def open_images(option: str, path: Path, labels: Path | None = None) -> ImageSou
     Raises:
         InputError: It holds no images, or is of no known form.
     """
-    from ridgeline.image_files import arrays, folders, tar_shards
+    from ridgeline.image_files import arrays, folders, tar_shards, tensors
 
     where = f"{option} {path}"
     shards = tar_shards.shards_of(path)
@@ -81,10 +82,12 @@ def open_images(option: str, path: Path, labels: Path | None = None) -> ImageSou
         return tar_shards.open_shards(where, path, shards)
     if not path.exists():
         raise InputError(f"{where}: no such file or folder; check the path")
+    if tensors.holds_inputs(path):
+        return tensors.open_inputs(where, path)
     if arrays.holds_arrays(path):
         return arrays.open_arrays(where, path)
     if path.is_dir():
         return folders.open_folder(where, path, labels)
     raise InputError(
-        f"{where}: is no folder of images, .tar, .npz or .safetensors; give one of these"
+        f"{where}: is no folder of images, .tar, .npz, .safetensors, .npy or .pt; give one of these"
     )

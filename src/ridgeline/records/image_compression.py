@@ -22,8 +22,8 @@ class ImageProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Images that the models were judged on."""
     calibrated: int
     """Other images, which chose what goes or how far numbers reach; 0 where none did."""
-    shape: tuple[int, int, int]
-    """Channels, height and width of one image."""
+    shape: tuple[int, ...]
+    """Channels, height and width of one image, or the shape of a model's first input."""
     labelled: bool = True
     """Whether the images say what they show; else agreement is judged alone."""
     preprocess: str = ""
@@ -67,12 +67,27 @@ class ChangedAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ImageAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model's answers differ from those of the model as given, on the same images."""
 
-    agreement: Share
-    """Images, or detections, with the same answer."""
+    agreement: Share | None
+    """Images, pixels or detections with the same answer; None where nothing is chosen."""
     sqnr_db: float | None
     """Signal to quantisation noise of all outputs, 10 log₁₀ (Σ x² / Σ (x − y)²); None: no noise."""
     changed: ChangedAnswers | None = None
     """The paired test; None without labels."""
+
+
+class OutputLikeness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one output of a model differs from that of the model as given."""
+
+    name: str
+    """Its path in what the model returns, such as `pred_boxes` or `aux.0.logits`."""
+    shape: tuple[int, ...]
+    """The shape for one image."""
+    sqnr_db: float | None
+    """10 log₁₀ (Σ x² / Σ (x − y)²); None where nothing differs, or where no number is finite."""
+    relative_error: float | None
+    """√(Σ (x − y)² / Σ x²); None where it is not finite."""
+    agreement: Share | None = None
+    """Pixels of a map with the same class, or equal whole numbers; None for other outputs."""
 
 
 class Bounded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,6 +157,10 @@ class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """mAP at IoU 0.50 to 0.95 of a detector whose images have boxes."""
     divergence: Divergence | None = None
     """From the model as given, by image; None in the first row, and of detectors."""
+    outputs: tuple[OutputLikeness, ...] = ()
+    """Each output against the model as given; empty in the first row, and of classifiers."""
+    metric: float | None = None
+    """The user's own measure, `--metric`; higher is better."""
     answers: ImageAnswers | None = None
     """Against the model as given; None in the first row."""
     computed_with: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import shutil
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,7 +23,7 @@ from ridgeline.compress.apply import LEDGER
 from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
-from ridgeline.compress.images.answers import answers
+from ridgeline.compress.images.answers import answers, share
 from ridgeline.compress.images.latency import prune_for_latency
 from ridgeline.compress.images.limits import ImageLimit
 from ridgeline.compress.images.material import (
@@ -33,17 +35,31 @@ from ridgeline.compress.images.material import (
     open_sources,
     preprocessing,
 )
-from ridgeline.compress.images.measure import divergence, logits_over, quality
+from ridgeline.compress.images.measure import compare_over, divergence, logits_over, quality
 from ridgeline.compress.images.models import VisionModel, open_model
+from ridgeline.compress.images.outputs import (
+    FlatOutputs,
+    OutputMetric,
+    answered,
+    as_called,
+    input_names,
+    is_classifier,
+    largest_batch,
+    output_names,
+    read_metric,
+    tensors_of,
+)
 from ridgeline.compress.images.quantised import save_quantised
 from ridgeline.compress.images.saved import save, save_program
 from ridgeline.compress.images.timed import timed
 from ridgeline.compress.pruning.channels.choose import flops
 from ridgeline.compress.pruning.channels.prune import Smaller, prune_channels
+from ridgeline.compress.vision.batches import inputs_of, moved, part_of
 from ridgeline.compress.vision.mixed import MixedVision, mixed
 from ridgeline.compress.vision.quantise import QuantisedVision, quantise
 from ridgeline.errors import InputError
 from ridgeline.records.image_compression import (
+    ImageAnswers,
     ImageLedger,
     ImageProtocol,
     ImageRow,
@@ -89,14 +105,19 @@ def compress_images(
     on_progress(f"loading {material.model}")
     device = device_of(material.device)
     model = open_model("MODEL", material.model, material.checkpoint, str(device))
+    metric = None if material.metric is None else read_metric(material.metric)
     calibrating, judged, said = divided(material, sources, model)
+    _name_arguments(model, judged)
+    most = largest_batch(model.module, judged)
+    judged = judged.for_batches_of(most)
+    calibrating = None if calibrating is None else calibrating.for_batches_of(most)
     if judged.labels is None and max_loss is not None and max_loss.metric == "top1":
         raise InputError(
             f"--max-loss {max_loss.text}: {judged.name} has no labels; limit agreement or kl"
         )
     shutil.rmtree(material.work, ignore_errors=True)
     try:
-        run = _Run(material, calibrating, judged, said, on_progress)
+        run = _Run(material, calibrating, judged, said, on_progress, metric)
         return run.ledger(model, schemes, max_loss)
     finally:
         shutil.rmtree(material.work, ignore_errors=True)
@@ -140,7 +161,9 @@ class _Run:
         judged: Images,
         said: str,
         on_progress: OnProgress,
+        metric: OutputMetric | None,
     ) -> None:
+        self.metric = metric
         self.material, self.judged, self.said = material, judged, said
         self.chosen = None if calibrating is None else calibrating.evenly(CALIBRATED)
         self.say = on_progress
@@ -153,11 +176,17 @@ class _Run:
     ) -> ImageLedger:
         self.example = self.judged.head(EXAMPLES)
         self.say("judging the model as given")
-        self.given = logits_over(model.module, self.judged)
-        for one in (self.chosen, self.judged):
-            if one is not None:
-                check_labels(one, self.given.shape[1])
-        steps = [AppliedScheme(model, self._row(AS_GIVEN, model, self.given, compared=False))]
+        self.model = model
+        self.given = None
+        first = answered(model.module, self.example)
+        self.structure = getattr(model.module, "structure", None)
+        if is_classifier(first):
+            self.given = logits_over(model.module, self.judged)
+            for one in (self.chosen, self.judged):
+                if one is not None:
+                    check_labels(one, self.given.shape[1])
+        self.outputs = output_names(self.structure, len(tensors_of(first)))
+        steps = [AppliedScheme(model, self._row(AS_GIVEN, model, compared=False))]
         for place, scheme in enumerate(schemes, start=1):
             folder = self.material.work / f"{place}"
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -175,8 +204,8 @@ class _Run:
                 images=self.judged.name,
                 judged=len(self.judged),
                 calibrated=self.used,
-                shape=tuple(self.example.shape[1:]),
-                labelled=self.judged.labels is not None,
+                shape=tuple(inputs_of(self.example)[0].shape[1:]),
+                labelled=self.given is None or self.judged.labels is not None,
                 preprocess=self.said,
             ),
             rows=tuple(rows),
@@ -203,8 +232,7 @@ class _Run:
             layers, notes = (), []
         seconds = time.monotonic() - started
         self.say(f"judging {scheme.name}")
-        logits = logits_over(model.module, self.judged)
-        row = self._row(scheme.name, model, logits, compared=True)
+        row = self._row(scheme.name, model, compared=True)
         if scheme.images:
             counted = above.row
             row = replace(row, parameters=counted.parameters, flops=counted.flops)
@@ -237,7 +265,8 @@ class _Run:
                 found = quantise(model.module, batches, scheme, on_progress=say)
         self.say(f"{scheme.name}: writing")
         with _without_torchs_advice():
-            missing = save_quantised(found, self.example, folder)
+            names = (input_names(model.module, self.example), self.outputs)
+            missing = save_quantised(found, self.example, folder, names)
         self._save_preprocess(model, folder)
         if missing:
             saved = VisionModel(
@@ -267,7 +296,7 @@ class _Run:
         if self.material.latency:
             smaller, self.refused = prune_for_latency(
                 whole,
-                (self.example,),
+                inputs_of(self.example),
                 scheme.pruning,
                 faster=self.material.faster,
                 batches=batches,
@@ -276,7 +305,7 @@ class _Run:
             )
             return smaller
         return prune_channels(
-            whole, (self.example,), scheme.pruning, batches=batches, loss_of=_loss
+            whole, inputs_of(self.example), scheme.pruning, batches=batches, loss_of=_loss
         )
 
     def _gradients(self, model: VisionModel) -> list[tuple[Tensor, Tensor]]:
@@ -284,12 +313,17 @@ class _Run:
         assert self.chosen is not None
         if self.chosen.labels is None:
             raise InputError(f"{self.chosen.name}: has no labels, which taylor needs")
+        if self.given is None:
+            raise InputError(
+                f"{self.material.model}: gives no logits, whose loss taylor needs; take a scheme by"
+                " magnitude, such as 50%-channels"
+            )
         self.used = max(self.used, len(self.chosen))
         place = next(model.module.parameters())
         pixels = self.chosen.batches(GRADIENT_BATCH)
         labels = self.chosen.labels.split(GRADIENT_BATCH)
         return [
-            (one.to(place.device, place.dtype), label.to(place.device))
+            (inputs_of(one)[0].to(place.device, place.dtype), label.to(place.device))
             for one, label in zip(pixels, labels, strict=True)
         ]
 
@@ -306,19 +340,69 @@ class _Run:
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _row(self, scheme: str, model: VisionModel, logits: Tensor, *, compared: bool) -> ImageRow:
+    def _row(self, scheme: str, model: VisionModel, *, compared: bool) -> ImageRow:
         """A model as it lies in its directory."""
-        labels = self.judged.labels
         torch_module = any(True for _ in model.module.parameters())
-        return ImageRow(
+        row = ImageRow(
             scheme=scheme,
             disk_bytes=model.disk_bytes,
             parameters=sum(one.numel() for one in model.module.parameters()),
-            flops=flops(model.module, (self.example[:1],)) if torch_module else 0,
-            quality=None if labels is None else quality(logits, labels),
-            divergence=divergence(self.given, logits) if compared else None,
-            answers=answers(self.given, logits, labels) if compared else None,
+            flops=self._flops(model.module) if torch_module else 0,
             computed_with=model.computed_with,
+        )
+        if self.given is not None:
+            row = self._classified(row, model, compared=compared)
+        elif compared:
+            row = self._compared(row, model)
+        if self.metric is None:
+            return row
+        return replace(row, metric=self.metric(as_called(model.module, self.structure)))
+
+    def _flops(self, module: nn.Module) -> int:
+        floats = (one for one in module.parameters() if one.is_floating_point())
+        example = part_of(self.example, slice(1))
+        return flops(module, moved(example, next(floats, torch.empty(0))))
+
+    def _classified(self, row: ImageRow, model: VisionModel, *, compared: bool) -> ImageRow:
+        assert self.given is not None
+        labels = self.judged.labels
+        logits = logits_over(model.module, self.judged) if compared else self.given
+        row = replace(row, quality=None if labels is None else quality(logits, labels))
+        if not compared:
+            return row
+        return replace(
+            row,
+            divergence=divergence(self.given, logits),
+            answers=answers(self.given, logits, labels),
+        )
+
+    def _compared(self, row: ImageRow, model: VisionModel) -> ImageRow:
+        """Output by output beside the model as given, which answers again."""
+        found = compare_over(self.model.module, model.module, self.judged)
+        outputs = found.found(self.outputs)
+        chosen = [one.agreement for one in outputs if one.agreement is not None]
+        count, of = sum(one.count for one in chosen), sum(one.of for one in chosen)
+        return replace(
+            row,
+            outputs=outputs,
+            answers=ImageAnswers(agreement=share(count, of) if of else None, sqnr_db=found.sqnr_db),
+        )
+
+
+def _name_arguments(model: VisionModel, images: Images) -> None:
+    """Inputs with names go to the arguments of these names."""
+    names = getattr(images.source, "arguments", ())
+    if not names or not isinstance(model.module, FlatOutputs):
+        return
+    known = inspect.signature(model.module.model.forward).parameters
+    gathers = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    unknown = [one for one in names if one not in known and not gathers]
+    if not unknown:
+        model.module.arguments = tuple(names)
+    elif len(names) > 1:
+        raise InputError(
+            f"{images.name}: forward has no argument {', '.join(unknown)}; it takes"
+            f" {', '.join(known)}"
         )
 
 
@@ -370,7 +454,8 @@ def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 def _refusal(rows: Sequence[ImageRow], max_loss: ImageLimit | None) -> str:
     """Why the last row may not be saved; empty where it may."""
     last = rows[-1]
-    spent = math.nan if last.divergence is None else last.divergence.kl_mean
-    if not math.isfinite(spent):
+    spent = [] if last.divergence is None else [last.divergence.kl_mean]
+    broken = any(one.relative_error is None for one in last.outputs)
+    if broken or not all(map(math.isfinite, spent)):
         return "outputs are infinite or NaN: the model is ruined"
     return "" if max_loss is None else max_loss.refusal(rows[0], last)

@@ -1,6 +1,6 @@
 """One model in a process of its own: loads it, then calls it as often as the parent asks.
 
-    python -m ridgeline.compress.images.call_worker FILE RUNTIME THREADS IMAGES.npy
+    python -m ridgeline.compress.images.call_worker FILE RUNTIME THREADS IMAGES.npz
 
 A line in, `calls seconds`, is answered by a line of JSON: the seconds of each call, no more calls
 than asked for and none begun after so many seconds. The first line out is the first call's seconds.
@@ -32,7 +32,8 @@ def main() -> None:
 
 
 def _session(file: Path, runtime: str, threads: int, images: Path) -> Callable[[], object]:
-    pixels = np.load(images)
+    with np.load(images) as archive:
+        arrays = [archive[name] for name in archive.files]
     if runtime == "onnx":
         import onnxruntime
 
@@ -42,17 +43,18 @@ def _session(file: Path, runtime: str, threads: int, images: Path) -> Callable[[
         session = onnxruntime.InferenceSession(
             str(file), options, providers=["CPUExecutionProvider"]
         )
-        name = session.get_inputs()[0].name
-        return lambda: session.run(None, {name: pixels})
+        names = [one.name for one in session.get_inputs()]
+        given = dict(zip(names, arrays, strict=True))
+        return lambda: session.run(None, given)
     import torch
 
     torch.set_num_threads(threads)
     module = torch.export.load(file).module()
-    tensor = torch.from_numpy(pixels)
+    tensors = [torch.from_numpy(one) for one in arrays]
 
     def call() -> object:
         with torch.inference_mode():
-            return module(tensor)
+            return module(*tensors)
 
     return call
 

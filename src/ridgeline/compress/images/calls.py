@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
 
 from ridgeline.compress.evaluate.judge import of_rounds
+from ridgeline.compress.vision.batches import Batch, inputs_of, rows_of
 from ridgeline.errors import ChildDied
 from ridgeline.measure.statistics.metric import quantile_interval
 from ridgeline.records.compression import Speedup
@@ -59,7 +59,7 @@ class TimedCalls:
 
 def time_calls(
     candidates: Sequence[TimedCandidate],
-    images: Tensor,
+    images: Batch,
     work: Path,
     *,
     threads: int,
@@ -71,7 +71,7 @@ def time_calls(
 
     Args:
         candidates: Of the same model or its compressions.
-        images: [batch, channels, height, width], real ones.
+        images: A batch of real inputs.
         work: A folder for what the processes read.
         threads: Of each, which are the cores that one may use alone.
         calls: Of each candidate.
@@ -82,8 +82,8 @@ def time_calls(
         ChildDied: A candidate's process ended.
     """
     work.mkdir(parents=True, exist_ok=True)
-    file = work / f"images-{len(images)}.npy"
-    np.save(file, images.numpy())
+    file = work / f"images-{rows_of(images)}.npz"
+    np.savez(file, *[one.numpy() for one in inputs_of(images)])
     processes: list[subprocess.Popen[str]] = []
     try:
         found = []
@@ -94,7 +94,7 @@ def time_calls(
             _answer(processes[-1], one)
         order = list(range(len(candidates)))
         for number in range(ROUNDS):
-            on_progress(f"timing batch {len(images)}, round {number + 1} of {ROUNDS}")
+            on_progress(f"timing batch {rows_of(images)}, round {number + 1} of {ROUNDS}")
             for place in order:
                 _ask(processes[place], -(-calls // ROUNDS), seconds / ROUNDS)
                 found[place].rounds.append(_answer(processes[place], candidates[place]))

@@ -18,6 +18,7 @@ from ridgeline.compress.images.material import (
 )
 from ridgeline.compress.images.measure import divergence, logits_over, quality
 from ridgeline.compress.images.models import VisionModel, open_model
+from ridgeline.compress.vision.batches import inputs_of
 from ridgeline.errors import InputError
 from ridgeline.records.image_compression import ImageEvaluation, ImageProtocol, ImageRow
 
@@ -57,7 +58,7 @@ def evaluate_images(
             images=images.name,
             judged=len(images),
             calibrated=0,
-            shape=tuple(images.head(1).shape[1:]),
+            shape=tuple(inputs_of(images.head(1))[0].shape[1:]),
             labelled=images.labels is not None,
             preprocess=said,
         ),

@@ -1,4 +1,9 @@
-"""How much a vision model may lose: `agreement-0.93`, `top1-1%`, `map-1%` or `kl+0.05`."""
+"""How much a vision model may lose: `agreement-0.93`, `sqnr-20dB`, `metric-0.01`, ….
+
+agreement-0.93   at least that share of equal answers       kl+0.05   nats an image
+top1-1%, map-1%  points of accuracy or mAP                  metric-0.01   of --metric
+sqnr-20dB        at least that SQNR of every output
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,8 @@ from ridgeline.records.image_compression import ImageRow
 
 FORMS = (
     "give agreement-0.93 (at least that share of equal answers), top1-1% (points of top-1"
-    " accuracy), map-1% (points of a detector's mAP) or kl+0.05 (nats an image)"
+    " accuracy), map-1% (points of a detector's mAP), kl+0.05 (nats an image), sqnr-20dB (at least"
+    " that of every output) or metric-0.01 (of what --metric gives)"
 )
 
 
@@ -22,7 +28,8 @@ class ImageLimit:
     text: str
     metric: str
     amount: float
-    """A share that must stay (agreement), a share that may go (top1, map), or nats (kl)."""
+    """What must stay (a share of agreement, decibels of sqnr), or what may go (a share of top1 and
+    map, nats of kl, units of metric)."""
 
     def refusal(self, first: ImageRow, last: ImageRow) -> str:
         """Why a row lost more, in words; empty where it held.
@@ -33,13 +40,13 @@ class ImageLimit:
         own, said = self._spent(first, last)
         if own is None:
             raise InputError(f"--max-loss {self.text}: {said}")
-        held = own >= self.amount if self.metric == "agreement" else own <= self.amount
-        return "" if held and math.isfinite(own) else f"{said}: more than {self.text}"
+        held = own >= self.amount if self.metric in ("agreement", "sqnr") else own <= self.amount
+        return "" if held and not math.isnan(own) else f"{said}: more than {self.text}"
 
     def _spent(self, first: ImageRow, last: ImageRow) -> tuple[float | None, str]:
         if self.metric == "agreement":
-            if last.answers is None:
-                return None, "nothing was compared"
+            if last.answers is None or last.answers.agreement is None:
+                return None, "no output chooses a class; limit sqnr or metric"
             own = last.answers.agreement.share
             return own, f"{own:.2%} of the answers are those of the model as given"
         if self.metric == "top1":
@@ -53,10 +60,32 @@ class ImageLimit:
             if whole is None or part is None:
                 return None, "there are no boxes to judge by; limit agreement"
             return round(whole - part, 12), f"mAP {whole:.2%} → {part:.2%}"
+        if self.metric == "metric":
+            if first.metric is None or last.metric is None:
+                return None, "give --metric FILE.py:NAME too"
+            return first.metric - last.metric, f"metric {first.metric:.6g} → {last.metric:.6g}"
+        if self.metric == "sqnr":
+            return _worst_sqnr(last)
         if last.divergence is None:
-            return None, "a detector has no KL; limit agreement or map"
+            return None, "only a classifier has a KL; limit agreement, sqnr or metric"
         spent = last.divergence.kl_mean
         return spent, f"KL {spent:.4f}"
+
+
+def _worst_sqnr(row: ImageRow) -> tuple[float | None, str]:
+    """The SQNR of the output that lost most; infinite where nothing differs."""
+    if row.answers is None:
+        return None, "nothing was compared"
+    if not row.outputs:
+        found = row.answers.sqnr_db
+        return math.inf if found is None else found, f"SQNR {_said(found)}"
+    worst = min(row.outputs, key=lambda one: math.inf if one.sqnr_db is None else one.sqnr_db)
+    own = math.inf if worst.sqnr_db is None else worst.sqnr_db
+    return own, f"SQNR of {worst.name} {_said(worst.sqnr_db)}"
+
+
+def _said(decibels: float | None) -> str:
+    return "without noise" if decibels is None else f"{decibels:.1f} dB"
 
 
 def image_limit(option: str, text: str) -> ImageLimit:
@@ -78,5 +107,9 @@ def image_limit(option: str, text: str) -> ImageLimit:
         return ImageLimit(text, found[1], float(found[2]) / 100)
     elif found := re.fullmatch(rf"kl\+{number}", plain):
         return ImageLimit(text, "kl", float(found[1]))
+    elif found := re.fullmatch(rf"sqnr-{number}(?:dB)?", plain):
+        return ImageLimit(text, "sqnr", float(found[1]))
+    elif found := re.fullmatch(rf"metric-{number}", plain):
+        return ImageLimit(text, "metric", float(found[1]))
     why = "a classifier has no perplexity; " if plain.startswith("ppl") else ""
     raise InputError(f"{option} {text}: {why}{FORMS}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from ridgeline.compress.images.models import VisionModel
 from ridgeline.compress.material import HELD_BACK
+from ridgeline.compress.vision.batches import Batch
 from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess
 from ridgeline.image_files.read_ahead import read_ahead
@@ -57,6 +59,8 @@ class ImageMaterial:
     pixels: Pixels = Pixels()
     mixed: bool = False
     """Measure what each layer costs alone, and leave the worst ones in float."""
+    metric: str | None = None
+    """The user's measure, as `file.py:name`."""
     faster: float | None = None
     """The least speed-up at batch 1, with `latency`."""
     latency: bool = False
@@ -81,6 +85,8 @@ class Images:
     """The class of each, [n] int64; None where nothing says it."""
     name: str
     """The path, or which part of it."""
+    most: int | None = None
+    """The largest batch that the model takes; None: any."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -93,6 +99,7 @@ class Images:
             change=self.change,
             labels=None if self.labels is None else self.labels[torch.from_numpy(chosen)],
             name=name,
+            most=self.most,
         )
 
     def evenly(self, most: int) -> Images:
@@ -102,8 +109,8 @@ class Images:
         chosen = np.linspace(0, len(self) - 1, most).astype(np.int64)
         return self.part(chosen, self.name)
 
-    def batches(self, size: int = BATCH) -> Iterator[Tensor]:
-        """Images [n, channels, height, width] float32, decoded ahead.
+    def batches(self, size: int = BATCH) -> Iterator[Batch]:
+        """Images [n, channels, height, width] float32, or all inputs of a model, read ahead.
 
         Raises:
             InputError: One cannot be read, or has another size than the first.
@@ -111,21 +118,42 @@ class Images:
         change = (lambda one: one) if self.source.ready else self.change
         read = read_ahead(self.source, self.places.tolist(), change)
         titles = (self.source.title(place) for place in self.places.tolist())
-        shape: tuple[int, ...] | None = None
+        size = size if self.most is None else min(size, self.most)
+        shape: Any = None
         both = zip(titles, read, strict=True)
         while group := list(islice(both, size)):
             for title, one in group:
-                shape = shape or one.shape
-                if one.shape != shape:
+                own = [list(part.shape) for part in _parts(one)]
+                shape = shape or own
+                if own != shape:
                     raise InputError(
-                        f"{title}: {list(one.shape)} after preprocessing, the first one"
-                        f" {list(shape)}; give --crop to make all of them one size"
+                        f"{title}: {_sizes(own)} after preprocessing, the first one"
+                        f" {_sizes(shape)}; give --crop to make all of them one size"
                     )
-            yield torch.from_numpy(np.stack([one for _, one in group]))
+            yield _stacked([one for _, one in group])
 
-    def head(self, count: int) -> Tensor:
-        """The first ones, [count, channels, height, width]."""
+    def head(self, count: int) -> Batch:
+        """The first ones as one batch, as many as the model takes at once."""
         return next(self.part(np.arange(min(count, len(self))), self.name).batches(count))
+
+    def for_batches_of(self, most: int | None) -> Images:
+        """The same for a model that takes no more at once."""
+        return dataclasses.replace(self, most=most)
+
+
+def _parts(sample: Any) -> tuple[NDArray[Any], ...]:
+    return sample if isinstance(sample, tuple) else (sample,)
+
+
+def _sizes(shapes: list[list[int]]) -> str:
+    return ", ".join(map(str, shapes))
+
+
+def _stacked(samples: list[Any]) -> Batch:
+    if isinstance(samples[0], tuple):
+        columns = zip(*samples, strict=True)
+        return tuple(torch.from_numpy(np.stack(column)) for column in columns)
+    return torch.from_numpy(np.stack(samples))
 
 
 def preprocessing(

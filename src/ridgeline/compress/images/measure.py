@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,9 @@ from torch import Tensor, nn
 from ridgeline.compress.evaluate.judge import of_rounds
 from ridgeline.compress.evaluate.quality import Distances, Scores
 from ridgeline.compress.images.material import Images
-from ridgeline.errors import InputError, in_words
+from ridgeline.compress.images.outputs import OutputComparison, answered
+from ridgeline.compress.vision.batches import Batch, inputs_of, rows_of
+from ridgeline.errors import InputError
 from ridgeline.records.compression import Divergence, Speedup
 from ridgeline.records.image_compression import ImageQuality, Latency
 
@@ -42,27 +43,33 @@ def logits_over(model: nn.Module, images: Images) -> Tensor:
 
 
 @torch.no_grad()
-def _logits(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
+def _logits(model: nn.Module, batches: Iterable[Batch]) -> Tensor:
     if not isinstance(model, torch.fx.GraphModule):
         model.eval()  # a program has no other mode, and says so
-    place = next(model.parameters(), torch.empty(0))
     parts = []
-    for part in batches:
-        try:
-            output: Any = model(part.to(place.device, place.dtype))
-        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-            raise InputError(
-                f"the model cannot take images {list(part.shape)}: {in_words(error)}"
-            ) from error
+    for batch in batches:
+        output, part = answered(model, batch), inputs_of(batch)[0]
         logits = getattr(output, "logits", output)
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             what = f"{list(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
             raise InputError(
                 f"the model gives {what} for images {list(part.shape)}, not logits [images,"
-                " classes]; wrap it in a function of a script that gives them"
+                " classes]: such models are judged by `ridgeline compress` alone"
             )
         parts.append(logits.float().cpu())
     return torch.cat(parts)
+
+
+def compare_over(given: nn.Module, other: nn.Module, images: Images) -> OutputComparison:
+    """All outputs of two models beside each other, batch by batch as images are read.
+
+    Raises:
+        InputError: An image cannot be read, or the outputs have other shapes.
+    """
+    found = OutputComparison()
+    for batch in images.batches():
+        found.add(answered(given, batch), answered(other, batch))
+    return found
 
 
 def quality(logits: Tensor, labels: Tensor) -> ImageQuality:
@@ -92,7 +99,7 @@ WARM = 2
 @torch.no_grad()
 def time_in_turns(
     models: Sequence[nn.Module],
-    images: Tensor,
+    images: Batch,
     *,
     rounds: int = 12,
     round_seconds: float = ROUND_SECONDS,
@@ -102,7 +109,7 @@ def time_in_turns(
 
     Args:
         models: In evaluation mode, on the device of the images.
-        images: [n, 3, h, w]; n is the batch.
+        images: A batch of inputs, on that device.
         rounds: 6 or more, for an interval at 95 %; the order turns around from one to the next.
         round_seconds: How long each model runs in a round, at least.
         on_progress: Told what is under way.
@@ -120,9 +127,9 @@ def time_in_turns(
         Latency(
             seconds=statistics.median(own),
             round_seconds=tuple(own),
-            batch=len(images),
-            dtype=str(images.dtype).removeprefix("torch."),
-            device=images.device.type,
+            batch=rows_of(images),
+            dtype=str(inputs_of(images)[0].dtype).removeprefix("torch."),
+            device=inputs_of(images)[0].device.type,
             threads=torch.get_num_threads(),
         )
         for own in medians
@@ -134,18 +141,18 @@ def speedup(before: Latency, after: Latency) -> Speedup:
     return of_rounds(before.round_seconds, after.round_seconds)
 
 
-def _passes(model: nn.Module, images: Tensor, round_seconds: float) -> int:
+def _passes(model: nn.Module, images: Batch, round_seconds: float) -> int:
     """The number of passes of a round, after a warm-up."""
     for _ in range(WARM):
         _seconds(model, images)
     return max(1, round(round_seconds / _seconds(model, images)))
 
 
-def _seconds(model: nn.Module, images: Tensor) -> float:
-    _wait(images)
+def _seconds(model: nn.Module, images: Batch) -> float:
+    _wait(inputs_of(images)[0])
     start = time.perf_counter()
-    model(images)
-    _wait(images)
+    model(*inputs_of(images))
+    _wait(inputs_of(images)[0])
     return time.perf_counter() - start
 
 

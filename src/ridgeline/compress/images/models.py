@@ -1,12 +1,12 @@
-"""Vision models from where people keep them, each as one module: images to logits.
+"""Vision models from where people keep them, each as one module: images to logits or to outputs.
 
 | given as | what runs |
 |---|---|
-| a Hugging Face directory | transformers' classifier; no code of the directory |
+| a Hugging Face directory | transformers' model; no code of the directory |
 | `script.py:name` | the user's function or class, called without arguments, in this process |
 | `model.pt2` | an exported program, whose batch is free |
 | a directory that `ridgeline compress` wrote | what is saved in it: ONNX in ONNX Runtime |
-| `--checkpoint FILE` and a name of timm | that architecture with these weights |
+| a name of timm with `--checkpoint FILE` | that architecture with these weights |
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from torch import nn
 
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.apply import LEDGER
+from ridgeline.compress.images.outputs import FlatOutputs
 from ridgeline.compress.images.quantised import ONNX, OnnxModule
 from ridgeline.compress.images.saved import PROGRAM, load
 from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess, read_preprocess
-from ridgeline.measure.network.directory import Logits
+from ridgeline.measure.network.directory import Logits, class_of, load_directory, read_config
 from ridgeline.measure.network.libraries import find_library_model
 from ridgeline.measure.network.program import load_program
 from ridgeline.measure.network.scripted import model_of, run_script, split_script
@@ -33,15 +34,23 @@ from ridgeline.measure.network.weights import load_weights
 from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
 
+TASKS = (
+    "ForImageClassification", "ForObjectDetection", "ForSemanticSegmentation",
+    "ForInstanceSegmentation", "ForUniversalSegmentation", "ForDepthEstimation",
+    "ForPoseEstimation", "ForKeypointDetection",
+)  # fmt: skip
+"""How transformers names the classes of models that take images."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionModel:
-    """A model that takes images and gives logits, and what is known of it."""
+    """A model that takes images, and what is known of it."""
 
     name: str
     """The name that the user gave."""
     module: nn.Module
-    """Images [n, channels, height, width] to logits [n, classes], in evaluation mode."""
+    """Images [n, channels, height, width] to logits [n, classes], or to a tuple of outputs, in
+    evaluation mode."""
     folder: Path | None = None
     """Its directory, if it has one."""
     classifier: Any = None
@@ -67,8 +76,7 @@ def is_image_model(model: Path, checkpoint: Path | None = None) -> bool:
         return False  # whoever needs it as the model's says what is wrong with it
     names = config.get("architectures")
     return isinstance(config.get("channels"), dict) or any(
-        str(one).endswith("ForImageClassification")
-        for one in (names if isinstance(names, list) else ())
+        str(one).endswith(TASKS) for one in (names if isinstance(names, list) else ())
     )
 
 
@@ -80,23 +88,25 @@ def open_model(
     Args:
         option: That named it.
         model: See the table above.
-        checkpoint: Weights of a model of timm.
+        checkpoint: Weights of a script's model, or of timm's.
         device: Where it shall run.
 
     Raises:
         InputError: There is none, or it cannot be loaded.
     """
     text = str(model)
-    if checkpoint is not None:
+    if (script := split_script(text)) is not None:
+        found = _from_script(option, text, *script, checkpoint)
+    elif checkpoint is not None:
         found = _from_timm(text, checkpoint)
-    elif (script := split_script(text)) is not None:
-        found = _from_script(option, text, *script)
     elif model.suffix == ".pt2":
         found = _from_program(option, model, model)
     elif (model / ONNX).is_file():
         return _open_quantised(model)
     elif (model / PROGRAM).is_file() and not (model / "config.json").is_file():
         found = _from_program(option, model / PROGRAM, model)
+    elif not classifies(model):
+        found = _from_directory(option, model)
     else:
         classifier = load(option, model)
         known = getattr(classifier.config, "label2id", None)
@@ -115,12 +125,38 @@ def open_model(
     return found
 
 
-def _from_script(option: str, text: str, path: Path, name: str) -> VisionModel:
+def classifies(folder: Path) -> bool:
+    """Whether a directory of transformers names no class, or one that classifies images."""
+    try:
+        names = read_json(folder / "config.json", dict[str, Any]).get("architectures")
+    except InputError:
+        return True  # whoever reads it as a classifier says what is wrong with it
+    last = [str(one) for one in names] if isinstance(names, list) else []
+    return not last or any(one.endswith(TASKS[0]) or not one.endswith(TASKS) for one in last)
+
+
+def _from_directory(option: str, folder: Path) -> VisionModel:
+    config = read_config(folder, option, "compress")
+    made = load_directory(folder, option, class_of(config), config)
+    return VisionModel(
+        name=str(folder),
+        module=FlatOutputs(made).eval(),
+        folder=folder,
+        preprocess=read_preprocess(folder),
+        disk_bytes=disk_bytes(folder),
+    )
+
+
+def _from_script(
+    option: str, text: str, path: Path, name: str, checkpoint: Path | None
+) -> VisionModel:
     script = run_script(path, option)
     made = model_of(script, name, option)
+    if checkpoint is not None:
+        load_weights(made, checkpoint, "--checkpoint", text)
     return VisionModel(
         name=text,
-        module=Logits(made.eval()),
+        module=FlatOutputs(made.eval()),
         preprocess=getattr(script, "preprocess", None),
         disk_bytes=_bytes(made),
     )
@@ -147,7 +183,7 @@ def _from_timm(name: str, checkpoint: Path) -> VisionModel:
     load_weights(made, checkpoint, "--checkpoint", name)
     return VisionModel(
         name=name,
-        module=made.eval(),
+        module=FlatOutputs(made.eval()),
         preprocess=found.preprocess(made),
         disk_bytes=checkpoint.stat().st_size,
     )

@@ -10,14 +10,16 @@ ledger.json          what it cost
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.images.saved import PROGRAM
+from ridgeline.compress.images.saved import PROGRAM, is_the_same
 from ridgeline.compress.saved.torch_export import package
+from ridgeline.compress.vision.batches import Batch, free_batch, inputs_of, part_of, rows_of
 from ridgeline.compress.vision.nodes import RoundedTensor, load_operators
 from ridgeline.compress.vision.quantise import QuantisedVision
 from ridgeline.errors import InputError, MissingExtra, RidgelineError, in_words
@@ -46,22 +48,32 @@ class OnnxModule(nn.Module):
             )
         except Exception as error:  # onnxruntime's exceptions share no class of their own
             raise InputError(f"{path}: ONNX Runtime cannot load it ({in_words(error)})") from None
-        self.input = self.session.get_inputs()[0].name
+        self.inputs = [one.name for one in self.session.get_inputs()]
         self.version = str(onnxruntime.__version__)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """The first output of the file."""
-        answer = self.session.run(None, {self.input: images.float().cpu().numpy()})[0]
-        return torch.from_numpy(answer)
+    def forward(self, *images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The outputs of the file; of one output the tensor alone."""
+        given = {
+            name: (one.float() if one.is_floating_point() else one).cpu().numpy()
+            for name, one in zip(self.inputs, images, strict=True)
+        }
+        answers = tuple(torch.from_numpy(one) for one in self.session.run(None, given))
+        return answers[0] if len(answers) == 1 else answers
 
 
-def save_quantised(found: QuantisedVision, example: Tensor, out: Path) -> list[str]:
+def save_quantised(
+    found: QuantisedVision,
+    example: Batch,
+    out: Path,
+    names: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> list[str]:
     """Write a quantised model into a new folder.
 
     Args:
         found: The model.
-        example: Real images [2 or more, channels, height, width].
+        example: Real images [2 or more, channels, height, width]; 1 where the model takes no more.
         out: Must not exist.
+        names: Of the inputs and outputs in the ONNX file.
 
     Returns:
         What could not be written, and why: a scheme may have no ONNX form.
@@ -69,7 +81,7 @@ def save_quantised(found: QuantisedVision, example: Tensor, out: Path) -> list[s
     out.mkdir(parents=True)
     missing: list[str] = []
     try:
-        found.qdq_onnx(out / ONNX, example)
+        found.qdq_onnx(out / ONNX, example, rows_of(example) > 1, names=names)
     except InputError as error:
         missing.append(f"no {ONNX}: {error}")
     load_operators()
@@ -92,15 +104,16 @@ def _without_floats(module: nn.Module) -> nn.Module:
     return own
 
 
-def _save_program(module: nn.Module, example: Tensor, path: Path) -> None:
+def _save_program(module: nn.Module, example: Batch, path: Path) -> None:
     def check(loaded: nn.Module) -> None:
         with torch.no_grad():
-            wanted, made = module(example[:2]).argmax(1), loaded(example[:2]).argmax(1)
-        if not torch.equal(wanted, made):
+            wanted, made = module(*inputs_of(small)), loaded(*inputs_of(small))
+        if not is_the_same(wanted, made):
             raise RidgelineError(f"{path} answers otherwise than PyTorch; nothing was written")
 
-    free = ({0: torch.export.Dim.DYNAMIC},)
-    package("--scheme", module, example[:2], free, path, check)
+    small = part_of(example, slice(2))
+    free = free_batch(module, small, torch.export.Dim.DYNAMIC) if rows_of(small) > 1 else None
+    package("--scheme", module, inputs_of(small), free, path, check)
 
 
 def _save_weights(module: nn.Module, path: Path) -> None:

@@ -18,14 +18,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ridgeline.checkpoints.writing import move_into_place
 from ridgeline.compress.evaluate.loaded import check_directory
 from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.prune import Smaller
 from ridgeline.compress.saved.torch_export import package
+from ridgeline.compress.vision.batches import Batch, free_batch, moved, rows_of
 from ridgeline.errors import InputError, RidgelineError, in_words
-from ridgeline.measure.network.directory import Logits, load_directory, read_config
+from ridgeline.measure.network.directory import load_directory, read_config
 from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
 
@@ -78,7 +80,7 @@ def save(smaller: Smaller, source: Path, out: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def export_to(whole: nn.Module, example: Tensor, path: Path) -> None:
+def export_to(whole: nn.Module, example: Batch, path: Path) -> None:
     """Write a module as a torch.export package (.pt2) or as ONNX, with a free batch.
 
     Args:
@@ -90,16 +92,17 @@ def export_to(whole: nn.Module, example: Tensor, path: Path) -> None:
         InputError: The exporter cannot follow the model.
         RidgelineError: The package computes something else.
     """
-    place = next(whole.parameters(), example)
-    example = example.to(place.device, place.dtype)
-    free = ({0: torch.export.Dim.DYNAMIC},)
+    floats = (one for one in whole.parameters() if one.is_floating_point())
+    place = next(floats, torch.empty(0))
+    inputs = moved(example, place)
+    free = free_batch(whole, inputs, torch.export.Dim.DYNAMIC) if rows_of(example) > 1 else None
     if path.suffix == ".onnx":
         with quiet_libraries(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 made = torch.onnx.export(
                     whole,
-                    (example,),
+                    inputs,
                     dynamo=True,
                     dynamic_shapes=free,
                     external_data=False,
@@ -113,14 +116,28 @@ def export_to(whole: nn.Module, example: Tensor, path: Path) -> None:
 
     def check(loaded: nn.Module) -> None:
         with torch.no_grad():
-            wanted, made = whole(example), loaded(example)
-        if not bool(torch.allclose(wanted, made, rtol=1e-3, atol=1e-3)):
+            wanted, made = whole(*inputs), loaded(*inputs)
+        if not is_the_same(wanted, made):
             raise RidgelineError(f"{path} computes other logits than PyTorch; nothing was written")
 
-    package("torch-export", whole, example, free, path, check)
+    package("torch-export", whole, inputs, free, path, check)
 
 
-def save_program(model: nn.Module, example: Tensor, out: Path) -> None:
+def is_the_same(wanted: Any, made: Any) -> bool:
+    """Whether two programs answer alike, but for the order of sums."""
+    pairs = list(zip(_tensors(wanted), _tensors(made), strict=True))
+    return all(
+        one.shape == other.shape
+        and bool(torch.allclose(one, other, rtol=1e-3, atol=1e-3, equal_nan=True))
+        for one, other in pairs
+    )
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    return [one for one in tree_leaves(output) if isinstance(one, Tensor)]
+
+
+def save_program(model: nn.Module, example: Batch, out: Path) -> None:
     """Write a model that is no transformers' one: a program and its weights, in a new folder.
 
     Raises:
@@ -129,7 +146,9 @@ def save_program(model: nn.Module, example: Tensor, out: Path) -> None:
     from safetensors.torch import save_file
 
     out.mkdir(parents=True)
-    export_to(Logits(model).eval(), example, out / PROGRAM)
+    if not isinstance(model, torch.fx.GraphModule):
+        model.eval()  # a program has no other mode, and says so
+    export_to(model, example, out / PROGRAM)
     tensors = {name: one.detach().cpu().clone() for name, one in model.state_dict().items()}
     save_file(tensors, out / "weights.safetensors")
 

@@ -15,8 +15,8 @@ from ridgeline.compress.images.measure import speedup, time_in_turns
 from ridgeline.compress.images.models import VisionModel
 from ridgeline.compress.images.quantised import ONNX, OnnxModule
 from ridgeline.compress.images.saved import PROGRAM, export_to
+from ridgeline.compress.vision.batches import moved
 from ridgeline.errors import InputError
-from ridgeline.measure.network.directory import Logits
 from ridgeline.records.image_compression import Calls, ImageRow, Latency
 
 BATCHES = (1, 8)
@@ -57,7 +57,7 @@ def timed(
     calls: list[list[Calls]] = [[] for _ in rows]
     first: list[TimedCalls] = []
     for batch in BATCHES:
-        if len(images) < batch:
+        if len(images) < batch or batch > (images.most or batch):
             continue
         taken = time_calls(flat, images.head(batch), work, threads=threads, on_progress=on_progress)
         first = first or taken
@@ -120,8 +120,7 @@ def _candidates(
             continue
         on_progress("writing models to be timed")
         program = work / f"{place}-{PROGRAM}"
-        whole = model.module if isinstance(model.module, Logits) else Logits(model.module).eval()
-        export_to(whole, example, program)
+        export_to(model.module, example, program)
         own = [
             TimedCandidate(
                 file=program, runtime="torch", computed_with=f"PyTorch {torch.__version__}, fp32"
@@ -130,7 +129,7 @@ def _candidates(
         if isinstance(last.module, OnnxModule) and place == len(models) - 2:
             version = f"ONNX Runtime {last.module.version}"
             path = work / f"{place}-{ONNX}"
-            export_to(whole, example, path)
+            export_to(model.module, example, path)
             own.append(TimedCandidate(file=path, runtime="onnx", computed_with=f"{version}, fp32"))
         results.append(own)
     return results
@@ -142,8 +141,8 @@ def _in_this_process(
     images: Images,
     on_progress: Callable[[str], None],
 ) -> list[ImageRow]:
-    place = next(models[0][0].module.parameters())
-    image = images.head(1).to(place.device, place.dtype)
+    place = next(one for one in models[0][0].module.parameters() if one.is_floating_point())
+    image = moved(images.head(1), place)
     modules = [model.module for model, _ in models]
     found = time_in_turns(modules, image, on_progress=on_progress)
     results = [replace(rows[0], latency=found[0])]

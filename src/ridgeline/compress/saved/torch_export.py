@@ -38,12 +38,12 @@ def export(directory: Path, out: Path) -> None:
 def package(
     what: str,
     model: nn.Module,
-    inputs: Tensor,
+    inputs: Tensor | tuple[Tensor, ...],
     free: Any,
     out: Path,
     check: Callable[[nn.Module], None],
 ) -> None:
-    """Write any module of one input; `out` is whole, and checked, or not there.
+    """Write any module of tensors; `out` is whole, and checked, or not there.
 
     Args:
         what: Is exported, for a refusal.
@@ -57,7 +57,9 @@ def package(
         InputError: torch.export cannot follow the model.
     """
     try:
-        program = torch.export.export(model, (inputs,), dynamic_shapes=free)
+        program = torch.export.export(
+            model, (inputs,) if isinstance(inputs, Tensor) else inputs, dynamic_shapes=free
+        )
     except Exception as error:  # whatever model code and the tracer raise
         raise InputError(
             f"{what}: torch.export cannot follow this model: {in_words(error)}"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from ridgeline.checkpoints.quantised import Quantised
+from ridgeline.compress.vision.batches import Batch
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.nodes import as_rows
@@ -39,7 +40,7 @@ def rounded_by_adaround(
     graph: fx.GraphModule,
     layers: Sequence[VisionLayer],
     nearest: Mapping[str, Quantised],
-    batches: Sequence[Tensor],
+    batches: Sequence[Batch],
     *,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Quantised]:

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, fx
 
+from ridgeline.compress.vision.batches import Batch, inputs_of, together
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 
 
 def mean_outputs(
-    graph: fx.GraphModule, names: Sequence[str], batches: Sequence[Tensor], layers: dict[str, bool]
+    graph: fx.GraphModule, names: Sequence[str], batches: Sequence[Batch], layers: dict[str, bool]
 ) -> dict[str, Tensor]:
     """The mean of each output channel, by the name of the node."""
     wanted = set(names)
@@ -38,7 +39,7 @@ def corrections(
     graph: fx.GraphModule,
     rounded: fx.GraphModule,
     layers: Sequence[VisionLayer],
-    batches: Sequence[Tensor],
+    batches: Sequence[Batch],
 ) -> dict[str, Tensor]:
     """What is to be added to each layer's bias, by layer.
 
@@ -52,7 +53,7 @@ def corrections(
     }
     convolves = {name: layer.convolves for name, layer in chosen.items()}
     exact = mean_outputs(graph, list(chosen), batches, convolves)
-    found = _Corrected(rounded, exact, convolves).follow(torch.cat(list(batches)))
+    found = _Corrected(rounded, exact, convolves).follow(together(list(batches)))
     return {chosen[name].name: one for name, one in found.items()}
 
 
@@ -67,9 +68,9 @@ class _Corrected(fx.Interpreter):
         self.found: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def follow(self, images: Tensor) -> dict[str, Tensor]:
+    def follow(self, images: Batch) -> dict[str, Tensor]:
         """All images in one run: the means are over all of them."""
-        self.run(images)
+        self.run(*inputs_of(images))
         return self.found
 
     def run_node(self, n: fx.Node) -> object:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, fx
 
+from ridgeline.compress.vision.batches import Batch
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.operators import operator_of
@@ -23,7 +24,7 @@ Histograms = dict[fx.Node, TensorHistogram]
 
 
 def watched_ranges(
-    graph: fx.GraphModule, nodes: Iterable[fx.Node], batches: Sequence[Tensor]
+    graph: fx.GraphModule, nodes: Iterable[fx.Node], batches: Sequence[Batch]
 ) -> Histograms:
     """What flows through some nodes of a graph."""
     found = {node: TensorHistogram() for node in nodes}

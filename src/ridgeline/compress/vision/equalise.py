@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx
 
+from ridgeline.compress.vision.batches import Batch
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.operators import (
@@ -77,9 +78,7 @@ def _fits(graph: fx.GraphModule, first: VisionLayer, second: VisionLayer) -> boo
     return straight and len(one) == other.shape[1] * second.groups
 
 
-def equalise(
-    graph: fx.GraphModule, layers: Sequence[VisionLayer], batches: Sequence[Tensor]
-) -> int:
+def equalise(graph: fx.GraphModule, layers: Sequence[VisionLayer], batches: Sequence[Batch]) -> int:
     """Equalise all pairs in place, then absorb high biases; the number of pairs."""
     pairs = find_pairs(graph, layers)
     weights = {
@@ -154,7 +153,7 @@ def _place_bias(graph: fx.GraphModule, layer: VisionLayer, bias: Tensor) -> None
     node.kwargs = {key: one for key, one in node.kwargs.items() if key != "bias"}
 
 
-def _absorb(graph: fx.GraphModule, pairs: Sequence[Pair], batches: Sequence[Tensor]) -> None:
+def _absorb(graph: fx.GraphModule, pairs: Sequence[Pair], batches: Sequence[Batch]) -> None:
     """Move what every image has in a channel behind ReLU into the next bias."""
     last: dict[fx.Node, Pair] = {}
     for pair in pairs:

@@ -19,12 +19,18 @@ from ridgeline.kernels.fake_quantisation.folding import BatchStatistics, fold
 CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
 TRANSPOSED = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 _BATCH_NORMS = {"batch_norm", "_native_batch_norm_legit_no_training"}
+_VIEWS = {"view", "_unsafe_view"}
 _IDENTITIES = {"dropout", "alias", "detach", "clone", "contiguous", "lift_fresh_copy"}
 
 
 def remove_identities(graph: fx.GraphModule) -> None:
-    """Take out what inference does not do: dropout, copies, checks of the input."""
+    """Take out what inference does not do: dropout, copies, checks of the input.
+
+    Without a copy its reader may meet another layout, in which it cannot view but must reshape.
+    """
     for node in list(graph.graph.nodes):
+        if operator_of(node) in _VIEWS:
+            node.target = torch.ops.aten.reshape.default
         checks = node.op == "call_module" and str(node.target) == "_guards_fn"
         if checks and not node.users:
             graph.graph.erase_node(node)

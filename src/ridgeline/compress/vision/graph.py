@@ -10,29 +10,38 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from ridgeline.compress.vision.batches import (
+    Batch,
+    free_batch,
+    inputs_of,
+    part_of,
+    rows_of,
+    together,
+)
 from ridgeline.compress.vision.folding import fold_batch_norms, remove_identities, split_attention
 from ridgeline.errors import InputError
 from ridgeline.runtimes.capture.blame import blame
 
 
-def traced(model: nn.Module, batch: Tensor) -> fx.GraphModule:
+def traced(model: nn.Module, batch: Batch) -> fx.GraphModule:
     """The operators of a model in inference, batch normalisation folded; its weights are copies.
 
     Args:
-        model: Called with one tensor. Not changed.
+        model: Called with the tensors of a batch. Not changed.
         batch: A batch to run it with; its size stays free where the model lets it.
 
     Raises:
         ExportError: torch.export refuses: the user's line and a cure.
     """
     own = copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
-    example = torch.cat([batch, batch])[:2] if len(batch) == 1 else batch[:2]
+    example = part_of(together([batch, batch]) if rows_of(batch) == 1 else batch, slice(2))
+    shapes = free_batch(own, example, torch.export.Dim.AUTO)
+    if not _takes(own, example) and _takes(own, part_of(batch, slice(1))):
+        example, shapes = part_of(batch, slice(1)), None  # a model of one image at a time
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            exported = torch.export.export(
-                own, (example,), dynamic_shapes=({0: torch.export.Dim.AUTO},)
-            )
+            exported = torch.export.export(own, inputs_of(example), dynamic_shapes=shapes)
             if any(_changes_in_place(node) for node in exported.graph.nodes):
                 exported = exported.run_decompositions({})
         except Exception as error:  # anything that the user's forward or the exporter raises
@@ -44,12 +53,21 @@ def traced(model: nn.Module, batch: Tensor) -> fx.GraphModule:
     return graph
 
 
-def run_watched(graph: fx.GraphModule, batches: Iterable[Tensor], watch: Any) -> None:
+def _takes(model: nn.Module, batch: Batch) -> bool:
+    try:
+        with torch.no_grad():
+            model(*inputs_of(batch))
+    except Exception:  # whatever the user's forward raises; the exporter's blame says it
+        return False
+    return True
+
+
+def run_watched(graph: fx.GraphModule, batches: Iterable[Batch], watch: Any) -> None:
     """Run batches; `watch(node, value)` sees each operator's result."""
     watcher = _Watcher(graph, watch)
     with torch.no_grad():
         for batch in batches:
-            watcher.run(batch)
+            watcher.run(*inputs_of(batch))
 
 
 class _Watcher(fx.Interpreter):
@@ -63,7 +81,7 @@ class _Watcher(fx.Interpreter):
         return value
 
 
-def check_batches(batches: Sequence[Tensor]) -> None:
+def check_batches(batches: Sequence[Batch]) -> None:
     """Refuse batches that ranges cannot be taken from.
 
     Raises:
@@ -71,11 +89,18 @@ def check_batches(batches: Sequence[Tensor]) -> None:
     """
     if not batches:
         raise InputError("no calibration batches: ranges are taken from images; give at least one")
-    for place, one in enumerate(batches):
-        if not isinstance(one, Tensor) or one.ndim < 2 or not len(one):
-            raise InputError(f"calibration batch {place}: not a tensor [images, channels, …]")
-        if one.is_floating_point() and not bool(one.isfinite().all()):
-            raise InputError(f"calibration batch {place}: holds infinite numbers or NaN")
+    for place, batch in enumerate(batches):
+        _check_images(place, inputs_of(batch)[0])
+        for one in inputs_of(batch)[1:]:
+            if one.is_floating_point() and not bool(one.isfinite().all()):
+                raise InputError(f"calibration batch {place}: holds infinite numbers or NaN")
+
+
+def _check_images(place: int, one: Tensor) -> None:
+    if not isinstance(one, Tensor) or one.ndim < 2 or not len(one):
+        raise InputError(f"calibration batch {place}: not a tensor [images, channels, …]")
+    if one.is_floating_point() and not bool(one.isfinite().all()):
+        raise InputError(f"calibration batch {place}: holds infinite numbers or NaN")
 
 
 def _changes_in_place(node: fx.Node) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, fx
 
+from ridgeline.compress.vision.batches import Batch, rows_of
 from ridgeline.compress.vision.folding import CONVOLUTIONS, TRANSPOSED
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.operators import argument, constant_of, module_of, operator_of
@@ -39,7 +40,7 @@ class VisionLayer:
         return self.kind in {"convolution", "transposed convolution"}
 
 
-def find_layers(graph: fx.GraphModule, batch: Tensor) -> tuple[VisionLayer, ...]:
+def find_layers(graph: fx.GraphModule, batch: Batch) -> tuple[VisionLayer, ...]:
     """All layers in the order in which they run.
 
     Args:
@@ -56,7 +57,7 @@ def find_layers(graph: fx.GraphModule, batch: Tensor) -> tuple[VisionLayer, ...]
     seen: Counter[str] = Counter()
     found = []
     for node in graph.graph.nodes:
-        layer = _layer(graph, node, shapes, len(batch))
+        layer = _layer(graph, node, shapes, rows_of(batch))
         if layer is None:
             continue
         seen[layer.name] += 1

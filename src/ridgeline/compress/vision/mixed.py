@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import inf
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from ridgeline.compress.vision.batches import Batch, inputs_of
 from ridgeline.compress.vision.points import find_points, origin
 from ridgeline.compress.vision.quantise import (
     PreparedVision,
@@ -58,7 +59,7 @@ class MixedVision:
 
 def mixed(
     model: nn.Module,
-    batches: Sequence[Tensor],
+    batches: Sequence[Batch],
     scheme: Scheme | str,
     *,
     least_db: float = inf,
@@ -110,12 +111,12 @@ class _Judge:
     def __init__(self, prepared: PreparedVision) -> None:
         self.images = probe_images(prepared)
         with torch.no_grad():
-            self.exact = outputs_of(prepared.graph(self.images))
+            self.exact = outputs_of(prepared.graph(*inputs_of(self.images)))
 
     def sqnr(self, prepared: PreparedVision, in_float: Sequence[str]) -> float:
         with torch.no_grad():
             module = rounded(prepared, in_float=in_float).module
-            return sqnr_db(self.exact, outputs_of(module(self.images)))
+            return sqnr_db(self.exact, outputs_of(module(*inputs_of(self.images))))
 
 
 def _chosen(

@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from ridgeline.compress.vision.batches import Batch, free_batch, inputs_of, rows_of, together
 from ridgeline.compress.vision.nodes import RoundedTensor, RoundedWeight, load_operators
 from ridgeline.compress.vision.operators import copied
 from ridgeline.errors import InputError
@@ -22,9 +24,10 @@ from ridgeline.errors import InputError
 def write(
     module: nn.Module,
     path: Path,
-    example: Tensor,
+    example: Batch,
     *,
     dynamic: bool,
+    names: tuple[Sequence[str], Sequence[str]] | None = None,
     unsigned: bool,
     reduce_range: bool,
 ) -> None:
@@ -39,8 +42,8 @@ def write(
             f"{path}: ranges that come with each batch have no QuantizeLinear form; use a static"
             " scheme, such as w8a8-int8"
         )
-    if dynamic and len(example) < 2:
-        example = torch.cat([example, example])
+    if dynamic and rows_of(example) < 2:
+        example = together([example, example])
     own = copied(module)
     for one in own.modules():
         if isinstance(one, RoundedTensor):
@@ -49,23 +52,31 @@ def write(
             _halve(one)
     partial = path.with_name(f"{path.name}.partial")
     try:
-        _program(own, example, dynamic=dynamic).save(partial)
+        _program(own, example, names, dynamic=dynamic).save(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _program(module: nn.Module, example: Tensor, *, dynamic: bool) -> Any:
+def _program(
+    module: nn.Module,
+    example: Batch,
+    names: tuple[Sequence[str], Sequence[str]] | None,
+    *,
+    dynamic: bool,
+) -> Any:
     """What the exporter makes of it; its own messages are of no use to users."""
     load_operators()
-    shapes = ({0: torch.export.Dim.DYNAMIC},) if dynamic else None
+    shapes = free_batch(module, example, torch.export.Dim.DYNAMIC) if dynamic else None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return torch.onnx.export(
                 module,
-                (example,),
+                inputs_of(example),
+                input_names=None if names is None else list(names[0]),
+                output_names=None if names is None else list(names[1]),
                 dynamo=True,
                 dynamic_shapes=shapes,
                 external_data=False,

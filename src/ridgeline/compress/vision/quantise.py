@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.vision.adaround import rounded_by_adaround
+from ridgeline.compress.vision.batches import Batch, part_of, rows_of
 from ridgeline.compress.vision.bias import corrections
 from ridgeline.compress.vision.build import built, with_biases
 from ridgeline.compress.vision.calibrate import (
@@ -46,9 +47,10 @@ class QuantisedVision:
     def qdq_onnx(
         self,
         path: Path,
-        example: Tensor,
+        example: Batch,
         dynamic: bool = True,
         *,
+        names: tuple[Sequence[str], Sequence[str]] | None = None,
         unsigned: bool = True,
         reduce_range: bool = False,
     ) -> None:
@@ -56,8 +58,10 @@ class QuantisedVision:
 
         Args:
             path: The file; nothing is left there where it fails.
-            example: [batch, channels, height, width], batch of 2 or more.
+            example: [batch, channels, height, width], batch of 2 or more; a tuple of tensors for a
+                model of several inputs.
             dynamic: Whether the batch may differ from the example's.
+            names: Of the inputs and of the outputs; None: the exporter's.
             unsigned: Activations as U8 (x86), or as S8 (Arm, TensorRT): the same numbers.
             reduce_range: Weights in 7 bits, for x86 without VNNI, whose sums saturate.
 
@@ -71,6 +75,7 @@ class QuantisedVision:
             path,
             example,
             dynamic=dynamic,
+            names=names,
             unsigned=unsigned,
             reduce_range=reduce_range,
         )
@@ -78,7 +83,7 @@ class QuantisedVision:
 
 def quantise(
     model: nn.Module,
-    batches: Sequence[Tensor],
+    batches: Sequence[Batch],
     scheme: Scheme | str,
     *,
     in_float: Collection[str] = (),
@@ -87,8 +92,9 @@ def quantise(
     """Quantise a vision model after training.
 
     Args:
-        model: Any module that torch.export takes, called with one tensor of images. Not changed.
-        batches: Calibration images [n, channels, height, width], real ones, as the model wants.
+        model: Any module that torch.export takes, called with the tensors of a batch. Not changed.
+        batches: Calibration images [n, channels, height, width], real ones, as the model wants; of
+            a model with several inputs a tuple of tensors each.
         scheme: Or its name: `w8a8-int8`, `w8a8-int8-cle-biascorr`, `w4a8-int8-adaround`.
         in_float: Layers that stay as they are, by the names of `QuantisedVision.plan`.
         on_progress: Told what is under way.
@@ -108,7 +114,7 @@ class PreparedVision:
     """In float, folded, equalised where the scheme says so."""
     layers: tuple[VisionLayer, ...]
     seen: Histograms
-    batches: tuple[Tensor, ...]
+    batches: tuple[Batch, ...]
     scheme: Scheme
     apart: dict[str, str]
     """Layers that cannot be rounded, and why."""
@@ -118,7 +124,7 @@ class PreparedVision:
 
 def prepare(
     model: nn.Module,
-    batches: Sequence[Tensor],
+    batches: Sequence[Batch],
     scheme: Scheme | str,
     *,
     on_progress: Callable[[str], None] = lambda _: None,
@@ -129,14 +135,14 @@ def prepare(
     check_batches(batches)
     on_progress("tracing")
     graph = traced(model, batches[0])
-    layers = find_layers(graph, batches[0][:1])
+    layers = find_layers(graph, part_of(batches[0], slice(1)))
     if not layers:
         raise InputError("the model has no convolution, linear layer or product to quantise")
     if scheme.equalise:
         on_progress("equalising layers")
         equalise(graph, layers, batches)
-        layers = find_layers(graph, batches[0][:1])
-    on_progress(f"calibrating on {sum(len(one) for one in batches)} images")
+        layers = find_layers(graph, part_of(batches[0], slice(1)))
+    on_progress(f"calibrating on {sum(rows_of(one) for one in batches)} images")
     watched = {point.node for point in find_points(layers)}
     # A layer in float makes points of what a neighbour's output covered.
     watched |= {origin(node) for layer in layers for node in layer.inputs}
@@ -192,7 +198,7 @@ def _weights(
     layers: Sequence[VisionLayer],
     scheme: Scheme,
     ranges: dict[fx.Node, Range],
-    batches: Sequence[Tensor],
+    batches: Sequence[Batch],
     on_progress: Callable[[str], None],
 ) -> dict[str, Quantised]:
     assert scheme.activations is not None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
+from ridgeline.compress.vision.batches import Batch, part_of, rows_of, together
 from ridgeline.compress.vision.calibrate import ranges_of
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
@@ -56,18 +57,20 @@ def outputs_of(result: object) -> Tensor:
     return torch.cat([one.reshape(len(one), -1) for one in leaves if one.is_floating_point()], 1)
 
 
-def probe_images(prepared: PreparedVision) -> Tensor:
+def probe_images(prepared: PreparedVision) -> Batch:
     """Calibration images, as many as the kept results have room for, evenly drawn."""
-    images = torch.cat(list(prepared.batches))
+    images = together(prepared.batches)
     size = 0
 
     def note(_: fx.Node, value: object) -> None:
         nonlocal size
         size += value.nbytes if isinstance(value, Tensor) else 0
 
-    run_watched(prepared.graph, [images[:1]], note)
-    count = max(1, min(_IMAGES, len(images), _BYTES // max(1, size)))
-    return images[:: max(1, len(images) // count)][:count]
+    run_watched(prepared.graph, [part_of(images, slice(1))], note)
+    count = max(1, min(_IMAGES, rows_of(images), _BYTES // max(1, size)))
+    return part_of(
+        part_of(images, slice(None, None, max(1, rows_of(images) // count))), slice(count)
+    )
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.methods import gptq
+from ridgeline.compress.vision.batches import Batch
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.nodes import as_rows, least_scales, to_nearest
@@ -64,7 +65,7 @@ def rounded_by_gptq(
     graph: fx.GraphModule,
     layers: Sequence[VisionLayer],
     scheme: Scheme,
-    batches: Sequence[Tensor],
+    batches: Sequence[Batch],
 ) -> dict[str, Quantised]:
     """The levels of the layers whose columns can make up for each other."""
     chosen = {

@@ -28,6 +28,11 @@ ANSWERS = (
     *doc.figures("agreement", "95 %", "SQNR", "KL mean", "top-1", "change", "lost / won", "p"),
 )
 """Agreement, SQNR, KL and the paired test are against the model as given."""
+OUTPUTS = (
+    doc.words("scheme"),
+    doc.words("output"),
+    *doc.figures("shape", "SQNR", "error", "agreement"),
+)
 COSTS = (
     doc.words("scheme"),
     doc.Column("disk_bytes", "size"),
@@ -84,10 +89,38 @@ def image_evaluation_document(found: ImageEvaluation) -> doc.ReportDocument:
 
 
 def _answers(rows: Sequence[ImageRow]) -> doc.Block:
+    if any(row.outputs for row in rows):
+        return _outputs(rows)
     cells = [_answer(row, rows[0]) for row in rows]
     return doc.Chapter(
         "Answers", [doc.DataTable(ANSWERS, cells)], "Beside the model as given, image by image."
     )
+
+
+def _outputs(rows: Sequence[ImageRow]) -> doc.Block:
+    cells: list[tuple[doc.Cell, ...]] = [
+        (
+            row.scheme,
+            one.name,
+            " × ".join(map(str, one.shape)) or "1",
+            "no noise" if one.relative_error == 0 else _decibels(one.sqnr_db),
+            "infinite" if one.relative_error is None else quantity.percent(one.relative_error, 2),
+            "" if one.agreement is None else quantity.percent(one.agreement.share, 2),
+        )
+        for row in rows
+        for one in row.outputs
+    ]
+    note = "Each beside that of the model as given. error: √(Σ (x − y)² / Σ x²)."
+    measured = [
+        f"metric: {row.scheme} {quantity.digits(row.metric)}"
+        for row in rows
+        if row.metric is not None
+    ]
+    return doc.Chapter("Outputs", [doc.DataTable(OUTPUTS, cells), doc.Lines(measured)], note)
+
+
+def _decibels(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} dB"
 
 
 def _answer(row: ImageRow, first: ImageRow) -> tuple[doc.Cell, ...]:
@@ -97,8 +130,8 @@ def _answer(row: ImageRow, first: ImageRow) -> tuple[doc.Cell, ...]:
     test = None if one is None else one.changed
     return (
         row.scheme,
-        "" if one is None else quantity.percent(one.agreement.share, 2),
-        "" if one is None else _interval(one.agreement),
+        "" if one is None or one.agreement is None else quantity.percent(one.agreement.share, 2),
+        "" if one is None or one.agreement is None else _interval(one.agreement),
         "" if one is None else "no noise" if one.sqnr_db is None else f"{one.sqnr_db:.1f} dB",
         "" if far is None else quantity.digits(far.kl_mean),
         None if accuracy is None else quantity.percent(accuracy, 2),

@@ -4,6 +4,7 @@
     program.py     a module as an exported program with free batch or size, or one line why not
     half.py        a module in float16 that is called with float32
     onnx_file.py   an exported program as an ONNX file
+    constants.py   numbers that forward reads out of parameters and buffers
     states.py      what a call of forward leaves behind, which a graph cannot
     blame.py       an error of torch or of a runtime as the user's line, and the cure
     sources.py     the user's line: of a traceback, of an operator in a graph

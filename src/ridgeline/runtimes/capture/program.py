@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ridgeline.errors import ExportError, InputError
 from ridgeline.runtimes import Free, ModelCall, Precision
 from ridgeline.runtimes.capture.blame import blame, failed_in_pytorch, keep_log
+from ridgeline.runtimes.capture.constants import ConstantReads
 from ridgeline.runtimes.capture.quiet import silence
 from ridgeline.runtimes.capture.sources import (
     Place,
@@ -68,12 +69,14 @@ class _Flat(nn.Module):  # type: ignore[misc]
         self.inputs = inputs
         self.autocast = autocast
         self.outputs: Structure = {}
+        self.reads = ConstantReads()
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The tensors of what the module returns."""
         args, kwargs = unflatten(self.inputs, list(tensors))
         # A context that is not needed would become a graph of its own.
-        with torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext():
+        cast = torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext()
+        with cast, self.reads.kept(self.module):
             # Past a call that was put in the place of the module's own.
             result = self.module._call_impl(*args, **kwargs)
         found, self.outputs = flatten(result)
