@@ -31,7 +31,7 @@ def queue_doctor(
     json: Json = False,
 ) -> None:
     """Find what keeps a cluster's GPUs from work: GPUs lost to each cause, and its cure."""
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.queue.doctor.diagnose import diagnose_cluster
     from ridgeline.queue.readers.cluster_state import read_cluster_state
     from ridgeline.report.views.queue_doctor import queue_doctor_document
@@ -40,10 +40,4 @@ def queue_doctor(
         read_cluster_state(state, nodes=cluster, dcgm=dcgm),
         source=", ".join(path.name for path in state),
     )
-    document = queue_doctor_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, queue_doctor_document(found), json=json, html=html)

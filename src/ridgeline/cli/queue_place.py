@@ -39,7 +39,7 @@ def queue_place(
     json: Json = False,
 ) -> None:
     """Fill a cluster with tasks that stay: what each rule of placement allocates and fragments."""
-    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.queue.placement.answer import place_tasks
     from ridgeline.queue.placement.rules import rule_names
     from ridgeline.queue.readers.openb import read_nodes, read_tasks
@@ -56,10 +56,4 @@ def queue_place(
             seeds=seeds,
             on_progress=say,
         )
-    document = queue_placement_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, queue_placement_document(found), json=json, html=html)

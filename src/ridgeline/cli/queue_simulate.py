@@ -67,7 +67,7 @@ def queue_simulate(
     json: Json = False,
 ) -> None:
     """Play a trace of jobs under several policies: waiting, completion, GPU use, fairness."""
-    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.queue.answer import simulate_queue
     from ridgeline.queue.policies import policy_names
     from ridgeline.queue.readers.jobs_file import read_jobs
@@ -95,13 +95,7 @@ def queue_simulate(
             notes=traced.notes,
             on_progress=say,
         )
-    document = queue_simulation_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, queue_simulation_document(found), json=json, html=html)
 
 
 def _cluster(

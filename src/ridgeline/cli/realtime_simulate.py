@@ -44,7 +44,7 @@ def realtime_simulate(
     json: Json = False,
 ) -> None:
     """Simulate a pipeline as it is and as it could be: ages, misses, losses, targets."""
-    from ridgeline.cli.show import print_document, print_json, progress, write_page
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.plan.realtime.answer import read_source, simulate_realtime
     from ridgeline.report.views.realtime_simulation import realtime_simulation_document
 
@@ -58,10 +58,4 @@ def realtime_simulate(
             seed=seed,
             on_progress=say,
         )
-    document = realtime_simulation_document(found)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(found)
-    else:
-        print_document(document)
+    show_answer(found, realtime_simulation_document(found), json=json, html=html)

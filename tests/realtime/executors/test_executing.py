@@ -291,7 +291,10 @@ def test_ctrl_c_ends_after_the_frames_in_flight_with_what_there_is(
     before = signal.getsignal(signal.SIGINT)
     timer = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    run, got = results(chain(lambda x: x.sum(), rate=50), executor=executor, frames=2000, warmup=0)
+    pipeline = Pipeline("chain", deadline="10s")
+    camera = pipeline.sensor("camera", image, rate=50)
+    pipeline.stage("stage0", lambda x: x.sum(), camera.via("block", depth=40))
+    run, got = results(pipeline, executor=executor, frames=2000, warmup=0)
     timer.join()
     assert signal.getsignal(signal.SIGINT) is before
     sent = len(run.fates[0].frames)
