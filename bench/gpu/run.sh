@@ -43,3 +43,7 @@ echo
 echo "## Vision inference"
 echo
 timeout 180 "$python" bench/gpu/vision.py
+echo
+echo "## A camera pipeline at its frame rate"
+echo
+timeout 120 "$python" bench/gpu/realtime.py
