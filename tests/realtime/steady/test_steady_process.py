@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ridgeline.realtime.steady import NOTHING, SteadyProcess
+from ridgeline.realtime.steady.affinity import CoreAffinity
 from ridgeline.realtime.steady.priority import FifoPriority
 
 needs_fifo = pytest.mark.skipif(
@@ -133,6 +134,28 @@ def test_a_users_limit_is_used_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch
     started.join()
     assert seen == [(os.SCHED_FIFO, 7)]
     assert fifo.measure.detail == "SCHED_FIFO 7: detect"
+
+
+@needs_fifo
+def test_threads_that_end_while_we_look_at_them_break_nothing() -> None:
+    fifo, cores = FifoPriority(), CoreAffinity()
+    cores.plan(["detect"])
+    ended = []
+
+    def worker() -> None:
+        thread = threading.get_native_id()
+        fifo.enter("detect", thread)
+        cores.enter("detect", thread)
+        ended.append(thread)
+
+    started = threading.Thread(target=worker)
+    started.start()
+    started.join()
+    fifo.enter("the threads of torch", ended[0])
+    cores.enter_pool("detect", ended[0])
+    fifo.undo(set(ended))
+    cores.undo(set(ended))
+    assert fifo.measure.detail == "SCHED_FIFO 49: detect"
 
 
 @needs_fifo

@@ -9,6 +9,7 @@ interrupts arrive, comes last.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -92,9 +93,10 @@ class CoreAffinity:
             self._pinned[worker] = cores
 
     def enter_pool(self, worker: str, thread: int) -> None:
-        """Put a thread that computes for a pinned worker beside it."""
+        """Put a thread that computes for a pinned worker beside it; it may have ended."""
         if worker in self._pinned:
-            self._pin(thread, self._pinned[worker])
+            with contextlib.suppress(ProcessLookupError):
+                self._pin(thread, self._pinned[worker])
 
     def _pin(self, thread: int, cores: set[int]) -> None:
         before = os.sched_getaffinity(thread)
@@ -102,10 +104,11 @@ class CoreAffinity:
         self._before.setdefault(thread, before)
 
     def undo(self, living: set[int]) -> None:
-        """Put back what threads that still live had."""
+        """Put back what threads that still live had; one may end while we do."""
         for thread, cores in self._before.items():
             if thread in living:
-                os.sched_setaffinity(thread, cores)
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread, cores)
         self._before = {}
 
     @property

@@ -8,6 +8,7 @@ their process, at the end of the warm-up.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 
@@ -30,13 +31,13 @@ class FifoPriority:
         self._refused = ""
 
     def enter(self, worker: str, thread: int) -> None:
-        """Give the thread of a worker real-time priority."""
+        """Give the thread of a worker real-time priority; one that has ended needs none."""
         if not hasattr(os, "SCHED_FIFO"):
             self._refused = "this system has no SCHED_FIFO"
             return
-        before = os.sched_getscheduler(thread), os.sched_getparam(thread)
         priority = self._permitted()
         try:
+            before = os.sched_getscheduler(thread), os.sched_getparam(thread)
             policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
             os.sched_setscheduler(thread, policy, os.sched_param(priority))
         except PermissionError:
@@ -46,6 +47,8 @@ class FifoPriority:
                 "the python), or the container both (`docker run --cap-add SYS_NICE --ulimit "
                 "rtprio=50`)"
             )
+        except ProcessLookupError:
+            return
         except OSError as error:
             self._refused = f"{worker}: {in_words(error)}"
         else:
@@ -61,10 +64,11 @@ class FifoPriority:
         return self._priority if unlimited else min(self._priority, limit)
 
     def undo(self, living: set[int]) -> None:
-        """Put back what threads that still live had."""
+        """Put back what threads that still live had; one may end while we do."""
         for thread, (policy, parameter) in self._before.items():
             if thread in living:
-                os.sched_setscheduler(thread, policy, parameter)
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setscheduler(thread, policy, parameter)
         self._before = {}
 
     @property
