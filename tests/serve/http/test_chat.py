@@ -154,3 +154,29 @@ def test_without_a_template_a_chat_is_refused_in_one_line() -> None:
     with pytest.raises(ApiError, match="no chat template; use /v1/completions") as caught:
         asyncio.run(_render_without_template())
     assert caught.value.status == 400
+
+
+def test_hints_that_change_no_token_are_taken_and_named_in_a_header(stub: Server) -> None:
+    given = {
+        "store": True,
+        "service_tier": "flex",
+        "prompt_cache_key": "k",
+        "verbosity": "low",
+        "prediction": {"type": "content", "content": "hello there"},
+        "user": "me",  # stands in the log: that is an effect
+        "prompt_cache_retention": None,  # as not given
+    }
+    plain = stub.post("/v1/chat/completions", body("SAY hello there END"))
+    hinted = stub.post("/v1/chat/completions", body("SAY hello there END", **given))
+    assert hinted.status_code == 200, hinted.text
+    assert "x-without-effect" not in plain.headers
+    assert hinted.headers["x-without-effect"] == (
+        "prediction, prompt_cache_key, service_tier, store, verbosity"
+    )
+    messages = [one.json()["choices"][0]["message"] for one in (plain, hinted)]
+    assert messages[0] == messages[1]
+
+
+def test_both_names_of_the_same_limit_may_be_given_when_they_agree(stub: Server) -> None:
+    answer = ask(stub, "FILL", max_tokens=3, max_completion_tokens=3)
+    assert answer["usage"]["completion_tokens"] == 3

@@ -86,6 +86,8 @@ class RequestRecord:
     num_preemptions: int = 0
     wasted_tokens: int = 0
     finish_reasons: list[str] = field(default_factory=list)
+    without_effect: list[str] = field(default_factory=list)
+    """Fields of the request that nothing follows from."""
     error: str | None = None
 
     def note(self, delta: Delta) -> None:
@@ -109,6 +111,13 @@ class RequestRecord:
             total_tokens=self.prompt_tokens + self.output_tokens,
             prompt_tokens_details=PromptDetails(cached_tokens=self.cached_tokens),
         )
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What the response's head says of the request."""
+        found = [(b"x-request-id", self.request_id.encode())]
+        if self.without_effect:
+            found.append((b"x-without-effect", ", ".join(self.without_effect).encode()))
+        return found
 
     def fields(self) -> dict[str, object]:
         """What the log line says: whatever is known and not zero."""
@@ -161,8 +170,7 @@ class AccessLog:
             nonlocal status, whole
             if message["type"] == "http.response.start":
                 status = message["status"]
-                header = (b"x-request-id", record.request_id.encode())
-                message = {**message, "headers": [*message.get("headers", []), header]}
+                message = {**message, "headers": [*message.get("headers", []), *record.headers()]}
             elif message["type"] == "http.response.body":
                 whole = not message.get("more_body", False)
             await send(message)

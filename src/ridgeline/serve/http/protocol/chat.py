@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from pydantic import Field, model_validator
@@ -175,8 +175,22 @@ ResponseFormat = Annotated[
 ]
 
 
+class PredictedOutput(Strict):
+    """What the client expects to be answered: it may make an answer faster, not another one."""
+
+    type: Literal["content"]
+    content: Content
+
+
 class ChatRequest(SamplingFields):
     """A conversation to be answered."""
+
+    hints: ClassVar[frozenset[str]] = frozenset(
+        {
+            "store", "service_tier", "prediction", "prompt_cache_key", "prompt_cache_options",
+            "prompt_cache_retention", "verbosity",
+        }
+    )  # fmt: skip
 
     messages: list[Message] = Field(min_length=1, max_length=4096)
     max_tokens: int | None = Field(None, ge=1, lt=2**31)
@@ -191,8 +205,9 @@ class ChatRequest(SamplingFields):
     parallel_tool_calls: bool | None = None
     metadata: Annotated[dict[str, Text], few(16)] | None = None
     """Stands in the request's log line."""
-    store: Literal[False] | None = None
-    service_tier: Literal["auto", "default"] | None = None
+    store: bool | None = None
+    """Nothing is stored here."""
+    service_tier: Annotated[str, Field(max_length=64)] | None = None
     modalities: list[Literal["text"]] | None = None
     safety_identifier: str | None = Field(None, max_length=512)
     """Stands in the request's log line."""
@@ -206,12 +221,13 @@ class ChatRequest(SamplingFields):
     function_call: None = None
     functions: None = None
     moderation: None = None
-    prediction: None = None
-    prompt_cache_key: None = None
-    prompt_cache_options: None = None
-    prompt_cache_retention: None = None
+    prediction: PredictedOutput | None = None
+    prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
+    prompt_cache_options: Annotated[dict[str, Any], few(16)] | None = None
+    prompt_cache_retention: Annotated[str, Field(max_length=64)] | None = None
+    """The prefix cache keeps what fits, for everybody, whatever these three say."""
     reasoning_effort: None = None
-    verbosity: None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
     web_search_options: None = None
 
     @model_validator(mode="after")
@@ -220,8 +236,9 @@ class ChatRequest(SamplingFields):
             raise ValueError("top_logprobs needs logprobs: true")
         if self.tool_choice not in (None, "none") and not self.tools:
             raise ValueError("tool_choice needs tools")
-        if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("give max_completion_tokens or its older name max_tokens, not both")
+        both = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(both) > 1:
+            raise ValueError("max_tokens is the older name of max_completion_tokens: they differ")
         return self
 
 

@@ -7,7 +7,7 @@ pydantic would else describe each of a million.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -122,6 +122,9 @@ class StructuredOutputs(Strict):
 class SamplingFields(Strict):
     """OpenAI's fields with their limits, then vLLM's extras."""
 
+    hints: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are taken though nothing follows from them: they cannot alter a token."""
+
     model: Name
     n: int | None = Field(None, ge=1, le=128)
     temperature: float | None = Field(None, ge=0, le=2)
@@ -162,6 +165,12 @@ class SamplingFields(Strict):
         if self.length_penalty is not None and not self.use_beam_search:
             raise ValueError("length_penalty needs use_beam_search: true")
         return self
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The hints that were given; the reply names them in a header."""
+        given = self.hints & self.model_fields_set
+        return sorted(name for name in given if getattr(self, name) is not None)
 
     @property
     def usage_in_stream(self) -> bool:

@@ -158,6 +158,7 @@ class GrowingChat:
 async def chat(request: Request, body: ChatRequest) -> Response:
     """Complete a conversation, whole or as a stream."""
     service, record = service_of(request), record_of(request)
+    record.without_effect = body.without_effect
     record.model, record.metadata = body.model, body.metadata
     record.user = body.user or body.safety_identifier
     submit = await _submit(service, body)

@@ -43,6 +43,7 @@ class _Prompt:
 async def completions(request: Request, body: CompletionRequest) -> Response:
     """Continue each prompt, whole or as a stream."""
     service, record = service_of(request), record_of(request)
+    record.without_effect = body.without_effect
     record.model, record.user = body.model, body.user
     _check(body)
     adapter = service.adapter(body.model)
